@@ -1,0 +1,1 @@
+"""Hardware profiles: what a program costs on a device that need not be there."""

@@ -1,0 +1,1 @@
+"""The contract, the oracles and one folder per problem class."""
