@@ -1,0 +1,196 @@
+"""The few things that differ between NumPy, JAX and PyTorch, so that a Problem is written once."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from gradgate.references.contract import _PROBLEM_CLASSES, Tree, UsageError
+
+UNIT_ROUNDOFF = {"bfloat16": 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-53, "longdouble": 2.0**-64}
+"""Half the distance from 1 to the next number, per dtype."""
+
+
+@functools.cache
+def namespace(backend: str) -> Any:
+    """The Array API namespace of a backend.
+
+    Raises:
+        UsageError: the backend is unknown or not installed; says what to install.
+    """
+    if backend == "numpy":
+        import array_api_compat.numpy as xp
+    elif backend == "torch":
+        try:
+            import array_api_compat.torch as xp
+        except ImportError as error:
+            raise UsageError(f"PyTorch cannot be imported ({error}): pip install 'gradgate[torch]'") from None
+    elif backend == "jax":
+        try:
+            import jax.numpy as xp
+        except ImportError as error:
+            raise UsageError(f"JAX cannot be imported ({error}): pip install 'gradgate[jax]'") from None
+        _register_pytrees()
+    else:
+        raise UsageError(f"unknown backend {backend!r}; legal: jax, numpy, torch")
+    return xp
+
+
+_REGISTERED: set[type] = set()
+
+
+def _register_pytrees() -> None:
+    import jax
+
+    for cls in _PROBLEM_CLASSES:
+        if cls in _REGISTERED:
+            continue
+        _REGISTERED.add(cls)
+        jax.tree_util.register_pytree_node(
+            cls,
+            lambda p: ((p.params, p.data), p.spec.static()),
+            functools.partial(_rebuild, cls),
+        )
+
+
+def _rebuild(cls: Any, spec: Any, children: Any) -> Any:
+    return cls(spec, "jax", *children)
+
+
+def to_backend(backend: str, array: Any, dtype: str | None = None) -> Any:
+    """A NumPy array as an array of `backend`, floating arrays cast to `dtype`.
+
+    For JAX the caller is inside `precision(dtype)`; otherwise float64 would silently become float32.
+    """
+    import numpy as np
+
+    if backend == "numpy":
+        if dtype == "bfloat16":
+            raise UsageError("NumPy has no bfloat16; legal here: float32, float64, longdouble")
+        return np.asarray(array, dtype=dtype)
+    if dtype == "longdouble":
+        raise UsageError("longdouble exists in NumPy only; legal here: bfloat16, float32, float64")
+    xp = namespace(backend)
+    if backend == "torch":
+        tensor = xp.asarray(np.array(array, order="C"))
+        return tensor if dtype is None else tensor.to(getattr(xp, dtype))
+    return xp.asarray(array, dtype=dtype)
+
+
+def to_numpy(array: Any) -> Any:
+    """Any backend's array as a NumPy float64 (floating) or integer array, for judging on the host."""
+    import numpy as np
+
+    if hasattr(array, "detach"):
+        array = array.detach()
+        array = (array.double() if array.is_floating_point() else array).cpu().numpy()
+    result = np.asarray(array)
+    return result if result.dtype.kind in "iub" or result.dtype == np.longdouble else result.astype(np.float64)
+
+
+@contextlib.contextmanager
+def precision(backend: str, dtype: str) -> Iterator[None]:
+    """The scope in which `dtype` means what it says: JAX's x64 mode on for float64, off otherwise. Never global."""
+    if backend != "jax":
+        yield
+        return
+    import jax
+
+    with jax.enable_x64(dtype == "float64"):
+        yield
+
+
+def scan(backend: str, step: Callable[[Tree, Tree], tuple[Tree, Tree]], carry: Tree, xs: Tree) -> tuple[Tree, Tree]:
+    """``carry, y = step(carry, x)`` over the leading axis of `xs`; returns the last carry and the stacked ``y``.
+
+    Under JAX this is ``jax.lax.scan``, so a deep problem compiles its body once; elsewhere a loop.
+    """
+    if backend == "jax":
+        import jax
+
+        return jax.lax.scan(step, carry, xs)
+    xp = namespace(backend)
+    ys = []
+    for i in range(len(leaves(xs)[0])):
+        carry, y = step(carry, tree_map(lambda leaf: leaf[i], xs))  # noqa: B023 - called at once
+        ys.append(y)
+    return carry, tree_map(lambda *items: xp.stack(items), *ys)
+
+
+def stop_gradient(backend: str, x: Any) -> Any:
+    """`x` as a constant to differentiation."""
+    if backend == "jax":
+        import jax
+
+        return jax.lax.stop_gradient(x)
+    return x.detach() if backend == "torch" else x
+
+
+def mark_vjp(backend: str, y: Any, on_vjp: Callable[[], None]) -> Any:
+    """`y` unchanged, calling `on_vjp` each time a cotangent passes it at run time, inside compiled loops too."""
+    if backend == "jax":
+        import jax
+
+        @jax.custom_vjp
+        def mark(y: Any) -> Any:
+            return y
+
+        def backward(_: None, cotangent: Any) -> tuple[Any]:
+            jax.debug.callback(on_vjp)
+            return (cotangent,)
+
+        mark.defvjp(lambda y: (y, None), backward)
+        return mark(y)
+    if backend == "torch":
+        return _torch_mark()(y, on_vjp)
+    return y
+
+
+@functools.cache
+def _torch_mark() -> Callable[..., Any]:
+    import torch
+
+    class Mark(torch.autograd.Function):
+        generate_vmap_rule = True
+
+        @staticmethod
+        def forward(y: Any, on_vjp: Callable[[], None]) -> Any:
+            return y.view_as(y)
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+            ctx.on_vjp = inputs[1]
+
+        @staticmethod
+        def backward(ctx: Any, cotangent: Any) -> Any:
+            ctx.on_vjp()
+            return cotangent, None
+
+    return Mark.apply
+
+
+def tree_map(function: Callable[..., Any], tree: Tree, *rest: Tree) -> Tree:
+    """`function` on the corresponding leaves of trees of one structure (dicts, lists, tuples)."""
+    if isinstance(tree, dict):
+        return {key: tree_map(function, tree[key], *(other[key] for other in rest)) for key in tree}
+    if isinstance(tree, (list, tuple)):
+        return type(tree)([tree_map(function, *items) for items in zip(tree, *rest, strict=True)])
+    return function(tree, *rest)
+
+
+def named_leaves(tree: Tree, path: str = "") -> dict[str, Any]:
+    """Leaf path -> leaf, for example ``layers.A.w0``; dict keys in sorted order."""
+    if isinstance(tree, dict):
+        items = [(f"{path}.{key}" if path else str(key), tree[key]) for key in sorted(tree, key=str)]
+    elif isinstance(tree, (list, tuple)):
+        items = [(f"{path}[{i}]", item) for i, item in enumerate(tree)]
+    else:
+        return {path: tree}
+    return {name: leaf for prefix, item in items for name, leaf in named_leaves(item, prefix).items()}
+
+
+def leaves(tree: Tree) -> list[Any]:
+    """The leaves of a tree, in the order of `named_leaves`."""
+    return list(named_leaves(tree).values())

@@ -1,0 +1,363 @@
+"""The contract between problems, methods and the suite.
+
+A *Spec* is plain numbers and strings and builds one *Problem*. A *Method* is a callable
+``(problem, **options) -> (loss, grads)``. A *Claim* is one promise of a method, with its source. A *Family* is a class
+of problems with the methods and claims of one paper. Families and methods name their implementations as strings, so
+that declaring them imports neither JAX nor PyTorch.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import difflib
+import importlib.util
+import json
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Backend = Literal["jax", "torch", "numpy"]
+Expected = Literal["upheld", "refuted"]
+FRAMEWORKS = ("jax", "torch")
+Tree = Any
+"""Nested dicts, lists and tuples whose leaves are arrays of one backend."""
+
+
+class UsageError(ValueError):
+    """Wrong usage or configuration; the command line exits with status 3.
+
+    Cause: a name, a Spec or an option that gradgate does not know. Remedy: the message lists what is legal and the
+    nearest name.
+    """
+
+
+class IllegalOption(ValueError):
+    """A method was given an option value that it documents as illegal.
+
+    Cause: for example ``chunk=0``. Remedy: the message states the legal values.
+    """
+
+
+class NotComposable(TypeError):
+    """A method was composed with a transformation that it disclaims, for example a further derivative.
+
+    Cause: the transformation is not in the method's capabilities. Remedy: the message names the alternative.
+    """
+
+
+def unknown(kind: str, name: str, legal: Iterable[str]) -> UsageError:
+    """The error for a wrong name: what was wrong, every legal value, and the nearest one.
+
+    >>> unknown("family", "state_spce", ["state_space"]).args[0]
+    "unknown family 'state_spce'; legal: state_space; nearest: state_space"
+    """
+    names = sorted(legal)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
+    hint = f"; nearest: {near[0]}" if near else ""
+    return UsageError(f"unknown {kind} {name!r}; legal: {', '.join(names) or '(none)'}{hint}")
+
+
+def value_field(default: Any) -> Any:
+    """A Spec field that changes numbers only, never a shape: programs compiled for one value serve every other."""
+    return field(default=default, metadata={"value": True})
+
+
+@dataclass(frozen=True)
+class Spec:
+    """Plain numbers and strings that build one Problem; its JSON form is enough to reproduce it.
+
+    Subclasses add the structural fields and override `validate` and `build`.
+
+    Attributes:
+        dtype: ``float32``, ``float64``, ``bfloat16``, or ``longdouble`` (NumPy only).
+        seed: seeds every random number of the Problem.
+        upstream: the factor c of the loss c·L, by which a method's handling of the upstream cotangent is checked.
+    """
+
+    dtype: str = "float64"
+    seed: int = value_field(0)
+    upstream: float = value_field(1.0)
+
+    def __post_init__(self) -> None:
+        """Check every field at once, so that an impossible Spec never builds.
+
+        Raises:
+            UsageError: names the field, the value and the legal values.
+        """
+        if self.dtype not in ("float32", "float64", "bfloat16", "longdouble"):
+            raise unknown("dtype", self.dtype, ("float32", "float64", "bfloat16", "longdouble"))
+        for item in dataclasses.fields(self):
+            value, kind = getattr(self, item.name), item.type
+            if kind == "int" and (not isinstance(value, int) or isinstance(value, bool)):
+                raise UsageError(f"{item.name} must be an integer, not {value!r}")
+            if kind == "float" and not (isinstance(value, (int, float)) and abs(value) < 1e30):
+                raise UsageError(f"{item.name} must be a finite number, not {value!r}")
+        if not 0 <= self.seed < 2**63:
+            raise UsageError(f"seed must lie in 0 … 2**63 - 1, not {self.seed}")
+        self.validate()
+
+    def validate(self) -> None:
+        """Raise UsageError for a combination of fields that builds no legal Problem."""
+
+    def build(self, backend: Backend) -> Problem:
+        """The Problem in one backend. The numbers do not depend on the backend nor, but for rounding, on the dtype."""
+        raise NotImplementedError
+
+    def static(self) -> Spec:
+        """This Spec without what changes numbers only: equal for two Specs that share compiled programs."""
+        values = {f.name: f.default for f in dataclasses.fields(self) if f.metadata.get("value")}
+        return dataclasses.replace(self, **values)
+
+    def to_json(self) -> str:
+        """One line of JSON from which `from_json` makes an equal Spec."""
+        return json.dumps(dataclasses.asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> Spec:
+        """The Spec of `to_json`.
+
+        Raises:
+            UsageError: not JSON, an unknown field (the nearest is named), or an impossible value.
+        """
+        try:
+            fields = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise UsageError(f"a Spec is a JSON object such as {cls().to_json()}; {text!r} is not JSON: {error}") from None
+        if not isinstance(fields, dict):
+            raise UsageError(f"a Spec is a JSON object, not {text!r}")
+        legal = [f.name for f in dataclasses.fields(cls)]
+        for name in fields:
+            if name not in legal:
+                raise unknown("Spec field", name, legal)
+        return cls(**fields)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A scalar loss with the structure that a class of methods exploits.
+
+    Under JAX a Problem is a pytree (children `params` and `data`, the static Spec as metadata), so ``jax.jit(method)``
+    takes one directly, and Problems of equal static Spec share compiled programs.
+
+    Attributes:
+        spec: what built it. Inside a trace only its structural fields are meaningful.
+        backend: ``jax``, ``torch`` or ``numpy``.
+        params: tree of arrays in `dtype`; gradients have this shape.
+        data: dict of arrays that need no gradient.
+    """
+
+    spec: Any
+    backend: Backend
+    params: Tree
+    data: dict[str, Any]
+
+    stacked = ()
+    """Keys of `params` whose leaves are per layer along axis 0; gradients are then judged layer by layer."""
+    nets = ()
+    """Names of the maps ``f(p, x)`` whose VJPs are counted; ``x`` is (..., batch, width), one VJP per (...) position."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Register every subclass as a JAX pytree once JAX is first used."""
+        super().__init_subclass__(**kwargs)
+        _PROBLEM_CLASSES.append(cls)
+
+    @property
+    def dtype(self) -> str:
+        """Name of the dtype of every floating leaf."""
+        return str(self.spec.dtype)
+
+    @property
+    def xp(self) -> Any:
+        """The Array API namespace of this Problem's backend."""
+        from gradgate.references.backends import namespace
+
+        return namespace(self.backend)
+
+    def loss(self, params: Tree) -> Any:
+        """The scalar loss at `params`: what the oracle differentiates."""
+        raise NotImplementedError
+
+    def with_params(self, params: Tree) -> Problem:
+        """The same Problem at other parameters."""
+        return self._replace(params=params)
+
+    def counted(self, on_vjp: Callable[[str, int], None]) -> Problem:
+        """The same Problem, calling ``on_vjp(net, positions)`` whenever a VJP of one of its `nets` runs.
+
+        Args:
+            on_vjp: receives the net's name and the number of positions (product of the axes of ``x`` before the batch).
+
+        Cost: an identity with a custom rule around each net; numbers are unchanged. Not a pytree: close over it.
+        """
+        from gradgate.references.backends import mark_vjp
+
+        clone = copy.copy(self)
+        for name in self.nets:
+            original = getattr(self, name)
+
+            def net(p: Tree, x: Any, name: str = name, original: Callable[..., Any] = original) -> Any:
+                positions = 1
+                for size in x.shape[:-2]:
+                    positions *= int(size)
+                return mark_vjp(self.backend, original(p, x), lambda: on_vjp(name, positions))
+
+            object.__setattr__(clone, name, net)
+        return clone
+
+    def _replace(self, **changes: Any) -> Problem:
+        clone = copy.copy(self)  # keeps the counted nets, which dataclasses.replace would drop
+        for name, value in changes.items():
+            object.__setattr__(clone, name, value)
+        return clone
+
+
+_PROBLEM_CLASSES: list[type[Problem]] = []
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of a method.
+
+    Attributes:
+        name: keyword of the method.
+        legal: the legal values in words, used in messages and in ``gradgate list``.
+        values: Spec -> legal values to try, ragged ones included; the first is the simplest.
+        illegal: values that the method must refuse with IllegalOption.
+    """
+
+    name: str
+    legal: str
+    values: Callable[[Any], Sequence[Any]]
+    illegal: Sequence[Any] = ()
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One promise of a method, with its source.
+
+    Attributes:
+        name: stable name, used in verdicts.
+        check: name of the check that judges it (`gradgate.suites.checks`).
+        statement: the promise in one sentence.
+        source: paper and equation, or "contract" for what every method owes.
+        expected: ``refuted`` for a claim that is known to be false; `reason` then says why.
+        where: Spec fields that the claim is restricted to; a value may be a tuple of alternatives.
+        settings: arguments of the check.
+    """
+
+    name: str
+    check: str
+    statement: str
+    source: str
+    expected: Expected = "upheld"
+    reason: str = ""
+    where: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method as declared: where it is implemented and what it promises.
+
+    Attributes:
+        implementation: ``package.module:function`` or ``file.py:function``.
+        oracle: name of the Problem's function whose gradient this method claims to compute; options of the method that
+            are not in the plain loss, such as a window, are passed to it by keyword.
+        kappa: how many times the measured noise its error may reach (the rule of equality).
+        composes: transformations that must work: ``jit``, ``vmap``, ``second_order``.
+    """
+
+    family: str
+    name: str
+    framework: str
+    implementation: str
+    claims: tuple[Claim, ...] = ()
+    options: tuple[Option, ...] = ()
+    oracle: str = "loss"
+    kappa: float = 16.0
+    composes: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """``family:name:framework``, unique in a run."""
+        return f"{self.family}:{self.name}:{self.framework}"
+
+    def claim(self, name: str) -> Claim:
+        """The claim of that name.
+
+        Raises:
+            UsageError: no such claim; lists those there are.
+        """
+        for claim in self.claims:
+            if claim.name == name:
+                return claim
+        raise unknown(f"claim of {self.family}:{self.name}", name, [c.name for c in self.claims])
+
+
+@dataclass(frozen=True)
+class Family:
+    """A class of problems, the methods of one paper on it, and what is claimed of them.
+
+    Attributes:
+        paper: citation of the source.
+        spec: ``package.module:SpecClass``.
+        methods: every method in every framework.
+        shapes: settings of the structural Spec fields, from the smallest to the largest, edge cases included: the
+            vocabulary from which strategies draw. Small, so that compiled programs are reused.
+        values: value field -> (low, high), drawn freely.
+        stress: Spec fields of problems that are hard on rounding, for the stability check.
+        plugin_claims: the claims that a method plugged into this family is judged by.
+    """
+
+    name: str
+    paper: str
+    spec: str
+    methods: tuple[Method, ...]
+    shapes: tuple[Mapping[str, Any], ...]
+    values: Mapping[str, tuple[float, float]]
+    stress: tuple[Mapping[str, Any], ...] = ()
+    plugin_claims: Callable[[str, Sequence[str]], tuple[Claim, ...]] = lambda framework, composes: ()
+
+
+def method(
+    *, options: Sequence[Option] = (), composes: Sequence[str] = (), kappa: float = 16.0, oracle: str = "loss"
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorator by which a plug-in declares more than the defaults; a plain function needs none.
+
+    Args:
+        options: the options whose every legal value is tried.
+        composes: the transformations that must work, of ``jit``, ``vmap`` and ``second_order``.
+        kappa: how many times the measured noise the error may reach.
+        oracle: the Problem's function whose gradient is claimed, ``loss`` unless told.
+    """
+
+    def mark(function: Callable[..., Any]) -> Callable[..., Any]:
+        function.gradgate = {  # type: ignore[attr-defined]
+            "options": tuple(options), "composes": tuple(composes), "kappa": kappa, "oracle": oracle,
+        }
+        return function
+
+    return mark
+
+
+def check_integer(name: str, value: Any, low: int, high: int | None = None) -> int:
+    """`value` as an int within low … high.
+
+    Raises:
+        IllegalOption: not an integer, or outside; states the legal values.
+    """
+    legal = f"an integer of at least {low}" + (f" and at most {high}" if high is not None else "")
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = low - 1
+    if isinstance(value, bool) or number < low or (high is not None and number > high):
+        raise IllegalOption(f"{name} must be {legal}, not {value!r}")
+    return number
+
+
+def installed(framework: str) -> bool:
+    """Whether a framework can be imported, without importing it."""
+    return importlib.util.find_spec(framework) is not None
