@@ -318,7 +318,7 @@ class Family:
     shapes: tuple[Mapping[str, Any], ...]
     values: Mapping[str, tuple[float, float]]
     stress: tuple[Mapping[str, Any], ...] = ()
-    plugin_claims: Callable[[str, Sequence[str]], tuple[Claim, ...]] = lambda framework, composes: ()
+    plugin_claims: Callable[[str, Sequence[str], Sequence[Option]], tuple[Claim, ...]] = lambda framework, composes, options: ()
 
 
 def method(

@@ -1,0 +1,194 @@
+"""state_space: adjoint sharding, and the shorter way to the same gradient.
+
+Paper: Xu, Tavanaei, Asadi, Bouyarmane, "Adjoint sharding for very long context training of state space models" (2024).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gradgate.references.claims import contract_claims
+from gradgate.references.contract import Claim, Family, Method, Option
+
+PAPER = "Xu et al., Adjoint sharding for very long context training of state space models, 2024"
+HERE = "gradgate.references.state_space"
+IMPLEMENTATION = {"jax": f"{HERE}.jax_impl", "torch": f"{HERE}.torch_impl"}
+
+
+def ragged(spec: Any) -> Sequence[int]:
+    """Lengths to cut a sequence of `spec.length` tokens at: dividing it or not, as long as it, and longer."""
+    return sorted({1, 2, max(1, spec.length - 1), spec.length, spec.length + 3})
+
+
+CHUNK = Option("chunk", "an integer of at least 1", ragged, illegal=(0, -1, 1.5, "all", True))
+WINDOW = Option("window", "an integer of at least 1", ragged, illegal=(0, -1, 2.5, None, True))
+DEVICES = Option(
+    "devices",
+    "an integer from 1 to the number of layers; in JAX at most the number of its devices",
+    lambda spec: range(1, min(spec.layers, 4) + 1),
+    illegal=(0, -1, 1.5, 10**6, None),
+)
+
+
+def _pairs(spec: Any, window: int | None = None) -> int:
+    """VJPs of A (and of B) of the whole model: one per layer, token t and lag below min(t, window)."""
+    reach = window or spec.length
+    return int(spec.layers * sum(min(t, reach) for t in range(1, spec.length + 1)))
+
+
+def quadratic_count(spec: Any, **_: Any) -> dict[str, int]:
+    """§4.3: (1+T)T/2 VJPs of A and of B, T of C, per layer."""
+    return {"A": _pairs(spec), "B": _pairs(spec), "C": spec.layers * spec.length}
+
+
+def truncated_count(spec: Any, *, window: int) -> dict[str, int]:
+    """T̄T − T̄(T̄−1)/2 VJPs of A and of B per layer, T̄ at most T: §4.3 with its sign mended."""
+    reach = min(window, spec.length)
+    count = spec.layers * (reach * spec.length - reach * (reach - 1) // 2)
+    return {"A": count, "B": count, "C": spec.layers * spec.length}
+
+
+def truncated_count_printed(spec: Any, *, window: int) -> dict[str, int]:
+    """§4.3 as printed: T̄T + T̄(T̄−1)/2."""
+    reach = min(window, spec.length)
+    count = spec.layers * (reach * spec.length + reach * (reach - 1) // 2)
+    return {"A": count, "B": count, "C": spec.layers * spec.length}
+
+
+def linear_count(spec: Any, **_: Any) -> dict[str, int]:
+    """T VJPs of each net per layer."""
+    return dict.fromkeys("ABC", spec.layers * spec.length)
+
+
+def _counts(statement: str, source: str, formula: str, **claim: Any) -> Claim:
+    return Claim(
+        claim.pop("name", "vjp_count"), "vjp_count", statement, source,
+        settings={"formula": f"{HERE}:{formula}"}, **claim,
+    )  # fmt: skip
+
+
+LINEAR = _counts("runs T VJPs of each net per layer", "beyond the paper", "linear_count")
+QUADRATIC = _counts("runs (1+T)T/2 VJPs of A and of B, and T of C, per layer", "§4.3", "quadratic_count")
+
+
+def _methods(framework: str) -> tuple[Method, ...]:
+    module = IMPLEMENTATION[framework]
+    every = ("jit", "vmap", "second_order") if framework == "jax" else ("vmap", "second_order")
+
+    def declare(
+        name: str, *claims: Claim, options: tuple[Option, ...] = (), implementation: str = "", oracle: str = "loss",
+        composes: tuple[str, ...] = every, **contract: Any,
+    ) -> Method:  # fmt: skip
+        own = contract_claims(framework, composes=composes, options=options, **contract)
+        implementation = implementation or f"{module}:{name}"
+        return Method("state_space", name, framework, implementation, own + claims, options, oracle, composes=composes)
+
+    return (
+        declare(
+            "backprop", LINEAR, *_oracle_claims(), bfloat16=True,
+        ),
+        declare("adjoint_sharding", QUADRATIC, source="Prop. 2, Alg. 1–4; Prop. 3 mended", bfloat16=True),
+        declare(
+            "adjoint_sharding_printed",
+            QUADRATIC,
+            Claim(
+                "gradient_one_layer", "gradient", "equals backprop for one layer", "Prop. 2",
+                where={"layers": 1}, settings={"dtype": "float64"},
+            ),
+            Claim(
+                "gradient_last_layer", "gradient", "equals backprop in the parameters of the last layer", "Prop. 3, Eq. 6",
+                settings={"dtype": "float64", "leaves": "last_layer"},
+            ),
+            implementation=f"{HERE}.as_printed_{framework}:adjoint_sharding_printed",
+            source="Prop. 3, Eq. 6",
+            expected="refuted",
+            reason="every layer is fed dl/dy_K: the paths through the layers above it are missing",
+        ),
+        declare(
+            "adjoint_truncated",
+            Claim(
+                "gradient_full_window", "gradient", "equals backprop when the window covers the sequence", "Eq. 7",
+                settings={"dtype": "float64", "oracle": "loss", "covering": "window"},
+            ),
+            _counts("runs T̄T − T̄(T̄−1)/2 VJPs of A and of B per layer", "§4.3, sign mended", "truncated_count"),
+            _counts(
+                "runs T̄T + T̄(T̄−1)/2 VJPs of A and of B per layer", "§4.3 as printed", "truncated_count_printed",
+                name="vjp_count_printed", expected="refuted",
+                reason="the sign: only with minus do 10,000 tokens and T̄ = 2,000 save the paper's own 64%",
+            ),
+            options=(WINDOW,),
+            oracle="cut_loss",
+            gradient="backprop through the graph cut at lag T̄",
+            source="Eq. 7",
+        ),
+        declare("reverse_recurrence", LINEAR, options=(CHUNK,), source="beyond the paper", bfloat16=True),
+        declare(
+            "adjoint_distributed",
+            QUADRATIC,
+            Claim(
+                "own_layers", "own_layers", "each device holds the parameters and gradients of its own layers only",
+                "§4.4, Alg. 1", settings={"residency": f"{HERE}.{framework}_distributed:residency"},
+            ),
+            implementation=f"{HERE}.{framework}_distributed:adjoint_distributed",
+            options=(DEVICES,),
+            composes=("jit",) if framework == "jax" else (),
+            source="§4.4, Alg. 1–4",
+        ),
+    )  # fmt: skip
+
+
+def _oracle_claims() -> tuple[Claim, ...]:
+    return (
+        Claim("taylor", "taylor", "the Taylor remainder of the NumPy loss falls with slope 2", "oracle"),
+        Claim("oracles_agree", "oracles_agree", "JAX and PyTorch backprop agree", "oracle"),
+    )
+
+
+def plugin_claims(framework: str, composes: Sequence[str], options: Sequence[Option] = ()) -> tuple[Claim, ...]:
+    """What a plugged-in method is judged by: the contract, and the transformations and options that it declares."""
+    return contract_claims(framework, composes=composes, options=options)
+
+
+def _shape(structure: str, T: int, K: int, N: int, P: int, batch: int, depth: int, rest: str) -> dict[str, Any]:
+    activation, norm, head = rest.split()
+    return {
+        "structure": structure, "length": T, "layers": K, "state": N, "width": P, "batch": batch, "depth": depth,
+        "activation": activation, "norm": norm, "head": head, "vocabulary": 2 + (T * K) % 5,
+    }  # fmt: skip
+
+
+# Every pair of two settings of structure, norm, head, activation and depth occurs, and every size at its edge. Without
+# a norm the activation is bounded, or three layers would overflow float32.
+SHAPES = (
+    _shape("scalar", 1, 1, 1, 1, 1, 1, "identity none squared_error"),
+    _shape("diagonal", 2, 1, 2, 2, 1, 1, "tanh none cross_entropy"),
+    _shape("diagonal", 2, 2, 2, 2, 1, 1, "tanh rms cross_entropy"),
+    _shape("unstructured", 3, 1, 2, 1, 2, 2, "silu layer squared_error"),
+    _shape("unstructured", 3, 2, 3, 2, 2, 1, "identity layer cross_entropy"),
+    _shape("scalar", 4, 2, 2, 3, 2, 2, "tanh rms squared_error"),
+    _shape("diagonal", 5, 3, 1, 2, 1, 2, "silu rms cross_entropy"),
+    _shape("unstructured", 5, 1, 3, 3, 3, 1, "tanh none squared_error"),
+    _shape("scalar", 7, 3, 3, 2, 2, 1, "silu layer cross_entropy"),
+    _shape("diagonal", 8, 2, 4, 3, 1, 2, "identity none cross_entropy"),
+    _shape("unstructured", 6, 3, 2, 2, 2, 2, "identity rms squared_error"),
+    _shape("diagonal", 1, 4, 2, 2, 2, 1, "silu layer squared_error"),
+)
+
+STRESS = (
+    {**SHAPES[9], "length": 48, "decay": 9.0, "scale": 0.3},
+    {**SHAPES[9], "length": 48, "decay": -9.0, "scale": 3.0},
+    {**SHAPES[8], "length": 33, "decay": 5.0, "scale": 5.0},
+    {**SHAPES[4], "length": 33, "scale": 10.0},
+)
+
+FAMILY = Family(
+    name="state_space",
+    paper=PAPER,
+    spec=f"{HERE}.problem:StateSpaceSpec",
+    methods=_methods("jax") + _methods("torch"),
+    shapes=SHAPES,
+    values={"scale": (0.1, 10.0), "decay": (-4.0, 6.0)},
+    stress=STRESS,
+    plugin_claims=plugin_claims,
+)

@@ -1,0 +1,105 @@
+"""When are two gradients equal? The rule of equality, and its constants.
+
+Let g* be a leaf of the float64 oracle's gradient, g the method's in the dtype under test with unit roundoff u.
+
+1. *What is measured.* The noise N of the leaf: the largest ‖g_s − g*‖ over `oracle.NOISE_SAMPLES` runs of plain
+   backprop on the same problem, the parameters moved by at most one ulp in all but the first. An algorithm that is as
+   good as backprop solves the exact problem for inputs that lie about an ulp away, so it strays by about N; how far
+   depends on the problem's conditioning, which no fixed rtol knows.
+2. *Float64* has no better oracle at hand, so its noise is the float32 noise times the ratio of the unit roundoffs,
+   2^-29. Rounding errors are linear in u wherever float32 still has a digit; where it has none, the predicted bound is
+   above 1e-8 relative and the problem has little power, which the verdict shows as its noise.
+3. *The bound* is κ · max(N, c·u·‖g*‖). GROWTH c = 4 is the floor for problems so well conditioned that eight samples
+   happen to agree to less than a few roundings. κ belongs to the method (`Method.kappa`, 16 unless it says otherwise):
+   it covers that the method's order of operations is not backprop's.
+4. *A zero leaf*, ‖g*‖ ≤ u·‖whole g*‖, has no digits of its own: c·u·‖whole g*‖ takes the place of c·u·‖g*‖. If the
+   whole gradient is zero, 1 takes the place of its norm.
+
+The rule is judged by two figures that the project publishes: false alarms over many problems, and the smallest relative
+error planted in one leaf that is still refuted (`gradgate calibrate`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gradgate.references.backends import UNIT_ROUNDOFF
+from gradgate.references.oracle import Reference
+
+GROWTH = 4.0
+"""c: unit roundoffs of a leaf's norm that are always allowed."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A method's gradient beside the oracle's.
+
+    Attributes:
+        equal: every leaf is within its bound.
+        leaf: the leaf with the largest error in proportion to its bound; "" is the loss.
+        error: its error, relative to the norm of the oracle's leaf.
+        noise: the noise allowed for it before κ, on the same scale.
+        wrong: leaf -> relative error, of every leaf out of bounds.
+        ratio: error / noise of `leaf`; the leaf is in bounds while this is at most κ.
+    """
+
+    equal: bool
+    leaf: str
+    error: float
+    noise: float
+    ratio: float
+    wrong: dict[str, float]
+
+
+def noise_dtype(dtype: str) -> str:
+    """The dtype in which the noise of a test in `dtype` is measured."""
+    return "float32" if dtype == "float64" else dtype
+
+
+def compare(grads: Mapping[str, Any], reference: Reference, dtype: str, kappa: float, factor: float = 1.0) -> Comparison:
+    """Judge gradient leaves by the rule of equality.
+
+    Args:
+        grads: judged leaf -> array, the keys of `reference.grads` or some of them; NaN and infinity are never equal
+            to a finite oracle.
+        dtype: the dtype that the method computed in.
+        kappa: κ of the method.
+        factor: the oracle's gradient and noise are multiplied by it first (the upstream cotangent).
+    """
+    import numpy as np
+
+    scaled = UNIT_ROUNDOFF[dtype] / UNIT_ROUNDOFF[reference.dtype] if dtype != reference.dtype else 1.0
+    whole = abs(factor) * float(np.sqrt(sum(float(np.sum(g * g)) for g in reference.grads.values())))
+    worst, wrong = ("", 0.0, 0.0, -1.0), {}
+    for name, got in grads.items():
+        exact = factor * reference.grads[name]
+        noise = abs(factor) * reference.noise[name] * scaled
+        distance = float(np.linalg.norm(got - exact))
+        error, allowed, ratio = _relative(distance, float(np.linalg.norm(exact)), whole, noise, dtype)
+        if not ratio <= kappa:
+            wrong[name] = error
+        if ratio > worst[3] or ratio != ratio:
+            worst = (name, error, allowed, ratio if ratio == ratio else float("inf"))
+    return Comparison(not wrong, worst[0], worst[1], worst[2], worst[3], wrong)
+
+
+def compare_value(value: float, reference: Reference, dtype: str, kappa: float) -> Comparison:
+    """Judge the loss by the same rule; its noise is the spread of the oracle's losses."""
+    scaled = UNIT_ROUNDOFF[dtype] / UNIT_ROUNDOFF[reference.dtype] if dtype != reference.dtype else 1.0
+    size = abs(reference.loss)
+    error, allowed, ratio = _relative(abs(value - reference.loss), size, size, reference.noise[""] * scaled, dtype)
+    equal = ratio <= kappa
+    return Comparison(equal, "", error, allowed, ratio if ratio == ratio else float("inf"), {} if equal else {"": error})
+
+
+def _relative(distance: float, size: float, whole: float, noise: float, dtype: str) -> tuple[float, float, float]:
+    """(error, allowed noise, their ratio), the first two relative to the leaf's own size where it has one."""
+    u = UNIT_ROUNDOFF[dtype]
+    whole = whole or 1.0
+    scale = size if size > u * whole else whole
+    allowed = max(noise, GROWTH * u * scale)
+    if allowed == float("inf") and distance == distance:
+        return distance / scale, allowed, 0.0  # plain backprop overflows here: nothing can be said
+    return distance / scale, allowed / scale, distance / allowed
