@@ -6,18 +6,14 @@ from collections.abc import Sequence
 
 from gradgate.references.contract import Claim, Expected, Option
 
-COMPOSITIONS = {
-    "jit": "gives the same gradient under jax.jit as without",
-    "vmap": "can be vectorised over parameters",
-    "second_order": "can be differentiated again",
-}
-LEGAL_COMPOSITIONS = {"jax": ("jit", "vmap", "second_order"), "torch": ("vmap", "second_order")}
+COMPOSITIONS = {"jax": ("jit", "vmap", "second_order"), "torch": ("vmap", "second_order")}
+"""Framework -> the transformations that a method composes with or disclaims; every reference method says which."""
 
 
 def contract_claims(
-    framework: str,
     *,
-    composes: Sequence[str],
+    composes: Sequence[str] = (),
+    disclaims: Sequence[str] = (),
     options: Sequence[Option] = (),
     gradient: str = "the gradient of backprop",
     source: str = "contract",
@@ -28,7 +24,8 @@ def contract_claims(
     """The checks of every method, as claims; those about the gradient's numbers share one expectation.
 
     Args:
-        composes: transformations that must work; every other legal one must be refused in words.
+        composes: transformations that must work.
+        disclaims: transformations that must be refused in words.
         gradient: what the method's gradient is claimed to equal, in words.
         expected: of the claims about the gradient's numbers.
         bfloat16: claim the gradient in bfloat16 too.
@@ -37,27 +34,30 @@ def contract_claims(
     def numbers(name: str, check: str, statement: str, **settings: object) -> Claim:
         return Claim(name, check, statement, source, expected, reason, settings=settings)
 
-    def owed(name: str, statement: str, **settings: object) -> Claim:
-        check = "refuses_composition" if name.startswith("refuses_") else name
-        return Claim(name, check, statement, "contract", settings=settings)
+    def same(name: str, statement: str) -> Claim:
+        return Claim(name, name, statement, "contract")
 
     dtypes = ["float64", "float32", *(["bfloat16"] if bfloat16 else [])]
     claims = [
-        owed("tree", "returns (loss, grads) with the tree, shapes and dtypes of the parameters"),
-        owed("value", "returns the loss of plain evaluation"),
+        same("tree", "returns (loss, grads) with the tree, shapes and dtypes of the parameters"),
+        same("value", "returns the loss of plain evaluation"),
         *(numbers(f"gradient_{d}", "gradient", f"equals {gradient} in {d}", dtype=d) for d in dtypes),
-        owed("deterministic", "gives the same bits when called twice"),
-        owed("pure", "leaves inputs and global random state alone, and prints nothing"),
-        numbers("upstream", "upstream", "the gradient of c·loss is c times the gradient"),
         numbers("stability", "stability", "keeps its digits on long, ill-scaled and extreme problems"),
+        same("deterministic", "gives the same bits when called twice"),
+        same("pure", "leaves inputs and global random state alone, and prints nothing"),
+        same("upstream", "its gradient of c·loss is c times its gradient"),
     ]
     if options:
         names = ", ".join(option.name for option in options)
         claims.append(numbers("options", "options", f"gives this gradient for every legal value of {names}"))
-        claims.append(owed("refusal", f"refuses illegal values of {names} with IllegalOption"))
-    for name in LEGAL_COMPOSITIONS[framework]:
-        if name in composes:
-            claims.append(numbers(name, name, COMPOSITIONS[name]))
-        else:
-            claims.append(owed(f"refuses_{name}", f"refuses {name} with NotComposable, in words", transformation=name))
+        claims.append(same("refusal", f"refuses illegal values of {names} with IllegalOption"))
+    if "jit" in composes:
+        claims.append(same("jit", "gives the same gradient under jax.jit as without"))
+    if "vmap" in composes:
+        claims.append(same("vmap", "vectorised over parameters, gives each one's gradient"))
+    if "second_order" in composes:
+        claims.append(numbers("second_order", "second_order", "differentiated again, gives the oracle's H·v"))
+    for name in disclaims:
+        statement = f"refuses {name} with NotComposable, in words"
+        claims.append(Claim(f"refuses_{name}", "refuses", statement, "contract", settings={"transformation": name}))
     return tuple(claims)

@@ -124,7 +124,9 @@ class Spec:
         try:
             fields = json.loads(text)
         except json.JSONDecodeError as error:
-            raise UsageError(f"a Spec is a JSON object such as {cls().to_json()}; {text!r} is not JSON: {error}") from None
+            raise UsageError(
+                f"a Spec is a JSON object such as {cls().to_json()}; {text!r} is not JSON: {error}"
+            ) from None
         if not isinstance(fields, dict):
             raise UsageError(f"a Spec is a JSON object, not {text!r}")
         legal = [f.name for f in dataclasses.fields(cls)]
@@ -267,6 +269,7 @@ class Method:
             are not in the plain loss, such as a window, are passed to it by keyword.
         kappa: how many times the measured noise its error may reach (the rule of equality).
         composes: transformations that must work: ``jit``, ``vmap``, ``second_order``.
+        disclaims: transformations that must be refused.
     """
 
     family: str
@@ -278,6 +281,7 @@ class Method:
     oracle: str = "loss"
     kappa: float = 16.0
     composes: tuple[str, ...] = ()
+    disclaims: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -308,7 +312,6 @@ class Family:
             vocabulary from which strategies draw. Small, so that compiled programs are reused.
         values: value field -> (low, high), drawn freely.
         stress: Spec fields of problems that are hard on rounding, for the stability check.
-        plugin_claims: the claims that a method plugged into this family is judged by.
     """
 
     name: str
@@ -318,24 +321,33 @@ class Family:
     shapes: tuple[Mapping[str, Any], ...]
     values: Mapping[str, tuple[float, float]]
     stress: tuple[Mapping[str, Any], ...] = ()
-    plugin_claims: Callable[[str, Sequence[str], Sequence[Option]], tuple[Claim, ...]] = lambda framework, composes, options: ()
 
 
 def method(
-    *, options: Sequence[Option] = (), composes: Sequence[str] = (), kappa: float = 16.0, oracle: str = "loss"
+    *,
+    options: Sequence[Option] = (),
+    composes: Sequence[str] = (),
+    disclaims: Sequence[str] = (),
+    kappa: float = 16.0,
+    oracle: str = "loss",
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Decorator by which a plug-in declares more than the defaults; a plain function needs none.
 
     Args:
         options: the options whose every legal value is tried.
         composes: the transformations that must work, of ``jit``, ``vmap`` and ``second_order``.
+        disclaims: those that must be refused with NotComposable. What is in neither is not judged.
         kappa: how many times the measured noise the error may reach.
         oracle: the Problem's function whose gradient is claimed, ``loss`` unless told.
     """
 
     def mark(function: Callable[..., Any]) -> Callable[..., Any]:
         function.gradgate = {  # type: ignore[attr-defined]
-            "options": tuple(options), "composes": tuple(composes), "kappa": kappa, "oracle": oracle,
+            "options": tuple(options),
+            "composes": tuple(composes),
+            "disclaims": tuple(disclaims),
+            "kappa": kappa,
+            "oracle": oracle,
         }
         return function
 

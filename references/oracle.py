@@ -58,17 +58,14 @@ def split(problem: Problem, tree: Tree) -> dict[str, Any]:
     return result
 
 
-def gradient(problem: Problem, loss: str = "loss", **options: Any) -> tuple[Any, Tree]:
+def gradient(problem: Problem, loss: str = "loss", vector: Tree | None = None, **options: Any) -> tuple[Any, Tree]:
     """Value and gradient of ``problem.<loss>(params, **options)`` by plain backprop, in the problem's own dtype.
 
-    Cost: one forward and one backward pass with every activation stored; jitted under JAX.
+    With a `vector` v (tree like params), value and gradient of ⟨gradient, v⟩: the gradient is then H·v.
+
+    Cost: one forward and one backward pass with every activation stored, twice that for H·v; jitted under JAX.
     """
-    return _call("gradient", problem, loss, options)
-
-
-def hessian_vector(problem: Problem, vector: Tree, loss: str = "loss", **options: Any) -> Tree:
-    """H·v of ``problem.<loss>`` by reverse over reverse: the gradient of ⟨gradient, v⟩. Tree like params."""
-    return _call("hessian_vector", problem, loss, options, vector)
+    return _evaluate(problem, problem.params, loss, vector, options, sampled=False)
 
 
 def reference(spec: Spec, backend: str, noise_dtype: str, loss: str = "loss", **options: Any) -> Reference:
@@ -81,16 +78,24 @@ def reference(spec: Spec, backend: str, noise_dtype: str, loss: str = "loss", **
     """
     wide = dataclasses.replace(spec, dtype="float64").build(backend)  # type: ignore[arg-type]
     narrow = dataclasses.replace(spec, dtype=noise_dtype).build(backend)  # type: ignore[arg-type]
-    if noise_dtype == "bfloat16":  # its inputs are rounded further, so its own exact problem is the oracle's
-        with precision(backend, "float64"):
-            wide = wide.with_params(_cast(narrow.params, "float64"))._replace(data=_cast(narrow.data, "float64"))
-    value, grads = gradient(wide, loss, **options)
+    if noise_dtype == "bfloat16":  # its inputs are rounded further than float32's, so the exact problem is another
+        wide = wide._replace(params=cast(narrow, narrow.params, "float64"), data=cast(narrow, narrow.data, "float64"))
+    return measure(wide, narrow, loss, **options)
+
+
+def measure(
+    wide: Problem, narrow: Problem, loss: str = "loss", vector: Tree | None = None, **options: Any
+) -> Reference:
+    """The oracle on `wide`, float64, and its noise on `narrow`, the same problem in a lower dtype.
+
+    With a `vector` (float64, representable in the lower dtype) the oracle is H·v in place of the gradient.
+    """
+    value, grads = gradient(wide, loss, vector, **options)
     exact = split(wide, grads)
-    values, samples = _call("samples", narrow, loss, options, jittered(narrow))
-    noise = {"": float(abs(to_numpy(values) - float(value)).max())}
-    for name, error in _deviation(narrow, samples, exact).items():
-        noise[name] = float(error)
-    return Reference(float(value), exact, noise, noise_dtype)
+    lower = None if vector is None else cast(wide, vector, narrow.dtype)
+    values, samples = _evaluate(narrow, jittered(narrow), loss, lower, options, sampled=True)
+    noise = {"": float(abs(to_numpy(values) - float(value)).max())} | _deviation(narrow, samples, exact)
+    return Reference(float(value), exact, noise, narrow.dtype)
 
 
 def jittered(problem: Problem, samples: int = NOISE_SAMPLES) -> Tree:
@@ -120,7 +125,8 @@ def random_direction(problem: Problem, seed: int) -> Tree:
     rng = np.random.Generator(np.random.PCG64(seed))
     with precision(problem.backend, problem.dtype):
         return tree_map(
-            lambda leaf: to_backend(problem.backend, rng.standard_normal(tuple(leaf.shape)), problem.dtype), problem.params
+            lambda leaf: to_backend(problem.backend, rng.standard_normal(tuple(leaf.shape)), problem.dtype),
+            problem.params,
         )
 
 
@@ -136,65 +142,51 @@ def _deviation(problem: Problem, samples: Tree, exact: dict[str, Any]) -> dict[s
     return worst
 
 
-def _cast(tree: Tree, dtype: str) -> Tree:
-    def cast(leaf: Any) -> Any:
-        if hasattr(leaf, "is_floating_point"):
-            import torch
+def cast(problem: Problem, tree: Tree, dtype: str) -> Tree:
+    """A tree of `problem`'s backend with its floating leaves in another dtype."""
 
-            return leaf.to(getattr(torch, dtype)) if leaf.is_floating_point() else leaf
-        import jax.numpy as jnp
+    def one(leaf: Any) -> Any:
+        array = to_numpy(leaf)
+        return leaf if array.dtype.kind in "iub" else to_backend(problem.backend, array, dtype)
 
-        return leaf.astype(dtype) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
-
-    return tree_map(cast, tree)
+    with precision(problem.backend, dtype):
+        return tree_map(one, tree)
 
 
-def _call(what: str, problem: Problem, loss: str, options: dict[str, Any], *more: Any) -> Any:
-    compiled = {"jax": _jax, "torch": _torch}[problem.backend](what, loss, tuple(sorted(options.items())))
+def _evaluate(
+    problem: Problem, params: Tree, loss: str, vector: Tree | None, options: dict[str, Any], *, sampled: bool
+) -> Any:
+    make = {"jax": _jax, "torch": _torch}[problem.backend]
+    run = make(loss, tuple(sorted(options.items())), vector is not None, sampled)
     with precision(problem.backend, problem.dtype):
-        return compiled(problem, *more)
+        return run(problem, params, vector)
 
 
 @functools.lru_cache(maxsize=256)
-def _jax(what: str, loss: str, options: tuple[tuple[str, Any], ...]) -> Callable[..., Any]:
+def _jax(loss: str, options: tuple[tuple[str, Any], ...], second: bool, sampled: bool) -> Callable[..., Any]:
     import jax
 
-    def plain(problem: Any) -> Callable[[Tree], Any]:
-        return functools.partial(getattr(problem, loss), **dict(options))
+    def run(problem: Any, params: Tree, vector: Tree) -> Any:
+        plain = functools.partial(getattr(problem, loss), **dict(options))
+        inner = _directional(jax.grad(plain), vector) if second else plain
+        evaluate = jax.value_and_grad(inner)
+        return (jax.vmap(evaluate) if sampled else evaluate)(params)
 
-    def inner(problem: Any, vector: Tree) -> Callable[[Tree], Any]:
-        products = lambda p: jax.tree.map(lambda g, v: (g * v).sum(), jax.grad(plain(problem))(p), vector)
-        return lambda p: sum(jax.tree.leaves(products(p)))
-
-    table: dict[str, Callable[..., Any]] = {
-        "gradient": lambda problem: jax.value_and_grad(plain(problem))(problem.params),
-        "samples": lambda problem, stacked: jax.vmap(jax.value_and_grad(plain(problem)))(stacked),
-        "hessian_vector": lambda problem, vector: jax.grad(inner(problem, vector))(problem.params),
-    }
-    return jax.jit(table[what])
+    return jax.jit(run)
 
 
 @functools.lru_cache(maxsize=256)
-def _torch(what: str, loss: str, options: tuple[tuple[str, Any], ...]) -> Callable[..., Any]:
+def _torch(loss: str, options: tuple[tuple[str, Any], ...], second: bool, sampled: bool) -> Callable[..., Any]:
     import torch
 
-    def plain(problem: Any) -> Callable[[Tree], Any]:
-        return functools.partial(getattr(problem, loss), **dict(options))
-
-    def swapped(problem: Any, params: Tree) -> tuple[Any, Tree]:
-        grads, value = torch.func.grad_and_value(plain(problem))(params)
+    def run(problem: Any, params: Tree, vector: Tree) -> Any:
+        plain = functools.partial(getattr(problem, loss), **dict(options))
+        evaluate = torch.func.grad_and_value(_directional(torch.func.grad(plain), vector) if second else plain)
+        grads, value = (torch.func.vmap(evaluate) if sampled else evaluate)(params)
         return value, grads
 
-    def inner(problem: Any, vector: Tree) -> Callable[[Tree], Any]:
-        def product(params: Tree) -> Any:
-            terms = tree_map(lambda g, v: (g * v).sum(), torch.func.grad(plain(problem))(params), vector)
-            return sum(leaves(terms))
+    return run
 
-        return product
 
-    table: dict[str, Callable[..., Any]] = {
-        "gradient": lambda problem: swapped(problem, problem.params),
-        "samples": lambda problem, stacked: torch.func.vmap(functools.partial(swapped, problem))(stacked),
-        "hessian_vector": lambda problem, vector: torch.func.grad(inner(problem, vector))(problem.params),
-    }
-    return table[what]
+def _directional(gradient: Callable[[Tree], Tree], vector: Tree) -> Callable[[Tree], Any]:
+    return lambda params: sum(leaves(tree_map(lambda g, v: (g * v).sum(), gradient(params), vector)))

@@ -13,7 +13,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from gradgate.references.contract import FRAMEWORKS, Claim, Family, Method, Spec, UsageError, unknown
+from gradgate.references.claims import contract_claims
+from gradgate.references.contract import FRAMEWORKS, Family, Method, Spec, UsageError, unknown
 
 ENTRY_POINTS = "gradgate.methods"
 
@@ -78,7 +79,9 @@ def plugged_in(target: str, family_name: str, framework: str | None = None) -> M
     function = load(target)
     if framework is None:
         module = sys.modules.get(function.__module__)
-        names = {getattr(v, "__name__", "").partition(".")[0] for v in vars(module).values() if isinstance(v, ModuleType)}
+        names = {
+            getattr(v, "__name__", "").partition(".")[0] for v in vars(module).values() if isinstance(v, ModuleType)
+        }
         guesses = [f for f in FRAMEWORKS if f in names]
         if len(guesses) != 1:
             seen = " and ".join(guesses) or "neither JAX nor PyTorch"
@@ -87,11 +90,9 @@ def plugged_in(target: str, family_name: str, framework: str | None = None) -> M
     elif framework not in FRAMEWORKS:
         raise unknown("framework", framework, FRAMEWORKS)
     declared: dict[str, Any] = dict(getattr(function, "gradgate", {}))
-    host = family(family_name)
-    claims: tuple[Claim, ...] = host.plugin_claims(
-        framework, declared.get("composes", ()), declared.get("options", ())
-    )
-    return Method(family_name, target.rpartition(":")[2], framework, target, claims, **declared)
+    asked = {key: declared.get(key, ()) for key in ("composes", "disclaims", "options")}
+    claims = contract_claims(**asked)
+    return Method(family(family_name).name, target.rpartition(":")[2], framework, target, claims, **declared)
 
 
 def entry_points() -> list[tuple[str, str]]:

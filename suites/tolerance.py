@@ -58,7 +58,9 @@ def noise_dtype(dtype: str) -> str:
     return "float32" if dtype == "float64" else dtype
 
 
-def compare(grads: Mapping[str, Any], reference: Reference, dtype: str, kappa: float, factor: float = 1.0) -> Comparison:
+def compare(
+    grads: Mapping[str, Any], reference: Reference, dtype: str, kappa: float, factor: float = 1.0
+) -> Comparison:
     """Judge gradient leaves by the rule of equality.
 
     Args:
@@ -91,7 +93,9 @@ def compare_value(value: float, reference: Reference, dtype: str, kappa: float) 
     size = abs(reference.loss)
     error, allowed, ratio = _relative(abs(value - reference.loss), size, size, reference.noise[""] * scaled, dtype)
     equal = ratio <= kappa
-    return Comparison(equal, "", error, allowed, ratio if ratio == ratio else float("inf"), {} if equal else {"": error})
+    return Comparison(
+        equal, "", error, allowed, ratio if ratio == ratio else float("inf"), {} if equal else {"": error}
+    )
 
 
 def _relative(distance: float, size: float, whole: float, noise: float, dtype: str) -> tuple[float, float, float]:

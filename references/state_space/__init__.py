@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gradgate.references.claims import contract_claims
+from gradgate.references.claims import COMPOSITIONS, contract_claims
 from gradgate.references.contract import Claim, Family, Method, Option
 
 PAPER = "Xu et al., Adjoint sharding for very long context training of state space models, 2024"
@@ -74,15 +74,26 @@ QUADRATIC = _counts("runs (1+T)T/2 VJPs of A and of B, and T of C, per layer", "
 
 def _methods(framework: str) -> tuple[Method, ...]:
     module = IMPLEMENTATION[framework]
-    every = ("jit", "vmap", "second_order") if framework == "jax" else ("vmap", "second_order")
+    every = COMPOSITIONS[framework]
 
     def declare(
         name: str, *claims: Claim, options: tuple[Option, ...] = (), implementation: str = "", oracle: str = "loss",
-        composes: tuple[str, ...] = every, **contract: Any,
+        disclaims: tuple[str, ...] = (), **contract: Any,
     ) -> Method:  # fmt: skip
-        own = contract_claims(framework, composes=composes, options=options, **contract)
+        composes = tuple(c for c in every if c not in disclaims)
+        own = contract_claims(composes=composes, disclaims=disclaims, options=options, **contract)
         implementation = implementation or f"{module}:{name}"
-        return Method("state_space", name, framework, implementation, own + claims, options, oracle, composes=composes)
+        return Method(
+            "state_space",
+            name,
+            framework,
+            implementation,
+            own + claims,
+            options,
+            oracle,
+            composes=composes,
+            disclaims=disclaims,
+        )
 
     return (
         declare(
@@ -132,7 +143,7 @@ def _methods(framework: str) -> tuple[Method, ...]:
             ),
             implementation=f"{HERE}.{framework}_distributed:adjoint_distributed",
             options=(DEVICES,),
-            composes=("jit",) if framework == "jax" else (),
+            disclaims=("vmap", "second_order"),
             source="§4.4, Alg. 1–4",
         ),
     )  # fmt: skip
@@ -143,11 +154,6 @@ def _oracle_claims() -> tuple[Claim, ...]:
         Claim("taylor", "taylor", "the Taylor remainder of the NumPy loss falls with slope 2", "oracle"),
         Claim("oracles_agree", "oracles_agree", "JAX and PyTorch backprop agree", "oracle"),
     )
-
-
-def plugin_claims(framework: str, composes: Sequence[str], options: Sequence[Option] = ()) -> tuple[Claim, ...]:
-    """What a plugged-in method is judged by: the contract, and the transformations and options that it declares."""
-    return contract_claims(framework, composes=composes, options=options)
 
 
 def _shape(structure: str, T: int, K: int, N: int, P: int, batch: int, depth: int, rest: str) -> dict[str, Any]:
@@ -190,5 +196,4 @@ FAMILY = Family(
     shapes=SHAPES,
     values={"scale": (0.1, 10.0), "decay": (-4.0, 6.0)},
     stress=STRESS,
-    plugin_claims=plugin_claims,
 )

@@ -275,5 +275,3 @@ def matvec(xp: Any, matrix: Any, vector: Any) -> Any:
 def outer(left: Any, right: Any) -> Any:
     """(…, m) and (…, n) -> (…, m, n)."""
     return left[..., :, None] * right[..., None, :]
-
-

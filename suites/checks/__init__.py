@@ -1,0 +1,29 @@
+"""Every check, by name. A check judges one case and returns, or raises Refuted, Fault or Inapplicable."""
+
+from __future__ import annotations
+
+from gradgate.suites.checks import composition, counts, form, gradient, hygiene, oracles, statistics
+from gradgate.suites.checks.base import Case, Check
+
+CHECKS: dict[str, Check] = {
+    "tree": Check(form.tree, share=0.03),
+    "value": Check(form.value, share=0.25),
+    "refusal": Check(form.refusal, share=0.03),
+    "gradient": Check(gradient.gradient),
+    "options": Check(gradient.options, share=0.1),
+    "upstream": Check(gradient.upstream, share=0.2),
+    "stability": Check(gradient.stability, draws="stress"),
+    "deterministic": Check(hygiene.deterministic, share=0.03),
+    "pure": Check(hygiene.pure, share=0.03),
+    "jit": Check(composition.jit, share=0.03),
+    "vmap": Check(composition.vmap, share=0.05),
+    "second_order": Check(composition.second_order, share=0.1),
+    "refuses": Check(composition.refuses, share=0.03),
+    "vjp_count": Check(counts.vjp_count, share=0.06),
+    "own_layers": Check(counts.own_layers, share=0.03),
+    "taylor": Check(oracles.taylor, share=0.25),
+    "oracles_agree": Check(oracles.oracles_agree, share=1.0),
+    "unbiased": Check(statistics.unbiased, share=0.03),
+}
+
+__all__ = ["CHECKS", "Case", "Check"]

@@ -1,0 +1,138 @@
+"""What a check is given, and what it leaves behind."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from gradgate.references import oracle
+from gradgate.references.contract import Claim, Problem, Spec
+from gradgate.suites.subject import Inapplicable, Refuted, Subject, build
+from gradgate.suites.tolerance import Comparison, compare, noise_dtype
+
+
+class Rejected(Exception):
+    """A drawn problem on which the oracle itself is not finite; another one is drawn."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """A check and how often it runs.
+
+    Attributes:
+        function: judges one Case.
+        share: of the run's number of examples; at least `MINIMUM` are judged.
+        draws: ``generated`` Specs, or the family's ``stress`` Specs, each under several seeds.
+    """
+
+    function: Callable[[Case], None]
+    share: float = 1.0
+    draws: Literal["generated", "stress"] = "generated"
+
+    def examples(self, wanted: int) -> int:
+        """How many examples this check judges when the run asks for `wanted`."""
+        return min(wanted, max(MINIMUM, round(self.share * wanted)))
+
+
+MINIMUM = 3
+
+
+@dataclass
+class Case:
+    """One problem put to one method for one claim.
+
+    Attributes:
+        worst: the comparison with the largest error in proportion to its bound, of all that this case made.
+    """
+
+    subject: Subject
+    claim: Claim
+    spec: Spec
+    options: Mapping[str, Any]
+    worst: Comparison | None = field(default=None)
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The claim's arguments of the check."""
+        return self.claim.settings
+
+    def problem(self, dtype: str = "float64", **fields: Any) -> Problem:
+        """The case's Problem in a dtype, some Spec fields replaced."""
+        return build(self.subject, dataclasses.replace(self.spec, dtype=dtype, **fields))
+
+    def reference(self, dtype: str) -> oracle.Reference:
+        """The oracle of what the method claims to compute, with the noise of a test in `dtype`.
+
+        Raises:
+            Rejected: it is not finite.
+        """
+        declared = self.subject.declared
+        loss = self.settings.get("oracle", declared.oracle)
+        options = () if loss == "loss" else tuple(sorted(self.options.items()))
+        found = _reference(self.spec.to_json(), type(self.spec), declared.framework, noise_dtype(dtype), loss, options)
+        if not np.isfinite(found.loss) or not all(np.isfinite(g).all() for g in found.grads.values()):
+            raise Rejected
+        return found
+
+    def against_own(self, reference: oracle.Reference, grads: Mapping[str, Any]) -> oracle.Reference:
+        """The method's own untransformed gradient in the oracle's place, with the oracle's noise.
+
+        Raises:
+            Refuted: it is not finite, so nothing can be compared with it.
+        """
+        for name, leaf in grads.items():
+            if not np.isfinite(leaf).all():
+                raise Refuted(f"the method's plain gradient is not finite in {name}", name)
+        return dataclasses.replace(reference, grads=dict(grads))
+
+    def judge(
+        self, grads: Mapping[str, Any], reference: oracle.Reference, dtype: str, what: str = "", factor: float = 1.0
+    ) -> None:
+        """Compare leaves by the rule of equality and remember the worst.
+
+        Raises:
+            Refuted: a leaf is out of bounds; names every wrong one, layer by layer.
+        """
+        found = compare(grads, reference, dtype, self.subject.declared.kappa, factor)
+        self.record(found)
+        if not found.equal:
+            raise Refuted(what + describe(found, grads), found.leaf, found.error, found.noise)
+
+    def record(self, found: Comparison) -> None:
+        """Remember a comparison if it is the worst so far."""
+        if self.worst is None or found.ratio > self.worst.ratio:
+            self.worst = found
+
+
+@functools.lru_cache(maxsize=20_000)
+def _reference(
+    spec: str, cls: type[Spec], backend: str, noise: str, loss: str, options: tuple[tuple[str, Any], ...]
+) -> oracle.Reference:
+    # All methods of a family are put to the same problems, so most oracles are computed once.
+    return oracle.reference(cls.from_json(spec), backend, noise, loss, **dict(options))
+
+
+def describe(found: Comparison, grads: Mapping[str, Any]) -> str:
+    """Which leaves are wrong by how much, gathered by layer, and which layers are exact."""
+    groups: dict[str, list[str]] = {}
+    for leaf, error in found.wrong.items():
+        head, _, rest = leaf.partition(".")
+        value = grads[leaf]
+        size = "NaN" if np.isnan(value).any() else "infinite" if np.isinf(value).any() else f"{error:.2g}"
+        groups.setdefault(head, []).append(f"{rest} {size}" if rest else size)
+    wrong = "; ".join(f"{head}: {', '.join(items)}" for head, items in sorted(groups.items()))
+    exact = sorted({leaf.partition(".")[0] for leaf in grads} - groups.keys())
+    return f"relative errors {wrong}" + (f"; exact in {', '.join(exact)}" if exact else "")
+
+
+def need(module: str, extra: str) -> None:
+    """Raise Inapplicable unless a module can be imported; `extra` says how to install it."""
+    import importlib.util
+
+    if importlib.util.find_spec(module) is None:
+        raise Inapplicable(f"{module} is not installed: pip install 'gradgate[{extra}]'")

@@ -1,0 +1,107 @@
+"""Composition: jit, vmap and a further derivative, each as claimed or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gradgate.references import oracle
+from gradgate.references.backends import leaves, precision, tree_map
+from gradgate.references.contract import NotComposable, Problem, Tree
+from gradgate.suites.checks.base import Case
+from gradgate.suites.subject import Fault, Refuted
+
+LANES = (1.0, 0.5, 2.0)
+"""Factors of the parameter sets that vmap is tried with; powers of two, so that float32 holds the same sets."""
+
+
+def jit(case: Case) -> None:
+    """Under jax.jit the method gives what it gives without, by the rule of equality."""
+    problem = case.problem()
+    _, plain = case.subject.call(problem, case.options, eager=True)
+    own = case.against_own(case.reference("float64"), oracle.split(problem, plain))
+    _, grads = case.subject.gradient(problem, case.options)
+    case.judge(grads, own, "float64")
+
+
+def vmap(case: Case) -> None:
+    """Vectorised over parameters, the method gives for each set what it gives for that set alone."""
+    loss, options = _oracle(case)
+    wide, narrow = case.problem(), case.problem("float32")
+    with precision(wide.backend, wide.dtype):
+        stacked = tree_map(lambda p: wide.xp.stack([factor * p for factor in LANES]), wide.params)
+    _, batched = case.subject.guard(wide, case.options, _vmapped(case, wide), stacked)
+    for lane, factor in enumerate(LANES):
+        single, rough = (p.with_params(tree_map(lambda leaf: factor * leaf, p.params)) for p in (wide, narrow))  # noqa: B023
+        _, alone = case.subject.call(single, case.options)
+        noise = oracle.measure(single, rough, loss, **options)
+        own = case.against_own(noise, oracle.split(wide, alone))
+        grads = oracle.split(wide, tree_map(lambda leaf: leaf[lane], batched))  # noqa: B023 - called at once
+        case.judge(grads, own, "float64", what=f"lane {lane}: ")
+
+
+def second_order(case: Case) -> None:
+    """The gradient of ⟨method's gradient, v⟩ is the oracle's H·v, whose noise is measured like the gradient's."""
+    loss, options = _oracle(case)
+    wide, narrow = case.problem(), case.problem("float32")
+    vector = oracle.cast(narrow, oracle.random_direction(narrow, case.spec.seed), "float64")
+    reference = oracle.measure(wide, narrow, loss, vector, **options)
+    answer = case.subject.guard(wide, case.options, _differentiated(case, wide, vector), wide.params)
+    case.judge(oracle.split(wide, answer), reference, "float64")
+
+
+def refuses(case: Case) -> None:
+    """A disclaimed transformation raises NotComposable with a sentence, and neither works nor fails by accident."""
+    name, problem = case.settings["transformation"], case.problem()
+    if name == "vmap":
+        with precision(problem.backend, problem.dtype):
+            argument = tree_map(lambda p: problem.xp.stack([p, p]), problem.params)
+        run = _vmapped(case, problem)
+    else:
+        direction = oracle.random_direction(problem, 0)
+        run, argument = _differentiated(case, problem, direction), problem.params
+    try:
+        case.subject.guard(problem, case.options, run, argument)
+    except Fault as fault:
+        if not isinstance(fault.__cause__, NotComposable):
+            raise Refuted(f"{name} failed by accident: {fault}; expected NotComposable") from None
+        if len(str(fault.__cause__).split()) < 5:
+            raise Refuted(f"{name} was refused without a sentence that says why: {fault}") from None
+    else:
+        raise Refuted(f"{name} is disclaimed, but it works: claim it")
+
+
+def _vmapped(case: Case, problem: Problem) -> Callable[[Tree], Any]:
+    run = _of_params(case, problem)
+    if problem.backend == "jax":
+        import jax
+
+        return jax.vmap(run)
+    import torch
+
+    return torch.func.vmap(run)
+
+
+def _differentiated(case: Case, problem: Problem, vector: Tree) -> Callable[[Tree], Any]:
+    run = _of_params(case, problem)
+
+    def product(params: Tree) -> Any:
+        terms = tree_map(lambda g, v: (g * v).sum(), run(params)[1], vector)
+        return sum(leaves(terms))
+
+    if problem.backend == "jax":
+        import jax
+
+        return jax.grad(product)
+    import torch
+
+    return torch.func.grad(product)
+
+
+def _of_params(case: Case, problem: Problem) -> Callable[[Tree], Any]:
+    return lambda params: case.subject.function(problem.with_params(params), **case.options)
+
+
+def _oracle(case: Case) -> tuple[str, dict[str, Any]]:
+    loss = case.subject.declared.oracle
+    return loss, {} if loss == "loss" else dict(case.options)

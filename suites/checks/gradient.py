@@ -1,0 +1,53 @@
+"""The numbers: the gradient in each dtype, over options, over the upstream factor, and under stress."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from gradgate.suites.checks.base import Case
+
+FACTORS = (2.0, -0.375, 3.3125)
+"""Upstream cotangents that float32 holds: a power of two, a negative one, one whose products round."""
+
+
+def gradient(case: Case) -> None:
+    """Every leaf, or those that the claim is about, equals the oracle's in the claim's dtype.
+
+    Settings: ``dtype``; ``leaves="last_layer"``; ``oracle``, another loss of the Problem than the method's own;
+    ``covering``, an option at its largest value.
+    """
+    dtype = case.settings["dtype"]
+    reference = case.reference(dtype)
+    _, grads = case.subject.gradient(case.problem(dtype), case.options)
+    if case.settings.get("leaves") == "last_layer":
+        last = f"layers[{case.spec.layers - 1}]"  # type: ignore[attr-defined]
+        grads = {name: leaf for name, leaf in grads.items() if name.startswith(last)}
+    case.judge(grads, reference, dtype)
+
+
+def options(case: Case) -> None:
+    """The gradient holds for every legal value of every option, the others as drawn."""
+    for option in case.subject.declared.options:
+        for legal in option.values(case.spec):
+            one = dataclasses.replace(case, options={**case.options, option.name: legal}, worst=None)
+            reference = one.reference("float64")
+            _, grads = one.subject.gradient(one.problem(), one.options)
+            case.judge(grads, reference, "float64", what=f"{option.name}={legal!r}: ")
+
+
+def upstream(case: Case) -> None:
+    """The method's gradient of c·loss is c times its gradient of the loss."""
+    reference = case.reference("float64")
+    _, plain = case.subject.gradient(case.problem(), case.options)
+    own = case.against_own(reference, plain)
+    for factor in FACTORS:
+        _, scaled = case.subject.gradient(case.problem(upstream=factor), case.options)
+        case.judge(scaled, own, "float64", what=f"c={factor}: ", factor=factor)
+
+
+def stability(case: Case) -> None:
+    """The gradient holds in float64 and float32 on a problem of the family's stress list."""
+    for dtype in ("float64", "float32"):
+        reference = case.reference(dtype)
+        _, grads = case.subject.gradient(case.problem(dtype), case.options)
+        case.judge(grads, reference, dtype, what=f"{dtype}: ")

@@ -1,0 +1,65 @@
+"""Hygiene: the same bits twice; inputs, global random state and standard output left alone."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import random
+import sys
+from typing import Any
+
+import numpy as np
+
+from gradgate.references.backends import named_leaves, to_numpy
+from gradgate.suites.checks.base import Case
+from gradgate.suites.subject import Refuted
+
+
+def deterministic(case: Case) -> None:
+    """Two calls without jit give the same bits in every leaf and in the loss."""
+    problem = case.problem("float32")
+    first, second = (case.subject.call(problem, case.options, eager=True) for _ in range(2))
+    pairs = zip(named_leaves(first).items(), named_leaves(second).values(), strict=True)
+    for (name, one), two in pairs:
+        if to_numpy(one).tobytes() != to_numpy(two).tobytes():
+            raise Refuted(f"two calls on one problem differ in {name or 'the loss'}", name)
+
+
+def pure(case: Case) -> None:
+    """A call without jit changes neither params nor data, nor any global generator, and writes nothing."""
+    problem = case.problem()
+    _advance()
+    before, randomness = _snapshot(problem), _random_state()
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        case.subject.call(problem, case.options, eager=True)
+    after = _snapshot(problem)
+    for name in sorted(before.keys() | after.keys()):
+        if before.get(name) != after.get(name):
+            raise Refuted(f"the call changed its input {name}", name)
+    for name, state in _random_state().items():
+        if name in randomness and state != randomness[name]:
+            raise Refuted(f"the call moved or reseeded the global random state of {name}")
+    for where, text in (("output", out.getvalue()), ("error", err.getvalue())):
+        if text:
+            raise Refuted(f"the call printed {len(text)} characters to standard {where}: {text.strip()[:60]!r}")
+
+
+def _snapshot(problem: Any) -> dict[str, Any]:
+    tree = {"params": problem.params, "data": problem.data}
+    return {name: (str(leaf.dtype), to_numpy(leaf).tobytes()) for name, leaf in named_leaves(tree).items()}
+
+
+def _advance() -> None:
+    # Away from where a method that reseeds left the generators at its last call.
+    random.random()
+    np.random.random()
+    if "torch" in sys.modules:
+        sys.modules["torch"].rand(1)
+
+
+def _random_state() -> dict[str, Any]:
+    states: dict[str, Any] = {"random": random.getstate(), "numpy.random": repr(np.random.get_state())}
+    if "torch" in sys.modules:
+        states["torch"] = sys.modules["torch"].get_rng_state().numpy().tobytes()
+    return states

@@ -1,0 +1,276 @@
+"""The command line: ``gradgate verify | list | profiles | report | calibrate | memory | gate``."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gradgate.references import registry
+from gradgate.references.contract import UsageError, unknown
+from gradgate.suites import terminal
+from gradgate.suites.engine import Run
+from gradgate.suites.fingerprint import fingerprint
+from gradgate.suites.supervisor import Limits, Supervisor
+from gradgate.suites.verdict import SCHEMA, Task, Verdict, exit_status
+
+STATUS = "exit status: 0 as claimed, 1 refuted or regressed, 2 could not be measured, 3 wrong usage or configuration"
+EPILOG = f"""examples:
+  gradgate verify                                                   every reference method, every claim
+  gradgate verify --family state_space --method reverse_recurrence  one of them
+  gradgate verify mine.py:my_gradient --family state_space          your own: (problem) -> (loss, grads)
+
+{STATUS}"""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> Any:
+        raise UsageError(f"{message}; see {self.prog} --help")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit status."""
+    try:
+        chosen = _parser().parse_args(arguments)
+        return int(chosen.command(chosen))
+    except UsageError as error:
+        print(f"gradgate: {error}", file=sys.stderr)
+        return 3
+    except KeyboardInterrupt:
+        print("gradgate: interrupted; what was measured is kept", file=sys.stderr)
+        return 2
+    except BrokenPipeError:  # the reader of our output has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="gradgate", description="Verify memory-efficient gradients: is it the gradient, and are the promises kept?",
+        epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    commands = parser.add_subparsers(title="commands", required=True, metavar="command")
+
+    verify = _command(commands, "verify", _verify, "judge every claim of the references, or of your own method")
+    verify.add_argument("target", nargs="?", help="package.module:function or file.py:function of your own method")
+    _selection(verify)
+    verify.add_argument("--claim", help="judge this claim only (see gradgate list)")
+    verify.add_argument("--examples", type=_positive, default=100, metavar="N", help="problems per claim (default 100)")
+    verify.add_argument("--seed", type=int, default=0, help="of everything that is drawn (default 0)")
+    verify.add_argument("--spec", default="", metavar="JSON", help="judge this one problem, as printed by a failure")
+    verify.add_argument("--options", metavar="JSON", help="options of the method, with --spec")
+    verify.add_argument("--profile", default="cpu", help="hardware profile (see gradgate profiles; default cpu)")
+    verify.add_argument("--jobs", type=_positive, default=2, help="worker processes (default 2)")
+    verify.add_argument(
+        "--timeout", type=float, default=60.0, metavar="S", help="limit per call in seconds (default 60)"
+    )
+    verify.add_argument("--json", type=Path, metavar="FILE", help="write the verdicts here, after each one")
+    verify.add_argument("--report", type=Path, metavar="DIR", help="write index.html, verdicts.json and junit.xml here")
+
+    listing = _command(commands, "list", _list, "list the methods and what they claim")
+    _selection(listing)
+    listing.add_argument("--json", action="store_true", help="as JSON")
+
+    profiles = _command(commands, "profiles", _profiles, "list the hardware profiles")
+    profiles.add_argument("--json", action="store_true", help="as JSON")
+
+    report = _command(commands, "report", _report, "render verdicts.json as a page")
+    report.add_argument("verdicts", type=Path, nargs="?", default=Path("report/verdicts.json"))
+    report.add_argument("--report", type=Path, metavar="DIR", help="where to (default: beside the verdicts)")
+
+    calibrate = _command(commands, "calibrate", _calibrate, "measure the rule: false alarms, smallest planted error")
+    calibrate.add_argument("--problems", type=_positive, default=20_000, metavar="N", help="default 20000")
+    calibrate.add_argument("--family", default="state_space")
+    calibrate.add_argument("--seed", type=int, default=1)
+    calibrate.add_argument("--jobs", type=_positive, default=2)
+    calibrate.add_argument("--json", type=Path, metavar="FILE", help="keep the results here and resume from them")
+
+    for name, what in (("memory", "bytes over a sweep and the fitted law"), ("gate", "compare a change with its base")):
+        later = _command(commands, name, _later, f"{what} (not in this version)")
+        later.add_argument("anything", nargs="*")
+        later.set_defaults(name=name)
+    return parser
+
+
+def _command(commands: Any, name: str, function: Any, text: str) -> argparse.ArgumentParser:
+    made: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text, epilog=STATUS)
+    made.set_defaults(command=function)
+    return made
+
+
+def _selection(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--family", metavar="F", help="problem class, for example state_space")
+    parser.add_argument("--method", metavar="M", help="reference method, for example reverse_recurrence")
+    parser.add_argument("--framework", metavar="X", help="jax or torch")
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, not {number}")
+    return number
+
+
+def _verify(chosen: argparse.Namespace) -> int:
+    if chosen.profile != "cpu":
+        raise UsageError("gradients are verified on the profile cpu; other profiles measure memory and work")
+    if chosen.timeout <= 0:
+        raise UsageError(f"--timeout must be positive, not {chosen.timeout:g}")
+    options = _json_object(chosen.options, "--options") if chosen.options else None
+    run = Run(chosen.examples, chosen.seed, chosen.spec, options)
+    with Supervisor(run, chosen.jobs, Limits(chosen.timeout)) as supervisor:
+        tasks = _tasks(chosen, supervisor)
+        if chosen.spec:
+            for name in {task.family for task in tasks}:
+                registry.spec_class(name).from_json(chosen.spec)
+        if chosen.report:
+            _need_report()
+        verdicts: list[Verdict] = []
+        with contextlib.ExitStack() as stack:
+            show = stack.enter_context(terminal.progress(tasks))
+            for verdict in supervisor.judge_all(tasks, show.examples):
+                verdicts.append(verdict)
+                show.verdict(verdict)
+                _write(chosen, _document(tasks, verdicts))
+    terminal.table(_ordered(tasks, verdicts))
+    document = _document(tasks, verdicts)
+    if chosen.report:
+        from gradgate.suites.report import write
+
+        terminal.note(f"report: {write(document, chosen.report)}")
+    return exit_status(verdicts)
+
+
+def _tasks(chosen: argparse.Namespace, supervisor: Supervisor) -> list[Task]:
+    if chosen.target:
+        if not chosen.family:
+            raise UsageError(f"say which problems {chosen.target} solves: --family {' | '.join(registry.families())}")
+        registry.family(chosen.family)
+        tasks = supervisor.describe(chosen.target, chosen.family, chosen.framework)
+    else:
+        found = registry.methods(chosen.family, chosen.method, chosen.framework)
+        tasks = [Task.of(method, claim) for method in found for claim in method.claims]
+        if not chosen.method:
+            for family, target in registry.entry_points():
+                if chosen.family in (None, family):
+                    tasks += supervisor.describe(target, family, None)
+            tasks = [task for task in tasks if chosen.framework in (None, task.framework)]
+    if chosen.claim:
+        legal = sorted({task.claim for task in tasks})
+        tasks = [task for task in tasks if task.claim == chosen.claim]
+        if not tasks:
+            raise unknown("claim", chosen.claim, legal)
+    return tasks
+
+
+def _ordered(tasks: list[Task], verdicts: list[Verdict]) -> list[Verdict]:
+    place = {task.name: i for i, task in enumerate(tasks)}
+    return sorted(verdicts, key=lambda verdict: place[verdict.task.name])
+
+
+def _document(tasks: list[Task], verdicts: list[Verdict]) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "fingerprint": fingerprint(),
+        "claims": len(tasks),
+        "verdicts": [verdict.to_dict() for verdict in _ordered(tasks, verdicts)],
+    }
+
+
+def _write(chosen: argparse.Namespace, document: dict[str, Any]) -> None:
+    targets = [chosen.json] if chosen.json else []
+    targets += [chosen.report / "verdicts.json"] if chosen.report else []
+    for path in targets:
+        write_atomically(path, json.dumps(document, indent=1) + "\n")
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replace a file in one step: a reader, or a crash, sees the old text or the new, never half of it.
+
+    Raises:
+        UsageError: the folder cannot be written to.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_name(f".{path.name}.{os.getpid()}")
+        draft.write_text(text, encoding="utf-8")
+        os.replace(draft, path)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from None
+
+
+def _json_object(text: str, name: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise UsageError(f"{name} is a JSON object; {text!r} is not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise UsageError(f"{name} is a JSON object, not {text!r}")
+    return found
+
+
+def _need_report() -> None:
+    try:
+        import gradgate.suites.report  # noqa: F401
+    except ImportError as error:
+        raise UsageError(f"--report needs {error.name}: pip install 'gradgate[report]', or use --json FILE") from None
+
+
+def _list(chosen: argparse.Namespace) -> int:
+    found = registry.methods(chosen.family, chosen.method, chosen.framework)
+    if not chosen.json:
+        terminal.methods(found)
+        return 0
+    rows = [
+        {
+            "family": m.family,
+            "method": m.name,
+            "framework": m.framework,
+            "claims": [
+                {"name": c.name, "statement": c.statement, "source": c.source, "expected": c.expected} for c in m.claims
+            ],
+            "options": [{"name": option.name, "legal": option.legal} for option in m.options],
+        }
+        for m in found
+    ]
+    print(json.dumps({"methods": rows}, indent=1))
+    return 0
+
+
+def _report(chosen: argparse.Namespace) -> int:
+    _need_report()
+    from gradgate.suites.report import write
+
+    try:
+        document = json.loads(chosen.verdicts.read_text(encoding="utf-8"))
+        [Verdict.from_dict(row) for row in document["verdicts"]]
+    except OSError as error:
+        raise UsageError(
+            f"cannot read {chosen.verdicts}: {error.strerror}; gradgate verify --report DIR writes it"
+        ) from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{chosen.verdicts} is no verdicts.json of schema {SCHEMA}: {error!r}") from None
+    print(write(document, chosen.report or chosen.verdicts.parent))
+    return 0
+
+
+def _calibrate(chosen: argparse.Namespace) -> int:
+    from gradgate.suites import calibrate
+
+    registry.family(chosen.family)
+    return calibrate.main(chosen.family, chosen.problems, chosen.seed, chosen.jobs, chosen.json)
+
+
+def _later(chosen: argparse.Namespace) -> int:
+    raise UsageError(
+        f"gradgate {chosen.name} is not in this version; there are verify, list, profiles, report, calibrate"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,194 @@
+"""Search for a problem on which a claim fails, and shrink it: Hypothesis behind one function."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import hypothesis
+
+from gradgate.references import registry
+from gradgate.references.contract import Claim, Spec, installed
+from gradgate.suites import strategies
+from gradgate.suites.checks import CHECKS, Case, Check
+from gradgate.suites.checks.base import Rejected
+from gradgate.suites.subject import Fault, Inapplicable, Refuted, Subject
+from gradgate.suites.tolerance import Comparison
+from gradgate.suites.verdict import Task, Verdict
+
+SHRINKS = 60
+"""Problems tried to make a failing one smaller; counted, not timed, so that a run repeats bit for bit."""
+STRESS_SEEDS = 3
+ATTEMPTS = 6
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run of verification is asked for. The same Run gives the same verdicts, bit for bit.
+
+    Attributes:
+        examples: problems per claim; costlier checks take a share of it.
+        seed: of everything that is drawn.
+        spec: judge this Spec alone, given as JSON.
+        options: the method's options with `spec`.
+    """
+
+    examples: int = 100
+    seed: int = 0
+    spec: str = ""
+    options: Mapping[str, Any] | None = None
+
+
+@dataclass
+class Search:
+    """The state of one search: what was judged, the worst that passed, the smallest that failed."""
+
+    judged: dict[str, Exception | None] = field(default_factory=dict)
+    worst: tuple[Comparison, Case] | None = None
+    failure: tuple[Exception, Case] | None = None
+    shrinks: int = 0
+
+
+def judge(task: Task, subject: Subject, run: Run, progress: Callable[[int], None] = lambda _: None) -> Verdict:
+    """Judge one claim of one method.
+
+    Args:
+        task: names the claim.
+        subject: the loaded method.
+        run: examples and seed, or one Spec.
+        progress: called with the number of problems judged so far.
+
+    Returns:
+        The verdict; nothing that the method does raises from here, but ending or hanging the process is not caught.
+    """
+    claim = subject.declared.claim(task.claim)
+    check = CHECKS[claim.check]
+    search, start = Search(), time.perf_counter()
+
+    def put(spec: Spec, options: Mapping[str, Any]) -> None:
+        _put(search, Case(subject, claim, spec, options), check, progress)
+
+    framework = {"jax": "jax", "torch": "torch"}[task.framework]
+    if not installed(framework):
+        return Verdict(
+            task, "inapplicable", reason=f"{framework} is not installed: pip install 'gradgate[{framework}]'"
+        )
+    try:
+        if run.spec:
+            spec = registry.spec_class(task.family).from_json(run.spec)
+            default = _options(subject, claim, spec)
+            put(spec, default if run.options is None else dict(run.options))
+        else:
+            _search(search, put, task, subject, claim, check, run)
+    except Inapplicable as why:
+        return Verdict(task, "inapplicable", len(search.judged), reason=str(why))
+    except (Refuted, Fault):
+        pass
+    return _verdict(task, search, time.perf_counter() - start)
+
+
+def _search(
+    search: Search, put: Callable[..., None], task: Task, subject: Subject, claim: Claim, check: Check, run: Run
+) -> None:
+    family = registry.family(task.family)
+    wanted = check.examples(run.examples)
+    seed = int.from_bytes(hashlib.sha256(f"{run.seed}:{task.family}".encode()).digest()[:4], "big")
+    certain = _stress(family, seed) if check.draws == "stress" else strategies.edge_specs(family, claim.where, run.seed)
+    for spec in _spread(list(certain), wanted):
+        with contextlib.suppress(Rejected):
+            put(spec, _options(subject, claim, spec))
+    if check.draws == "stress":
+        return
+    for attempt in range(ATTEMPTS):  # Hypothesis repeats itself now and then; what it repeats counts once
+        missing = wanted - len(search.judged)
+        if missing > 0:
+            _falsify(strategies.specs(family, claim.where), put, subject, claim, missing, seed + attempt)
+
+
+def _falsify(specs: Any, put: Callable[..., None], subject: Subject, claim: Claim, examples: int, seed: int) -> None:
+    @hypothesis.seed(seed)
+    @hypothesis.settings(
+        max_examples=examples,
+        database=None,  # a failure remembered from an earlier run would make this run's verdict depend on it
+        deadline=None,
+        phases=(hypothesis.Phase.generate, hypothesis.Phase.shrink),
+        suppress_health_check=list(hypothesis.HealthCheck),
+        report_multiple_bugs=False,
+        print_blob=False,
+        verbosity=hypothesis.Verbosity.quiet,
+    )
+    @hypothesis.given(specs)
+    def falsify(spec: Spec) -> None:
+        try:
+            put(spec, _options(subject, claim, spec))
+        except Rejected:
+            hypothesis.reject()
+
+    falsify()
+
+
+def _put(search: Search, case: Case, check: Check, progress: Callable[[int], None]) -> None:
+    key = case.spec.to_json() + json.dumps(dict(case.options), sort_keys=True, default=str)
+    if key not in search.judged:
+        if search.failure is not None:
+            if search.shrinks >= SHRINKS:
+                return  # whatever else Hypothesis tries counts as passing: the smallest failure so far stands
+            search.shrinks += 1
+        try:
+            check.function(case)
+        except (Refuted, Fault) as failure:
+            search.judged[key] = failure
+        else:
+            search.judged[key] = None
+        progress(len(search.judged))
+    found = search.judged[key]
+    if found is not None:
+        search.failure = (found, case)  # Hypothesis ends on its smallest, so the last one stands
+        raise found.with_traceback(None)
+    if case.worst is not None and (search.worst is None or case.worst.ratio > search.worst[0].ratio):
+        search.worst = (case.worst, case)
+
+
+def _options(subject: Subject, claim: Claim, spec: Spec) -> dict[str, Any]:
+    return strategies.pick_options(subject.declared, spec, claim.settings.get("covering", ""))
+
+
+def _stress(family: Any, seed: int) -> Iterator[Spec]:
+    cls = registry.spec_class(family.name)
+    for i in range(STRESS_SEEDS):
+        for shape in family.stress:
+            yield cls(**{**shape, "seed": seed + i})
+
+
+def _spread(specs: list[Spec], wanted: int) -> list[Spec]:
+    """At most `wanted` of the Specs, spread evenly from the smallest to the largest."""
+    if wanted >= len(specs):
+        return specs
+    return [specs[round(i * (len(specs) - 1) / max(1, wanted - 1))] for i in range(wanted)]
+
+
+def _verdict(task: Task, search: Search, seconds: float) -> Verdict:
+    examples = len(search.judged)
+    if search.failure is not None:
+        failure, case = search.failure
+        verdict = "refuted" if isinstance(failure, Refuted) else "error"
+        leaf, error, noise = (getattr(failure, name, None) for name in ("leaf", "error", "noise"))
+        return Verdict(
+            task, verdict, examples, error, noise, leaf or "", dataclasses.asdict(case.spec), dict(case.options),
+            reason=str(failure), seconds=seconds,
+        )  # fmt: skip
+    if not examples:
+        return Verdict(task, "inapplicable", reason="no problem could be judged: the oracle is finite on none of them")
+    if search.worst is None:
+        return Verdict(task, "upheld", examples, seconds=seconds)
+    worst, case = search.worst
+    return Verdict(
+        task, "upheld", examples, worst.error, worst.noise, worst.leaf, dataclasses.asdict(case.spec),
+        dict(case.options), seconds=seconds,
+    )  # fmt: skip

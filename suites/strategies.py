@@ -1,0 +1,85 @@
+"""Hypothesis strategies of Specs: few shapes, many values.
+
+Shapes come from the family's small vocabulary, so compiled programs are reused and shrinking stays quick; a failing
+example shrinks towards the vocabulary's first entries, the smallest. Values are drawn freely.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hypothesis import strategies as st
+
+from gradgate.references import registry
+from gradgate.references.contract import Family, Method, Spec, UsageError
+
+GRID = 240
+"""Steps between the ends of a value's range; a drawn value is a step, so that it shrinks to a plain number."""
+
+
+def specs(family: Family, where: Mapping[str, Any] | None = None) -> st.SearchStrategy[Spec]:
+    """Legal float64 Specs of a family.
+
+    Args:
+        family: declares the shapes and the ranges of values.
+        where: Spec fields to which the shapes are restricted; a tuple lists alternatives.
+
+    Raises:
+        UsageError: no shape of the vocabulary satisfies `where`.
+    """
+    cls = registry.spec_class(family.name)
+    values = {name: _value(getattr(cls(), name), low, high) for name, (low, high) in family.values.items()}
+    seeds = st.integers(0, 2**32 - 1)
+    return st.builds(
+        lambda shape, drawn, seed: cls(**{**shape, **drawn, "seed": seed}),
+        st.sampled_from(shapes(family, where)),
+        st.fixed_dictionaries(values),
+        seeds,
+    )
+
+
+def shapes(family: Family, where: Mapping[str, Any] | None = None) -> Sequence[Mapping[str, Any]]:
+    """The shapes of the vocabulary that satisfy `where`, the smallest first."""
+    defaults = dataclasses.asdict(registry.spec_class(family.name)())
+    found = [s for s in family.shapes if all(_fits((defaults | dict(s))[k], v) for k, v in (where or {}).items())]
+    if not found:
+        raise UsageError(f"no shape in the vocabulary of {family.name} has {dict(where or {})}")
+    return found
+
+
+def edge_specs(family: Family, where: Mapping[str, Any] | None, seed: int) -> list[Spec]:
+    """One Spec of every shape at default values: always tried, before anything is drawn."""
+    cls = registry.spec_class(family.name)
+    return [cls(**{**shape, "seed": 1000 * seed + i}) for i, shape in enumerate(shapes(family, where))]
+
+
+def pick_options(method: Method, spec: Spec, covering: str = "") -> dict[str, Any]:
+    """One legal value of every option, fixed by the Spec's shape, so that each shape compiles one program.
+
+    Different shapes take different ones, so that all kinds of values occur; `covering` names an option that takes its
+    largest value instead.
+    """
+    turn = sum(value for value in dataclasses.asdict(spec.static()).values() if isinstance(value, int))
+    chosen = {}
+    for option in method.options:
+        legal = list(option.values(spec))
+        chosen[option.name] = legal[-1] if option.name == covering else legal[turn % len(legal)]
+    return chosen
+
+
+def _fits(value: Any, wanted: Any) -> bool:
+    return value in wanted if isinstance(wanted, tuple) else value == wanted
+
+
+def _value(default: float, low: float, high: float) -> st.SearchStrategy[float]:
+    def at(step: int) -> float:
+        share = step / GRID
+        drawn = low * (high / low) ** share if low > 0 and high / low >= 10 else low + (high - low) * share
+        return float(f"{drawn:.4g}")
+
+    assert math.isfinite(low)
+    assert math.isfinite(high)
+    return st.just(default) | st.integers(0, GRID).map(at)

@@ -1,0 +1,185 @@
+"""Calling a method that may do anything: raise, exit, return nonsense. What it does wrong becomes a Fault in words."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gradgate.references import registry
+from gradgate.references.backends import named_leaves, precision
+from gradgate.references.contract import Method, Problem, Spec, Tree
+from gradgate.references.oracle import split
+
+
+class Fault(Exception):
+    """A method crashed or broke the contract's form; the verdict is ``error`` and this is its reason."""
+
+
+class Refuted(Exception):
+    """A claim does not hold.
+
+    Attributes: leaf, error and noise of the worst leaf where there is one.
+    """
+
+    def __init__(self, reason: str, leaf: str = "", error: float | None = None, noise: float | None = None) -> None:
+        super().__init__(reason)
+        self.leaf, self.error, self.noise = leaf, error, noise
+
+
+class Inapplicable(Exception):
+    """Nothing can be said here, and this is why."""
+
+
+@dataclass
+class Subject:
+    """A method and its loaded implementation.
+
+    Attributes:
+        declared: the declaration.
+        function: the callable.
+        watch: called with a description before each call of foreign code, and with None after it; a supervisor reads
+            from it how long a call has lasted.
+    """
+
+    declared: Method
+    function: Callable[..., Any]
+    watch: Callable[[dict[str, Any] | None], None] = lambda _: None
+    _compiled: dict[str, Callable[..., Any]] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, declared: Method, watch: Callable[[dict[str, Any] | None], None] = lambda _: None) -> Subject:
+        """Import the implementation.
+
+        Raises:
+            Fault: importing it raised or exited.
+            UsageError: it does not exist.
+        """
+        watch({"importing": declared.implementation})
+        try:
+            function = _guarded(f"importing {declared.implementation}", registry.load, declared.implementation)
+        finally:
+            watch(None)
+        return cls(declared, function, watch)
+
+    def call(self, problem: Problem, options: Mapping[str, Any], *, eager: bool = False) -> tuple[Any, Tree]:
+        """(loss, grads) as the method returns them, form checked.
+
+        JAX methods run under jit where they can, one compiled program per static Spec and options; `eager` forbids it.
+
+        Raises:
+            Fault: the method raised, exited, or returned something other than (loss, grads like params).
+        """
+        run = functools.partial(self.function, **options)
+        if self.declared.framework == "jax" and not eager:
+            run = self._jitted(problem, options)
+        answer = self.guard(problem, options, run, problem)
+        check_form(problem, answer)
+        return answer
+
+    def gradient(self, problem: Problem, options: Mapping[str, Any]) -> tuple[float, dict[str, Any]]:
+        """Loss and judged leaves of a call, as NumPy on the host."""
+        loss, grads = self.call(problem, options)
+        return float(loss), split(problem, grads)
+
+    def guard(self, problem: Problem, options: Mapping[str, Any], function: Callable[..., Any], *arguments: Any) -> Any:
+        """``function(*arguments)``, foreign code of this method, in the problem's precision; faults become Fault."""
+        self.watch({"spec": json.loads(problem.spec.to_json()), "options": dict(options)})
+        try:
+            with precision(problem.backend, problem.dtype):
+                return _guarded("the method", _finished, problem.backend, function, *arguments)
+        finally:
+            self.watch(None)
+
+    def _jitted(self, problem: Problem, options: Mapping[str, Any]) -> Callable[..., Any]:
+        """The jitted method; the method as it is, if it turns out not to be traceable and does not claim to be."""
+        import jax
+
+        key = json.dumps(dict(options), sort_keys=True, default=str)
+        if key not in self._compiled:
+            plain = functools.partial(self.function, **options)
+            self._compiled[key] = jax.jit(plain)
+            if "jit" not in self.declared.composes:
+                try:
+                    self.guard(problem, options, self._compiled[key], problem)
+                except Fault as fault:
+                    if not isinstance(fault.__cause__, (jax.errors.JAXTypeError, jax.errors.JAXIndexError)):
+                        raise
+                    self._compiled[key] = plain
+        return self._compiled[key]
+
+
+def _finished(backend: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    result = function(*arguments)
+    if backend == "jax":
+        import jax
+
+        jax.block_until_ready(result)  # or an error, or a hang, would surface outside the guard
+    return result
+
+
+def _guarded(who: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    try:
+        return function(*arguments)
+    except SystemExit as error:
+        raise Fault(f"{who} called sys.exit({error.code!r})") from error
+    except KeyboardInterrupt as error:
+        raise Fault(f"{who} raised KeyboardInterrupt") from error
+    except MemoryError as error:
+        raise Fault(f"{who} ran out of memory (MemoryError)") from error
+    except BaseException as error:
+        if type(error).__name__ == "UsageError":
+            raise
+        text = str(error).strip().splitlines()
+        raise Fault(f"{who} raised {type(error).__name__}: {text[0] if text else '(no message)'}") from error
+
+
+def check_form(problem: Problem, answer: Any) -> None:
+    """Check that an answer is (scalar loss, grads shaped like ``problem.params``), in the problem's dtype and backend.
+
+    Raises:
+        Fault: says which part is wrong, what was expected and what came.
+    """
+    if not isinstance(answer, tuple) or len(answer) != 2:
+        came = (
+            f"a {type(answer).__name__} of {len(answer)}" if isinstance(answer, (tuple, list)) else repr_short(answer)
+        )
+        raise Fault(f"the method returned {came}; a method returns (loss, grads)")
+    loss, grads = answer
+    if grads is None:
+        raise Fault("the method returned None for grads; expected a tree like problem.params")
+    expected, got = named_leaves(problem.params), named_leaves(grads)
+    missing, extra = sorted(expected.keys() - got.keys()), sorted(got.keys() - expected.keys())
+    if missing or extra:
+        parts = [f"lacks {', '.join(missing)}"] if missing else []
+        parts += [f"has {', '.join(extra)} besides"] if extra else []
+        raise Fault(f"wrong tree: grads {' and '.join(parts)}; expected the leaves of problem.params")
+    _check_leaf("loss", loss, next(iter(expected.values())), ())
+    for name, like in expected.items():
+        _check_leaf(name, got[name], like, tuple(like.shape))
+
+
+def _check_leaf(name: str, leaf: Any, like: Any, shape: tuple[int, ...]) -> None:
+    module = type(like).__module__.partition(".")[0].replace("jaxlib", "jax")
+    kind = type(leaf).__module__.partition(".")[0].replace("jaxlib", "jax")
+    if leaf is None:
+        raise Fault(f"wrong tree: {name} is None; expected an array of shape {shape}")
+    if kind != module:
+        raise Fault(f"{name} is {repr_short(leaf)} of {kind}; expected an array of {module}")
+    if tuple(leaf.shape) != shape:
+        raise Fault(f"wrong shape: {name} has shape {tuple(leaf.shape)}; expected {shape}")
+    if leaf.dtype != like.dtype:
+        raise Fault(f"wrong dtype: {name} is {leaf.dtype}; expected {like.dtype}")
+
+
+def repr_short(value: Any) -> str:
+    """A value's repr cut to one short line."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+def build(subject: Subject, spec: Spec) -> Problem:
+    """The Problem of a Spec in the subject's framework."""
+    return spec.build(subject.declared.framework)  # type: ignore[arg-type]

@@ -1,0 +1,241 @@
+"""Workers that may hang, crash or grow, and the parent that outlives them.
+
+The parent imports no foreign code and neither framework. It hands tasks to worker processes, reads their events, kills a
+worker whose call lasts longer than the limit or whose memory grows past its share, turns that into a verdict, and goes on
+with a fresh worker.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+from gradgate.references.contract import UsageError
+from gradgate.suites.engine import Run
+from gradgate.suites.verdict import Task, Verdict
+from gradgate.suites.worker import environment
+
+POLL = 0.25
+"""Seconds between looks at a silent worker."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """What a worker may use.
+
+    Attributes:
+        seconds: per call of foreign code, compilation included.
+        memory: bytes of resident memory per worker.
+    """
+
+    seconds: float = 60.0
+    memory: int = 0
+
+    def bytes(self, jobs: int) -> int:
+        """The memory limit: as set, else this machine's memory shared between the workers, less a quarter."""
+        if self.memory:
+            return self.memory
+        return int(0.75 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / jobs)
+
+
+class Worker:
+    """One child process; `call` is what it is doing, or None."""
+
+    def __init__(self) -> None:
+        down, up = os.pipe(), os.pipe()
+        self.log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
+        cache = Path(platformdirs.user_cache_dir("gradgate")) / "xla"
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "gradgate.suites.worker", str(down[0]), str(up[1])],
+            pass_fds=(down[0], up[1]),
+            stdin=subprocess.DEVNULL,
+            stdout=self.log,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **environment(str(cache))},
+            start_new_session=True,  # a Ctrl-C is the parent's to handle, and its own children die with it
+        )
+        os.close(down[0])
+        os.close(up[1])
+        self.requests, self.events = os.fdopen(down[1], "w"), up[0]
+        self.buffer = b""
+        self.call: dict[str, Any] | None = None
+        self.since = time.monotonic()
+
+    def send(self, request: dict[str, Any]) -> None:
+        """Hand over one request."""
+        self.call, self.since = None, time.monotonic()
+        try:
+            self.requests.write(json.dumps(request) + "\n")
+            self.requests.flush()
+        except BrokenPipeError:
+            pass  # it died between two tasks; reading its events will tell
+
+    def read(self) -> list[dict[str, Any]] | None:
+        """The events that have arrived; None when the process has closed its pipe."""
+        chunk = os.read(self.events, 1 << 16)
+        if not chunk:
+            return None
+        *lines, self.buffer = (self.buffer + chunk).split(b"\n")
+        events = [json.loads(line) for line in lines]
+        for event in events:
+            if "call" in event:
+                self.call, self.since = event["call"], time.monotonic()
+        return events
+
+    def resident(self) -> int:
+        """Bytes of resident memory, 0 where the platform does not tell."""
+        try:
+            pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
+        except (OSError, IndexError):
+            return 0
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+    def close(self) -> None:
+        """End the process and everything it started."""
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            pass
+        self.process.wait()
+        os.close(self.events)
+        try:
+            self.requests.close()
+        except BrokenPipeError:
+            pass
+        self.log.close()
+
+    def last_words(self) -> str:
+        """The last line that the process wrote to standard error or output."""
+        self.log.seek(0)
+        lines = self.log.read()[-4000:].decode(errors="replace").strip().splitlines()
+        return lines[-1].strip()[:200] if lines else ""
+
+
+class Supervisor:
+    """Judges tasks on `jobs` worker processes. A context manager: leaving it ends the workers."""
+
+    def __init__(self, run: Run, jobs: int = 2, limits: Limits | None = None) -> None:
+        self.run, self.jobs, self.limits = run, max(1, jobs), limits or Limits()
+        self._idle: list[Worker] = []
+        self._busy: dict[int, tuple[Worker, collections.deque[Task]]] = {}
+
+    def __enter__(self) -> Supervisor:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for worker in [*self._idle, *(worker for worker, _ in self._busy.values())]:
+            worker.close()
+        self._idle, self._busy = [], {}
+
+    def describe(self, target: str, family: str, framework: str | None) -> list[Task]:
+        """The tasks of a plugged-in method.
+
+        Raises:
+            UsageError: the target, family or framework is wrong, or its import failed, hung or ended the process.
+        """
+        worker = self._idle.pop() if self._idle else Worker()
+        worker.send({"describe": [target, family, framework]})
+        while True:
+            events, death = self._wait(worker)
+            for event in events:
+                if "usage" in event or "fault" in event:
+                    self._idle.append(worker)
+                    raise UsageError(event.get("usage") or event["fault"])
+                if "described" in event:
+                    self._idle.append(worker)
+                    return [Task(**task) for task in event["described"]]
+            if death:
+                worker.close()
+                raise UsageError(f"importing {target}: {death}")
+
+    def judge(self, task: Task) -> Verdict:
+        """One verdict; the worker stays for the next task."""
+        return next(iter(self.judge_all([task])))
+
+    def judge_all(self, tasks: Iterable[Task], progress: Callable[[Task, int], None] = lambda *_: None) -> Any:
+        """Yield a verdict for every task, in the order in which they finish.
+
+        Tasks of one method go to one worker, one after the other, so that they share compiled programs. Once a method
+        has hung or ended its process, its remaining claims are not tried: each would cost another time limit.
+        """
+        queues: dict[str, collections.deque[Task]] = {}
+        for task in tasks:
+            queues.setdefault(task.owner, collections.deque()).append(task)
+        waiting = collections.deque(queues.values())
+        while waiting or self._busy:
+            while waiting and len(self._busy) < self.jobs:
+                self._start(self._idle.pop() if self._idle else Worker(), waiting.popleft())
+            yield from self._step(progress)
+
+    def _start(self, worker: Worker, queue: collections.deque[Task]) -> None:
+        self._busy[worker.events] = (worker, queue)
+        worker.send({"task": dataclasses.asdict(queue[0]), "run": dataclasses.asdict(self.run)})
+
+    def _step(self, progress: Callable[[Task, int], None]) -> Iterable[Verdict]:
+        with selectors.DefaultSelector() as selector:
+            for fd in self._busy:
+                selector.register(fd, selectors.EVENT_READ)
+            ready = {key.fd for key, _ in selector.select(POLL)}
+        for fd, (worker, queue) in list(self._busy.items()):
+            events, death = self._read(worker, fd in ready)
+            for event in events:
+                if "progress" in event:
+                    progress(queue[0], event["progress"])
+                elif "verdict" in event or "fault" in event or "usage" in event:
+                    yield self._finish(queue.popleft(), event)
+                    del self._busy[fd]
+                    if queue:
+                        self._start(worker, queue)
+                    else:
+                        self._idle.append(worker)
+            if death:
+                del self._busy[fd]
+                call = worker.call or {}
+                worker.close()
+                first = True
+                while queue:
+                    task = queue.popleft()
+                    reason = death if first else f"not tried: in an earlier claim {death}"
+                    spec = call.get("spec") if first else None
+                    first = False
+                    yield Verdict(
+                        task, "error", spec=spec, options=call.get("options", {}) if spec else {}, reason=reason
+                    )
+
+    def _finish(self, task: Task, event: dict[str, Any]) -> Verdict:
+        if "verdict" in event:
+            return Verdict.from_dict(event["verdict"])
+        return Verdict(task, "error", reason=event.get("fault") or event["usage"])
+
+    def _wait(self, worker: Worker) -> tuple[list[dict[str, Any]], str]:
+        with selectors.DefaultSelector() as selector:
+            selector.register(worker.events, selectors.EVENT_READ)
+            return self._read(worker, bool(selector.select(POLL)))
+
+    def _read(self, worker: Worker, ready: bool) -> tuple[list[dict[str, Any]], str]:
+        """Events, and a sentence if the worker has to be given up."""
+        events = worker.read() if ready else []
+        if events is None:
+            status = worker.process.wait()
+            how = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
+            words = worker.last_words()
+            return [], f"the method ended its process ({how})" + (f": {words}" if words else "")
+        if worker.call is not None and time.monotonic() - worker.since > self.limits.seconds:
+            return events, f"the method hung: no answer within {self.limits.seconds:g} s"
+        limit = self.limits.bytes(self.jobs)
+        if worker.resident() > limit:
+            return events, f"the method exhausted memory: its process grew past {limit / 2**30:.3g} GiB"
+        return events, ""

@@ -1,0 +1,170 @@
+"""What a run shows in the terminal: progress while it runs, then a table, the findings and the failures."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from gradgate.references.contract import Method
+from gradgate.suites.verdict import Task, Verdict, exit_status
+
+WIDTH = 120
+"""Columns where the output is no terminal, so that a log reads the same everywhere."""
+LAST_LINE = {0: "as claimed", 1: "NOT as claimed", 2: "not everything could be measured"}
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A console; colours and motion only on a terminal."""
+    made = Console(stderr=stderr, highlight=False, soft_wrap=False)
+    if not made.is_terminal:
+        made.width = WIDTH
+    return made
+
+
+class Show:
+    """The progress of one run, on standard error: a bar on a terminal, a line for each method elsewhere."""
+
+    def __init__(self, tasks: Sequence[Task], bar: Progress | None) -> None:
+        self._bar, self._left = bar, {}
+        for task in tasks:
+            self._left[task.owner] = self._left.get(task.owner, 0) + 1
+        self._total, self._done = len(tasks), 0
+        self._id = bar.add_task("starting", total=len(tasks)) if bar else None
+
+    def examples(self, task: Task, judged: int) -> None:
+        """`judged` problems of a claim so far."""
+        if self._bar is not None and self._id is not None:
+            self._bar.update(self._id, description=f"{task.method} {task.framework} {task.claim}: {judged}")
+
+    def verdict(self, verdict: Verdict) -> None:
+        """One claim is done."""
+        self._done += 1
+        if self._bar is not None and self._id is not None:
+            self._bar.advance(self._id)
+        owner = verdict.task.owner
+        self._left[owner] -= 1
+        if self._bar is None and self._left[owner] == 0:
+            console(stderr=True).print(f"[{self._done}/{self._total}] {owner} done", markup=False)
+
+
+@contextlib.contextmanager
+def progress(tasks: Sequence[Task]) -> Iterator[Show]:
+    """Show the progress of judging `tasks`."""
+    out = console(stderr=True)
+    if not out.is_terminal:
+        yield Show(tasks, None)
+        return
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=out, transient=True) as bar:
+        yield Show(tasks, bar)
+
+
+def table(verdicts: Sequence[Verdict]) -> None:
+    """One row per method and framework, then every finding and every failure in words, then one verdict line."""
+    out = console()
+    grid = Table(box=None, pad_edge=False, header_style="bold")
+    for name, justify in (
+        ("family", "left"), ("method", "left"), ("framework", "left"), ("upheld", "right"), ("findings", "right"),
+        ("failed", "right"), ("n/a", "right"), ("problems", "right"), ("worst error", "right"), ("noise", "right"),
+    ):  # fmt: skip
+        grid.add_column(name, justify=justify)  # type: ignore[arg-type]
+    for _, group in itertools.groupby(verdicts, key=lambda v: v.task.owner):
+        grid.add_row(*_row(list(group)))
+    out.print(grid)
+    findings = [v for v in verdicts if v.verdict == "refuted" and v.as_expected]
+    failures = [v for v in verdicts if not v.as_expected]
+    if findings:
+        out.print(Text("\nfindings: refuted, as declared", style="bold"))
+        for group in _alike(findings):
+            _explain(out, group, "yellow")
+    if failures:
+        out.print(Text("\nfailures", style="bold"))
+        for group in _same_reason(failures):
+            _explain(out, group, "red")
+            out.print(f"  reproduce: {group[0].reproduce}", markup=False, soft_wrap=True)
+    skipped = sorted({v.reason for v in verdicts if v.verdict == "inapplicable"})
+    for reason in skipped:
+        count = sum(v.reason == reason for v in verdicts if v.verdict == "inapplicable")
+        out.print(f"\ninapplicable ({count}): {reason}", markup=False)
+    status = exit_status(list(verdicts))
+    out.print()
+    good = sum(v.as_expected for v in verdicts)
+    out.print(
+        f"{good} of {len(verdicts)} claims as declared: {LAST_LINE[status]}", style="green" if not status else "red"
+    )
+
+
+def _row(group: list[Verdict]) -> list[str | Text]:
+    task = group[0].task
+    failed = sum(not v.as_expected for v in group)
+    upheld = sum(v.verdict == "upheld" and v.as_expected for v in group)
+    found = sum(v.verdict == "refuted" and v.as_expected for v in group)
+    absent = sum(v.verdict == "inapplicable" for v in group)
+    numbers = [v for v in group if v.verdict == "upheld" and v.error is not None and v.noise]
+    worst = max(numbers, key=lambda v: (v.error or 0) / (v.noise or 1), default=None)
+    shown = [f"{worst.error:.1e}", f"{worst.noise:.1e}"] if worst else ["", ""]
+    count = sum(v.examples for v in group)
+    return [
+        task.family, task.method, task.framework, str(upheld), Text(str(found or ""), style="yellow"),
+        Text(str(failed or ""), style="red"), str(absent or ""), str(count), *shown,
+    ]  # fmt: skip
+
+
+def _alike(findings: Iterable[Verdict]) -> list[list[Verdict]]:
+    groups: dict[tuple[str, str, str], list[Verdict]] = {}
+    for verdict in findings:
+        groups.setdefault((verdict.task.family, verdict.task.method, verdict.task.why), []).append(verdict)
+    return list(groups.values())
+
+
+def _same_reason(failures: Iterable[Verdict]) -> list[list[Verdict]]:
+    groups: dict[tuple[str, str], list[Verdict]] = {}
+    for verdict in failures:
+        groups.setdefault((verdict.task.owner, verdict.reason), []).append(verdict)
+    return list(groups.values())
+
+
+def _explain(out: Console, group: list[Verdict], style: str) -> None:
+    first = group[0]
+    claims = sorted({v.task.claim for v in group})
+    frameworks = sorted({v.task.framework for v in group})
+    head = f"{first.task.family} {first.task.method} ({', '.join(frameworks)}): {', '.join(claims)} {first.verdict}"
+    out.print(Text("• " + head, style=style))
+    out.print(f"  claim: {first.task.statement} ({first.task.source})", markup=False)
+    if first.task.why:
+        out.print(f"  why: {first.task.why}", markup=False)
+    if first.reason:
+        out.print(f"  {first.reason}", markup=False)
+    if first.spec:
+        options = f"  options {json.dumps(first.options)}" if first.options else ""
+        out.print(f"  smallest: {compact(first.spec)}{options}", markup=False)
+
+
+def compact(spec: dict[str, Any]) -> str:
+    """A Spec on one line: field=value."""
+    return " ".join(f"{name}={value}" for name, value in spec.items())
+
+
+def methods(found: Sequence[Method]) -> None:
+    """The methods and their claims."""
+    out = console()
+    for method in found:
+        options = ", ".join(f"{o.name}: {o.legal}" for o in method.options)
+        out.print(Text(f"{method.family} {method.name} {method.framework}", style="bold"), end="")
+        out.print(f"  [{options}]" if options else "", markup=False)
+        for claim in method.claims:
+            expected = "  (expected: refuted)" if claim.expected == "refuted" else ""
+            out.print(f"  {claim.name:24} {claim.statement} — {claim.source}{expected}", markup=False)
+
+
+def note(text: str) -> None:
+    """A line on standard error."""
+    console(stderr=True).print(text, markup=False, soft_wrap=True)

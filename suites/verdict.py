@@ -1,0 +1,139 @@
+"""A task, the verdict on it, and the stable JSON of both."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import shlex
+from dataclasses import dataclass, field
+from typing import Any
+
+from gradgate.references.contract import Claim, Method
+
+SCHEMA = 1
+VERDICTS = ("upheld", "refuted", "inapplicable", "error")
+
+
+@dataclass(frozen=True)
+class Task:
+    """One claim of one method: what a worker judges. `target` names a plugged-in callable, "" a reference method."""
+
+    family: str
+    method: str
+    framework: str
+    claim: str
+    target: str = ""
+    statement: str = ""
+    source: str = ""
+    expected: str = "upheld"
+    why: str = ""
+
+    @property
+    def owner(self) -> str:
+        """``family:method:framework``: what shares compiled programs."""
+        return f"{self.family}:{self.method}:{self.framework}"
+
+    @property
+    def name(self) -> str:
+        """``family:method:framework:claim``, unique in a run."""
+        return f"{self.owner}:{self.claim}"
+
+    @classmethod
+    def of(cls, method: Method, claim: Claim, target: str = "") -> Task:
+        """The task of judging one declared claim."""
+        return cls(
+            method.family, method.name, method.framework, claim.name, target, claim.statement, claim.source,
+            claim.expected, claim.reason,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The judgement on one claim.
+
+    Attributes:
+        verdict: ``upheld``, ``refuted``, ``inapplicable`` or ``error`` (the method crashed, hung, returned the wrong
+            tree).
+        examples: problems that were judged.
+        error: largest relative error in proportion to its bound, or the smallest failing problem's; None without one.
+        noise: the noise allowed for that error, on the same scale.
+        leaf: the leaf that they belong to.
+        spec: the smallest failing Spec, or of an upheld claim the worst one, as a dict.
+        options: the method's options there.
+        reason: a sentence: what was wrong, or why nothing could be said, or why a refutation is expected.
+    """
+
+    task: Task
+    verdict: str
+    examples: int = 0
+    error: float | None = None
+    noise: float | None = None
+    leaf: str = ""
+    spec: dict[str, Any] | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    profile: str = "cpu"
+    reason: str = ""
+    seconds: float = 0.0
+
+    @property
+    def as_expected(self) -> bool:
+        """Whether this verdict is what the method declares; a claim that was inapplicable contradicts nothing."""
+        return self.verdict in (self.task.expected, "inapplicable")
+
+    @property
+    def reproduce(self) -> str:
+        """One command that judges this claim again, on this Spec alone where one failed."""
+        task = self.task
+        words = ["gradgate", "verify", *([task.target] if task.target else []), "--family", task.family]
+        words += [] if task.target else ["--method", task.method]
+        words += ["--framework", task.framework, "--claim", task.claim]
+        if self.verdict in ("refuted", "error") and self.spec is not None:
+            words += ["--spec", json.dumps(self.spec, sort_keys=True)]
+            words += ["--options", json.dumps(self.options, sort_keys=True)] if self.options else []
+        return shlex.join(words)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The verdict as in verdicts.json; numbers that JSON lacks become null."""
+        task = self.task
+        row = {
+            "family": task.family,
+            "method": task.method,
+            "framework": task.framework,
+            "claim": task.claim,
+            "statement": task.statement,
+            "source": task.source,
+            "verdict": self.verdict,
+            "expected": task.expected,
+            "as_expected": self.as_expected,
+            "why": task.why,
+            "examples": self.examples,
+            "error": _finite(self.error),
+            "noise": _finite(self.noise),
+            "leaf": self.leaf,
+            "spec": self.spec,
+            "options": self.options,
+            "profile": self.profile,
+            "reason": self.reason,
+            "seconds": round(self.seconds, 3),
+            "reproduce": self.reproduce,
+        }
+        return row | ({"target": task.target} if task.target else {})
+
+    @classmethod
+    def from_dict(cls, row: dict[str, Any]) -> Verdict:
+        """The Verdict of `to_dict`."""
+        task = Task(**{f.name: row[f.name] for f in dataclasses.fields(Task) if f.name in row})
+        rest = {f.name: row[f.name] for f in dataclasses.fields(cls) if f.name != "task" and f.name in row}
+        return cls(task, **rest)
+
+
+def exit_status(verdicts: list[Verdict]) -> int:
+    """0 as claimed · 1 a claim that does not hold, or holds though it is declared false · 2 could not be measured."""
+    if any(v.verdict in ("upheld", "refuted") and not v.as_expected for v in verdicts):
+        return 1
+    return 2 if any(v.verdict == "error" for v in verdicts) else 0
+
+
+def _finite(number: float | None) -> float | None:
+    return number if number is None or math.isfinite(number) else None

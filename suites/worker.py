@@ -1,0 +1,110 @@
+"""The process in which foreign code runs: takes tasks as lines of JSON, answers with events as lines of JSON.
+
+Events: ``{"call": {…}}`` before each call of foreign code and ``{"call": null}`` after it, ``{"progress": n}`` while a
+claim is judged, then ``{"verdict": {…}}``; ``{"described": […]}`` or ``{"usage": "…"}`` answer a request to describe.
+The supervisor kills this process when a call lasts too long, so whatever was reported before is not lost.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Callable
+from typing import Any, TextIO
+
+HOST_DEVICES = 4
+"""CPU devices that JAX is given, so that methods over several devices can run."""
+
+
+def environment(cache: str) -> dict[str, str]:
+    """What has to be in the environment before JAX or PyTorch is imported.
+
+    One thread per worker: two workers share two cores, and a sum over threads could depend on how many there are.
+    """
+    flags = os.environ.get("XLA_FLAGS", "")
+    return {
+        "JAX_PLATFORMS": "cpu",
+        "JAX_NUM_CPU_DEVICES": str(HOST_DEVICES),
+        "JAX_COMPILATION_CACHE_DIR": cache,
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+        "XLA_FLAGS": f"{flags} --xla_cpu_multi_thread_eigen=false".strip(),
+        "OMP_NUM_THREADS": "1",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "PYTHONHASHSEED": "0",
+    }
+
+
+def main(receive: TextIO, send: Callable[[dict[str, Any]], None]) -> None:
+    """Serve requests until the supervisor closes the pipe."""
+    from gradgate.references.contract import UsageError
+    from gradgate.suites.subject import Fault
+
+    def watch(call: dict[str, Any] | None) -> None:
+        send({"call": call})
+
+    warnings.simplefilter("ignore")  # a method's warnings are its own
+    for line in receive:
+        try:
+            send(_serve(json.loads(line), send, watch))
+        except UsageError as error:
+            send({"usage": str(error)})
+        except Fault as fault:
+            send({"fault": str(fault)})
+        except Exception as error:
+            traceback.print_exc()
+            send({"fault": f"the check itself failed, please report it: {type(error).__name__}: {error}"})
+
+
+def _serve(
+    request: dict[str, Any], send: Callable[[dict[str, Any]], None], watch: Callable[..., None]
+) -> dict[str, Any]:
+    from gradgate.suites.engine import Run, judge
+    from gradgate.suites.verdict import Task
+
+    if "describe" in request:
+        target, family, framework = request["describe"]
+        declared = _subject(target, family, "", framework, watch).declared
+        return {"described": [dataclasses.asdict(Task.of(declared, claim, target)) for claim in declared.claims]}
+    task = Task(**request["task"])
+    subject = _subject(task.target, task.family, task.method, task.framework, watch)
+    verdict = judge(task, subject, Run(**request["run"]), lambda n: send({"progress": n}))
+    return {"verdict": verdict.to_dict()}
+
+
+@functools.lru_cache(maxsize=64)
+def _subject(target: str, family: str, method: str, framework: str | None, watch: Callable[..., None]) -> Any:
+    # Kept, so that all claims of one method share its compiled programs.
+    from gradgate.references import registry
+    from gradgate.references.contract import UsageError
+    from gradgate.suites.subject import Fault, Subject
+
+    if not target:
+        return Subject.load(registry.methods(family, method, framework)[0], watch)
+    registry.family(family)
+    watch({"importing": target})
+    try:
+        declared = registry.plugged_in(target, family, framework)
+    except UsageError:
+        raise
+    except BaseException as error:
+        raise Fault(f"importing {target} raised {type(error).__name__}: {error}") from error
+    finally:
+        watch(None)
+    return Subject.load(declared, watch)
+
+
+if __name__ == "__main__":
+    reader, writer = os.fdopen(int(sys.argv[1])), os.fdopen(int(sys.argv[2]), "w")
+
+    def write(event: dict[str, Any]) -> None:
+        """One event, flushed at once: after a crash it is all that is left."""
+        writer.write(json.dumps(event, default=str) + "\n")
+        writer.flush()
+
+    main(reader, write)
