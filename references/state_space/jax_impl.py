@@ -11,8 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-
-from gradgate.references.contract import Tree, check_integer
+from gradgate.references.contract import NotComposable, Tree, check_integer
 from gradgate.references.state_space.problem import StateSpaceProblem, matvec, outer
 
 
@@ -23,7 +22,7 @@ def backprop(problem: StateSpaceProblem) -> tuple[Any, Tree]:
         The scalar loss and a tree like ``problem.params``, in its shapes and dtypes.
 
     Source: the baseline of the paper.
-    Stores: every intermediate of every token and layer, the outputs of the nets included. Computes: K·T VJPs of A, B, C.
+    Stores: every intermediate of every token and layer, the nets' outputs included. Computes: K·T VJPs of A, B and C.
     Not for contexts whose activations exceed memory.
     """
     return jax.value_and_grad(problem.loss)(problem.params)
@@ -40,9 +39,9 @@ def adjoint_sharding(problem: StateSpaceProblem) -> tuple[Any, Tree]:
 
     Source: Adjoint sharding, Prop. 2 and Alg. 1–4, Prop. 3 mended.
     Stores: y and h, K·T·batch·(P + N) numbers; one VJP at a time. Computes: K·T(T+1)/2 VJPs of A and of B, K·T of C.
-    Not for speed: `reverse_recurrence` computes the same from K·T VJPs. A further derivative stores all K·T(T+1)/2 VJPs.
+    Not for speed: `reverse_recurrence` needs K·T VJPs only. A further derivative stores every VJP.
     """
-    return adjoint_truncated(problem, window=problem.data["tokens"].shape[0])
+    return _sharded(problem, problem.data["tokens"].shape[0])
 
 
 def adjoint_truncated(problem: StateSpaceProblem, *, window: int) -> tuple[Any, Tree]:
@@ -57,12 +56,23 @@ def adjoint_truncated(problem: StateSpaceProblem, *, window: int) -> tuple[Any, 
 
     Raises:
         IllegalOption: `window` is not an integer of at least 1.
+        NotComposable: differentiated again.
 
     Source: Adjoint sharding, §4.3, Eq. 7, mended as in `adjoint_sharding`.
     Stores: as `adjoint_sharding`. Computes: K·(T̄T − T̄(T̄−1)/2) VJPs of A and of B for T̄ ≤ T, K·T of C.
     Not where dependencies longer than `window` matter: they are dropped, which is a bias.
     """
     window = check_integer("window", window, 1)
+    params = first_order_only(
+        problem.params,
+        "adjoint_truncated has no second derivative: h before the window is a constant to its gradient, yet moves with the "
+        "parameters, so its derivative would be no Hessian; differentiate adjoint_sharding or reverse_recurrence instead",
+    )
+    return _sharded(problem.with_params(params), window)
+
+
+def _sharded(problem: StateSpaceProblem, window: int) -> tuple[Any, Tree]:
+    """Alg. 4 on one device: forward through all layers, then each layer's gradient from the last to the first."""
     params, data = problem.params, problem.data
     y, pull_embedding = jax.vjp(lambda e: problem.embed(e, data["tokens"]), params["embedding"])
     y, saved = jax.lax.scan(lambda y, p: run_layer(problem, p, y), y, params["layers"])
@@ -74,7 +84,7 @@ def adjoint_truncated(problem: StateSpaceProblem, *, window: int) -> tuple[Any, 
 
 
 def head_gradients(problem: StateSpaceProblem, head: Any, y: Any, targets: Any, upstream: Any) -> tuple[Any, Any]:
-    """The loss at y_K (T, batch, P), and its gradients by the head and by y_K."""
+    """Loss at y_K (T, batch, P), and its gradients by the head and by y_K."""
     return jax.value_and_grad(problem.token_loss, argnums=(0, 1))(head, y, targets, upstream)
 
 
@@ -211,15 +221,15 @@ def _run_slice(problem: StateSpaceProblem, params: Tree, start: Any, tokens: Any
     return jax.lax.scan(layer, problem.embed(params["embedding"], tokens), (params["layers"], start))
 
 
-# Summed over t ≥ i, the terms of `pull_layer` have one common factor μ^i = Σ_t μ^{t,i}, since dA^i, dB^i and dŷ^i do not
-# depend on t; and the sum obeys a recurrence that runs backward in time,
+# Summed over t ≥ i, the terms of `pull_layer` have one common factor μ^i = Σ_t μ^{t,i}, since dA^i, dB^i and dŷ^i do
+# not depend on t; and the sum obeys a recurrence that runs backward in time,
 #     μ^i = (C^i)ᵀ g^i + (A^{i+1})ᵀ μ^{i+1},
 # so one VJP per token suffices. Across slices only (A^{i+1})ᵀ μ^{i+1} passes, per layer: the cotangent of the slice's
 # last state. Within a slice the layers go from the top down, each handing g_{k−1} = g_k + Normᵀ dŷ to the one below.
 def _pull_slice(
     problem: StateSpaceProblem, start: Any, mu: Any, tokens: Any, targets: Any
 ) -> tuple[Any, tuple[Any, Tree]]:
-    """The part of one slice in loss and gradient, its activations recomputed from `start` (K, batch, N).
+    """Share of one slice in loss and gradient, its activations recomputed from `start` (K, batch, N).
 
     Args:
         problem: supplies the maps and the parameters.
@@ -255,13 +265,27 @@ def _pull_slice(
     return mu, (loss, {"embedding": d_embedding, "layers": d_layers, "head": d_head})
 
 
+def first_order_only(tree: Tree, reason: str) -> Tree:
+    """`tree` unchanged; differentiating by it from outside raises NotComposable with `reason`."""
+
+    @jax.custom_jvp
+    def identity(tree: Tree) -> Tree:
+        return tree
+
+    @identity.defjvp
+    def rule(primals: Any, tangents: Any) -> Any:
+        raise NotComposable(reason)
+
+    return identity(tree)
+
+
 def widened(tree: Tree) -> Tree:
     """`tree` in at least float32, to accumulate in: a long sum in bfloat16 would stop growing."""
     return jax.tree.map(lambda leaf: leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32)), tree)
 
 
 def add(left: Tree, right: Tree) -> Tree:
-    """The sum of two trees, leaf by leaf, in the wider dtype."""
+    """Sum of two trees, leaf by leaf, in the wider dtype."""
     return jax.tree.map(jnp.add, left, right)
 
 
