@@ -13,9 +13,10 @@ from gradgate.references.state_space.problem import StateSpaceProblem
 def adjoint_sharding_printed(problem: StateSpaceProblem) -> tuple[Any, Tree]:
     """Loss, and what Prop. 3 gives as its gradient: every layer is fed dl/dy_K.
 
-    The paper writes y_K = y_0 + Σ_k ỹ_k and, for layer k's parameters, replaces dy_K/dθ_k by dỹ_k/dθ_k. But ỹ_{k+1} … ỹ_K
-    depend on θ_k too, through y_k: their paths are missing, so every layer below the last is wrong, and so is the
-    embedding, which here gets dl/dy_K and the path through layer 1 alone. With K = 1 nothing is missing.
+    The paper writes y_K = y_0 + Σ_k ỹ_k and takes dy_K/dθ_k to be dỹ_k/dθ_k, θ_k being layer k's parameters. But
+    ỹ_{k+1} … ỹ_K depend on θ_k too, through y_k: the paths through the layers above are missing, so every layer below
+    the last is wrong, and so is the embedding, which here gets dl/dy_K and the path through layer 1 alone. With K = 1
+    nothing is missing.
 
     Returns:
         The scalar loss and a tree like ``problem.params``, in its shapes and dtypes. The head and the last layer are

@@ -12,10 +12,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from gradgate.references.contract import IllegalOption, Tree, check_integer
 from gradgate.references.state_space.jax_impl import head_gradients, pull_layer, run_layer
 from gradgate.references.state_space.problem import StateSpaceProblem
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 SHARDED, REPLICATED = PartitionSpec("device"), PartitionSpec()
 
@@ -39,8 +39,8 @@ def adjoint_distributed(problem: StateSpaceProblem, *, devices: int) -> tuple[An
 
     Source: Adjoint sharding, §4.4, Alg. 1–4, Prop. 3 mended.
     Stores per device: parameters, gradients, y and h of ⌈K/Υ⌉ layers; embedding, head and one y on every device.
-    Computes: as `adjoint_sharding`, no VJP twice. Not for speed: one device works at a time. Outside `jax.jit` each call
-    compiles anew.
+    Computes: as `adjoint_sharding`, no VJP twice; outside `jax.jit` each call compiles anew. Not for speed: one device
+    works at a time.
     """
     devices = check_devices(problem, devices)
     params, slots = problem.params, layer_slots(problem.spec.layers, devices)
@@ -50,7 +50,7 @@ def adjoint_distributed(problem: StateSpaceProblem, *, devices: int) -> tuple[An
 
 
 def residency(problem: StateSpaceProblem, devices: int) -> list[dict[str, Any]]:
-    """What each device holds when `adjoint_distributed` runs, measured from its arrays and its compiled program.
+    """Measure what each device holds when `adjoint_distributed` runs, from its arrays and its compiled program.
 
     Args:
         problem: any StateSpaceProblem, outside a trace.
@@ -68,8 +68,10 @@ def residency(problem: StateSpaceProblem, devices: int) -> list[dict[str, Any]]:
     """
     devices = check_devices(problem, devices)
     slots, program, mesh = layer_slots(problem.spec.layers, devices), _program(problem, devices), _mesh(devices)
-    shared = jax.device_put((problem.params["embedding"], problem.params["head"], problem.data), _on(mesh, REPLICATED))
-    layers = jax.device_put(_spread(problem.params["layers"], slots), _on(mesh, SHARDED))
+    params = problem.params
+    shared = (params["embedding"], params["head"], problem.data)
+    shared = jax.device_put(shared, NamedSharding(mesh, REPLICATED))
+    layers = jax.device_put(_spread(params["layers"], slots), NamedSharding(mesh, SHARDED))
     compiled = program.lower(layers, *shared).compile()
     _, grads = compiled(layers, *shared)
 
@@ -97,8 +99,9 @@ def check_devices(problem: StateSpaceProblem, devices: Any) -> int:
     devices = check_integer("devices", devices, 1, problem.spec.layers)
     if devices > jax.device_count():
         raise IllegalOption(
-            f"devices must be an integer of at least 1 and at most {jax.device_count()}, the number of JAX devices, not "
-            f'{devices}; for more on a CPU call jax.config.update("jax_num_cpu_devices", {devices}) before JAX starts'
+            f"devices must be an integer of at least 1 and at most {jax.device_count()}, the number of JAX devices, "
+            f"not {devices}; for more on the CPU, before JAX starts: "
+            f'jax.config.update("jax_num_cpu_devices", {devices})'
         )
     return devices
 
@@ -134,16 +137,12 @@ def _mesh(devices: int) -> Mesh:
     return Mesh(np.array(jax.devices()[:devices]), ("device",))
 
 
-def _on(mesh: Mesh, spec: PartitionSpec) -> NamedSharding:
-    return NamedSharding(mesh, spec)
-
-
 # A stage is the run of layers that one device holds. At stage s only device s computes; then every device passes what
 # it has to its neighbour on a ring. So y_0 on device 0 becomes y_K on device 0 after Υ stages, and g_K goes back the
 # same way to g_0. In the backward pass all other devices hold zeros, and a sum over devices gives each one the result.
 # No device waits within a branch: ppermute and psum are outside every cond.
-def _program(problem: StateSpaceProblem, devices: int) -> Callable[..., tuple[Any, Tree]]:
-    """Compiled on first call: (layers by slot, embedding, head, data) -> the loss and gradients by slot."""
+def _program(problem: StateSpaceProblem, devices: int) -> jax.stages.Wrapped:
+    """Build the jitted (layers by slot, embedding, head, data) -> the loss and the gradients, layers by slot."""
     slots = layer_slots(problem.spec.layers, devices)
     full = bool((slots >= 0).all())
     onward = [(d, (d + 1) % devices) for d in range(devices)]
@@ -182,8 +181,9 @@ def _program(problem: StateSpaceProblem, devices: int) -> Callable[..., tuple[An
                 index == stage,
                 lambda g, _: jax.lax.scan(pull_slot, g, (occupied, layers, saved), reverse=True),
                 lambda *same: same,
-                g, grads,
-            ), None  # fmt: skip
+                g,
+                grads,
+            ), None
 
         stages = jnp.arange(devices)
         nothing = jax.tree.map(lambda leaf: jnp.zeros((slots.shape[1], *leaf.shape), leaf.dtype), (y, no_states))

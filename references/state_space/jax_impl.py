@@ -65,8 +65,8 @@ def adjoint_truncated(problem: StateSpaceProblem, *, window: int) -> tuple[Any, 
     window = check_integer("window", window, 1)
     params = first_order_only(
         problem.params,
-        "adjoint_truncated has no second derivative: h before the window is a constant to its gradient, yet moves with the "
-        "parameters, so its derivative would be no Hessian; differentiate adjoint_sharding or reverse_recurrence instead",
+        "adjoint_truncated cannot be differentiated again: the states before the window are constants to its gradient "
+        "yet move with the parameters, so its derivative is no Hessian; use adjoint_sharding or reverse_recurrence",
     )
     return _sharded(problem.with_params(params), window)
 
@@ -110,9 +110,7 @@ def run_layer(problem: StateSpaceProblem, p: Tree, y: Any) -> tuple[Any, tuple[A
 #     μ^{t,t} = (C^t)ᵀ g^t,  μ^{t,i−1} = (A^i)ᵀ μ^{t,i},
 # and each term is one VJP: of C^t with cotangent g^t ⊗ h^t, of A^i with μ ⊗ h^{i−1}, of B^i with μ ⊗ ŷ^i. A VJP hands
 # back the cotangent of its input ŷ too, without which every layer below would be wrong.
-def pull_layer(
-    problem: StateSpaceProblem, p: Tree, saved: tuple[Any, Any], g: Any, window: int
-) -> tuple[Any, Tree]:
+def pull_layer(problem: StateSpaceProblem, p: Tree, saved: tuple[Any, Any], g: Any, window: int) -> tuple[Any, Tree]:
     """Alg. 2–4 for one layer: g_k -> g_{k−1}, both (T, batch, P), and the gradient of the layer's parameters.
 
     One VJP of C per token; one of A and B per pair of a token t and an earlier i, t − `window` < i ≤ t.
