@@ -74,6 +74,7 @@ def residency(problem: StateSpaceProblem, devices: int) -> list[dict[str, Any]]:
     layers = jax.device_put(_spread(params["layers"], slots), NamedSharding(mesh, SHARDED))
     compiled = program.lower(layers, *shared).compile()
     _, grads = compiled(layers, *shared)
+    memory: Any = compiled.memory_analysis()
 
     def held(tree: Tree, device: Any) -> int:
         shards = [shard for leaf in jax.tree.leaves(tree) for shard in leaf.addressable_shards]
@@ -84,7 +85,7 @@ def residency(problem: StateSpaceProblem, devices: int) -> list[dict[str, Any]]:
             "layers": [int(k) for k in own if k >= 0],
             "parameter_bytes": held(layers, device),
             "gradient_bytes": held(grads["layers"], device),
-            "temp_bytes": int(compiled.memory_analysis().temp_size_in_bytes),
+            "temp_bytes": int(memory.temp_size_in_bytes),
         }
         for own, device in zip(slots, mesh.devices, strict=True)
     ]
@@ -140,7 +141,8 @@ def _mesh(devices: int) -> Mesh:
 # A stage is the run of layers that one device holds. At stage s only device s computes; then every device passes what
 # it has to its neighbour on a ring. So y_0 on device 0 becomes y_K on device 0 after Υ stages, and g_K goes back the
 # same way to g_0. In the backward pass all other devices hold zeros, and a sum over devices gives each one the result.
-# No device waits within a branch: ppermute and psum are outside every cond.
+# No device waits within a branch: ppermute and psum are outside every cond, and check_vma is off, since it would put
+# the sums of a further derivative inside.
 def _program(problem: StateSpaceProblem, devices: int) -> jax.stages.Wrapped:
     """Build the jitted (layers by slot, embedding, head, data) -> the loss and the gradients, layers by slot."""
     slots = layer_slots(problem.spec.layers, devices)
