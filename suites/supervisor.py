@@ -1,13 +1,14 @@
 """Workers that may hang, crash or grow, and the parent that outlives them.
 
-The parent imports no foreign code and neither framework. It hands tasks to worker processes, reads their events, kills a
-worker whose call lasts longer than the limit or whose memory grows past its share, turns that into a verdict, and goes on
-with a fresh worker.
+The parent imports no foreign code and neither framework. It hands tasks to worker processes, reads their events, kills
+a worker whose call lasts longer than the limit or whose memory grows past its share, turns that into a verdict, and
+goes on with a fresh worker.
 """
 
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import json
 import os
@@ -105,16 +106,12 @@ class Worker:
 
     def close(self) -> None:
         """End the process and everything it started."""
-        try:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            pass
         self.process.wait()
         os.close(self.events)
-        try:
+        with contextlib.suppress(BrokenPipeError):
             self.requests.close()
-        except BrokenPipeError:
-            pass
         self.log.close()
 
     def last_words(self) -> str:
@@ -163,7 +160,8 @@ class Supervisor:
 
     def judge(self, task: Task) -> Verdict:
         """One verdict; the worker stays for the next task."""
-        return next(iter(self.judge_all([task])))
+        [verdict] = self.judge_all([task])
+        return verdict
 
     def judge_all(self, tasks: Iterable[Task], progress: Callable[[Task, int], None] = lambda *_: None) -> Any:
         """Yield a verdict for every task, in the order in which they finish.
@@ -184,18 +182,19 @@ class Supervisor:
         self._busy[worker.events] = (worker, queue)
         worker.send({"task": dataclasses.asdict(queue[0]), "run": dataclasses.asdict(self.run)})
 
-    def _step(self, progress: Callable[[Task, int], None]) -> Iterable[Verdict]:
+    def _step(self, progress: Callable[[Task, int], None]) -> list[Verdict]:
         with selectors.DefaultSelector() as selector:
             for fd in self._busy:
                 selector.register(fd, selectors.EVENT_READ)
             ready = {key.fd for key, _ in selector.select(POLL)}
+        found: list[Verdict] = []
         for fd, (worker, queue) in list(self._busy.items()):
             events, death = self._read(worker, fd in ready)
             for event in events:
                 if "progress" in event:
                     progress(queue[0], event["progress"])
                 elif "verdict" in event or "fault" in event or "usage" in event:
-                    yield self._finish(queue.popleft(), event)
+                    found.append(self._finish(queue.popleft(), event))
                     del self._busy[fd]
                     if queue:
                         self._start(worker, queue)
@@ -203,17 +202,9 @@ class Supervisor:
                         self._idle.append(worker)
             if death:
                 del self._busy[fd]
-                call = worker.call or {}
                 worker.close()
-                first = True
-                while queue:
-                    task = queue.popleft()
-                    reason = death if first else f"not tried: in an earlier claim {death}"
-                    spec = call.get("spec") if first else None
-                    first = False
-                    yield Verdict(
-                        task, "error", spec=spec, options=call.get("options", {}) if spec else {}, reason=reason
-                    )
+                found += _given_up(queue, death, worker.call or {})
+        return found
 
     def _finish(self, task: Task, event: dict[str, Any]) -> Verdict:
         if "verdict" in event:
@@ -239,3 +230,13 @@ class Supervisor:
         if worker.resident() > limit:
             return events, f"the method exhausted memory: its process grew past {limit / 2**30:.3g} GiB"
         return events, ""
+
+
+def _given_up(queue: collections.deque[Task], death: str, call: dict[str, Any]) -> list[Verdict]:
+    """Verdicts on the claim that ended a worker, with the call it was in, and on the method's claims after it."""
+    options = call.get("options", {}) if "spec" in call else {}
+    first, *rest = queue
+    return [
+        Verdict(first, "error", spec=call.get("spec"), options=options, reason=death),
+        *(Verdict(task, "error", reason=f"not tried: in an earlier claim {death}") for task in rest),
+    ]

@@ -1,0 +1,64 @@
+"""Every claim as one pytest test: of the references, or of the method given by ``--method``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from gradgate.references import registry
+from gradgate.references.contract import UsageError
+from gradgate.suites.engine import Run
+from gradgate.suites.supervisor import Limits, Supervisor
+from gradgate.suites.terminal import compact
+from gradgate.suites.verdict import Task
+
+
+def _supervisor(config: pytest.Config) -> Supervisor:
+    run = Run(config.getoption("--examples"), config.getoption("--gradgate-seed"))
+    return Supervisor(run, jobs=1, limits=Limits(config.getoption("--gradgate-timeout")))
+
+
+def _tasks(config: pytest.Config) -> list[Task]:
+    target, family, framework = (config.getoption(name) for name in ("--method", "--family", "--framework"))
+    if not target:
+        found = registry.methods(family, None, framework)
+        return [Task.of(method, claim) for method in found for claim in method.claims]
+    if not family:
+        raise UsageError(f"say which problems {target} solves: --family {' | '.join(registry.families())}")
+    with _supervisor(config) as supervisor:
+        return supervisor.describe(target, family, framework)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """One test per claim; those of one method form a group for ``-n N --dist loadgroup``."""
+    try:
+        tasks = _tasks(metafunc.config)
+    except UsageError as error:
+        raise pytest.UsageError(str(error)) from None
+    grouped = metafunc.config.pluginmanager.hasplugin("xdist")
+    marks = {task.owner: [pytest.mark.xdist_group(task.owner)] if grouped else [] for task in tasks}
+    metafunc.parametrize("task", [pytest.param(task, id=task.name, marks=marks[task.owner]) for task in tasks])
+
+
+@pytest.fixture(scope="session")
+def supervisor(request: pytest.FixtureRequest) -> Iterator[Supervisor]:
+    """One worker process per pytest process, replaced when a method hangs or ends it."""
+    with _supervisor(request.config) as made:
+        yield made
+
+
+def test_claim(task: Task, supervisor: Supervisor, record_property: Callable[[str, object], None]) -> None:
+    """The verdict on a claim is the declared one."""
+    verdict = supervisor.judge(task)
+    for name, value in verdict.to_dict().items():
+        record_property(name, value)
+    if verdict.verdict == "inapplicable":
+        pytest.skip(verdict.reason)
+    if not verdict.as_expected:
+        lines = [f"{task.name}: {verdict.verdict}, declared {task.expected}", f"claim: {task.statement} ({task.source})"]
+        lines += [verdict.reason] if verdict.reason else []
+        lines += [f"spec: {compact(verdict.spec)}  options: {verdict.options}"] if verdict.spec else []
+        if verdict.error is not None:
+            lines.append(f"leaf {verdict.leaf or 'loss'}: error {verdict.error:.3g} beside noise {verdict.noise:.3g}")
+        pytest.fail("\n".join([*lines, f"reproduce: {verdict.reproduce}"]), pytrace=False)
