@@ -157,6 +157,8 @@ class Problem:
     """Keys of `params` whose leaves are per layer along axis 0; gradients are then judged layer by layer."""
     nets = ()
     """Names of the maps ``f(p, x)`` whose VJPs are counted; ``x`` is (..., batch, width), one VJP per (...) position."""
+    on_vjp = None
+    """What `counted` was given, for methods that run VJPs in other processes and report them from here."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Register every subclass as a JAX pytree once JAX is first used."""
@@ -193,7 +195,7 @@ class Problem:
         """
         from gradgate.references.backends import mark_vjp
 
-        clone = copy.copy(self)
+        clone = self._replace(on_vjp=on_vjp)
         for name in self.nets:
             original = getattr(self, name)
 

@@ -112,7 +112,7 @@ def reverse_recurrence(problem: StateSpaceProblem, *, chunk: int | None = None) 
 
 
 def evaluate(problem: StateSpaceProblem) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, Trace]:
-    """Run the forward pass over all tokens: the loss, the gradient of the head, dL/dy_K (T, batch, P), and the trace."""
+    """Run forward over all tokens: the loss, the gradient of the head, dL/dy_K (T, batch, P), and the trace."""
     layers = unstack(problem.params["layers"])
     y = problem.embed(problem.params["embedding"], problem.data["tokens"])
     y, trace = run_layers(problem, layers, y, initial_states(problem, len(layers)))
@@ -146,7 +146,7 @@ def run_layers(
 def head_gradient(
     problem: StateSpaceProblem, y: torch.Tensor, span: slice
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Differentiate the head: the loss of the tokens in `span`, its gradient for the head, and dL/dy_K (n, batch, P)."""
+    """Differentiate the head on the tokens in `span`: their loss, its gradient for the head, dL/dy_K (n, batch, P)."""
     gradient = torch.func.grad_and_value(problem.token_loss, argnums=(0, 1))
     (head, g), loss = gradient(problem.params["head"], y, problem.data["targets"][span], problem.data["upstream"])
     return loss, head, g
