@@ -10,6 +10,7 @@ The VJPs of all tokens that are ready at one moment run as one batch over the le
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from gradgate.references.backends import tree_map
@@ -102,13 +103,11 @@ def reverse_recurrence(problem: StateSpaceProblem, *, chunk: int | None = None) 
         starts.append([h[-1].clone() for _, _, h in trace])  # a view would keep the whole slice alive
         del trace
 
-    grads, losses = tree_map(torch.zeros_like, problem.params), []
-    carries = initial_states(problem, len(layers))
+    grads = tree_map(torch.zeros_like, {**problem.params, "layers": layers})
+    carries, losses = initial_states(problem, len(layers)), []
     for span in reversed(spans):
-        loss, slice_grads, carries = slice_gradient(problem, layers, span, starts.pop(), carries)
-        grads = tree_map(torch.add, grads, slice_grads)
-        losses.append(loss)
-    return torch.stack(losses).sum(), grads
+        losses.append(add_slice(problem, layers, span, starts.pop(), carries, grads))
+    return torch.stack(losses).sum(), {**grads, "layers": stack(grads["layers"])}
 
 
 def evaluate(problem: StateSpaceProblem) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, Trace]:
@@ -192,24 +191,24 @@ def adjoint_layer(
     return {**grads, **grad_C}, g + norm_vjp(g_x)[0]
 
 
-def slice_gradient(
+def add_slice(
     problem: StateSpaceProblem,
     layers: Sequence[Tree],
     span: slice,
     starts: Sequence[torch.Tensor],
-    carries: Sequence[torch.Tensor],
-) -> tuple[torch.Tensor, Tree, list[torch.Tensor]]:
-    """One slice of tokens through all layers: its loss, its share of every gradient, and Aᵀμ of its first token."""
+    carries: list[torch.Tensor],
+    grads: dict[str, Any],
+) -> torch.Tensor:
+    """Take one slice through all layers and back: adds to `grads`, moves `carries` to its start, returns its loss."""
     tokens = problem.data["tokens"][span]
     y, trace = run_layers(problem, layers, problem.embed(problem.params["embedding"], tokens), starts)
     loss, head, g = head_gradient(problem, y, span)
-    grads, handed = [], []
-    while trace:
-        layer, g, carry = recurrence_layer(problem, *trace.pop(), g, carries[len(trace)])
-        grads.append(layer)
-        handed.append(carry)
-    embedding = embedding_gradient(problem, tokens, g)
-    return loss, {"embedding": embedding, "layers": stack(grads[::-1]), "head": head}, handed[::-1]
+    grads["head"] = grads["head"] + head
+    for k in reversed(range(len(layers))):
+        layer, g, carries[k] = recurrence_layer(problem, *trace.pop(), g, carries[k])
+        grads["layers"][k] = tree_map(torch.add, grads["layers"][k], layer)
+    grads["embedding"] = grads["embedding"] + embedding_gradient(problem, tokens, g)
+    return loss
 
 
 # A VJP is linear in its cotangent, so the VJPs of all t ≥ i at token i are one, with μ^i = Σ_{t≥i} μ^{t,i}. From
