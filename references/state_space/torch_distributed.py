@@ -110,10 +110,10 @@ class Job:
 
 @dataclass
 class Answer:
-    """What one rank gives back: gradients of what it was given, and on the last rank the loss."""
+    """What one rank gives back: gradients of what it was given, and on the last rank the loss, elsewhere None."""
 
     grads: Tree
-    loss: torch.Tensor | None
+    loss: Any
     vjps: list[tuple[str, int]]
     resident: dict[str, Any]
 

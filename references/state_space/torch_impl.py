@@ -9,13 +9,15 @@ The VJPs of all tokens that are ready at one moment run as one batch over the le
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from gradgate.references.backends import tree_map
 from gradgate.references.contract import Tree, check_integer
 from gradgate.references.state_space.problem import StateSpaceProblem
+
+vjp: Callable[..., Any] = torch.func.vjp  # its annotation allows for a third value, which is not asked for here
 
 Trace = list[tuple[Tree, torch.Tensor, torch.Tensor]]
 """Per layer what its backward pass needs: its parameters, y_{k-1} (T, batch, P) and h^0 … h^T (T + 1, batch, N)."""
@@ -153,7 +155,7 @@ def head_gradient(
 
 def embedding_gradient(problem: StateSpaceProblem, tokens: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
     """dL/dy_0 (n, batch, P) -> gradient of the embedding (vocabulary, P)."""
-    _, embed_vjp = torch.func.vjp(lambda embedding: problem.embed(embedding, tokens), problem.params["embedding"])
+    _, embed_vjp = vjp(lambda embedding: problem.embed(embedding, tokens), problem.params["embedding"])
     return embed_vjp(g)[0]
 
 
@@ -177,7 +179,7 @@ def adjoint_layer(
     problem: StateSpaceProblem, p: Tree, y: torch.Tensor, h: torch.Tensor, g: torch.Tensor, window: int
 ) -> tuple[Tree, torch.Tensor]:
     """dL/dy_k -> (gradient of the layer, dL/dy_{k-1}), a VJP of A and B for each token and lag below `window`."""
-    x, norm_vjp = torch.func.vjp(problem.norm, y)
+    x, norm_vjp = vjp(problem.norm, y)
     a = problem.A(p, x)
     mu, grad_C, g_x = output_vjp(problem, p, x, h[1:], g)
     grads, g_lag = transition_vjp(problem, p, x, h[:-1], mu)
@@ -219,7 +221,7 @@ def recurrence_layer(
     problem: StateSpaceProblem, p: Tree, y: torch.Tensor, h: torch.Tensor, g: torch.Tensor, carry: torch.Tensor
 ) -> tuple[Tree, torch.Tensor, torch.Tensor]:
     """dL/dy_k and Aᵀμ of the token after -> (gradient of the layer, dL/dy_{k-1}, Aᵀμ of the first token)."""
-    x, norm_vjp = torch.func.vjp(problem.norm, y)
+    x, norm_vjp = vjp(problem.norm, y)
     a = problem.A(p, x)
     direct, grad_C, g_x = output_vjp(problem, p, x, h[1:], g)
     mus = []
@@ -234,7 +236,7 @@ def output_vjp(
     problem: StateSpaceProblem, p: Tree, x: torch.Tensor, h: torch.Tensor, g: torch.Tensor
 ) -> tuple[torch.Tensor, Tree, torch.Tensor]:
     """ỹ^t = C^t h^t backwards, one VJP per token: Cᵀg (n, batch, N), the gradient of C, and its cotangent of x."""
-    c, C_vjp = torch.func.vjp(problem.C, {"C": p["C"]}, x)
+    c, C_vjp = vjp(problem.C, {"C": p["C"]}, x)
     grad_C, g_x = C_vjp(outer(g, h))
     return matvec(c.mT, g), grad_C, g_x
 
@@ -243,9 +245,9 @@ def transition_vjp(
     problem: StateSpaceProblem, p: Tree, x: torch.Tensor, h_before: torch.Tensor, mu: torch.Tensor
 ) -> tuple[Tree, torch.Tensor]:
     """h^i = A^i h^{i-1} + B^i ŷ^i backwards, one VJP of A and of B per token: their gradients, the cotangent of x."""
-    _, A_vjp = torch.func.vjp(problem.A, {"A": p["A"]}, x)
+    _, A_vjp = vjp(problem.A, {"A": p["A"]}, x)
     grad_A, x_A = A_vjp(problem.transition_cotangent(mu, h_before))
-    b, B_vjp = torch.func.vjp(problem.B, {"B": p["B"]}, x)
+    b, B_vjp = vjp(problem.B, {"B": p["B"]}, x)
     grad_B, x_B = B_vjp(outer(mu, x))
     return {**grad_A, **grad_B}, x_A + x_B + matvec(b.mT, mu)
 
