@@ -16,7 +16,7 @@ import json
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 Backend = Literal["jax", "torch", "numpy"]
 Expected = Literal["upheld", "refuted"]
@@ -159,6 +159,8 @@ class Problem:
     """Keys of `params` whose leaves are per layer along axis 0; gradients are then judged layer by layer."""
     nets = ()
     """Names of the maps ``f(p, x)`` whose VJPs are counted; ``x`` is (..., batch, width), one VJP per (...) position."""
+    on_vjp: ClassVar[Any] = None
+    """What `counted` was given, for methods that run VJPs in other processes and report them from here."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Register every subclass as a JAX pytree once JAX is first used."""
@@ -195,7 +197,7 @@ class Problem:
         """
         from gradgate.references.backends import mark_vjp
 
-        clone = copy.copy(self)
+        clone = self._replace(on_vjp=on_vjp)
         for name in self.nets:
             original = getattr(self, name)
 

@@ -1,0 +1,273 @@
+"""Gradients of the state-space problem in PyTorch: backprop, adjoint sharding, and what improves on it.
+
+The paper's notation (Adjoint sharding, §3–4) in the words of the code, for one layer k: ŷ_{k-1} is `x`, y_{k-1} is `y`,
+h_k is `h` and holds h^0 … h^T, dL/dy_k is `g`, dl^t/dỹ^t λ^{t,i} is `mu`, vjp_𝓐 is `A_vjp`, T̄ is `window`.
+
+Every method is written with `torch.func`, so that `torch.func.vmap` over the parameters and a further derivative work.
+The VJPs of all tokens that are ready at one moment run as one batch over the leading axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from gradgate.references.backends import tree_map
+from gradgate.references.contract import Tree, check_integer
+from gradgate.references.state_space.problem import StateSpaceProblem
+
+vjp: Callable[..., Any] = torch.func.vjp  # its annotation allows for a third value, which is not asked for here
+
+Trace = list[tuple[Tree, torch.Tensor, torch.Tensor]]
+"""Per layer what its backward pass needs: its parameters, y_{k-1} (T, batch, P) and h^0 … h^T (T + 1, batch, N)."""
+
+
+def backprop(problem: StateSpaceProblem) -> tuple[torch.Tensor, Tree]:
+    """Plain reverse-mode differentiation of the loss: what every other method is compared with.
+
+    Returns:
+        The loss, a scalar, and its gradient, shaped and typed like ``problem.params``.
+
+    Source: Eq. 1 of the paper. Cost: stores the graph of all K layers and T tokens, computes one forward and one
+    backward pass. Do not use it when that graph does not fit.
+    """
+    grads, loss = torch.func.grad_and_value(problem.loss)(problem.params)
+    return loss, grads
+
+
+def adjoint_sharding(problem: StateSpaceProblem) -> tuple[torch.Tensor, Tree]:
+    """One independent VJP per token t and lag t − i, each with the adjoint state λ^{t,i} in its cotangent; exact.
+
+    Each layer is fed the cotangent carried back through the residual stream, and not, as Prop. 3 prints, dl/dy_K.
+
+    Returns:
+        The loss, a scalar, and its gradient, shaped and typed like ``problem.params``.
+
+    Source: Prop. 2, Alg. 1–4. Cost: stores y and h of every layer and the graph of two nets of one layer; computes
+    K·T(T+1)/2 VJPs of A and of B and K·T of C. Do not use it on long sequences: `reverse_recurrence` needs K·T of each.
+    """
+    return adjoint_truncated(problem, window=len(problem.data["tokens"]))
+
+
+def adjoint_truncated(problem: StateSpaceProblem, *, window: int) -> tuple[torch.Tensor, Tree]:
+    """Adjoint sharding with the lags below `window` only, t − T̄ < i ≤ t; exact from window = T on.
+
+    Args:
+        problem: the state-space problem.
+        window: T̄, at least 1: the number of tokens i that each token t reaches back to, itself included.
+
+    Returns:
+        The loss, a scalar and not truncated, and the gradient of ``problem.cut_loss``, shaped and typed like
+        ``problem.params``.
+
+    Raises:
+        IllegalOption: `window` is not an integer of at least 1.
+
+    Source: Eq. 7, mended as `adjoint_sharding` is. Cost: as there, but per layer the sum over t of min(t, T̄) VJPs of A
+    and of B. Do not use it where dependencies longer than T̄ matter: the gradient is biased.
+    """
+    window = check_integer("window", window, 1)
+    loss, head, g, trace = evaluate(problem)
+    layers, g = adjoint_layers(problem, trace, g, window)
+    embedding = embedding_gradient(problem, problem.data["tokens"], g)
+    return loss, {"embedding": embedding, "layers": layers, "head": head}
+
+
+def reverse_recurrence(problem: StateSpaceProblem, *, chunk: int | None = None) -> tuple[torch.Tensor, Tree]:
+    """Compute the exact gradient with one VJP of each net per token, `chunk` tokens of all layers at a time.
+
+    The forward pass keeps the K states at the start of each slice of `chunk` tokens. The backward pass takes the slices
+    in reverse, recomputes the inside of one, and hands Aᵀμ of its first token to the slice before it.
+
+    Args:
+        problem: the state-space problem.
+        chunk: tokens per slice, at least 1; the last slice may be shorter. None means T, one slice.
+
+    Returns:
+        The loss, a scalar, and its gradient, shaped and typed like ``problem.params``.
+
+    Raises:
+        IllegalOption: `chunk` is neither None nor an integer of at least 1.
+
+    Source: beyond the paper; the recurrence over t of Prop. 1 applied to the sum over t in Prop. 2. Cost: stores
+    O(K(T/chunk + chunk)) states and tokens, least near chunk = √T, and the graph of two nets over one slice; computes
+    K·T VJPs of each net and a second forward pass. Do not use it to spread tokens over devices: its slices are in
+    sequence, whereas the VJPs of adjoint sharding are independent.
+    """
+    tokens, layers = problem.data["tokens"], unstack(problem.params["layers"])
+    size = len(tokens) if chunk is None else check_integer("chunk", chunk, 1)
+    spans = [slice(first, first + size) for first in range(0, len(tokens), size)]
+
+    starts = [initial_states(problem, len(layers))]
+    for span in spans[:-1]:
+        _, trace = run_layers(problem, layers, problem.embed(problem.params["embedding"], tokens[span]), starts[-1])
+        starts.append([h[-1].clone() for _, _, h in trace])  # a view would keep the whole slice alive
+        del trace
+
+    grads = tree_map(torch.zeros_like, {**problem.params, "layers": layers})
+    carries, losses = initial_states(problem, len(layers)), []
+    for span in reversed(spans):
+        losses.append(add_slice(problem, layers, span, starts.pop(), carries, grads))
+    return torch.stack(losses).sum(), {**grads, "layers": stack(grads["layers"])}
+
+
+def evaluate(problem: StateSpaceProblem) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, Trace]:
+    """Run forward over all tokens: the loss, the gradient of the head, dL/dy_K (T, batch, P), and the trace."""
+    layers = unstack(problem.params["layers"])
+    y = problem.embed(problem.params["embedding"], problem.data["tokens"])
+    y, trace = run_layers(problem, layers, y, initial_states(problem, len(layers)))
+    loss, head, g = head_gradient(problem, y, slice(None))
+    return loss, head, g, trace
+
+
+def initial_states(problem: StateSpaceProblem, layers: int) -> list[torch.Tensor]:
+    """Zeros (batch, N) for each layer: h^0, and likewise what no later token hands back."""
+    some = next(iter(problem.params["layers"]["A"].values()))
+    return [some.new_zeros(problem.spec.batch, problem.spec.state) for _ in range(layers)]
+
+
+def run_layers(
+    problem: StateSpaceProblem, layers: Sequence[Tree], y: torch.Tensor, starts: Sequence[torch.Tensor]
+) -> tuple[torch.Tensor, Trace]:
+    """y_0 (n, batch, P) of n successive tokens -> y_K of the same shape and the trace, from the states before them."""
+    trace = []
+    for p, start in zip(layers, starts, strict=True):
+        x = problem.norm(y)
+        a, b = problem.A(p, x), matvec(problem.B(p, x), x)
+        states = [start]
+        for t in range(len(y)):
+            states.append(problem.apply(a[t], states[-1]) + b[t])
+        h = torch.stack(states)
+        trace.append((p, y, h))
+        y = y + matvec(problem.C(p, x), h[1:])
+    return y, trace
+
+
+def head_gradient(
+    problem: StateSpaceProblem, y: torch.Tensor, span: slice
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Differentiate the head on the tokens in `span`: their loss, its gradient for the head, dL/dy_K (n, batch, P)."""
+    gradient = torch.func.grad_and_value(problem.token_loss, argnums=(0, 1))
+    (head, g), loss = gradient(problem.params["head"], y, problem.data["targets"][span], problem.data["upstream"])
+    return loss, head, g
+
+
+def embedding_gradient(problem: StateSpaceProblem, tokens: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
+    """dL/dy_0 (n, batch, P) -> gradient of the embedding (vocabulary, P)."""
+    _, embed_vjp = vjp(lambda embedding: problem.embed(embedding, tokens), problem.params["embedding"])
+    return embed_vjp(g)[0]
+
+
+def adjoint_layers(
+    problem: StateSpaceProblem, trace: Trace, g: torch.Tensor, window: int
+) -> tuple[Tree, torch.Tensor]:
+    """Adjoint sharding from the last layer of `trace` to its first: stacked gradients, and dL/dy before the first."""
+    grads = []
+    for p, y, h in reversed(trace):
+        layer, g = adjoint_layer(problem, p, y, h, g, window)
+        grads.append(layer)
+    return stack(grads[::-1]), g
+
+
+# h^t reaches back through h^t = A^t h^{t-1} + B^t ŷ^t, so the cotangent of h^i in l^t is
+#     μ^{t,i} = (dl^t/dỹ^t C^t) A^t … A^{i+1} = A^{i+1}ᵀ μ^{t,i+1},    μ^{t,t} = C^tᵀ g^t,
+# and those of A^i, B^i and ŷ^i are μ^{t,i} ⊗ h^{i-1}, μ^{t,i} ⊗ ŷ^i and B^iᵀ μ^{t,i}. At lag t − i = d all μ^{i+d,i}
+# follow from those at lag d − 1 by one step, for all i at once; row i of `mu` is μ^{i+d,i}.
+# y_k = y_{k-1} + ỹ_k(Norm(y_{k-1})), so dL/dy_{k-1} = g + Normᵀ(cotangent of ŷ): here Prop. 3 stops at g = dL/dy_K.
+def adjoint_layer(
+    problem: StateSpaceProblem, p: Tree, y: torch.Tensor, h: torch.Tensor, g: torch.Tensor, window: int
+) -> tuple[Tree, torch.Tensor]:
+    """dL/dy_k -> (gradient of the layer, dL/dy_{k-1}), a VJP of A and B for each token and lag below `window`."""
+    x, norm_vjp = vjp(problem.norm, y)
+    a = problem.A(p, x)
+    mu, grad_C, g_x = output_vjp(problem, p, x, h[1:], g)
+    grads, g_lag = transition_vjp(problem, p, x, h[:-1], mu)
+    g_x = g_x + g_lag
+    for lag in range(1, min(window, len(x))):
+        n = len(x) - lag
+        mu = problem.apply_transposed(a[1 : n + 1], mu[1:])
+        grads_lag, g_lag = transition_vjp(problem, p, x[:n], h[:n], mu)
+        grads = tree_map(torch.add, grads, grads_lag)
+        g_x = torch.cat([g_x[:n] + g_lag, g_x[n:]])
+    return {**grads, **grad_C}, g + norm_vjp(g_x)[0]
+
+
+def add_slice(
+    problem: StateSpaceProblem,
+    layers: Sequence[Tree],
+    span: slice,
+    starts: Sequence[torch.Tensor],
+    carries: list[torch.Tensor],
+    grads: dict[str, Any],
+) -> torch.Tensor:
+    """Take one slice through all layers and back: adds to `grads`, moves `carries` to its start, returns its loss."""
+    tokens = problem.data["tokens"][span]
+    y, trace = run_layers(problem, layers, problem.embed(problem.params["embedding"], tokens), starts)
+    loss, head, g = head_gradient(problem, y, span)
+    grads["head"] = grads["head"] + head
+    for k in reversed(range(len(layers))):
+        layer, g, carries[k] = recurrence_layer(problem, *trace.pop(), g, carries[k])
+        grads["layers"][k] = tree_map(torch.add, grads["layers"][k], layer)
+    grads["embedding"] = grads["embedding"] + embedding_gradient(problem, tokens, g)
+    return loss
+
+
+# A VJP is linear in its cotangent, so the VJPs of all t ≥ i at token i are one, with μ^i = Σ_{t≥i} μ^{t,i}. From
+# μ^{t,i} = A^{i+1}ᵀ μ^{t,i+1} for t > i and μ^{i,i} = C^iᵀ g^i this sum is a recurrence of its own, backwards in time:
+#     μ^i = C^iᵀ g^i + A^{i+1}ᵀ μ^{i+1},    μ^{T+1} = 0.
+# Its second term is all that a slice needs to know of the later ones.
+def recurrence_layer(
+    problem: StateSpaceProblem, p: Tree, y: torch.Tensor, h: torch.Tensor, g: torch.Tensor, carry: torch.Tensor
+) -> tuple[Tree, torch.Tensor, torch.Tensor]:
+    """dL/dy_k and Aᵀμ of the token after -> (gradient of the layer, dL/dy_{k-1}, Aᵀμ of the first token)."""
+    x, norm_vjp = vjp(problem.norm, y)
+    a = problem.A(p, x)
+    direct, grad_C, g_x = output_vjp(problem, p, x, h[1:], g)
+    mus = []
+    for i in reversed(range(len(x))):
+        mus.append(direct[i] + carry)
+        carry = problem.apply_transposed(a[i], mus[-1])
+    grads, g_state = transition_vjp(problem, p, x, h[:-1], torch.stack(mus[::-1]))
+    return {**grads, **grad_C}, g + norm_vjp(g_x + g_state)[0], carry
+
+
+def output_vjp(
+    problem: StateSpaceProblem, p: Tree, x: torch.Tensor, h: torch.Tensor, g: torch.Tensor
+) -> tuple[torch.Tensor, Tree, torch.Tensor]:
+    """ỹ^t = C^t h^t backwards, one VJP per token: Cᵀg (n, batch, N), the gradient of C, and its cotangent of x."""
+    c, C_vjp = vjp(problem.C, {"C": p["C"]}, x)
+    grad_C, g_x = C_vjp(outer(g, h))
+    return matvec(c.mT, g), grad_C, g_x
+
+
+def transition_vjp(
+    problem: StateSpaceProblem, p: Tree, x: torch.Tensor, h_before: torch.Tensor, mu: torch.Tensor
+) -> tuple[Tree, torch.Tensor]:
+    """h^i = A^i h^{i-1} + B^i ŷ^i backwards, one VJP of A and of B per token: their gradients, the cotangent of x."""
+    _, A_vjp = vjp(problem.A, {"A": p["A"]}, x)
+    grad_A, x_A = A_vjp(problem.transition_cotangent(mu, h_before))
+    b, B_vjp = vjp(problem.B, {"B": p["B"]}, x)
+    grad_B, x_B = B_vjp(outer(mu, x))
+    return {**grad_A, **grad_B}, x_A + x_B + matvec(b.mT, mu)
+
+
+def unstack(layers: Tree) -> list[Tree]:
+    """Parameters stacked over K -> one tree per layer."""
+    count = len(next(iter(layers["A"].values())))
+    return [tree_map(lambda leaf: leaf[k], layers) for k in range(count)]  # noqa: B023 - called at once
+
+
+def stack(layers: Sequence[Tree]) -> Tree:
+    """One tree per layer -> one tree stacked over K."""
+    return tree_map(lambda *leaves: torch.stack(leaves), *layers)
+
+
+def matvec(matrix: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
+    """(…, m, n) times (…, n) -> (…, m)."""
+    return (matrix @ vector[..., None])[..., 0]
+
+
+def outer(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """(…, m) and (…, n) -> (…, m, n)."""
+    return left[..., :, None] * right[..., None, :]
