@@ -96,11 +96,14 @@ class Profile:
     source: Mapping[str, str] = field(default_factory=dict)
 
     @property
+    def devices_per_chip(self) -> int:
+        """1, or 2 for a chip whose two cores are devices of their own and share its memory and rates."""
+        return int(self.target.get("devices_per_chip", 1))
+
+    @property
     def device_memory_bytes(self) -> int | None:
-        """Bytes that a program on one device may use: a chip's memory, or its share where a chip is two devices."""
-        if self.memory_bytes is None:
-            return None
-        return self.memory_bytes // int(self.target.get("devices_per_chip", 1))
+        """Bytes that a program on one device may use; None where it is not known."""
+        return None if self.memory_bytes is None else self.memory_bytes // self.devices_per_chip
 
     def digest(self) -> str:
         """Hash of the facts (sha256, 16 hexadecimal digits). Sources and the name do not enter it."""
