@@ -36,7 +36,7 @@ class Cache:
         self.folder = Path(chosen) / "measurements"
 
     def get(self, entry: str) -> dict[str, Any] | None:
-        """The stored value, or None: absent, unreadable, half-written and corrupt entries are all misses."""
+        """Return the stored value, or None: absent, unreadable, half-written and corrupt entries are all misses."""
         try:
             stored = json.loads(self._path(entry).read_bytes())
             value = stored["value"]
@@ -62,7 +62,7 @@ class Cache:
                 raise
 
     def size(self) -> tuple[int, int]:
-        """Number of entries, and bytes of all files, what killed writers left behind included."""
+        """Return the number of entries and the bytes of all files, what killed writers left behind included."""
         entries = total = 0
         for path in self._files():
             with contextlib.suppress(OSError):

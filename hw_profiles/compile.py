@@ -10,11 +10,11 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 from gradgate.hw_profiles import cache as caching
 from gradgate.hw_profiles import work
-from gradgate.hw_profiles.compiler_main import Reply, gpu_target
+from gradgate.hw_profiles.compiler_main import Reply, Request, gpu_target
 from gradgate.hw_profiles.compiler_process import FLAGS, process_for
 from gradgate.hw_profiles.fingerprint import compile_fingerprint, fingerprint
 from gradgate.hw_profiles.measurement import Measurement
@@ -93,16 +93,14 @@ def measure(
         facts["target"] = gpu_target(profile)
     entry = caching.key(text, facts)
     cache = cache or caching.Cache()
-    stored = cache.get(entry) if use_cache else None
-    reply: Reply
+    stored = cast("Reply | None", cache.get(entry)) if use_cache else None
     if stored is not None:
-        reply = stored  # type: ignore[assignment]  # its digest was checked
+        reply = stored
     else:
         present = availability(profile)
         if not present.available:
             return record(status="unavailable", reason=present.reason)
-        request = {"text": text, "profile": profile, "devices": devices}
-        reply = process_for(profile.compiler).compile(request, limit)  # type: ignore[arg-type]
+        reply = process_for(profile.compiler).compile(Request(text=text, profile=profile, devices=devices), limit)
         if use_cache and reply["status"] in ("measured", "too_large"):
             cache.put(entry, reply)
     return _judge(partial(record, cached=stored is not None), profile, dict(reply), reason)
@@ -149,7 +147,7 @@ def _trace(
     in_specs: Any,
     out_specs: Any,
 ) -> tuple[Any, Callable[[str], str]]:
-    """The program's jaxpr, and a function that lowers it to StableHLO text for a platform."""
+    """Return the program's jaxpr, and a function that lowers it to StableHLO text for a platform."""
     import jax
 
     shapes = jax.tree.map(partial(_shape, x64=x64), tuple(arguments))

@@ -120,7 +120,7 @@ def _compile(request: Request) -> Reply:
 
 
 def _devices(profile: Profile) -> list[Any]:
-    """The devices of the profile's topology, as its compiler describes them."""
+    """Return the devices of the profile's topology, as its compiler describes them."""
     import jax
     from jax.experimental import topologies
 
@@ -137,7 +137,7 @@ def _devices(profile: Profile) -> list[Any]:
 
 
 def gpu_target(profile: Profile) -> str:
-    """The GPU as XLA's ``GpuTargetConfigProto``, in text form."""
+    """Describe the GPU as XLA's ``GpuTargetConfigProto``, in text form."""
     facts = profile.target
     major, _, minor = facts["capability"].partition(".")
     info = _COMMON_GPU_LIMITS | {

@@ -41,7 +41,7 @@ class CompilerProcess:
         self._log: IO[bytes] | None = None
 
     def compile(self, request: Request, limit: float) -> Reply:
-        """The child's reply; a crash or a passed time limit (seconds) is a reply too, and the next call starts anew."""
+        """Return the child's reply; a crash or a passed limit (seconds) is one too, and the next call starts anew."""
         with self._lock:
             process = self._start()
             assert process.stdin is not None
@@ -128,7 +128,7 @@ _processes_lock = threading.Lock()
 
 
 def process_for(compiler: str) -> CompilerProcess:
-    """The child of this process for a compiler. A forked process gets children of its own."""
+    """Return this process's child for a compiler. A forked process gets children of its own."""
     with _processes_lock:
         return _processes.setdefault((os.getpid(), compiler), CompilerProcess(compiler))
 

@@ -22,7 +22,7 @@ PACKAGES = (
 
 
 def fingerprint(profile: Profile | None = None, flags: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Versions of Python and of every installed package that can change a figure, read from metadata.
+    """Return the versions of Python and of every installed package that can change a figure, read from metadata.
 
     With a profile: its name and the hash of its facts too; with flags: each as ``flag:NAME``. Imports neither
     JAX nor PyTorch; under a millisecond per package.
@@ -37,7 +37,7 @@ def fingerprint(profile: Profile | None = None, flags: Mapping[str, str] | None 
 
 
 def compile_fingerprint(profile: Profile, flags: Mapping[str, str]) -> dict[str, str]:
-    """The part of the fingerprint that can change compiled bytes: the key of the cache is made of it.
+    """Return the part of the fingerprint that can change compiled bytes; the cache's key is made of it.
 
     Raises:
         ValueError: the profile has no compiler.

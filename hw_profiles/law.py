@@ -34,7 +34,7 @@ class Law:
     Attributes:
         exponent: 0 for what doesn't grow.
         constant, coefficient: bytes, and bytes per size ** exponent.
-        residual: median of \\|measured − fitted\\| / measured.
+        residual: median of the absolute difference of measured and fitted bytes, relative to the measured.
         exponent_range: smallest and largest exponent found when any one point is left out.
         outliers: the sizes whose residual is far beyond the others'.
     """
@@ -51,7 +51,7 @@ class Law:
         return float(self.constant + self.coefficient * size**self.exponent)
 
     def largest_size(self, memory_bytes: float) -> float | None:
-        """The size at which the law reaches ``memory_bytes``; None where it never does, 0 where none fits."""
+        """Return the size at which the law reaches ``memory_bytes``; None where it never does, 0 where none fits."""
         if self.constant > memory_bytes:
             return 0.0
         if self.exponent == 0 or self.coefficient <= 0:
@@ -75,11 +75,11 @@ class Independence:
 
 
 def fit(sizes: Sequence[float], values: Sequence[float], *, grain: float = 0.0) -> Law:
-    """The law that a geometric sweep follows.
+    """Fit the law that a geometric sweep follows.
 
     Args:
         sizes: at least 5 different positive sizes that span a factor of 4 or more; factors of 2 suit best.
-        values: bytes (or FLOPs) at each size, positive.
+        values: bytes (or FLOPs) at each size; none negative.
         grain: a rise over the whole sweep of at most this much counts as none; for bytes, what alignment and
             padding alone can add (some kilobytes). It is absolute: a large constant must not hide slow growth.
 
@@ -88,7 +88,7 @@ def fit(sizes: Sequence[float], values: Sequence[float], *, grain: float = 0.0) 
         grow like the logarithm would otherwise fit a tiny exponent with a huge negative constant.
 
     Raises:
-        LawError: too few sizes, too narrow a sweep, values that are not positive and finite.
+        LawError: too few sizes, too narrow a sweep, values that are negative or not finite.
 
     Cost: some ten milliseconds.
     """
@@ -98,7 +98,7 @@ def fit(sizes: Sequence[float], values: Sequence[float], *, grain: float = 0.0) 
     exponent, constant, slope = _best(x / unit, y, grain)
     ranges = [_best(np.delete(x, i) / unit, np.delete(y, i), grain)[0] for i in range(len(x))]
     coefficient = slope / unit**exponent
-    off = np.abs(y - constant - slope * (x / unit) ** exponent) / y
+    off = np.abs(y - constant - slope * (x / unit) ** exponent) / _scale(y)
     residual = float(np.median(off))
     outliers = x[off > max(10 * residual, 0.01)]
     return Law(
@@ -132,8 +132,8 @@ def _checked(sizes: Sequence[float], values: Sequence[float]) -> tuple[Floats, F
     x, y = np.asarray(sizes, float), np.asarray(values, float)
     if x.shape != y.shape or x.ndim != 1:
         raise LawError(f"one value per size is needed; got {x.size} sizes and {y.size} values")
-    if not (np.isfinite(x).all() and np.isfinite(y).all() and (x > 0).all() and (y > 0).all()):
-        raise LawError("sizes and values must be positive and finite")
+    if not (np.isfinite(x).all() and np.isfinite(y).all() and (x > 0).all() and (y >= 0).all()):
+        raise LawError("sizes must be positive, values must not be negative, and all must be finite")
     different = np.unique(x).size
     if different < MIN_POINTS:
         raise LawError(f"{different} different sizes are too few to tell a law: measure at least {MIN_POINTS}")
@@ -145,13 +145,21 @@ def _checked(sizes: Sequence[float], values: Sequence[float]) -> tuple[Floats, F
 
 def _growth(x: Floats, y: Floats) -> float:
     extremes = np.array([y[y.argmax()] - y[0], y[y.argmin()] - y[0], y[-1] - y[0]])
-    return float(extremes[np.abs(extremes).argmax()] / y[0])
+    change = float(extremes[np.abs(extremes).argmax()])
+    if change == 0:
+        return 0.0
+    return change / float(y[0]) if y[0] else float("inf")
+
+
+def _scale(y: Floats) -> Floats:
+    """Return what residuals are relative to; a value of 0 is as important as the smallest others, not more."""
+    return np.maximum(y, 1e-3 * y.max()) if y.max() > 0 else np.ones_like(y)
 
 
 def _best(x: Floats, y: Floats, grain: float) -> tuple[float, float, float]:
     """Exponent, constant and slope of least absolute relative residual."""
     level = float(np.median(y))
-    flat_cost = float(np.sum(np.abs(y - level) / y))
+    flat_cost = float(np.sum(np.abs(y - level) / _scale(y)))
     costs = np.array([_line(x**p, y)[0] for p in _GRID])
     best = int(costs.argmin())
     low, high = _GRID[max(0, best - 1)], _GRID[min(len(_GRID) - 1, best + 1)]
@@ -194,6 +202,6 @@ def _line(z: Floats, y: Floats) -> tuple[float, float, float]:
     slopes, constants = slopes[constants >= bound], constants[constants >= bound]
     slopes = np.concatenate([slopes, (y - bound) / z])
     constants = np.concatenate([constants, np.full(len(y), bound)])
-    costs = np.sum(np.abs(constants[:, None] + slopes[:, None] * z - y) / y, axis=1)
+    costs = np.sum(np.abs(constants[:, None] + slopes[:, None] * z - y) / _scale(y), axis=1)
     best = int(costs.argmin())
     return float(costs[best]), float(constants[best]), float(slopes[best])

@@ -60,12 +60,12 @@ class Measurement:
         return self.status in ("measured", "too_large")
 
     def to_json(self) -> dict[str, Any]:
-        """A dict of plain JSON types; ``from_json`` is its inverse."""
+        """Return a dict of plain JSON types; ``from_json`` is its inverse."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Measurement:
-        """The measurement that ``to_json`` wrote. Keys that this version doesn't know are left out.
+        """Rebuild the measurement that ``to_json`` wrote. Keys that this version doesn't know are left out.
 
         Raises:
             ValueError: ``profile`` or ``status`` is missing, or the status is unknown.

@@ -208,7 +208,7 @@ def _read(path: Path) -> Profile:
     _one_of(path, "kind", top["kind"], KINDS)
     _one_of(path, "compiler", compiler, tuple(_TARGETS))
     memory = _section(path, "[memory]", top.get("memory"), _MEMORY)
-    peak = _section(path, "[peak]", top.get("peak"), {dtype: (float, False) for dtype in DTYPES})
+    peak = _section(path, "[peak]", top.get("peak"), dict.fromkeys(DTYPES, (float, False)))
     if compiler in ("cuda", "tpu") and "target" not in top:
         raise ProfileError(f"{path}: the table [target] is missing; the compiler {compiler!r} needs it")
     target = _section(path, "[target]", top.get("target"), _TARGETS[compiler])
@@ -235,7 +235,7 @@ def _one_of(path: Path, key: str, value: object, legal: tuple[object, ...]) -> N
 
 
 def _section(path: Path, where: str, data: Any, keys: dict[str, tuple[type, bool]]) -> dict[str, Any]:
-    """The table with its keys and types checked; every table below the top must say its source."""
+    """Return the table, its keys and types checked; every table below the top must say its source."""
     if data is None:
         return {}
     if where != "the file":
@@ -251,7 +251,7 @@ def _section(path: Path, where: str, data: Any, keys: dict[str, tuple[type, bool
             value = float(value)
         if type(value) is not kind:
             raise ProfileError(f"{path}: {where} {key} must be a {kind.__name__}, not {value!r}")
-        if kind in (int, float) and not 0 < value < float("inf"):
+        if isinstance(value, int | float) and not 0 < value < float("inf"):
             raise ProfileError(f"{path}: {where} {key} must be positive and finite, not {value!r}")
         out[key] = value
     for key, (kind, required) in keys.items():

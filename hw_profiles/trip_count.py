@@ -34,7 +34,7 @@ def is_literal(var: Any) -> bool:
 
 
 def propagate(eqn: Any, values: dict[Any, float]) -> None:
-    """Adds the equation's result to ``values`` where it is a scalar that follows from known ones."""
+    """Add the equation's result to ``values`` where it is a scalar that follows from known ones."""
     rule = _SCALAR.get(eqn.primitive.name)
     if rule is None or getattr(eqn.outvars[0].aval, "shape", None) != ():
         return
@@ -50,7 +50,7 @@ def bind(inner: Sequence[Any], outer: Sequence[Any], values: Mapping[Any, float]
 
 
 def of_while(eqn: Any, values: Mapping[Any, float]) -> Trips | None:
-    """The trip count of a while equation, or None where the text doesn't give it.
+    """Return the trip count of a while equation, or None where the text doesn't give it.
 
     Known is: the loop goes on while a carried counter compares with a bound; the body adds a constant to the
     counter; start and bound are known, and the body leaves the bound alone. With other conditions joined by
@@ -70,7 +70,7 @@ def of_while(eqn: Any, values: Mapping[Any, float]) -> Trips | None:
     body_known = bind(body.invars[:body_consts], eqn.invars[:body_consts], values)
 
     comparisons, complete = _comparisons(cond)
-    found = []
+    found: list[int | None] = []
     for name, left, right in comparisons:
         if _value(right, fixed) is None:
             name, left, right = _SWAPPED[name], right, left
@@ -80,12 +80,11 @@ def of_while(eqn: Any, values: Mapping[Any, float]) -> Trips | None:
         first = _value(start[place], values)
         step = _step(body, carried[place], updated[place], body_known)
         if first is not None and step is not None:
-            number = _number(name, first, bound, step)
-            if number is not None:
-                found.append(number)
-    if not found:
+            found.append(_number(name, first, bound, step))
+    numbers = [number for number in found if number is not None]
+    if not numbers:
         return None
-    return Trips(min(found), exact=complete and len(found) == len(comparisons))
+    return Trips(min(numbers), exact=complete and len(numbers) == len(comparisons))
 
 
 def _value(var: Any, values: Mapping[Any, float]) -> float | None:
@@ -101,7 +100,8 @@ def _plain(value: Any) -> float | None:
 def _comparisons(cond: Any) -> tuple[list[tuple[str, Any, Any]], bool]:
     """Comparisons that must all hold for the loop to go on, and whether they are the whole condition."""
     made_by = {eqn.outvars[0]: eqn for eqn in cond.eqns}
-    found, complete, todo = [], True, [cond.outvars[0]]
+    found: list[tuple[str, Any, Any]] = []
+    complete, todo = True, [cond.outvars[0]]
     while todo:
         var = todo.pop()
         eqn = None if is_literal(var) else made_by.get(var)
@@ -116,7 +116,7 @@ def _comparisons(cond: Any) -> tuple[list[tuple[str, Any, Any]], bool]:
 
 
 def _step(body: Any, carried: Any, updated: Any, known: Mapping[Any, float]) -> float | None:
-    """The constant that the body adds to a counter."""
+    """Return the constant that the body adds to a counter."""
     for eqn in body.eqns:
         if eqn.outvars[0] is updated and eqn.primitive.name in ("add", "sub"):
             left, right = eqn.invars

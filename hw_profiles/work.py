@@ -188,7 +188,9 @@ def _runs_inner_program(eqn: Any) -> bool:
 
 def _traffic(jaxpr: Any) -> int:
     """Bytes that the equations of one jaxpr move; the programs inside its loops and calls count themselves."""
-    fused, read, written = set(), set(), set()
+    fused: set[Any] = set()
+    read: set[Any] = set()
+    written: set[Any] = set()
     total = 0
     for eqn in jaxpr.eqns:
         inputs = [var for var in eqn.invars if not trip_count.is_literal(var)]

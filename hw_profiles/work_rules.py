@@ -6,35 +6,48 @@ from collections.abc import Callable
 from math import log2, prod
 from typing import Any
 
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
 # One operation per element of the result, on floating-point operands (comparisons and selections included, as the
 # compilers count them). Complex numbers take 6 real operations for a product and 2 for the rest.
-ARITHMETIC = frozenset(
-    "add sub mul div rem neg max min abs sign floor ceil round nextafter clamp is_finite select_n square add_any "
-    "eq ne lt le gt ge eq_to le_to lt_to mulhi".split()
+ARITHMETIC = _words(
+    """
+    add sub mul div rem neg max min abs sign floor ceil round nextafter clamp is_finite select_n square add_any eq
+    ne lt le gt ge eq_to le_to lt_to mulhi
+    """
 )
 # One call per element; counted apart from FLOPs, as the compilers do.
-TRANSCENDENTAL = frozenset(
-    "exp exp2 log log1p expm1 tanh sin cos tan asin acos atan sinh cosh asinh acosh atanh atan2 sqrt rsqrt cbrt "
-    "logistic pow erf erfc erf_inv lgamma digamma polygamma igamma igammac bessel_i0e bessel_i1e zeta "
-    "regularized_incomplete_beta".split()
+TRANSCENDENTAL = _words(
+    """
+    exp exp2 log log1p expm1 tanh sin cos tan asin acos atan sinh cosh asinh acosh atanh atan2 sqrt rsqrt cbrt
+    logistic pow erf erfc erf_inv lgamma digamma polygamma igamma igammac bessel_i0e bessel_i1e zeta
+    regularized_incomplete_beta
+    """
 )
 # No floating-point work, and nothing moved that a fused loop would not move anyway.
-FREE = frozenset(
-    "broadcast_in_dim reshape squeeze expand_dims transpose rev convert_element_type bitcast_convert_type "
-    "reduce_precision iota copy stop_gradient real imag complex conj and or xor not shift_left "
-    "shift_right_logical shift_right_arithmetic population_count clz optimization_barrier tie pvary pbroadcast "
-    "axis_index sharding_constraint reshard mesh_cast random_wrap random_unwrap create_token after_all empty empty2 "
-    "to_edtype from_edtype debug_callback name".split()
+FREE = _words(
+    """
+    broadcast_in_dim reshape squeeze expand_dims transpose rev convert_element_type bitcast_convert_type
+    reduce_precision iota copy stop_gradient real imag complex conj and or xor not shift_left shift_right_logical
+    shift_right_arithmetic population_count clz optimization_barrier tie pvary pbroadcast axis_index
+    sharding_constraint reshard mesh_cast random_wrap random_unwrap create_token after_all empty empty2 to_edtype
+    from_edtype debug_callback name
+    """
 )
 # No floating-point work, but data that moves.
-MOVING = frozenset(
-    "gather dynamic_slice dynamic_update_slice scatter slice concatenate pad sort top_k argsort split tile unstack "
-    "random_bits random_seed random_fold_in random_split threefry2x32 rng_bit_generator rng_uniform "
-    "all_gather all_gather_invariant all_to_all ppermute all_gather_reduced pure_callback io_callback".split()
+MOVING = _words(
+    """
+    gather dynamic_slice dynamic_update_slice scatter slice concatenate pad sort top_k argsort split tile unstack
+    random_bits random_seed random_fold_in random_split threefry2x32 rng_bit_generator rng_uniform all_gather
+    all_gather_invariant all_to_all ppermute all_gather_reduced pure_callback io_callback
+    """
 )
 # These touch only the part of their big operand that they read or write.
-SLICING = frozenset("gather dynamic_slice slice".split())
-UPDATING = frozenset("dynamic_update_slice scatter scatter-add scatter-mul scatter-min scatter-max scatter-sub".split())
+SLICING = _words("gather dynamic_slice slice")
+UPDATING = _words("dynamic_update_slice scatter scatter-add scatter-mul scatter-min scatter-max scatter-sub")
 FUSIBLE = ARITHMETIC | TRANSCENDENTAL | FREE | {"integer_pow"}
 
 
@@ -53,7 +66,7 @@ def flops(eqn: Any) -> int:
 
 
 def transcendentals(eqn: Any) -> int:
-    """Calls of exp, log, tanh and the like in one equation."""
+    """Count the calls of exp, log, tanh and the like in one equation."""
     name = eqn.primitive.name
     if name in TRANSCENDENTAL or name == "cumlogsumexp":
         return _elements(eqn.outvars[0])
@@ -145,7 +158,7 @@ def _power(eqn: Any) -> int:
 
 
 def _matrices(eqn: Any) -> tuple[int, int, int]:
-    """Number of matrices in the first operand, and their rows and columns."""
+    """Return the number of matrices in the first operand, their rows and columns."""
     *batch, rows, columns = eqn.invars[0].aval.shape
     return prod(batch), rows, columns
 
