@@ -55,7 +55,7 @@ def measure_cell(cell: Cell) -> Measurement:
                 program, arguments = program(**static)
                 static = {}
             return measure(program, arguments, cell.profile, static=static, **cell.options)
-    except TimeoutError as error:
+    except _Overdue as error:
         return replace(_failed(cell, str(error)), status="timeout")
     except (Exception, SystemExit) as error:
         return _failed(cell, f"{type(error).__name__}: {error}")
@@ -176,15 +176,19 @@ def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
         pool.shutdown(cancel_futures=True)
 
 
+class _Overdue(BaseException):
+    """Not an Exception, so that no program's own handler swallows it."""
+
+
 @contextlib.contextmanager
 def _deadline(seconds: float) -> Iterator[None]:
-    """Raise TimeoutError in a program that hangs while it is traced; possible in a process's main thread only."""
+    """Raise ``_Overdue`` in a program that hangs while it is traced; possible in a process's main thread only."""
     if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def overdue(*_: object) -> None:
-        raise TimeoutError(f"the cell did not end within {seconds:g} s: raise the limit or shrink the program")
+        raise _Overdue(f"the cell did not end within {seconds:g} s: raise the limit or shrink the program")
 
     previous = signal.signal(signal.SIGALRM, overdue)
     signal.setitimer(signal.ITIMER_REAL, seconds)

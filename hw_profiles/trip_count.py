@@ -63,9 +63,9 @@ def of_while(eqn: Any, values: Mapping[Any, float]) -> Trips | None:
 
     fixed = bind(cond.invars[:cond_consts], eqn.invars[:cond_consts], values)
     places = {var: place for place, var in enumerate(cond.invars[cond_consts:])}
-    for var, place in places.items():
-        value = _value(start[place], values)
-        if value is not None and updated[place] is carried[place]:
+    for var, at in places.items():
+        value = _value(start[at], values)
+        if value is not None and updated[at] is carried[at]:
             fixed[var] = value
     body_known = bind(body.invars[:body_consts], eqn.invars[:body_consts], values)
 
