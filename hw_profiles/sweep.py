@@ -7,6 +7,7 @@ import importlib
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, as_completed
@@ -47,6 +48,8 @@ def measure_cell(cell: Cell) -> Measurement:
     Besides the limit of its compilation, the whole cell may take twice that limit, so that a program that hangs
     while it is traced ends as well; in a thread (a Dask worker) only the compilation is limited.
     """
+    if "jax" not in sys.modules:
+        _prepare()
     try:
         with _deadline(2 * float(cell.options.get("limit", LIMIT))):
             program = _resolve(cell.program) if isinstance(cell.program, str) else cell.program
@@ -169,7 +172,7 @@ def _alone(cell: Cell, task: Callable[[Cell], Measurement]) -> Measurement:
 @contextlib.contextmanager
 def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     # Not forked: JAX and the compilers have threads, which a fork would leave in the middle of things.
-    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_start_worker)
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_prepare)
     try:
         yield pool
     finally:
@@ -199,9 +202,10 @@ def _deadline(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, previous)
 
 
-def _start_worker() -> None:
-    # The device that is measured is never this machine's own.
+def _prepare() -> None:
+    # The device that is measured is never this machine's own, and its absence is no news.
     os.environ["JAX_PLATFORMS"] = "cpu"
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
 
 
 def _resolve(name: str) -> Callable[..., Any]:

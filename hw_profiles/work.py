@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
 from gradgate.hw_profiles import trip_count, work_rules
+from gradgate.hw_profiles.calls import MARKER, Calls
 from gradgate.hw_profiles.profile import DTYPES, Profile
 
 # Equations that do nothing but run an inner program: primitive -> the parameter that holds it.
@@ -43,6 +45,7 @@ class Work:
             products, reductions, slices and the like, and what enters or leaves a fused chain.
         exact: False where a figure is an upper bound; ``notes`` says why.
         notes: sentences: bounds taken, and primitives that have no rule and count nothing.
+        calls: evaluations, JVPs and VJPs of every function marked by ``calls.marked``, by its name.
     """
 
     flops: int
@@ -50,6 +53,7 @@ class Work:
     bytes_moved: int
     exact: bool
     notes: tuple[str, ...] = ()
+    calls: Mapping[str, Calls] = field(default_factory=dict)
 
 
 @dataclass
@@ -58,12 +62,15 @@ class _Tally:
     transcendentals: int = 0
     bytes_moved: int = 0
     notes: dict[str, None] = field(default_factory=dict)  # an ordered set
+    calls: Counter[tuple[str, str]] = field(default_factory=Counter)  # by name and kind
 
     def add(self, other: _Tally, times: int = 1) -> None:
         self.flops += times * other.flops
         self.transcendentals += times * other.transcendentals
         self.bytes_moved += times * other.bytes_moved
         self.notes |= other.notes
+        for call, number in other.calls.items():
+            self.calls[call] += times * number
 
 
 def of(program: Callable[..., Any], arguments: Sequence[Any], *, x64: bool = False, trips: int | None = None) -> Work:
@@ -96,7 +103,10 @@ def count(jaxpr: Any, *, trips: int | None = None) -> Work:
     live, _ = partial_eval.dce_jaxpr(jaxpr.jaxpr, [True] * len(jaxpr.jaxpr.outvars), instantiate=True)
     tally = _walk(live, {}, trips)
     notes = tuple(tally.notes)
-    return Work(tally.flops, tally.transcendentals, tally.bytes_moved, not notes, notes)
+    calls: dict[str, Calls] = {}
+    for (name, kind), number in tally.calls.items():
+        setattr(calls.setdefault(name, Calls()), kind, number)
+    return Work(tally.flops, tally.transcendentals, tally.bytes_moved, not notes, notes, calls)
 
 
 def _walk(jaxpr: Any, known: Mapping[Any, float], trips: int | None) -> _Tally:
@@ -121,6 +131,9 @@ def _walk(jaxpr: Any, known: Mapping[Any, float], trips: int | None) -> _Tally:
             # A linear solve's operands are those of all its four programs.
             passed = {} if name == "custom_linear_solve" else trip_count.bind(inner.invars, eqn.invars, values)
             total.add(_walk(inner, passed, trips), times)
+        elif name == MARKER:
+            if eqn.params["kind"] != "results":
+                total.calls[eqn.params["name"], eqn.params["kind"]] += 1
         else:
             total.flops += work_rules.flops(eqn)
             total.transcendentals += work_rules.transcendentals(eqn)
@@ -179,7 +192,7 @@ def _fuses(eqn: Any) -> bool:
     name = eqn.primitive.name
     if name in _CALLS and name != "shard_map":
         return all(_fuses(each) for each in _called(eqn).eqns)
-    return name in work_rules.FUSIBLE
+    return name in work_rules.FUSIBLE or name == MARKER
 
 
 def _runs_inner_program(eqn: Any) -> bool:
