@@ -1,7 +1,8 @@
 """Counts of evaluations, JVPs and VJPs of a function, such as a layer: the work that papers state their claims in.
 
 In JAX the function's arguments and results pass through a marker that does nothing at run time; differentiation
-turns that of the results into markers of JVPs and VJPs, and ``work.count`` adds them up, loops multiplied in. In PyTorch a counter runs along.
+turns that of the results into markers of JVPs and VJPs, and ``work.count`` adds them up, loops multiplied in. In
+PyTorch a counter runs along.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ def marked(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     """Return a JAX function with the same results whose calls ``work.count`` reports under ``name``.
 
     An evaluation counts where the function is entered, a recomputation under ``jax.checkpoint`` included; a VJP
-    where the cotangent of any floating-point result is used, whichever inputs it is pulled back to. The bytes and
-    FLOPs of the program don't change.
+    where the cotangent of any floating-point result is used, whichever inputs it is pulled back to. FLOPs don't
+    change, but a marked value may be saved twice: measure bytes of the program without markers.
     """
 
     @wraps(function)

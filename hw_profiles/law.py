@@ -159,6 +159,9 @@ def _scale(y: Floats) -> Floats:
 def _best(x: Floats, y: Floats, grain: float) -> tuple[float, float, float]:
     """Exponent, constant and slope of least absolute relative residual."""
     level = float(np.median(y))
+    tolerance = max(grain, _ROUNDING * level)
+    if np.sum(np.abs(y - level) > tolerance) <= 1:  # flat but for an outlier, wherever it is
+        return 0.0, level, 0.0
     flat_cost = float(np.sum(np.abs(y - level) / _scale(y)))
     costs = np.array([_line(x**p, y)[0] for p in _GRID])
     best = int(costs.argmin())
@@ -166,7 +169,7 @@ def _best(x: Floats, y: Floats, grain: float) -> tuple[float, float, float]:
     exponent = _minimum(x, y, float(low), float(high))
     cost, constant, slope = _line(x**exponent, y)
     rise = abs(slope) * float(np.ptp(x**exponent))
-    if rise <= max(grain, _ROUNDING * level) or flat_cost <= cost:
+    if rise <= tolerance or flat_cost <= cost:
         return 0.0, level, 0.0
     return exponent, constant, slope
 

@@ -130,7 +130,10 @@ def _walk(jaxpr: Any, known: Mapping[Any, float], trips: int | None) -> _Tally:
             times = _shards(eqn) if name == "shard_map" else 1
             # A linear solve's operands are those of all its four programs.
             passed = {} if name == "custom_linear_solve" else trip_count.bind(inner.invars, eqn.invars, values)
-            total.add(_walk(inner, passed, trips), times)
+            called = _walk(inner, passed, trips)
+            if _fuses(eqn):
+                called.bytes_moved = 0  # part of a chain, whose traffic is counted where it ends
+            total.add(called, times)
         elif name == MARKER:
             if eqn.params["kind"] != "results":
                 total.calls[eqn.params["name"], eqn.params["kind"]] += 1
