@@ -1,0 +1,141 @@
+"""The parent's side of the compiling child process: one child per compiler, started when first needed."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from typing import IO
+
+from gradgate.hw_profiles.compiler_main import Reply, Request
+
+# What each compiler runs under. The caller's own XLA_FLAGS and LIBTPU_INIT_ARGS are not passed on: bytes must
+# depend on nothing that the fingerprint doesn't hold.
+FLAGS: dict[str, dict[str, str]] = {
+    "host": {},
+    "cuda": {"XLA_FLAGS": "--xla_gpu_autotune_level=0"},  # there is no GPU to time candidates on
+    "tpu": {},
+}
+_SETUP = {
+    "JAX_PLATFORMS": "cpu",
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # else a second process that loads libtpu aborts on a lock file
+    "TF_CPP_MIN_LOG_LEVEL": "2",
+}
+
+
+class CompilerProcess:
+    """A child process that compiles for one compiler (``host``, ``cuda`` or ``tpu``); safe to use from threads."""
+
+    def __init__(self, compiler: str) -> None:
+        self.compiler = compiler
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log: IO[bytes] | None = None
+
+    def compile(self, request: Request, limit: float) -> Reply:
+        """Return the child's reply; a crash or a passed limit (seconds) is one too, and the next call starts anew."""
+        with self._lock:
+            process = self._start()
+            assert process.stdin is not None
+            assert process.stdout is not None
+            expired = threading.Event()
+
+            def expire() -> None:
+                expired.set()
+                process.kill()
+
+            timer = threading.Timer(limit, expire)
+            timer.start()
+            try:
+                pickle.dump(request, process.stdin)
+                process.stdin.flush()
+                reply: Reply = pickle.load(process.stdout)
+            except (EOFError, OSError, pickle.UnpicklingError):
+                process.kill()
+                code = process.wait()
+                last_words = self._last_words()
+                self._discard()
+                if expired.is_set():
+                    reason = f"the compiler did not end within {limit:g} s: raise the limit or shrink the program"
+                    return {"status": "timeout", "reason": reason}
+                return {"status": "crashed", "reason": f"the compiler crashed ({_exit(code)}){last_words}"}
+            finally:
+                timer.cancel()
+            return reply
+
+    def close(self) -> None:
+        """End the child; a later call of ``compile`` starts another."""
+        with self._lock:
+            if self._process is not None:
+                self._process.kill()
+                self._process.wait()
+                self._discard()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        if self._process is not None and self._process.poll() is None:
+            return self._process
+        self._discard()
+        environment = {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "LIBTPU_INIT_ARGS")}
+        # Tests of the caller may run with warnings as errors; the compilers' own imports are not ours to judge.
+        environment.pop("PYTHONWARNINGS", None)
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the child
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "gradgate.hw_profiles.compiler_main"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            env=environment | _SETUP | FLAGS[self.compiler],
+        )
+        return self._process
+
+    def _last_words(self) -> str:
+        assert self._log is not None
+        size = self._log.seek(0, os.SEEK_END)
+        self._log.seek(max(0, size - 2000))
+        lines = self._log.read().decode(errors="replace").strip().splitlines()
+        return f"; it last said: {lines[-1][:300]}" if lines else ""
+
+    def _discard(self) -> None:
+        if self._process is not None:
+            for pipe in (self._process.stdin, self._process.stdout):
+                if pipe is not None:
+                    with contextlib.suppress(OSError):  # unsent bytes for a child that is gone
+                        pipe.close()
+        if self._log is not None:
+            self._log.close()
+        self._process = self._log = None
+
+
+def _exit(code: int) -> str:
+    if code >= 0:
+        return f"exit status {code}"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"
+
+
+_processes: dict[tuple[int, str], CompilerProcess] = {}
+_processes_lock = threading.Lock()
+
+
+def process_for(compiler: str) -> CompilerProcess:
+    """Return this process's child for a compiler. A forked process gets children of its own."""
+    with _processes_lock:
+        return _processes.setdefault((os.getpid(), compiler), CompilerProcess(compiler))
+
+
+@atexit.register
+def close_all() -> None:
+    """End every compiling child of this process (also done at exit); the next measurement starts new ones."""
+    for (pid, _), process in list(_processes.items()):
+        if pid == os.getpid():
+            process.close()

@@ -1,0 +1,210 @@
+"""Laws of memory and work: the exponent with which bytes (or FLOPs) grow over a sweep of sizes.
+
+The model is ``bytes = constant + coefficient · size ** exponent``; parameters, workspaces and the like are the
+constant. The fit minimises the sum of absolute relative residuals, so one size at which a compiler pads or changes
+its mind doesn't move it, and data that follow the model exactly are recovered exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+MIN_POINTS = 5  # three unknowns, one point to check them, one that may be an outlier
+MIN_SPAN = 4.0
+MAX_EXPONENT = 4.0
+_GRID = np.linspace(0.02, MAX_EXPONENT, 200)
+_ROUNDING = 1e-9  # relative growth that arithmetic alone can feign
+
+Floats = NDArray[np.float64]
+
+
+class LawError(ValueError):
+    """A sweep that can't show a law: too few sizes, too narrow, or not positive."""
+
+
+@dataclass(frozen=True)
+class Law:
+    """``bytes = constant + coefficient · size ** exponent``, fitted.
+
+    Attributes:
+        exponent: 0 for what doesn't grow.
+        constant, coefficient: bytes, and bytes per size ** exponent.
+        residual: median of the absolute difference of measured and fitted bytes, relative to the measured.
+        exponent_range: smallest and largest exponent found when any one point is left out.
+        outliers: the sizes whose residual is far beyond the others'.
+    """
+
+    exponent: float
+    constant: float
+    coefficient: float
+    residual: float
+    exponent_range: tuple[float, float]
+    outliers: tuple[float, ...] = ()
+
+    def predict(self, size: float) -> float:
+        """Bytes at a size."""
+        return float(self.constant + self.coefficient * size**self.exponent)
+
+    def largest_size(self, memory_bytes: float) -> float | None:
+        """Return the size at which the law reaches ``memory_bytes``; None where it never does, 0 where none fits."""
+        if self.constant > memory_bytes:
+            return 0.0
+        if self.exponent == 0 or self.coefficient <= 0:
+            return None
+        return float(((memory_bytes - self.constant) / self.coefficient) ** (1 / self.exponent))
+
+
+@dataclass(frozen=True)
+class Independence:
+    """Whether bytes stay as they are while a variable grows.
+
+    Attributes:
+        holds: growth is within the tolerance.
+        growth: (bytes at the largest sizes − bytes at the smallest) / bytes at the smallest.
+        sentence: the same in words.
+    """
+
+    holds: bool
+    growth: float
+    sentence: str
+
+
+def fit(sizes: Sequence[float], values: Sequence[float], *, grain: float = 0.0) -> Law:
+    """Fit the law that a geometric sweep follows.
+
+    Args:
+        sizes: at least 5 different positive sizes that span a factor of 4 or more; factors of 2 suit best.
+        values: bytes (or FLOPs) at each size; none negative.
+        grain: a rise over the whole sweep of at most this much counts as none; for bytes, what alignment and
+            padding alone can add (some kilobytes). It is absolute: a large constant must not hide slow growth.
+
+    Returns:
+        The law. Exponents are sought between 0 and 4 and the constant is at least −min(values), since bytes that
+        grow like the logarithm would otherwise fit a tiny exponent with a huge negative constant.
+
+    Raises:
+        LawError: too few sizes, too narrow a sweep, values that are negative or not finite.
+
+    Cost: some ten milliseconds.
+    """
+    x, y = _checked(sizes, values)
+    # The unit of size is free: with the largest size as 1 no power overflows.
+    unit = x.max()
+    exponent, constant, slope = _best(x / unit, y, grain)
+    ranges = [_best(np.delete(x, i) / unit, np.delete(y, i), grain)[0] for i in range(len(x))]
+    coefficient = slope / unit**exponent
+    off = np.abs(y - constant - slope * (x / unit) ** exponent) / _scale(y)
+    residual = float(np.median(off))
+    outliers = x[off > max(10 * residual, 0.01)]
+    return Law(
+        exponent=exponent,
+        constant=constant,
+        coefficient=float(coefficient),
+        residual=residual,
+        exponent_range=(min(ranges), max(ranges)),
+        outliers=tuple(outliers.tolist()),
+    )
+
+
+def does_not_depend(sizes: Sequence[float], values: Sequence[float], tolerance: float = 0.05) -> Independence:
+    """Whether bytes are the same at every size, up to a relative tolerance over the whole sweep.
+
+    One size is forgiven: the growth is the smallest that is found when any one point is left out.
+
+    Raises:
+        LawError: as ``fit``.
+    """
+    x, y = _checked(sizes, values)
+    growth = min((_growth(np.delete(x, i), np.delete(y, i)) for i in range(len(x))), key=abs)
+    holds = abs(growth) <= tolerance
+    verb = "do not depend on the size" if holds else "depend on the size"
+    span = f"from {x.min():g} to {x.max():g}"
+    sentence = f"bytes {verb}: they change by {growth:+.2%} {span}, tolerance {tolerance:.2%}"
+    return Independence(bool(holds), growth, sentence)
+
+
+def _checked(sizes: Sequence[float], values: Sequence[float]) -> tuple[Floats, Floats]:
+    x, y = np.asarray(sizes, float), np.asarray(values, float)
+    if x.shape != y.shape or x.ndim != 1:
+        raise LawError(f"one value per size is needed; got {x.size} sizes and {y.size} values")
+    if not (np.isfinite(x).all() and np.isfinite(y).all() and (x > 0).all() and (y >= 0).all()):
+        raise LawError("sizes must be positive, values must not be negative, and all must be finite")
+    different = np.unique(x).size
+    if different < MIN_POINTS:
+        raise LawError(f"{different} different sizes are too few to tell a law: measure at least {MIN_POINTS}")
+    if x.max() / x.min() < MIN_SPAN:
+        raise LawError(f"sizes from {x.min():g} to {x.max():g} are too close: span a factor of {MIN_SPAN:g} or more")
+    order = np.argsort(x)
+    return x[order], y[order]
+
+
+def _growth(x: Floats, y: Floats) -> float:
+    extremes = np.array([y[y.argmax()] - y[0], y[y.argmin()] - y[0], y[-1] - y[0]])
+    change = float(extremes[np.abs(extremes).argmax()])
+    if change == 0:
+        return 0.0
+    return change / float(y[0]) if y[0] else float("inf")
+
+
+def _scale(y: Floats) -> Floats:
+    """Return what residuals are relative to; a value of 0 is as important as the smallest others, not more."""
+    return np.maximum(y, 1e-3 * y.max()) if y.max() > 0 else np.ones_like(y)
+
+
+def _best(x: Floats, y: Floats, grain: float) -> tuple[float, float, float]:
+    """Exponent, constant and slope of least absolute relative residual."""
+    level = float(np.median(y))
+    tolerance = max(grain, _ROUNDING * level)
+    if np.sum(np.abs(y - level) > tolerance) <= 1:  # flat but for an outlier, wherever it is
+        return 0.0, level, 0.0
+    flat_cost = float(np.sum(np.abs(y - level) / _scale(y)))
+    costs = np.array([_line(x**p, y)[0] for p in _GRID])
+    best = int(costs.argmin())
+    low, high = _GRID[max(0, best - 1)], _GRID[min(len(_GRID) - 1, best + 1)]
+    exponent = _minimum(x, y, float(low), float(high))
+    cost, constant, slope = _line(x**exponent, y)
+    rise = abs(slope) * float(np.ptp(x**exponent))
+    if rise <= tolerance or flat_cost <= cost:
+        return 0.0, level, 0.0
+    return exponent, constant, slope
+
+
+def _minimum(x: Floats, y: Floats, low: float, high: float) -> float:
+    """Golden-section search of the exponent; near its minimum the cost is one valley."""
+    ratio = (5**0.5 - 1) / 2
+    left, right = high - ratio * (high - low), low + ratio * (high - low)
+    cost_left, cost_right = _line(x**left, y)[0], _line(x**right, y)[0]
+    while high - low > 1e-10:
+        if cost_left <= cost_right:
+            high, right, cost_right = right, left, cost_left
+            left = high - ratio * (high - low)
+            cost_left = _line(x**left, y)[0]
+        else:
+            low, left, cost_left = left, right, cost_right
+            right = low + ratio * (high - low)
+            cost_right = _line(x**right, y)[0]
+    return (low + high) / 2
+
+
+def _line(z: Floats, y: Floats) -> tuple[float, float, float]:
+    """Least absolute relative residual of ``constant + slope · z`` with constant ≥ −min(y): cost, constant, slope.
+
+    The optimum passes through two points, or through one with the constant at its bound, so trying all is exact.
+    """
+    first, second = (np.array(side) for side in zip(*combinations(range(len(z)), 2), strict=True))
+    apart = np.abs(z[second] - z[first]) > 0
+    first, second = first[apart], second[apart]
+    slopes = (y[second] - y[first]) / (z[second] - z[first])
+    constants = y[first] - slopes * z[first]
+    bound = -y.min()
+    slopes, constants = slopes[constants >= bound], constants[constants >= bound]
+    slopes = np.concatenate([slopes, (y - bound) / z])
+    constants = np.concatenate([constants, np.full(len(y), bound)])
+    costs = np.sum(np.abs(constants[:, None] + slopes[:, None] * z - y) / _scale(y), axis=1)
+    best = int(costs.argmin())
+    return float(costs[best]), float(constants[best]), float(slopes[best])

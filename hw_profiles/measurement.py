@@ -1,0 +1,76 @@
+"""What one cell measured: a plain record that survives JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+# What can become of a cell. Only "measured" has bytes; "too_large" has the bytes that the compiler wanted.
+STATUSES = ("measured", "too_large", "unavailable", "refused", "crashed", "timeout", "failed")
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Bytes and work of one program on one profile.
+
+    Attributes:
+        profile: name of the profile.
+        status: ``measured``; ``too_large`` (the compiler refused for want of memory); ``unavailable`` (no compiler
+            here, or none exists); ``refused`` (any other refusal of the compiler); ``crashed``; ``timeout``;
+            ``failed`` (the program itself could not be traced, or its worker died).
+        reason: a sentence for every status but ``measured``; there it may tell why ``flops`` is None.
+        devices: number of devices that the program runs on; all bytes are those of one device.
+        temp_bytes: temporaries. argument_bytes, output_bytes: as laid out on the device, padding included.
+        alias_bytes: outputs that reuse the memory of donated arguments.
+        peak_bytes: the compiler's own peak; None where it cannot be trusted (host).
+        required_bytes: temporaries + arguments + outputs − aliases; for ``too_large`` what the compiler says that
+            it wants, good to about three digits, None where it doesn't say.
+        fits: whether required_bytes is at most the device's memory; None where either is unknown.
+        flops: arithmetic operations of the whole program, all devices together (see ``work.count``); None where
+            they cannot be counted.
+        transcendentals: calls of exp, log, tanh and the like, which ``flops`` leaves out.
+        bytes_moved: memory traffic of the whole program if fusion were perfect (see ``work.count``).
+        x64: whether the program was traced with 64-bit types enabled.
+        cached: whether the bytes came from the cache.
+        fingerprint: versions, profile hash and flags.
+    """
+
+    profile: str
+    status: str
+    reason: str = ""
+    devices: int = 1
+    temp_bytes: int | None = None
+    argument_bytes: int | None = None
+    output_bytes: int | None = None
+    alias_bytes: int | None = None
+    peak_bytes: int | None = None
+    required_bytes: int | None = None
+    fits: bool | None = None
+    flops: int | None = None
+    transcendentals: int | None = None
+    bytes_moved: int | None = None
+    x64: bool = False
+    cached: bool = False
+    fingerprint: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        """Whether the compiler gave an answer: the bytes, or that the program is too large."""
+        return self.status in ("measured", "too_large")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a dict of plain JSON types; ``from_json`` is its inverse."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Measurement:
+        """Rebuild the measurement that ``to_json`` wrote. Keys that this version doesn't know are left out.
+
+        Raises:
+            ValueError: ``profile`` or ``status`` is missing, or the status is unknown.
+        """
+        known = {key: value for key, value in data.items() if key in {each.name for each in fields(cls)}}
+        if "profile" not in known or known.get("status") not in STATUSES:
+            raise ValueError(f"not a measurement: it needs 'profile' and a 'status' among {', '.join(STATUSES)}")
+        return cls(**known)

@@ -1,0 +1,228 @@
+"""Many cells on any executor: local processes, or the workers of a Dask cluster; a worker that dies loses nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from gradgate.hw_profiles.compile import LIMIT, measure
+from gradgate.hw_profiles.fingerprint import fingerprint
+from gradgate.hw_profiles.measurement import Measurement
+from gradgate.hw_profiles.profile import load
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One measurement to make; it must be picklable.
+
+    Attributes:
+        program: the program, or its name ``"pkg.mod:fn"``.
+        profile: a profile's name, or the path of a TOML file that every worker can read.
+        arguments: as ``measure`` takes them; None means that ``program(**static)`` is a factory, called in the
+            worker, that returns the program and its arguments. A factory's cells stay small: plain numbers travel.
+        static: keyword arguments, bound before tracing (or the factory's).
+        options: further keyword arguments of ``measure``: x64, donate, mesh, in_specs, limit, …
+        label: anything that tells the caller which cell this is; not used here.
+    """
+
+    program: Callable[..., Any] | str
+    profile: str
+    arguments: tuple[Any, ...] | None = None
+    static: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    label: Any = None
+
+
+def measure_cell(cell: Cell) -> Measurement:
+    """Measure one cell in this process; what the program or its factory raises becomes the status ``failed``.
+
+    Besides the limit of its compilation, the whole cell may take twice that limit, so that a program that hangs
+    while it is traced ends as well; in a thread (a Dask worker) only the compilation is limited.
+    """
+    if "jax" not in sys.modules:
+        _prepare()
+    try:
+        with _deadline(2 * float(cell.options.get("limit", LIMIT))):
+            program = _resolve(cell.program) if isinstance(cell.program, str) else cell.program
+            arguments, static = cell.arguments, cell.static
+            if arguments is None:
+                program, arguments = program(**static)
+                static = {}
+            return measure(program, arguments, cell.profile, static=static, **cell.options)
+    except _Overdue as error:
+        return replace(_failed(cell, str(error)), status="timeout")
+    except (Exception, SystemExit) as error:
+        return _failed(cell, f"{type(error).__name__}: {error}")
+
+
+def run(
+    cells: Iterable[Cell],
+    executor: Executor | None = None,
+    *,
+    workers: int | None = None,
+    task: Callable[[Cell], Measurement] = measure_cell,
+) -> Iterator[tuple[Cell, Measurement]]:
+    """Measure cells in parallel and yield each with its measurement as soon as it is there, in any order.
+
+    Args:
+        cells: what to measure.
+        executor: any ``concurrent.futures`` executor; it is not shut down. None starts local processes.
+        workers: number of local processes; default: the processors.
+        task: what is run for a cell; a picklable function.
+
+    A cell whose worker died is tried once more; if it dies again, or the task raises, its measurement has the
+    status ``failed`` and a reason. A local process that dies takes its whole pool with it: the pool is started
+    anew, and the cells that were running are tried one by one, each in a process of its own, so that an innocent
+    one isn't blamed.
+    """
+    if executor is not None:
+        yield from _on(executor, list(cells), task)
+        return
+    rest, size = list(cells), workers or os.cpu_count() or 1
+    while rest:
+        lost: list[Cell] = []
+        with _pool(size) as pool:
+            for cell, result in _collect(pool, rest, task):
+                if isinstance(result, Measurement):
+                    yield cell, result
+                elif isinstance(result, BrokenExecutor):
+                    lost.append(cell)
+                else:
+                    yield cell, _failed(cell, f"{type(result).__name__}: {result}")
+        # Cells are started in order, so the first of the lost ones are those that were running.
+        rest = lost[size:]
+        for cell in lost[:size]:
+            yield cell, _alone(cell, task)
+
+
+@contextlib.contextmanager
+def dask_executor(scheduler: str) -> Iterator[Executor]:
+    """Open an executor on the workers of a Dask cluster, whose scheduler listens at ``tcp://host:port``.
+
+    Raises:
+        ImportError: dask.distributed is not installed.
+        OSError: no scheduler answers there.
+    """
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise ImportError("a Dask cluster needs dask.distributed: pip install 'gradgate[dask]'") from error
+    with Client(scheduler) as client, client.get_executor(pure=False) as executor:
+        yield executor
+
+
+def _on(
+    executor: Executor, cells: list[Cell], task: Callable[[Cell], Measurement]
+) -> Iterator[tuple[Cell, Measurement]]:
+    """Use the caller's executor; whatever it loses is submitted once more."""
+    again: list[Cell] = []
+    for cell, result in _collect(executor, cells, task):
+        if isinstance(result, Measurement):
+            yield cell, result
+        else:
+            again.append(cell)
+    for cell, result in _collect(executor, again, task):
+        if isinstance(result, Measurement):
+            yield cell, result
+        else:
+            yield cell, _failed(cell, f"lost twice by the executor: {type(result).__name__}: {result}")
+
+
+def _collect(
+    executor: Executor, cells: list[Cell], task: Callable[[Cell], Measurement]
+) -> Iterator[tuple[Cell, Measurement | BaseException]]:
+    """Yield each cell with its measurement or the exception that came instead; last, in order, what broke."""
+    futures: dict[Future[Measurement], int] = {}
+    broken: dict[int, BaseException] = {}
+    for place, cell in enumerate(cells):
+        try:
+            futures[executor.submit(task, cell)] = place
+        except RuntimeError as error:  # the executor broke or was shut down meanwhile
+            broken[place] = error
+    for future in as_completed(futures):
+        place = futures[future]
+        failure = RuntimeError("the cell was cancelled") if future.cancelled() else future.exception()
+        if isinstance(failure, BrokenExecutor):
+            broken[place] = failure
+        else:
+            yield cells[place], future.result() if failure is None else failure
+    for place in sorted(broken):
+        yield cells[place], broken[place]
+
+
+def _alone(cell: Cell, task: Callable[[Cell], Measurement]) -> Measurement:
+    with _pool(1) as pool:
+        _, result = next(_collect(pool, [cell], task))
+    if isinstance(result, Measurement):
+        return result
+    if isinstance(result, BrokenExecutor):
+        return _failed(cell, "the worker process died twice on this cell")
+    return _failed(cell, f"{type(result).__name__}: {result}")
+
+
+@contextlib.contextmanager
+def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
+    # Not forked: JAX and the compilers have threads, which a fork would leave in the middle of things.
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_prepare)
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+class _Overdue(BaseException):
+    """Not an Exception, so that no program's own handler swallows it."""
+
+
+@contextlib.contextmanager
+def _deadline(seconds: float) -> Iterator[None]:
+    """Raise ``_Overdue`` in a program that hangs while it is traced; possible in a process's main thread only."""
+    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def overdue(*_: object) -> None:
+        raise _Overdue(f"the cell did not end within {seconds:g} s: raise the limit or shrink the program")
+
+    previous = signal.signal(signal.SIGALRM, overdue)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+
+
+def _prepare() -> None:
+    # The device that is measured is never this machine's own, and its absence is no news.
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
+
+
+def _resolve(name: str) -> Callable[..., Any]:
+    module, colon, attribute = name.partition(":")
+    if not (module and colon and attribute):
+        raise ValueError(f"{name!r} does not name a program; legal: 'pkg.mod:fn'")
+    found: Any = importlib.import_module(module)
+    for part in attribute.split("."):
+        found = getattr(found, part)
+    if not callable(found):
+        raise TypeError(f"{name!r} is a {type(found).__name__}; a program must be callable")
+    return found
+
+
+def _failed(cell: Cell, reason: str) -> Measurement:
+    try:
+        profile = load(cell.profile)
+    except ValueError as error:
+        return Measurement(cell.profile, "failed", str(error), fingerprint=fingerprint())
+    return Measurement(profile.name, "failed", reason, fingerprint=fingerprint(profile))

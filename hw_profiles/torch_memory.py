@@ -1,0 +1,121 @@
+"""Bytes of a PyTorch program: its peak by category, tracked while it runs once on real tensors."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gradgate.hw_profiles.fingerprint import fingerprint
+from gradgate.hw_profiles.measurement import Measurement
+from gradgate.hw_profiles.profile import Profile, load
+
+
+@dataclass(frozen=True)
+class TorchMemory:
+    """Bytes that are alive at the moment when the sum is largest.
+
+    Attributes:
+        parameter_bytes, buffer_bytes, optimizer_bytes: of modules and optimizers among the tracked objects.
+        argument_bytes: tensors that were passed in.
+        activation_bytes: tensors made outside a backward pass, recomputed ones included.
+        temporary_bytes: tensors made during a backward pass, gradients of plain tensors included.
+        gradient_bytes: gradients of the parameters of modules.
+        total_bytes: their sum.
+    """
+
+    parameter_bytes: int
+    buffer_bytes: int
+    optimizer_bytes: int
+    argument_bytes: int
+    activation_bytes: int
+    temporary_bytes: int
+    gradient_bytes: int
+    total_bytes: int
+
+
+def peak(program: Callable[..., Any], arguments: Sequence[Any], track: Sequence[Any] = ()) -> TorchMemory:
+    """Peak bytes of ``program(*arguments)``, which is run once.
+
+    Args:
+        program: a PyTorch program; a gradient is taken inside it.
+        arguments: trees of tensors, modules and anything else.
+        track: further tensors, modules and optimizers that the program holds without being passed them; what is
+            neither an argument nor named here and existed before is not counted.
+
+    Returns:
+        Sizes as the tensors ask for them, the same on every machine; an allocator's rounding is not included.
+
+    Raises:
+        Whatever the program raises.
+    """
+    from torch.distributed._tools.mem_tracker import MemTracker
+
+    tracker = MemTracker()
+    tracker.track_external(*_trackable((*arguments, *track)))
+    gc.collect()  # a cycle of dead tensors would be freed at a moment that differs from run to run
+    with tracker:
+        program(*arguments)
+    sums: dict[str, int] = {}
+    for categories in tracker.get_tracker_snapshot("peak").values():
+        for category, size in categories.items():
+            name = getattr(category, "value", category)
+            sums[name] = sums.get(name, 0) + int(size)
+    return TorchMemory(
+        parameter_bytes=sums.get("Parameter", 0),
+        buffer_bytes=sums.get("Buffer", 0),
+        optimizer_bytes=sums.get("Optstate", 0),
+        argument_bytes=sums.get("Other", 0),
+        activation_bytes=sums.get("Activation", 0),
+        temporary_bytes=sums.get("Temp", 0),
+        gradient_bytes=sums.get("Gradient", 0),
+        total_bytes=sums.get("Total", 0),
+    )
+
+
+def measure(
+    program: Callable[..., Any], arguments: Sequence[Any], profile: Profile | str = "cpu", track: Sequence[Any] = ()
+) -> Measurement:
+    """``peak`` and the FLOPs of one run, as a measurement.
+
+    Eager PyTorch makes the same tensors on every device, so the bytes hold for any profile; ``fits`` compares them
+    with the profile's memory. ``argument_bytes`` are parameters, buffers, optimizer state and arguments;
+    ``temp_bytes`` is the rest of the peak, results included. An exception of the program is the status ``failed``.
+    The program is run twice, once for bytes and once for FLOPs.
+
+    Raises:
+        ProfileError: the name of the profile is unknown.
+    """
+    from gradgate.hw_profiles.work import torch_flops
+
+    if isinstance(profile, str):
+        profile = load(profile)
+    versions = fingerprint(profile)
+    try:
+        memory = peak(program, arguments, track)
+        flops = torch_flops(program, *arguments)
+    except (Exception, SystemExit) as error:
+        reason = f"the program failed: {type(error).__name__}: {error}"
+        return Measurement(profile.name, "failed", reason, fingerprint=versions)
+    held = memory.parameter_bytes + memory.buffer_bytes + memory.optimizer_bytes + memory.argument_bytes
+    available = profile.device_memory_bytes
+    return Measurement(
+        profile=profile.name,
+        status="measured",
+        temp_bytes=memory.total_bytes - held,
+        argument_bytes=held,
+        peak_bytes=memory.total_bytes,
+        required_bytes=memory.total_bytes,
+        fits=None if available is None else memory.total_bytes <= available,
+        flops=flops,
+        fingerprint=versions,
+    )
+
+
+def _trackable(values: Sequence[Any]) -> list[Any]:
+    import torch
+    from torch.utils import _pytree
+
+    kinds = (torch.Tensor, torch.nn.Module, torch.optim.Optimizer)
+    return [leaf for leaf in _pytree.tree_leaves(list(values)) if isinstance(leaf, kinds)]

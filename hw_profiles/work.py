@@ -1,0 +1,268 @@
+"""Work of a program, counted rather than timed: FLOPs, bytes moved, and the roofline time that follows from them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+from gradgate.hw_profiles import trip_count, work_rules
+from gradgate.hw_profiles.calls import MARKER, Calls
+from gradgate.hw_profiles.profile import DTYPES, Profile
+
+# Equations that do nothing but run an inner program: primitive -> the parameter that holds it.
+_CALLS = {
+    "jit": "jaxpr",
+    "pjit": "jaxpr",
+    "closed_call": "call_jaxpr",
+    "core_call": "call_jaxpr",
+    "remat2": "jaxpr",
+    "checkpoint": "jaxpr",
+    "custom_jvp_call": "call_jaxpr",
+    "custom_vjp_call": "call_jaxpr",
+    "custom_vjp_call_jaxpr": "fun_jaxpr",
+    "composite": "jaxpr",
+    "custom_linear_solve": "jaxprs",
+    "shard_map": "jaxpr",
+}
+
+
+class WorkError(ValueError):
+    """Work that cannot be counted from the program's text: a loop whose trip count depends on values."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a program does.
+
+    Attributes:
+        flops: floating-point operations: 2 per multiply-add of a product of matrices, 1 per element of other
+            arithmetic. Integers, conversions and copies count nothing.
+        transcendentals: calls of exp, log, tanh and the like (one per element), not in ``flops``.
+        bytes_moved: memory traffic if every chain of elementwise operations were fused: operands and results of
+            products, reductions, slices and the like, and what enters or leaves a fused chain.
+        exact: False where a figure is an upper bound; ``notes`` says why.
+        notes: sentences: bounds taken, and primitives that have no rule and count nothing.
+        calls: evaluations, JVPs and VJPs of every function marked by ``calls.marked``, by its name.
+    """
+
+    flops: int
+    transcendentals: int
+    bytes_moved: int
+    exact: bool
+    notes: tuple[str, ...] = ()
+    calls: Mapping[str, Calls] = field(default_factory=dict)
+
+
+@dataclass
+class _Tally:
+    flops: int = 0
+    transcendentals: int = 0
+    bytes_moved: int = 0
+    notes: dict[str, None] = field(default_factory=dict)  # an ordered set
+    calls: Counter[tuple[str, str]] = field(default_factory=Counter)  # by name and kind
+
+    def add(self, other: _Tally, times: int = 1) -> None:
+        self.flops += times * other.flops
+        self.transcendentals += times * other.transcendentals
+        self.bytes_moved += times * other.bytes_moved
+        self.notes |= other.notes
+        for call, number in other.calls.items():
+            self.calls[call] += times * number
+
+
+def of(program: Callable[..., Any], arguments: Sequence[Any], *, x64: bool = False, trips: int | None = None) -> Work:
+    """``count`` of ``program(*arguments)``; arguments are trees of arrays or ``jax.ShapeDtypeStruct``."""
+    import jax
+
+    with jax.enable_x64(x64):
+        return count(jax.make_jaxpr(program)(*arguments), trips=trips)
+
+
+def count(jaxpr: Any, *, trips: int | None = None) -> Work:
+    """Work of a ``ClosedJaxpr``, loop lengths multiplied in, dead code left out as the compilers do.
+
+    A scan counts its length; a while loop its trip count where a counter gives it (a bound where the loop may also
+    end early); a cond its most expensive branch; ``shard_map`` all devices together; jit, remat and custom rules
+    what they run.
+
+    Args:
+        jaxpr: the program, as ``jax.make_jaxpr`` or ``jax.jit(f).trace(…).jaxpr`` give it.
+        trips: trip count to assume for a while loop whose own is unknown.
+
+    Raises:
+        WorkError: a while loop's trip count is unknown and ``trips`` is None.
+
+    Cost: a pass over the equations, whatever the loops' lengths.
+    """
+    from jax.interpreters import partial_eval
+
+    # Without inlined calls' dead results, as after the compiler's own first pass.
+    live, _ = partial_eval.dce_jaxpr(jaxpr.jaxpr, [True] * len(jaxpr.jaxpr.outvars), instantiate=True)
+    tally = _walk(live, {}, trips)
+    notes = tuple(tally.notes)
+    calls: dict[str, Calls] = {}
+    for (name, kind), number in tally.calls.items():
+        setattr(calls.setdefault(name, Calls()), kind, number)
+    return Work(tally.flops, tally.transcendentals, tally.bytes_moved, not notes, notes, calls)
+
+
+def _walk(jaxpr: Any, known: Mapping[Any, float], trips: int | None) -> _Tally:
+    """Work of one run of a jaxpr; ``known`` holds the scalars whose values the text gives."""
+    total = _Tally()
+    values = dict(known)
+    for eqn in jaxpr.eqns:
+        trip_count.propagate(eqn, values)
+        name = eqn.primitive.name
+        if name == "scan":
+            inner = _inner(eqn.params["jaxpr"])
+            constants = eqn.params["num_consts"]
+            passed = trip_count.bind(inner.invars[:constants], eqn.invars[:constants], values)
+            total.add(_walk(inner, passed, trips), eqn.params["length"])
+        elif name == "while":
+            total.add(_while(eqn, values, trips))
+        elif name == "cond":
+            total.add(_cond(eqn, values, trips))
+        elif name in _CALLS:
+            inner = _called(eqn)
+            times = _shards(eqn) if name == "shard_map" else 1
+            # A linear solve's operands are those of all its four programs.
+            passed = {} if name == "custom_linear_solve" else trip_count.bind(inner.invars, eqn.invars, values)
+            called = _walk(inner, passed, trips)
+            if _fuses(eqn):
+                called.bytes_moved = 0  # part of a chain, whose traffic is counted where it ends
+            total.add(called, times)
+        elif name == MARKER:
+            if eqn.params["kind"] != "results":
+                total.calls[eqn.params["name"], eqn.params["kind"]] += 1
+        else:
+            total.flops += work_rules.flops(eqn)
+            total.transcendentals += work_rules.transcendentals(eqn)
+            if not work_rules.is_known(name):
+                total.notes[f"not counted: the primitive {name!r} has no rule"] = None
+    total.bytes_moved += _traffic(jaxpr)
+    return total
+
+
+def _while(eqn: Any, values: Mapping[Any, float], trips: int | None) -> _Tally:
+    found = trip_count.of_while(eqn, values)
+    if found is None:
+        if trips is None:
+            raise WorkError(
+                "a while loop runs for a number of steps that the program's text doesn't give; use lax.scan or a "
+                "fori_loop with constant bounds, or state the number as trips=…"
+            )
+        found = trip_count.Trips(trips, exact=False)
+    total = _Tally()
+    for kind, times in (("body", found.number), ("cond", found.number + 1)):
+        inner = _inner(eqn.params[f"{kind}_jaxpr"])
+        total.add(_walk(inner, {}, trips), times)
+    if not found.exact:
+        total.notes[f"a while loop counts {found.number} steps, an upper bound or the stated number"] = None
+    return total
+
+
+def _cond(eqn: Any, values: Mapping[Any, float], trips: int | None) -> _Tally:
+    branches = []
+    for branch in eqn.params["branches"]:
+        inner = _inner(branch)
+        branches.append(_walk(inner, trip_count.bind(inner.invars, eqn.invars[1:], values), trips))
+    most = max(branches, key=lambda tally: (tally.flops + tally.transcendentals, tally.bytes_moved))
+    if any((b.flops, b.transcendentals, b.bytes_moved) != (most.flops, most.transcendentals, most.bytes_moved)
+           for b in branches):  # fmt: skip
+        most.notes["a cond counts its most expensive branch"] = None
+    return most
+
+
+def _shards(eqn: Any) -> int:
+    sizes = dict(eqn.params["mesh"].shape)
+    return prod(sizes[axis] for axis in eqn.params.get("manual_axes", sizes))
+
+
+def _called(eqn: Any) -> Any:
+    program = eqn.params[_CALLS[eqn.primitive.name]]
+    return _inner(getattr(program, "solve", program))  # a linear solve runs one of its four programs
+
+
+def _inner(jaxpr: Any) -> Any:
+    return getattr(jaxpr, "jaxpr", jaxpr)
+
+
+def _fuses(eqn: Any) -> bool:
+    """Whether the compiler can make the equation part of one loop over elements with its neighbours."""
+    name = eqn.primitive.name
+    if name in _CALLS and name != "shard_map":
+        return all(_fuses(each) for each in _called(eqn).eqns)
+    return name in work_rules.FUSIBLE or name == MARKER
+
+
+def _runs_inner_program(eqn: Any) -> bool:
+    return eqn.primitive.name in _CALLS or eqn.primitive.name in ("scan", "while", "cond")
+
+
+def _traffic(jaxpr: Any) -> int:
+    """Bytes that the equations of one jaxpr move; the programs inside its loops and calls count themselves."""
+    fused: set[Any] = set()
+    read: set[Any] = set()
+    written: set[Any] = set()
+    total = 0
+    for eqn in jaxpr.eqns:
+        inputs = [var for var in eqn.invars if not trip_count.is_literal(var)]
+        if _fuses(eqn):
+            fused.update(eqn.outvars)
+            read.update(var for var in inputs if var not in fused)
+        else:
+            written.update(var for var in inputs if var in fused)
+            if not _runs_inner_program(eqn):
+                total += _moved(eqn, inputs)
+    written.update(var for var in jaxpr.outvars if not trip_count.is_literal(var) and var in fused)
+    return total + sum(work_rules.nbytes(var) for var in read | written)
+
+
+def _moved(eqn: Any, inputs: list[Any]) -> int:
+    results = sum(work_rules.nbytes(var) for var in eqn.outvars)
+    name = eqn.primitive.name
+    if name in work_rules.SLICING:
+        return 2 * results
+    if name in work_rules.UPDATING:
+        update = eqn.invars[1 if name == "dynamic_update_slice" else 2]
+        return 2 * work_rules.nbytes(update)
+    return results + sum(work_rules.nbytes(var) for var in inputs)
+
+
+def torch_flops(program: Callable[..., Any], *arguments: Any) -> int:
+    """FLOPs of one call of a PyTorch program, backward passes inside it included (it is run once).
+
+    ``FlopCounterMode`` counts products of matrices, convolutions and attention, 2 per multiply-add, and no
+    elementwise arithmetic.
+    """
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with FlopCounterMode(display=False) as counter:
+        program(*arguments)
+    return int(counter.get_total_flops())
+
+
+def roofline(profile: Profile, flops: float, bytes_moved: float, dtype: str) -> float | None:
+    """Least seconds that one device can take: the longer of arithmetic at peak rate and traffic at full bandwidth.
+
+    Args:
+        profile: the target; a chip that is two devices gives each half of its rates.
+        flops: floating-point operations on this device.
+        bytes_moved: bytes to and from its memory.
+        dtype: what the arithmetic is done in: float64, float32, tensorfloat32, bfloat16 or float16.
+
+    Returns:
+        Seconds, or None where the profile doesn't know the peak rate or the bandwidth.
+
+    Raises:
+        ValueError: the dtype is not one of these.
+    """
+    if dtype not in DTYPES:
+        raise ValueError(f"no peak rate is kept for {dtype!r}; legal: {', '.join(DTYPES)}")
+    peak = profile.peak.get(dtype)
+    if peak is None or profile.bandwidth is None:
+        return None
+    return profile.devices_per_chip * max(flops / peak, bytes_moved / profile.bandwidth)

@@ -1,0 +1,115 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from gradgate.hw_profiles.cache import Cache, key
+
+WRITER = """
+import sys
+from gradgate.hw_profiles.cache import Cache, key
+cache, rounds = Cache(sys.argv[1]), int(sys.argv[2])
+print("started", flush=True)
+for i in range(rounds):
+    for name in range(5):
+        cache.put(key(str(name), {}), {"name": name, "filling": "x" * 20000})
+"""
+
+
+@pytest.fixture
+def cache(tmp_path):
+    return Cache(tmp_path)
+
+
+def writer(tmp_path, rounds):
+    command = [sys.executable, "-c", WRITER, str(tmp_path), str(rounds)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def test_a_value_comes_back_and_another_key_misses(cache):
+    cache.put(key("program", {"jaxlib": "1"}), {"temp_bytes": 5})
+    assert cache.get(key("program", {"jaxlib": "1"})) == {"temp_bytes": 5}
+    assert cache.get(key("program", {"jaxlib": "2"})) is None
+    assert cache.get(key("program ", {"jaxlib": "1"})) is None
+
+
+@pytest.mark.parametrize("damage", ["", "{", "[]", '{"value": {"temp_bytes": 6}}', "half", "edited"])
+def test_a_corrupt_entry_is_a_miss(cache, damage):
+    entry = key("program", {})
+    cache.put(entry, {"temp_bytes": 5})
+    (path,) = cache.folder.rglob("*.json")
+    if damage == "half":
+        damage = path.read_text()[:-9]
+    elif damage == "edited":
+        damage = path.read_text().replace("5}", "6}")
+    path.write_text(damage)
+    assert cache.get(entry) is None
+    cache.put(entry, {"temp_bytes": 7})
+    assert cache.get(entry) == {"temp_bytes": 7}
+
+
+def test_an_entry_under_the_name_of_another_key_is_a_miss(cache):
+    cache.put(key("a", {}), {"temp_bytes": 5})
+    (path,) = cache.folder.rglob("*.json")
+    other = cache._path(key("b", {}))
+    other.parent.mkdir(parents=True, exist_ok=True)
+    path.rename(other)
+    assert cache.get(key("b", {})) is None
+
+
+def test_readers_see_all_of_an_entry_or_nothing_while_others_write(tmp_path, cache):
+    writers = [writer(tmp_path, 60) for _ in range(3)]
+    seen = 0
+    while any(each.poll() is None for each in writers):
+        for name in range(5):
+            path = cache._path(key(str(name), {}))
+            if path.exists():
+                json.loads(path.read_text())  # never half of it
+                assert cache.get(key(str(name), {}))["name"] == name
+                seen += 1
+    assert [each.wait() for each in writers] == [0, 0, 0]
+    for each in writers:
+        each.stdout.close()
+    assert seen
+    assert cache.size()[0] == 5
+
+
+def test_a_killed_writer_leaves_every_entry_whole_or_absent(tmp_path, cache):
+    process = writer(tmp_path, 10**6)
+    process.stdout.readline()
+    time.sleep(0.3)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    for name in range(5):
+        value = cache.get(key(str(name), {}))
+        assert value is None or value["name"] == name
+    cache.clear()
+    assert cache.size() == (0, 0)
+
+
+def test_size_counts_what_killed_writers_left_and_clear_removes_it(cache):
+    cache.put(key("a", {}), {"temp_bytes": 5})
+    (cache.folder / "00").mkdir(exist_ok=True)
+    (cache.folder / "00" / ".writing-x").write_text("1234")
+    (path,) = cache.folder.rglob("*.json")
+    assert cache.size() == (1, path.stat().st_size + 4)
+    assert cache.clear() == 1
+    assert cache.size() == (0, 0)
+
+
+def test_a_folder_that_cannot_be_written_loses_the_entry_only(tmp_path):
+    (tmp_path / "measurements").write_text("a file where the folder should be")
+    cache = Cache(tmp_path)
+    cache.put(key("a", {}), {"temp_bytes": 5})
+    assert cache.get(key("a", {})) is None
+
+
+def test_the_folder_follows_the_environment(tmp_path, monkeypatch):
+    monkeypatch.setenv("GRADGATE_CACHE", str(tmp_path / "there"))
+    assert Cache().folder.is_relative_to(tmp_path / "there")
+    monkeypatch.delenv("GRADGATE_CACHE")
+    assert "gradgate" in str(Cache().folder)

@@ -1,0 +1,100 @@
+import numpy as np
+import pytest
+from gradgate.hw_profiles.law import LawError, does_not_depend, fit
+
+SIZES = 2.0 ** np.arange(4, 12)
+
+
+def bytes_of(exponent, constant, coefficient=4096.0):
+    return constant + coefficient * SIZES**exponent
+
+
+@pytest.mark.parametrize("exponent", [0, 0.5, 1, 1.5, 2])
+@pytest.mark.parametrize("constant", [0.0, 1e6, 1e9])
+def test_data_that_follow_the_law_are_recovered(exponent, constant):
+    law = fit(SIZES, bytes_of(exponent, constant))
+    assert law.exponent == pytest.approx(exponent, abs=1e-6)
+    assert law.predict(4096) == pytest.approx(constant + 4096 * 4096.0**exponent, rel=1e-6)
+    assert law.residual < 1e-9
+    if exponent:
+        assert law.constant == pytest.approx(constant, abs=1e-4 * (constant + 4096))
+        assert law.coefficient == pytest.approx(4096, rel=1e-6)
+
+
+@pytest.mark.parametrize("exponent", [0, 0.5, 1, 2])
+@pytest.mark.parametrize("place", range(8))
+def test_one_outlier_moves_nothing(exponent, place):
+    values = bytes_of(exponent, 1e5)
+    values[place] *= 1.6
+    law = fit(SIZES, values)
+    assert law.exponent == pytest.approx(exponent, abs=1e-5)
+    assert law.outliers == (SIZES[place],)
+
+
+@pytest.mark.parametrize("exponent", [0.5, 1, 2])
+def test_padding_to_whole_tiles_moves_the_exponent_little(exponent):
+    values = np.ceil(bytes_of(exponent, 1e5) / 512) * 512
+    assert fit(SIZES, values).exponent == pytest.approx(exponent, abs=0.02)
+
+
+def test_a_large_constant_does_not_hide_slow_growth():
+    assert fit(SIZES, bytes_of(1, 1e12, 8.0)).exponent == pytest.approx(1, abs=1e-3)
+
+
+def test_a_rise_within_the_grain_is_no_growth():
+    values = np.full(8, 1e6) + np.arange(8) * 100
+    assert fit(SIZES, values).exponent > 0
+    assert fit(SIZES, values, grain=1024).exponent == 0
+
+
+def test_a_count_that_starts_at_zero_has_a_negative_constant():
+    law = fit(SIZES, 4096 * (SIZES - 1))
+    assert (law.exponent, law.constant) == (pytest.approx(1), pytest.approx(-4096))
+
+
+def test_nothing_at_all_is_a_law_too():
+    assert fit(SIZES, np.zeros(8)).exponent == 0
+    assert does_not_depend(SIZES, np.zeros(8)).holds
+    assert not does_not_depend(SIZES, SIZES - 16).holds
+
+
+def test_the_largest_size_inverts_the_law():
+    law = fit(SIZES, bytes_of(2, 1e6))
+    assert law.predict(law.largest_size(16e9)) == pytest.approx(16e9)
+    assert law.largest_size(1e5) == 0
+    assert fit(SIZES, bytes_of(0, 1e6)).largest_size(16e9) is None
+
+
+def test_the_order_of_the_sizes_does_not_matter():
+    values = bytes_of(0.5, 1e5)
+    assert fit(SIZES[::-1], values[::-1]) == fit(SIZES, values)
+
+
+def test_independence_forgives_one_outlier_and_sees_growth():
+    flat = np.full(8, 1e6)
+    assert does_not_depend(SIZES, flat).holds
+    flat[3] *= 2
+    assert does_not_depend(SIZES, flat).holds
+    grown = does_not_depend(SIZES, bytes_of(0.5, 1e5))
+    assert not grown.holds
+    assert "depend on the size" in grown.sentence
+    assert not does_not_depend(SIZES, 1e6 - 100 * SIZES).holds
+
+
+@pytest.mark.parametrize(
+    ("sizes", "values", "message"),
+    [
+        ([1, 2, 4, 8], [1, 2, 3, 4], "4 different sizes are too few"),
+        ([1, 1, 2, 2, 4, 4], [1] * 6, "3 different sizes are too few"),
+        ([10, 11, 12, 13, 14], [1] * 5, "too close"),
+        ([1, 2, 4, 8, 16], [1] * 4, "one value per size"),
+        ([1, 2, 4, 8, 16], [1, 2, 3, 4, -1], "must not be negative"),
+        ([0, 2, 4, 8, 16], [1, 2, 3, 4, 5], "sizes must be positive"),
+        ([1, 2, 4, 8, 16], [1, 2, 3, 4, float("nan")], "finite"),
+    ],
+)
+def test_a_sweep_that_cannot_show_a_law_is_refused_in_words(sizes, values, message):
+    with pytest.raises(LawError, match=message):
+        fit(sizes, values)
+    with pytest.raises(LawError, match=message):
+        does_not_depend(sizes, values)

@@ -1,0 +1,63 @@
+import pytest
+from gradgate.hw_profiles import torch_memory
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+from torch.utils.checkpoint import checkpoint_sequential  # noqa: E402
+
+WIDTH, BATCH, LAYERS = 32, 64, 16
+
+
+def model():
+    layers = (torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), torch.nn.Tanh()) for _ in range(LAYERS))
+    return torch.nn.Sequential(*layers)
+
+
+def plain(model, x):
+    model.zero_grad()
+    model(x).sum().backward()
+
+
+def checkpointed(model, x):
+    model.zero_grad()
+    checkpoint_sequential(model, 4, x, use_reentrant=False).sum().backward()
+
+
+def test_the_peak_is_told_by_category_and_adds_up():
+    x = torch.ones(BATCH, WIDTH)
+    peak = torch_memory.peak(plain, (model(), x))
+    assert peak.parameter_bytes == LAYERS * (WIDTH * WIDTH + WIDTH) * 4
+    assert peak.argument_bytes == x.nbytes
+    assert peak.activation_bytes == pytest.approx(LAYERS * BATCH * WIDTH * 4, rel=0.1)
+    parts = [value for name, value in vars(peak).items() if name != "total_bytes"]
+    assert sum(parts) == peak.total_bytes
+
+
+def test_checkpointing_lowers_the_peak_and_both_repeat_to_the_byte():
+    arguments = (model(), torch.ones(BATCH, WIDTH))
+    first = [torch_memory.peak(program, arguments) for program in (plain, checkpointed)]
+    again = [torch_memory.peak(program, arguments) for program in (plain, checkpointed)]
+    assert first == again
+    assert first[1].activation_bytes < 0.6 * first[0].activation_bytes
+
+
+def test_a_measurement_holds_for_any_profile_and_carries_the_work():
+    small, large = (
+        torch_memory.measure(plain, (model(), torch.ones(batch, WIDTH)), "nvidia-a100-40")
+        for batch in (BATCH, 2 * BATCH)
+    )
+    assert small.status == "measured"
+    assert small.fits
+    assert small.argument_bytes + small.temp_bytes == small.required_bytes
+    # The first layer has no VJP to its input.
+    assert small.flops == (3 * LAYERS - 1) * 2 * BATCH * WIDTH**2
+    assert large.temp_bytes - small.temp_bytes == pytest.approx(LAYERS * BATCH * WIDTH * 4, rel=0.2)
+
+
+def test_a_program_that_raises_or_leaves_is_a_failed_measurement():
+    def leave():
+        raise SystemExit(3)
+
+    assert torch_memory.measure(leave, ()).status == "failed"
+    failed = torch_memory.measure(lambda x: x @ x, (torch.ones(2, 3),))
+    assert failed.status == "failed"
+    assert "RuntimeError" in failed.reason
