@@ -129,6 +129,7 @@ def _methods(framework: str) -> tuple[Method, ...]:
                 reason="the sign: only with minus do 10,000 tokens and T̄ = 2,000 save the paper's own 64%",
             ),
             options=(WINDOW,),
+            disclaims=("second_order",),
             oracle="cut_loss",
             gradient="backprop through the graph cut at lag T̄",
             source="Eq. 7",
@@ -143,7 +144,7 @@ def _methods(framework: str) -> tuple[Method, ...]:
             ),
             implementation=f"{HERE}.{framework}_distributed:adjoint_distributed",
             options=(DEVICES,),
-            disclaims=("vmap", "second_order"),
+            disclaims=() if framework == "jax" else ("vmap", "second_order"),
             source="§4.4, Alg. 1–4",
         ),
     )  # fmt: skip

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from gradgate.references.backends import tree_map
-from gradgate.references.contract import Tree, check_integer
+from gradgate.references.contract import NotComposable, Tree, check_integer
 from gradgate.references.state_space.problem import StateSpaceProblem
 
 vjp: Callable[..., Any] = torch.func.vjp  # its annotation allows for a third value, which is not asked for here
@@ -63,6 +63,7 @@ def adjoint_truncated(problem: StateSpaceProblem, *, window: int) -> tuple[torch
 
     Raises:
         IllegalOption: `window` is not an integer of at least 1.
+        NotComposable: it is differentiated again.
 
     Source: Eq. 7, mended as `adjoint_sharding` is. Cost: as there, but per layer the sum over t of min(t, T̄) VJPs of A
     and of B. Do not use it where dependencies longer than T̄ matter: the gradient is biased.
@@ -71,7 +72,40 @@ def adjoint_truncated(problem: StateSpaceProblem, *, window: int) -> tuple[torch
     loss, head, g, trace = evaluate(problem)
     layers, g = adjoint_layers(problem, trace, g, window)
     embedding = embedding_gradient(problem, problem.data["tokens"], g)
-    return loss, {"embedding": embedding, "layers": layers, "head": head}
+    return loss, tree_map(FirstOrderOnly.apply, {"embedding": embedding, "layers": layers, "head": head})
+
+
+class FirstOrderOnly(torch.autograd.Function):
+    """The truncated gradient as it is; refuses to be differentiated.
+
+    The states before the window are constants to this gradient and yet move with the parameters, so its derivative is
+    not the Hessian of the cut loss, nor of any other.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(gradient: torch.Tensor) -> torch.Tensor:
+        """The gradient leaf unchanged."""
+        return gradient.view_as(gradient)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Nothing is saved."""
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Any) -> Any:
+        """Refuse.
+
+        Raises:
+            NotComposable: always.
+        """
+        raise NotComposable(
+            "adjoint_truncated cannot be differentiated again: the states before the window are constants to its "
+            "gradient yet move with the parameters; use adjoint_sharding or reverse_recurrence"
+        )
+
+    jvp = backward
 
 
 def reverse_recurrence(problem: StateSpaceProblem, *, chunk: int | None = None) -> tuple[torch.Tensor, Tree]:
