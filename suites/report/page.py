@@ -1,0 +1,59 @@
+"""The page: templates of this folder, filled in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup, escape
+from plotly.offline import get_plotlyjs
+
+from gradgate.suites.report import plot
+from gradgate.suites.report.model import OUTCOMES, Report, number
+from gradgate.suites.terminal import compact
+from gradgate.suites.verdict import Task
+
+
+def render(report: Report) -> str:
+    """The whole page, in one self-contained file."""
+    drawn = plot.drawable(report.rows)
+    return _environment().get_template("page.html").render(
+        report=report, outcomes=OUTCOMES, kappa=plot.KAPPA,
+        drawn=len(drawn),
+        zeros=sum(not row.verdict.error for row in drawn),
+        floor=plot.floor(report.rows),
+        not_finite=sum(row.not_finite for row in report.rows),
+        figure=plot.figure(report.rows) if drawn else None,
+        plotly_js=Markup(get_plotlyjs()) if drawn else "",
+    )  # fmt: skip
+
+
+def _environment() -> jinja2.Environment:
+    made = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True, lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined, keep_trailing_newline=True,
+    )  # fmt: skip
+    made.filters |= {"number": number, "breakable": _breakable, "plain": _plain, "compact": compact}
+    made.filters |= {"unique": _unique, "claim_of": _claim_of}
+    return made
+
+
+def _breakable(name: str) -> Markup:
+    """An identifier that may wrap after an underscore."""
+    return escape(name).replace("_", Markup("_<wbr>"))
+
+
+def _plain(value: Any) -> str:
+    """A field's value: strings as they are, the rest as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _claim_of(task: Task) -> tuple[str, str, str]:
+    return task.claim, task.statement, task.source
+
+
+def _unique(values: Iterable[Any]) -> list[Any]:
+    return list(dict.fromkeys(values))
