@@ -18,6 +18,8 @@ PACKAGES = (
     "nvidia-cuda-nvcc-cu12",
     "torch",
     "numpy",
+    "array-api-compat",
+    "hypothesis",
 )
 
 

@@ -1,8 +1,10 @@
 """Plain backprop in JAX and in PyTorch: the oracle, and the rounding noise of the oracle.
 
 What a method is judged by (`gradgate.suites.tolerance`): the float64 gradient g*, and per leaf how far plain backprop
-in a lower dtype strays from it on the same problem. The noise is sampled several times, the parameters moved by one
-unit in the last place each time, because one sample has a heavy tail: a leaf may be right by luck.
+strays from it on the same problem. The noise is sampled several times, the parameters moved by one unit in the last
+place each time, because one sample has a heavy tail: a leaf may be right by luck. And it is sampled in two dtypes, in
+units of their roundoffs, because either alone is blind where the other sees: float64 runs may agree to the last bit
+where an intermediate result happens to be exact, and a float32 run that has lost every digit says no more.
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from gradgate.references.backends import (
     UNIT_ROUNDOFF,
@@ -36,23 +40,27 @@ class Reference:
     Attributes:
         loss: float64 value.
         grads: judged leaf -> float64 array; stacked leaves are split, ``layers[0].A.w0``.
-        noise: judged leaf -> absolute noise ‖g − g*‖ of plain backprop in `dtype`; ``loss`` has its own under "".
-        dtype: the dtype that the noise was measured in.
+        noise: judged leaf -> the largest ‖g − g*‖ / u over the samples, u the unit roundoff of the sample's dtype;
+            the loss has its own under "".
     """
 
     loss: float
     grads: dict[str, Any]
     noise: dict[str, float]
-    dtype: str
 
 
 def split(problem: Problem, tree: Tree) -> dict[str, Any]:
     """Judged leaf -> NumPy array. Leaves under `problem.stacked` are taken apart along axis 0, one per layer."""
+    return {name: leaf[0] for name, leaf in split_stack(problem, tree_map(lambda leaf: leaf[None], tree)).items()}
+
+
+def split_stack(problem: Problem, tree: Tree) -> dict[str, Any]:
+    """`split` of a tree whose leaves have one more axis in front, which stays."""
     result = {}
     for path, leaf in named_leaves(tree).items():
         array, top, dot, rest = to_numpy(leaf), *path.partition(".")
-        if top in problem.stacked and array.ndim:
-            result |= {f"{top}[{k}]{dot}{rest}": row for k, row in enumerate(array)}
+        if top in problem.stacked:
+            result |= {f"{top}[{k}]{dot}{rest}": array[:, k] for k in range(array.shape[1])}
         else:
             result[path] = array
     return result
@@ -68,34 +76,38 @@ def gradient(problem: Problem, loss: str = "loss", vector: Tree | None = None, *
     return _evaluate(problem, problem.params, loss, vector, options, sampled=False)
 
 
-def reference(spec: Spec, backend: str, noise_dtype: str, loss: str = "loss", **options: Any) -> Reference:
+def reference(spec: Spec, backend: str, lower: str, loss: str = "loss", **options: Any) -> Reference:
     """The oracle and its noise on the problem of one Spec.
 
     Args:
-        noise_dtype: where the noise is measured: the dtype under test, and float32 for a float64 test.
+        lower: the dtype beside float64 in which the noise is sampled, float32 or bfloat16.
 
-    Cost: one float64 gradient and one vectorised call of `NOISE_SAMPLES` gradients in `noise_dtype`.
+    Cost: `NOISE_SAMPLES` gradients in float64, the first of them the oracle, and as many in `lower`: one vectorised
+    call each, about two plain gradients each where dispatch dominates.
     """
     wide = dataclasses.replace(spec, dtype="float64").build(backend)  # type: ignore[arg-type]
-    narrow = dataclasses.replace(spec, dtype=noise_dtype).build(backend)  # type: ignore[arg-type]
-    if noise_dtype == "bfloat16":  # its inputs are rounded further than float32's, so the exact problem is another
+    narrow = dataclasses.replace(spec, dtype=lower).build(backend)  # type: ignore[arg-type]
+    if lower == "bfloat16":  # its inputs are rounded further than float32's, so the exact problem is another
         wide = wide._replace(params=cast(narrow, narrow.params, "float64"), data=cast(narrow, narrow.data, "float64"))
     return measure(wide, narrow, loss, **options)
 
 
-def measure(
-    wide: Problem, narrow: Problem, loss: str = "loss", vector: Tree | None = None, **options: Any
-) -> Reference:
-    """The oracle on `wide`, float64, and its noise on `narrow`, the same problem in a lower dtype.
+def measure(wide: Problem, narrow: Problem, loss: str = "loss", vector: Tree | None = None, **options: Any) -> Reference:
+    """The oracle on `wide`, float64, and its noise there and on `narrow`, the same problem in a lower dtype.
 
     With a `vector` (float64, representable in the lower dtype) the oracle is H·v in place of the gradient.
     """
-    value, grads = gradient(wide, loss, vector, **options)
-    exact = split(wide, grads)
-    lower = None if vector is None else cast(wide, vector, narrow.dtype)
-    values, samples = _evaluate(narrow, jittered(narrow), loss, lower, options, sampled=True)
-    noise = {"": float(abs(to_numpy(values) - float(value)).max())} | _deviation(narrow, samples, exact)
-    return Reference(float(value), exact, noise, narrow.dtype)
+    first: dict[str, Any] = {}
+    noise: dict[str, float] = {}
+    for problem in (wide, narrow):
+        v = vector if vector is None or problem is wide else cast(wide, vector, narrow.dtype)
+        values, samples = _evaluate(problem, jittered(problem), loss, v, options, sampled=True)
+        runs = {"": to_numpy(values)} | split_stack(problem, samples)
+        first = first or {name: leaf[0] for name, leaf in runs.items()}
+        for name, exact in first.items():
+            spread = _farthest(runs[name], exact) / UNIT_ROUNDOFF[problem.dtype]
+            noise[name] = max(noise.get(name, 0.0), spread)
+    return Reference(float(first.pop("")), first, noise)
 
 
 def jittered(problem: Problem, samples: int = NOISE_SAMPLES) -> Tree:
@@ -103,8 +115,6 @@ def jittered(problem: Problem, samples: int = NOISE_SAMPLES) -> Tree:
 
     Seeded by the problem's shapes alone, so the same problem always gets the same jitter.
     """
-    import numpy as np
-
     rng = np.random.Generator(np.random.PCG64(20261))
     step = 2 * UNIT_ROUNDOFF[problem.dtype]
 
@@ -120,8 +130,6 @@ def jittered(problem: Problem, samples: int = NOISE_SAMPLES) -> Tree:
 
 def random_direction(problem: Problem, seed: int) -> Tree:
     """A tree like params of standard normal numbers, rounded to the problem's dtype."""
-    import numpy as np
-
     rng = np.random.Generator(np.random.PCG64(seed))
     with precision(problem.backend, problem.dtype):
         return tree_map(
@@ -130,16 +138,10 @@ def random_direction(problem: Problem, seed: int) -> Tree:
         )
 
 
-def _deviation(problem: Problem, samples: Tree, exact: dict[str, Any]) -> dict[str, float]:
-    import numpy as np
-
-    worst: dict[str, float] = dict.fromkeys(exact, 0.0)
-    host = tree_map(to_numpy, samples)
-    for i in range(len(leaves(host)[0])):
-        for name, leaf in split(problem, tree_map(lambda leaf: leaf[i], host)).items():  # noqa: B023 - called at once
-            distance = float(np.linalg.norm(leaf - exact[name]))
-            worst[name] = max(worst[name], distance) if np.isfinite(distance) else float("inf")
-    return worst
+def _farthest(runs: Any, exact: Any) -> float:
+    """The largest ‖run − exact‖ over the leading axis; infinite if any run is not finite."""
+    distances = np.linalg.norm((runs - exact).reshape(len(runs), -1), axis=1)
+    return float(distances.max()) if np.isfinite(distances).all() else float("inf")
 
 
 def cast(problem: Problem, tree: Tree, dtype: str) -> Tree:

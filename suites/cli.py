@@ -11,11 +11,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from gradgate.hw_profiles import profile as hardware
+from gradgate.hw_profiles.fingerprint import fingerprint
 from gradgate.references import registry
 from gradgate.references.contract import UsageError, unknown
 from gradgate.suites import terminal
 from gradgate.suites.engine import Run
-from gradgate.suites.fingerprint import fingerprint
+from gradgate.suites.files import write_atomically
 from gradgate.suites.supervisor import Limits, Supervisor
 from gradgate.suites.verdict import SCHEMA, Task, Verdict, exit_status
 
@@ -38,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         chosen = _parser().parse_args(arguments)
         return int(chosen.command(chosen))
-    except UsageError as error:
+    except (UsageError, hardware.ProfileError) as error:
         print(f"gradgate: {error}", file=sys.stderr)
         return 3
     except KeyboardInterrupt:
@@ -117,8 +119,8 @@ def _positive(text: str) -> int:
 
 
 def _verify(chosen: argparse.Namespace) -> int:
-    if chosen.profile != "cpu":
-        raise UsageError("gradients are verified on the profile cpu; other profiles measure memory and work")
+    if hardware.load(chosen.profile).compiler != "host":
+        raise UsageError("gradients are verified on the profile cpu; other profiles are for memory and work")
     if chosen.timeout <= 0:
         raise UsageError(f"--timeout must be positive, not {chosen.timeout:g}")
     options = _json_object(chosen.options, "--options") if chosen.options else None
@@ -189,21 +191,6 @@ def _write(chosen: argparse.Namespace, document: dict[str, Any]) -> None:
         write_atomically(path, json.dumps(document, indent=1) + "\n")
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Replace a file in one step: a reader, or a crash, sees the old text or the new, never half of it.
-
-    Raises:
-        UsageError: the folder cannot be written to.
-    """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_name(f".{path.name}.{os.getpid()}")
-        draft.write_text(text, encoding="utf-8")
-        os.replace(draft, path)
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}") from None
-
-
 def _json_object(text: str, name: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
@@ -239,6 +226,24 @@ def _list(chosen: argparse.Namespace) -> int:
         for m in found
     ]
     print(json.dumps({"methods": rows}, indent=1))
+    return 0
+
+
+def _profiles(chosen: argparse.Namespace) -> int:
+    rows = []
+    for profile in hardware.load_all():
+        available, extra, reason = hardware.availability(profile)
+        rows.append(
+            {
+                "name": profile.name, "kind": profile.kind, "memory_bytes": profile.memory_bytes,
+                "bandwidth": profile.bandwidth, "compiler": profile.compiler, "available": available, "extra": extra,
+                "reason": reason,
+            }
+        )  # fmt: skip
+    if chosen.json:
+        print(json.dumps({"profiles": rows}, indent=1))
+    else:
+        terminal.profiles(rows)
     return 0
 
 

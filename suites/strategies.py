@@ -7,7 +7,6 @@ example shrinks towards the vocabulary's first entries, the smallest. Values are
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -74,12 +73,11 @@ def _fits(value: Any, wanted: Any) -> bool:
     return value in wanted if isinstance(wanted, tuple) else value == wanted
 
 
-def _value(default: float, low: float, high: float) -> st.SearchStrategy[float]:
-    def at(step: int) -> float:
-        share = step / GRID
-        drawn = low * (high / low) ** share if low > 0 and high / low >= 10 else low + (high - low) * share
-        return float(f"{drawn:.4g}")
+def value_at(share: float, low: float, high: float) -> float:
+    """The value at a share of the way from low to high, in proportion where the range spans more than a decade."""
+    drawn = low * (high / low) ** share if low > 0 and high / low >= 10 else low + (high - low) * share
+    return float(f"{drawn:.4g}")
 
-    assert math.isfinite(low)
-    assert math.isfinite(high)
-    return st.just(default) | st.integers(0, GRID).map(at)
+
+def _value(default: float, low: float, high: float) -> st.SearchStrategy[float]:
+    return st.just(default) | st.integers(0, GRID).map(lambda step: value_at(step / GRID, low, high))

@@ -165,6 +165,20 @@ def methods(found: Sequence[Method]) -> None:
             out.print(f"  {claim.name:24} {claim.statement} — {claim.source}{expected}", markup=False)
 
 
+def profiles(rows: Sequence[dict[str, Any]]) -> None:
+    """The hardware profiles, and what to install for those whose compiler is missing."""
+    grid = Table(box=None, pad_edge=False, header_style="bold")
+    for name, justify in (("profile", "left"), ("kind", "left"), ("memory GiB", "right"), ("GB/s", "right")):
+        grid.add_column(name, justify=justify)  # type: ignore[arg-type]
+    grid.add_column("compiler")
+    for row in rows:
+        memory = f"{row['memory_bytes'] / 2**30:.1f}" if row["memory_bytes"] else ""
+        bandwidth = f"{row['bandwidth'] / 1e9:.0f}" if row["bandwidth"] else ""
+        reason = Text(row["reason"], style="green" if row["available"] else "yellow")
+        grid.add_row(row["name"], row["kind"], memory, bandwidth, reason)
+    console().print(grid)
+
+
 def note(text: str) -> None:
     """A line on standard error."""
     console(stderr=True).print(text, markup=False, soft_wrap=True)

@@ -56,7 +56,10 @@ def test_claim(task: Task, supervisor: Supervisor, record_property: Callable[[st
     if verdict.verdict == "inapplicable":
         pytest.skip(verdict.reason)
     if not verdict.as_expected:
-        lines = [f"{task.name}: {verdict.verdict}, declared {task.expected}", f"claim: {task.statement} ({task.source})"]
+        lines = [
+            f"{task.name}: {verdict.verdict}, declared {task.expected}",
+            f"claim: {task.statement} ({task.source})",
+        ]
         lines += [verdict.reason] if verdict.reason else []
         lines += [f"spec: {compact(verdict.spec)}  options: {verdict.options}"] if verdict.spec else []
         if verdict.error is not None:

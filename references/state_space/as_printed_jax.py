@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+
 from gradgate.references.contract import Tree
 from gradgate.references.state_space.jax_impl import head_gradients, pull_layer, run_layer
 from gradgate.references.state_space.problem import StateSpaceProblem

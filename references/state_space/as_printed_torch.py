@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+
 from gradgate.references.contract import Tree
 from gradgate.references.state_space.problem import StateSpaceProblem
 from gradgate.references.state_space.torch_impl import adjoint_layer, embedding_gradient, evaluate, stack

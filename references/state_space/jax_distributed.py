@@ -12,10 +12,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
 from gradgate.references.contract import IllegalOption, Tree, check_integer
 from gradgate.references.state_space.jax_impl import head_gradients, pull_layer, run_layer
 from gradgate.references.state_space.problem import StateSpaceProblem
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 SHARDED, REPLICATED = PartitionSpec("device"), PartitionSpec()
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+
 from gradgate.references.contract import NotComposable, Tree, check_integer
 from gradgate.references.state_space.problem import StateSpaceProblem, matvec, outer
 

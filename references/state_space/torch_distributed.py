@@ -30,6 +30,7 @@ from typing import Any, cast
 
 import torch
 import torch.distributed as dist
+
 from gradgate.references.backends import leaves, tree_map
 from gradgate.references.contract import NotComposable, Tree, check_integer
 from gradgate.references.state_space.problem import StateSpaceProblem

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+
 from gradgate.references.backends import tree_map
 from gradgate.references.contract import NotComposable, Tree, check_integer
 from gradgate.references.state_space.problem import StateSpaceProblem
@@ -47,7 +48,7 @@ def adjoint_sharding(problem: StateSpaceProblem) -> tuple[torch.Tensor, Tree]:
     Source: Prop. 2, Alg. 1–4. Cost: stores y and h of every layer and the graph of two nets of one layer; computes
     K·T(T+1)/2 VJPs of A and of B and K·T of C. Do not use it on long sequences: `reverse_recurrence` needs K·T of each.
     """
-    return adjoint_truncated(problem, window=len(problem.data["tokens"]))
+    return _sharded(problem, len(problem.data["tokens"]))
 
 
 def adjoint_truncated(problem: StateSpaceProblem, *, window: int) -> tuple[torch.Tensor, Tree]:
@@ -68,11 +69,15 @@ def adjoint_truncated(problem: StateSpaceProblem, *, window: int) -> tuple[torch
     Source: Eq. 7, mended as `adjoint_sharding` is. Cost: as there, but per layer the sum over t of min(t, T̄) VJPs of A
     and of B. Do not use it where dependencies longer than T̄ matter: the gradient is biased.
     """
-    window = check_integer("window", window, 1)
+    loss, grads = _sharded(problem, check_integer("window", window, 1))
+    return loss, tree_map(FirstOrderOnly.apply, grads)
+
+
+def _sharded(problem: StateSpaceProblem, window: int) -> tuple[torch.Tensor, Tree]:
     loss, head, g, trace = evaluate(problem)
     layers, g = adjoint_layers(problem, trace, g, window)
     embedding = embedding_gradient(problem, problem.data["tokens"], g)
-    return loss, tree_map(FirstOrderOnly.apply, {"embedding": embedding, "layers": layers, "head": head})
+    return loss, {"embedding": embedding, "layers": layers, "head": head}
 
 
 class FirstOrderOnly(torch.autograd.Function):
@@ -193,9 +198,7 @@ def embedding_gradient(problem: StateSpaceProblem, tokens: torch.Tensor, g: torc
     return embed_vjp(g)[0]
 
 
-def adjoint_layers(
-    problem: StateSpaceProblem, trace: Trace, g: torch.Tensor, window: int
-) -> tuple[Tree, torch.Tensor]:
+def adjoint_layers(problem: StateSpaceProblem, trace: Trace, g: torch.Tensor, window: int) -> tuple[Tree, torch.Tensor]:
     """Adjoint sharding from the last layer of `trace` to its first: stacked gradients, and dL/dy before the first."""
     grads = []
     for p, y, h in reversed(trace):

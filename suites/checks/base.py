@@ -13,7 +13,7 @@ import numpy as np
 from gradgate.references import oracle
 from gradgate.references.contract import Claim, Problem, Spec
 from gradgate.suites.subject import Inapplicable, Refuted, Subject, build
-from gradgate.suites.tolerance import Comparison, compare, noise_dtype
+from gradgate.suites.tolerance import Comparison, compare, lower_dtype
 
 
 class Rejected(Exception):
@@ -74,7 +74,7 @@ class Case:
         declared = self.subject.declared
         loss = self.settings.get("oracle", declared.oracle)
         options = () if loss == "loss" else tuple(sorted(self.options.items()))
-        found = _reference(self.spec.to_json(), type(self.spec), declared.framework, noise_dtype(dtype), loss, options)
+        found = _reference(self.spec.to_json(), type(self.spec), declared.framework, lower_dtype(dtype), loss, options)
         if not np.isfinite(found.loss) or not all(np.isfinite(g).all() for g in found.grads.values()):
             raise Rejected
         return found
@@ -111,10 +111,10 @@ class Case:
 
 @functools.lru_cache(maxsize=20_000)
 def _reference(
-    spec: str, cls: type[Spec], backend: str, noise: str, loss: str, options: tuple[tuple[str, Any], ...]
+    spec: str, cls: type[Spec], backend: str, lower: str, loss: str, options: tuple[tuple[str, Any], ...]
 ) -> oracle.Reference:
     # All methods of a family are put to the same problems, so most oracles are computed once.
-    return oracle.reference(cls.from_json(spec), backend, noise, loss, **dict(options))
+    return oracle.reference(cls.from_json(spec), backend, lower, loss, **dict(options))
 
 
 def describe(found: Comparison, grads: Mapping[str, Any]) -> str:

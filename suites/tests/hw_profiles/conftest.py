@@ -1,6 +1,7 @@
 import os
 
 import pytest
+
 from gradgate.hw_profiles.profile import availability, load
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")

@@ -1,4 +1,5 @@
 import pytest
+
 from gradgate.hw_profiles import work
 from gradgate.hw_profiles.calls import Calls, marked, torch_calls
 

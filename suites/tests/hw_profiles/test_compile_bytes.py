@@ -4,6 +4,7 @@ import sys
 import time
 
 import pytest
+
 from gradgate.hw_profiles import compiler_process
 from gradgate.hw_profiles import profile as profiles
 from gradgate.hw_profiles.compile import measure

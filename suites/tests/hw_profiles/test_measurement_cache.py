@@ -6,6 +6,7 @@ import sys
 import time
 
 import pytest
+
 from gradgate.hw_profiles.cache import Cache, key
 
 WRITER = """

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+
 from gradgate.hw_profiles.law import LawError, does_not_depend, fit
 
 SIZES = 2.0 ** np.arange(4, 12)

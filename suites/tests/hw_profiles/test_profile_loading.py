@@ -4,6 +4,7 @@ import sys
 from importlib import metadata
 
 import pytest
+
 from gradgate.hw_profiles import profile as profiles
 from gradgate.hw_profiles.compiler_main import gpu_target
 from gradgate.hw_profiles.fingerprint import fingerprint

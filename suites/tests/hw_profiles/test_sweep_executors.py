@@ -3,6 +3,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+
 from gradgate.hw_profiles.sweep import Cell, dask_executor, measure_cell, run
 
 pytest.importorskip("jax", reason="JAX is not installed")

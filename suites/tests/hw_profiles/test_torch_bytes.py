@@ -1,4 +1,5 @@
 import pytest
+
 from gradgate.hw_profiles import torch_memory
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
