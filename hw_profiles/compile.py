@@ -86,7 +86,7 @@ def measure(
             return record(status="unavailable", reason=availability(profile).reason)
         text = lower(PLATFORMS[profile.compiler])
     except (Exception, SystemExit) as error:
-        return record(status="failed", reason=f"the program could not be traced: {type(error).__name__}: {error}")
+        return record(status="failed", reason=f"the program could not be lowered: {type(error).__name__}: {error}")
 
     facts = compile_fingerprint(profile, flags) | {"devices": str(devices)}
     if profile.compiler == "cuda":
@@ -134,7 +134,7 @@ def _work(traced: Any) -> tuple[dict[str, int], str]:
         "transcendentals": counted.transcendentals,
         "bytes_moved": counted.bytes_moved,
     }
-    return figures, ""
+    return figures, "; ".join(counted.notes)
 
 
 def _trace(
