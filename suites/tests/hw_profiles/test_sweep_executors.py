@@ -111,7 +111,7 @@ start = time.perf_counter()
 from gradgate.hw_profiles.sweep import Cell, run
 
 if __name__ == "__main__":
-    cells = [Cell(f"{sys.argv[1]}:dense", "cpu", static={"n": 4 + i % 25}) for i in range(100)]
+    cells = [Cell(f"{sys.argv[1]}:dense", "cpu", static={"n": 4 + i % 5}) for i in range(100)]
     found = [m for _, m in run(cells, workers=2)]
     assert {m.status for m in found} == {"measured"}
     print(sum(m.cached for m in found), time.perf_counter() - start)
