@@ -82,11 +82,12 @@ def measure(
         traced, lower = _trace(program, arguments, x64, static or {}, donate, mesh, in_specs, out_specs)
         counted, reason = _work(traced)
         record = partial(record, **counted)
-        if profile.compiler is None:
-            return record(status="unavailable", reason=availability(profile).reason)
+        present = availability(profile)
+        if profile.compiler is None or not present.available:
+            return record(status="unavailable", reason=present.reason)
         text = lower(PLATFORMS[profile.compiler])
     except (Exception, SystemExit) as error:
-        return record(status="failed", reason=f"the program could not be traced: {type(error).__name__}: {error}")
+        return record(status="failed", reason=f"the program could not be lowered: {type(error).__name__}: {error}")
 
     facts = compile_fingerprint(profile, flags) | {"devices": str(devices)}
     if profile.compiler == "cuda":
@@ -97,9 +98,6 @@ def measure(
     if stored is not None:
         reply = stored
     else:
-        present = availability(profile)
-        if not present.available:
-            return record(status="unavailable", reason=present.reason)
         reply = process_for(profile.compiler).compile(Request(text=text, profile=profile, devices=devices), limit)
         if use_cache and reply["status"] in ("measured", "too_large"):
             cache.put(entry, reply)
@@ -134,7 +132,7 @@ def _work(traced: Any) -> tuple[dict[str, int], str]:
         "transcendentals": counted.transcendentals,
         "bytes_moved": counted.bytes_moved,
     }
-    return figures, ""
+    return figures, "; ".join(counted.notes)
 
 
 def _trace(

@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import os
 import pickle
+import platform
 import signal
 import subprocess
 import sys
@@ -18,7 +19,8 @@ from gradgate.hw_profiles.compiler_main import Reply, Request
 # What each compiler runs under. The caller's own XLA_FLAGS and LIBTPU_INIT_ARGS are not passed on: bytes must
 # depend on nothing that the fingerprint doesn't hold.
 FLAGS: dict[str, dict[str, str]] = {
-    "host": {},
+    # Instructions of one generation, so that machines of different age agree.
+    "host": {"XLA_FLAGS": "--xla_cpu_max_isa=AVX2"} if platform.machine().lower() in ("x86_64", "amd64") else {},
     "cuda": {"XLA_FLAGS": "--xla_gpu_autotune_level=0"},  # there is no GPU to time candidates on
     "tpu": {},
 }

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 MIN_POINTS = 5  # three unknowns, one point to check them, one that may be an outlier
 MIN_SPAN = 4.0
 MAX_EXPONENT = 4.0
+MAX_SPREAD = 0.2  # of the exponents found with one point left out
 _GRID = np.linspace(0.02, MAX_EXPONENT, 200)
 _ROUNDING = 1e-9  # relative growth that arithmetic alone can feign
 
@@ -36,7 +37,7 @@ class Law:
         constant, coefficient: bytes, and bytes per size ** exponent.
         residual: median of the absolute difference of measured and fitted bytes, relative to the measured.
         exponent_range: smallest and largest exponent found when any one point is left out.
-        outliers: the sizes whose residual is far beyond the others'.
+        outliers: the sizes whose residual is far beyond the others' and above 1 %.
     """
 
     exponent: float
@@ -45,6 +46,16 @@ class Law:
     residual: float
     exponent_range: tuple[float, float]
     outliers: tuple[float, ...] = ()
+
+    @property
+    def reliable(self) -> bool:
+        """Whether the data follow one law: at most one outlier, and no single point decides the exponent.
+
+        A law that isn't reliable neither upholds nor refutes a claim: the sizes straddle a change of regime, such as
+        temporaries that move out of a TPU's on-chip memory.
+        """
+        low, high = self.exponent_range
+        return len(self.outliers) <= 1 and high - low <= MAX_SPREAD
 
     def predict(self, size: float) -> float:
         """Bytes at a size."""

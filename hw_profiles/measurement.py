@@ -18,8 +18,8 @@ class Measurement:
         profile: name of the profile.
         status: ``measured``; ``too_large`` (the compiler refused for want of memory); ``unavailable`` (no compiler
             here, or none exists); ``refused`` (any other refusal of the compiler); ``crashed``; ``timeout``;
-            ``failed`` (the program itself could not be traced, or its worker died).
-        reason: a sentence for every status but ``measured``; there it may tell why ``flops`` is None.
+            ``failed`` (the program itself could not be traced or lowered, or its worker died).
+        reason: a sentence for every status but ``measured``; there it tells what is not exact about ``flops``.
         devices: number of devices that the program runs on; all bytes are those of one device.
         temp_bytes: temporaries. argument_bytes, output_bytes: as laid out on the device, padding included.
         alias_bytes: outputs that reuse the memory of donated arguments.

@@ -14,6 +14,7 @@ import os
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -172,14 +173,17 @@ def toolchain(compiler: str) -> tuple[str, ...]:
 
 
 def installed(packages: tuple[str, ...]) -> dict[str, str]:
-    """Version of each of these distributions that is installed. Reads metadata only."""
-    found = {}
-    for package in packages:
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
+    """Return the version of each of these distributions that is installed. Reads metadata only, once a process."""
+    versions = {package: _version(package) for package in packages}
+    return {package: version for package, version in versions.items() if version is not None}
+
+
+@cache
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def _known() -> Iterator[tuple[str, Path]]:

@@ -7,7 +7,6 @@ import importlib
 import multiprocessing
 import os
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, as_completed
@@ -48,8 +47,6 @@ def measure_cell(cell: Cell) -> Measurement:
     Besides the limit of its compilation, the whole cell may take twice that limit, so that a program that hangs
     while it is traced ends as well; in a thread (a Dask worker) only the compilation is limited.
     """
-    if "jax" not in sys.modules:
-        _prepare()
     try:
         with _deadline(2 * float(cell.options.get("limit", LIMIT))):
             program = _resolve(cell.program) if isinstance(cell.program, str) else cell.program
@@ -113,10 +110,16 @@ def dask_executor(scheduler: str) -> Iterator[Executor]:
         OSError: no scheduler answers there.
     """
     try:
-        from distributed import Client
+        from distributed import Client, WorkerPlugin
     except ImportError as error:
         raise ImportError("a Dask cluster needs dask.distributed: pip install 'gradgate[dask]'") from error
+
+    class Prepare(WorkerPlugin):  # on workers that start later, too
+        def setup(self, worker: Any) -> None:
+            _prepare()
+
     with Client(scheduler) as client, client.get_executor(pure=False) as executor:
+        client.register_plugin(Prepare(), name="gradgate")
         yield executor
 
 

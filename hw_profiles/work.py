@@ -43,7 +43,7 @@ class Work:
         transcendentals: calls of exp, log, tanh and the like (one per element), not in ``flops``.
         bytes_moved: memory traffic if every chain of elementwise operations were fused: operands and results of
             products, reductions, slices and the like, and what enters or leaves a fused chain.
-        exact: False where a figure is an upper bound; ``notes`` says why.
+        exact: whether the figures are neither bounds nor incomplete; ``notes`` says what they are else.
         notes: sentences: bounds taken, and primitives that have no rule and count nothing.
         calls: evaluations, JVPs and VJPs of every function marked by ``calls.marked``, by its name.
     """

@@ -164,6 +164,12 @@ def test_work_that_cannot_be_counted_leaves_the_bytes():
     assert "trip" in found.reason
 
 
+def test_work_that_is_not_exact_is_told_with_the_bytes():
+    found = measure(jnp.linalg.eigvalsh, (shape(8, 8),), "cpu")
+    assert found.status == "measured"
+    assert "'eigh' has no rule" in found.reason
+
+
 def test_a_compiler_that_crashes_takes_nothing_with_it(monkeypatch):
     compiler_process.close_all()
     # XLA ends its process at a flag that it doesn't know.

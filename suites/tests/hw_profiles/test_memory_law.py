@@ -48,6 +48,15 @@ def test_a_rise_within_the_grain_is_no_growth():
     assert fit(SIZES, values, grain=1024).exponent == 0
 
 
+def test_sizes_that_straddle_two_regimes_are_no_reliable_law():
+    assert fit(SIZES, bytes_of(1, 1e5)).reliable
+    # Bytes that appear only once an on-chip memory overflows.
+    overflow = np.maximum(0, 4096 * (SIZES - 700))
+    assert np.count_nonzero(overflow) == 2
+    assert not fit(SIZES, overflow).reliable
+    assert not fit(SIZES, np.where(SIZES < 200, 1e5 + 4096 * SIZES, 3e7)).reliable
+
+
 def test_a_count_that_starts_at_zero_has_a_negative_constant():
     law = fit(SIZES, 4096 * (SIZES - 1))
     assert (law.exponent, law.constant) == (pytest.approx(1), pytest.approx(-4096))
