@@ -92,7 +92,9 @@ def reference(spec: Spec, backend: str, lower: str, loss: str = "loss", **option
     return measure(wide, narrow, loss, **options)
 
 
-def measure(wide: Problem, narrow: Problem, loss: str = "loss", vector: Tree | None = None, **options: Any) -> Reference:
+def measure(
+    wide: Problem, narrow: Problem, loss: str = "loss", vector: Tree | None = None, **options: Any
+) -> Reference:
     """The oracle on `wide`, float64, and its noise there and on `narrow`, the same problem in a lower dtype.
 
     With a `vector` (float64, representable in the lower dtype) the oracle is H·v in place of the gradient.

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import platformdirs
 from rich.progress import Progress
 
 from gradgate.hw_profiles.fingerprint import fingerprint
@@ -50,7 +49,7 @@ def main(family: str, problems: int, seed: int, jobs: int, keep: Path | None) ->
     head = {"family": family, "seed": seed, "fingerprint": fingerprint()}
     chunks = _kept(keep, head)
     missing = [start for start in range(0, problems, CHUNK) if str(start) not in chunks]
-    os.environ.update(environment(str(Path(platformdirs.user_cache_dir("gradgate")) / "xla")))
+    os.environ.update(environment())
     spawn = multiprocessing.get_context("spawn")  # a fork would inherit a framework's threads
     with (
         concurrent.futures.ProcessPoolExecutor(jobs, mp_context=spawn) as pool,

@@ -22,8 +22,6 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-import platformdirs
-
 from gradgate.references.contract import UsageError
 from gradgate.suites.engine import Run
 from gradgate.suites.verdict import Task, Verdict
@@ -58,14 +56,13 @@ class Worker:
     def __init__(self) -> None:
         down, up = os.pipe(), os.pipe()
         self.log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
-        cache = Path(platformdirs.user_cache_dir("gradgate")) / "xla"
         self.process = subprocess.Popen(
             [sys.executable, "-m", "gradgate.suites.worker", str(down[0]), str(up[1])],
             pass_fds=(down[0], up[1]),
             stdin=subprocess.DEVNULL,
             stdout=self.log,
             stderr=subprocess.STDOUT,
-            env={**os.environ, **environment(str(cache))},
+            env={**os.environ, **environment()},
             start_new_session=True,  # a Ctrl-C is the parent's to handle, and its own children die with it
         )
         os.close(down[0])
@@ -115,10 +112,14 @@ class Worker:
         self.log.close()
 
     def last_words(self) -> str:
-        """The last line that the process wrote to standard error or output."""
+        """What the process wrote last: the crash and the frame that it was in, or else the last line."""
         self.log.seek(0)
-        lines = self.log.read()[-4000:].decode(errors="replace").strip().splitlines()
-        return lines[-1].strip()[:200] if lines else ""
+        lines = [line.strip() for line in self.log.read().decode(errors="replace").splitlines() if line.strip()]
+        fatal = [i for i, line in enumerate(lines) if line.startswith("Fatal Python error")]
+        if fatal:
+            frames = [line for line in lines[fatal[0] :] if line.startswith("File ")]
+            return ", ".join([lines[fatal[0]], *frames[:1]])[:300]
+        return lines[-1][:300] if lines else ""
 
 
 class Supervisor:

@@ -91,7 +91,9 @@ def compare(
 def compare_value(value: float, reference: Reference, dtype: str, kappa: float) -> Comparison:
     """Judge the loss by the same rule; its noise is the spread of the oracle's losses."""
     size = abs(reference.loss)
-    error, allowed, ratio = _relative(abs(value - reference.loss), size, size, reference.noise[""] * UNIT_ROUNDOFF[dtype], dtype)
+    error, allowed, ratio = _relative(
+        abs(value - reference.loss), size, size, reference.noise[""] * UNIT_ROUNDOFF[dtype], dtype
+    )
     equal = ratio <= kappa
     return Comparison(
         equal, "", error, allowed, ratio if ratio == ratio else float("inf"), {} if equal else {"": error}

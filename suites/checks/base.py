@@ -65,8 +65,10 @@ class Case:
         """The case's Problem in a dtype, some Spec fields replaced."""
         return build(self.subject, dataclasses.replace(self.spec, dtype=dtype, **fields))
 
-    def reference(self, dtype: str) -> oracle.Reference:
+    def reference(self, dtype: str, framework: str = "") -> oracle.Reference:
         """The oracle of what the method claims to compute, with the noise of a test in `dtype`.
+
+        The oracle is the method's own framework's unless another is named.
 
         Raises:
             Rejected: it is not finite.
@@ -74,7 +76,9 @@ class Case:
         declared = self.subject.declared
         loss = self.settings.get("oracle", declared.oracle)
         options = () if loss == "loss" else tuple(sorted(self.options.items()))
-        found = _reference(self.spec.to_json(), type(self.spec), declared.framework, lower_dtype(dtype), loss, options)
+        found = _reference(
+            self.spec.to_json(), type(self.spec), framework or declared.framework, lower_dtype(dtype), loss, options
+        )
         if not np.isfinite(found.loss) or not all(np.isfinite(g).all() for g in found.grads.values()):
             raise Rejected
         return found

@@ -28,15 +28,15 @@ def vmap(case: Case) -> None:
     """Vectorised over parameters, the method gives for each set what it gives for that set alone."""
     loss, options = _oracle(case)
     wide, narrow = case.problem(), case.problem("float32")
-    with precision(wide.backend, wide.dtype):
-        stacked = tree_map(lambda p: wide.xp.stack([factor * p for factor in LANES]), wide.params)
-    _, batched = case.subject.guard(wide, case.options, _vmapped(case, wide), stacked)
+    stacked = _scaled(wide, lambda p: wide.xp.stack([factor * p for factor in LANES])).params
+    answer = case.subject.guard(wide, case.options, _vmapped(case, wide), stacked)
+    batched = oracle.split_stack(wide, answer[1])
     for lane, factor in enumerate(LANES):
-        single, rough = (p.with_params(tree_map(lambda leaf: factor * leaf, p.params)) for p in (wide, narrow))  # noqa: B023
+        single, rough = (_scaled(p, lambda leaf: factor * leaf) for p in (wide, narrow))  # noqa: B023 - called at once
         _, alone = case.subject.call(single, case.options)
         noise = oracle.measure(single, rough, loss, **options)
         own = case.against_own(noise, oracle.split(wide, alone))
-        grads = oracle.split(wide, tree_map(lambda leaf: leaf[lane], batched))  # noqa: B023 - called at once
+        grads = {name: leaf[lane] for name, leaf in batched.items()}
         case.judge(grads, own, "float64", what=f"lane {lane}: ")
 
 
@@ -76,7 +76,7 @@ def _vmapped(case: Case, problem: Problem) -> Callable[[Tree], Any]:
     if problem.backend == "jax":
         import jax
 
-        return jax.vmap(run)
+        return jax.jit(jax.vmap(run)) if "jit" in case.subject.declared.composes else jax.vmap(run)
     import torch
 
     return torch.func.vmap(run)
@@ -92,7 +92,7 @@ def _differentiated(case: Case, problem: Problem, vector: Tree) -> Callable[[Tre
     if problem.backend == "jax":
         import jax
 
-        return jax.grad(product)
+        return jax.jit(jax.grad(product)) if "jit" in case.subject.declared.composes else jax.grad(product)
     import torch
 
     return torch.func.grad(product)
@@ -100,6 +100,11 @@ def _differentiated(case: Case, problem: Problem, vector: Tree) -> Callable[[Tre
 
 def _of_params(case: Case, problem: Problem) -> Callable[[Tree], Any]:
     return lambda params: case.subject.function(problem.with_params(params), **case.options)
+
+
+def _scaled(problem: Problem, change: Callable[[Any], Any]) -> Problem:
+    with precision(problem.backend, problem.dtype):
+        return problem.with_params(tree_map(change, problem.params))
 
 
 def _oracle(case: Case) -> tuple[str, dict[str, Any]]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from gradgate.references import oracle
 from gradgate.references.taylor import remainder
-from gradgate.suites.checks.base import Case, Rejected, need
+from gradgate.suites.checks.base import Case, need
 from gradgate.suites.subject import Inapplicable, Refuted
 
 SLOPE_SLACK = 0.1
@@ -33,10 +32,7 @@ def oracles_agree(case: Case) -> None:
     here = case.subject.declared.framework
     other = {"jax": "torch", "torch": "jax"}[here]
     need(other, other)
-    reference = case.reference("float64")
-    problem = dataclasses.replace(case.spec, dtype="float64").build(other)  # type: ignore[arg-type]
-    value, grads = oracle.gradient(problem)
-    leaves = oracle.split(problem, grads)
-    if not abs(float(value) - reference.loss) < float("inf"):
-        raise Rejected
-    case.judge(leaves, reference, "float64", what=f"{other} against {here}: ")
+    mine, theirs = case.reference("float64"), case.reference("float64", other)
+    # Elementary functions differ in accuracy between the frameworks, so the noisier of the two sets the bound.
+    noise = {name: max(mine.noise[name], theirs.noise[name]) for name in mine.noise}
+    case.judge(theirs.grads, dataclasses.replace(mine, noise=noise), "float64", what=f"{other} against {here}: ")

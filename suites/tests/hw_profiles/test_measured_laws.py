@@ -1,4 +1,5 @@
 import pytest
+
 from gradgate.hw_profiles.compile import measure
 from gradgate.hw_profiles.law import does_not_depend, fit
 
