@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import gc
 import json
 import os
 import sys
@@ -16,6 +17,8 @@ import traceback
 import warnings
 from collections.abc import Callable
 from typing import Any, TextIO
+
+import platformdirs
 
 HOST_DEVICES = 4
 """CPU devices that JAX is given, so that methods over several devices can run."""
@@ -27,17 +30,22 @@ XLA_FLAGS = (
     "--xla_cpu_use_fusion_emitters=false",
 )
 
+MAPPINGS = 30_000
+"""Memory mappings at which compiled programs are dropped. Each XLA program on the CPU takes one to three hundred of the
+65,530 that Linux allows a process, and compiling past the limit is a segmentation fault."""
+
 
 def environment() -> dict[str, str]:
     """What has to be in the environment before JAX or PyTorch is imported.
 
     One thread per worker: two workers share two cores, and a sum over threads could depend on how many there are.
-    XLA's persistent cache is off: writing to it crashed the process (jaxlib 0.10.2, CPU) after some hundred programs.
     """
     return {
         "JAX_PLATFORMS": "cpu",
         "JAX_NUM_CPU_DEVICES": str(HOST_DEVICES),
-        "JAX_ENABLE_COMPILATION_CACHE": "false",
+        "JAX_COMPILATION_CACHE_DIR": os.path.join(platformdirs.user_cache_dir("gradgate"), "xla"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
         "XLA_FLAGS": " ".join(filter(None, [os.environ.get("XLA_FLAGS"), *XLA_FLAGS])),
         "OMP_NUM_THREADS": "1",
         "TF_CPP_MIN_LOG_LEVEL": "3",
@@ -77,10 +85,29 @@ def _serve(
         target, family, framework = request["describe"]
         declared = _subject(target, family, "", framework, watch).declared
         return {"described": [dataclasses.asdict(Task.of(declared, claim, target)) for claim in declared.claims]}
+
+    def progress(judged: int) -> None:
+        send({"progress": judged})
+        if judged % 10 == 0:
+            relieve()
+
+    relieve()
     task = Task(**request["task"])
     subject = _subject(task.target, task.family, task.method, task.framework, watch)
-    verdict = judge(task, subject, Run(**request["run"]), lambda n: send({"progress": n}))
+    verdict = judge(task, subject, Run(**request["run"]), progress)
     return {"verdict": verdict.to_dict()}
+
+
+def relieve() -> None:
+    """Drop JAX's compiled programs before the process runs out of memory mappings; they are compiled again on demand."""
+    try:
+        with open("/proc/self/maps", "rb") as maps:
+            mappings = sum(1 for _ in maps)
+    except OSError:  # not Linux: no such limit
+        return
+    if mappings > MAPPINGS and "jax" in sys.modules:
+        sys.modules["jax"].clear_caches()
+        gc.collect()
 
 
 @functools.lru_cache(maxsize=64)
