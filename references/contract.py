@@ -158,7 +158,7 @@ class Problem:
     stacked = ()
     """Keys of `params` whose leaves are per layer along axis 0; gradients are then judged layer by layer."""
     nets = ()
-    """Names of the maps ``f(p, x)`` whose VJPs are counted; ``x`` is (..., batch, width), one VJP per (...) position."""
+    """Names of the maps ``f(p, x)`` whose VJPs are counted; x is (…, batch, width), one VJP per position (…)."""
     on_vjp: ClassVar[Any] = None
     """What `counted` was given, for methods that run VJPs in other processes and report them from here."""
 

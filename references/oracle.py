@@ -113,7 +113,7 @@ def measure(
 
 
 def jittered(problem: Problem, samples: int = NOISE_SAMPLES) -> Tree:
-    """`samples` copies of the parameters, stacked on a new axis 0: as they are, then each moved by ±1 ulp or not at all.
+    """`samples` copies of the parameters, stacked on a new axis 0: as they are, then each moved by at most ±1 ulp.
 
     Seeded by the problem's shapes alone, so the same problem always gets the same jitter.
     """

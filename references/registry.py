@@ -138,7 +138,8 @@ def _file(path: Path) -> ModuleType:
         raise UsageError(f"there is no file {path}")
     name = f"gradgate_plugin_{path.stem}_{abs(hash(path.resolve())):x}"
     spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses and pickles look their module up
     spec.loader.exec_module(module)

@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
-        prog="gradgate", description="Verify memory-efficient gradients: is it the gradient, and are the promises kept?",
+        prog="gradgate", description="Verify memory-efficient gradients: is it the gradient, are the promises kept?",
         epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     commands = parser.add_subparsers(title="commands", required=True, metavar="command")

@@ -99,7 +99,7 @@ def _serve(
 
 
 def relieve() -> None:
-    """Drop JAX's compiled programs before the process runs out of memory mappings; they are compiled again on demand."""
+    """Drop JAX's compiled programs before the process runs out of memory mappings; they compile again on demand."""
     try:
         with open("/proc/self/maps", "rb") as maps:
             mappings = sum(1 for _ in maps)

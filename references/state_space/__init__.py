@@ -108,7 +108,7 @@ def _methods(framework: str) -> tuple[Method, ...]:
                 where={"layers": 1}, settings={"dtype": "float64"},
             ),
             Claim(
-                "gradient_last_layer", "gradient", "equals backprop in the parameters of the last layer", "Prop. 3, Eq. 6",
+                "gradient_last_layer", "gradient", "equals backprop in the last layer's parameters", "Prop. 3, Eq. 6",
                 settings={"dtype": "float64", "leaves": "last_layer"},
             ),
             implementation=f"{HERE}.as_printed_{framework}:adjoint_sharding_printed",

@@ -1,0 +1,117 @@
+"""The sessions. All of them share one environment, so that the heavy packages are installed once.
+
+``nox -s verify`` is the main job; ``nox -s lint types tests wheel`` is what CI runs. ``nox -l`` lists the rest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2025.2"
+nox.options.default_venv_backend = "virtualenv"
+nox.options.sessions = ["verify"]
+nox.options.error_on_missing_interpreters = True
+
+ROOT = Path(__file__).parent
+PROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
+GROUPS = nox.project.dependency_groups(PROJECT, "test", "lint", "build")
+EXTRAS = "jax,torch,cuda,tpu,report,dask"
+SHARED = ROOT / ".nox" / "shared"
+
+
+def shared(session: nox.Session) -> Path:
+    """The one environment's interpreter, made or brought up to date if the declared dependencies have changed.
+
+    Cost: minutes and a few GB the first time, nothing after that.
+    """
+    python = SHARED / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    wanted = hashlib.sha256(((ROOT / "pyproject.toml").read_text() + EXTRAS).encode()).hexdigest()
+    stamp = SHARED / "installed"
+    if not stamp.exists() or stamp.read_text() != wanted:
+        session.run(sys.executable, "-m", "venv", "--clear", str(SHARED), external=True)
+        pip = (str(python), "-m", "pip", "install", "--disable-pip-version-check", "--quiet")
+        # PyTorch first and alone: with its version pinned and no index of its own, an index that offers a build
+        # without CUDA is used where there is one.
+        torch = PROJECT["project"]["optional-dependencies"]["torch"]
+        session.run(*pip, "setuptools>=80", "wheel", *torch, external=True)
+        session.run(*pip, "--editable", f"{ROOT}[{EXTRAS}]", *GROUPS, external=True)
+        stamp.write_text(wanted)
+    return python
+
+
+def run(session: nox.Session, *command: str, **options: object) -> None:
+    """Run ``python -m …`` in the shared environment."""
+    session.run(str(shared(session)), "-m", *command, external=True, **options)  # type: ignore[arg-type]
+
+
+@nox.session(venv_backend="none")
+def verify(session: nox.Session) -> None:
+    """Judge every claim of every reference; writes report/index.html, report/verdicts.json and report/junit.xml."""
+    run(session, "gradgate.suites.cli", "verify", "--report", "report", *session.posargs)
+
+
+@nox.session(venv_backend="none")
+def tests(session: nox.Session) -> None:
+    """The project's own tests, then every claim of the references on few problems through the pytest plugin."""
+    run(session, "pytest", "-n", "2", "--dist", "loadgroup", *(session.posargs or ["suites/tests"]))
+    if not session.posargs:
+        claims = ["suites/test_methods.py", "--examples", "12"]
+        run(session, "pytest", "-q", "-n", "2", "--dist", "loadgroup", *claims)
+
+
+@nox.session(venv_backend="none")
+def lint(session: nox.Session) -> None:
+    """Style, imports and formatting."""
+    run(session, "ruff", "check", ".")
+    run(session, "ruff", "format", "--check", ".")
+
+
+@nox.session(venv_backend="none")
+def types(session: nox.Session) -> None:
+    """Static types, judged on the built wheel from a temporary folder, as a user's checker would see it."""
+    with tempfile.TemporaryDirectory() as folder:
+        wheel = _wheel(session, Path(folder))
+        site = Path(folder) / "site"
+        run(session, "pip", "install", "--quiet", "--no-deps", "--target", str(site), str(wheel))
+        session.chdir(folder)
+        config = ["--config-file", str(ROOT / "pyproject.toml"), "--cache-dir", str(ROOT / ".mypy_cache")]
+        run(session, "mypy", *config, "--namespace-packages", "--explicit-package-bases", "site/gradgate",
+            env={"MYPYPATH": str(site)})  # fmt: skip
+        session.chdir(ROOT)
+
+
+@nox.session(venv_backend="none")
+def wheel(session: nox.Session) -> None:
+    """Build the wheel and the source distribution into dist/."""
+    shutil.rmtree(ROOT / "dist", ignore_errors=True)
+    run(session, "build", "--no-isolation", "--outdir", "dist")
+
+
+@nox.session(venv_backend="none")
+def calibrate(session: nox.Session) -> None:
+    """Measure the rule of equality: false alarms over 20,000 problems, smallest planted error. About 15 minutes."""
+    keep = ["--json", "report/calibration.json"]
+    run(session, "gradgate.suites.cli", "calibrate", *(session.posargs or keep))
+
+
+@nox.session(venv_backend="none")
+def bench(session: nox.Session) -> None:
+    """Benchmark the cost of checking with airspeed velocity, in the shared environment."""
+    run(session, "pip", "install", "--quiet", *PROJECT["project"]["optional-dependencies"]["asv"])
+    session.chdir("asv_bench")
+    revision = session.run("git", "rev-parse", "HEAD", silent=True, external=True).strip()  # type: ignore[union-attr]
+    run(session, "asv", "machine", "--yes", "--machine", "cpu")
+    here = ["--environment", f"existing:{shared(session)}", "--set-commit-hash", revision, "--machine", "cpu"]
+    run(session, "asv", "run", *here, *session.posargs)
+
+
+def _wheel(session: nox.Session, folder: Path) -> Path:
+    run(session, "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT), silent=True)
+    return next(folder.glob("*.whl"))
