@@ -1,0 +1,1 @@
+"""Benchmarks that airspeed velocity runs."""
