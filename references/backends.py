@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,16 +21,17 @@ def namespace(backend: str) -> Any:
     Raises:
         UsageError: the backend is unknown or not installed; says what to install.
     """
+    xp: Any
     if backend == "numpy":
-        import array_api_compat.numpy as xp
+        xp = importlib.import_module("array_api_compat.numpy")
     elif backend == "torch":
         try:
-            import array_api_compat.torch as xp
+            xp = importlib.import_module("array_api_compat.torch")
         except ImportError as error:
             raise UsageError(f"PyTorch cannot be imported ({error}): pip install 'gradgate[torch]'") from None
     elif backend == "jax":
         try:
-            import jax.numpy as xp
+            xp = importlib.import_module("jax.numpy")
         except ImportError as error:
             raise UsageError(f"JAX cannot be imported ({error}): pip install 'gradgate[jax]'") from None
         _register_pytrees()

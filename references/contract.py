@@ -13,10 +13,11 @@ import dataclasses
 import difflib
 import importlib.util
 import json
+import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 Backend = Literal["jax", "torch", "numpy"]
 Expected = Literal["upheld", "refuted"]
@@ -107,7 +108,7 @@ class Spec:
 
     def static(self) -> Spec:
         """This Spec without what changes numbers only: equal for two Specs that share compiled programs."""
-        values = {f.name: f.default for f in dataclasses.fields(self) if f.metadata.get("value")}
+        values: dict[str, Any] = {f.name: f.default for f in dataclasses.fields(self) if f.metadata.get("value")}
         return dataclasses.replace(self, **values)
 
     def to_json(self) -> str:
@@ -155,9 +156,9 @@ class Problem:
     params: Tree
     data: dict[str, Any]
 
-    stacked = ()
+    stacked: ClassVar[tuple[str, ...]] = ()
     """Keys of `params` whose leaves are per layer along axis 0; gradients are then judged layer by layer."""
-    nets = ()
+    nets: ClassVar[tuple[str, ...]] = ()
     """Names of the maps ``f(p, x)`` whose VJPs are counted; x is (…, batch, width), one VJP per position (…)."""
     on_vjp: ClassVar[Any] = None
     """What `counted` was given, for methods that run VJPs in other processes and report them from here."""
@@ -183,11 +184,11 @@ class Problem:
         """The scalar loss at `params`: what the oracle differentiates."""
         raise NotImplementedError
 
-    def with_params(self, params: Tree) -> Problem:
+    def with_params(self, params: Tree) -> Self:
         """The same Problem at other parameters."""
         return self._replace(params=params)
 
-    def counted(self, on_vjp: Callable[[str, int], None]) -> Problem:
+    def counted(self, on_vjp: Callable[[str, int], None]) -> Self:
         """The same Problem, calling ``on_vjp(net, positions)`` whenever a VJP of one of its `nets` runs.
 
         Args:
@@ -197,20 +198,16 @@ class Problem:
         """
         from gradgate.references.backends import mark_vjp
 
-        clone = self._replace(on_vjp=on_vjp)
-        for name in self.nets:
-            original = getattr(self, name)
-
-            def net(p: Tree, x: Any, name: str = name, original: Callable[..., Any] = original) -> Any:
-                positions = 1
-                for size in x.shape[:-2]:
-                    positions *= int(size)
+        def marked(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+            def net(p: Tree, x: Any) -> Any:
+                positions = math.prod(x.shape[:-2])
                 return mark_vjp(self.backend, original(p, x), lambda: on_vjp(name, positions))
 
-            object.__setattr__(clone, name, net)
-        return clone
+            return net
 
-    def _replace(self, **changes: Any) -> Problem:
+        return self._replace(on_vjp=on_vjp, **{name: marked(name, getattr(self, name)) for name in self.nets})
+
+    def _replace(self, **changes: Any) -> Self:
         clone = copy.copy(self)  # keeps the counted nets, which dataclasses.replace would drop
         for name, value in changes.items():
             object.__setattr__(clone, name, value)

@@ -56,7 +56,7 @@ def split(problem: Problem, tree: Tree) -> dict[str, Any]:
 
 def split_stack(problem: Problem, tree: Tree) -> dict[str, Any]:
     """`split` of a tree whose leaves have one more axis in front, which stays."""
-    result = {}
+    result: dict[str, Any] = {}
     for path, leaf in named_leaves(tree).items():
         array, top, dot, rest = to_numpy(leaf), *path.partition(".")
         if top in problem.stacked:

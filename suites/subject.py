@@ -72,7 +72,7 @@ class Subject:
         Raises:
             Fault: the method raised, exited, or returned something other than (loss, grads like params).
         """
-        run = functools.partial(self.function, **options)
+        run: Callable[..., Any] = functools.partial(self.function, **options)
         if self.declared.framework == "jax" and not eager:
             run = self._jitted(problem, options)
         answer = self.guard(problem, options, run, problem)

@@ -33,7 +33,8 @@ class Show:
     """The progress of one run, on standard error: a bar on a terminal, a line for each method elsewhere."""
 
     def __init__(self, tasks: Sequence[Task], bar: Progress | None) -> None:
-        self._bar, self._left = bar, {}
+        self._bar = bar
+        self._left: dict[str, int] = {}
         for task in tasks:
             self._left[task.owner] = self._left.get(task.owner, 0) + 1
         self._total, self._done = len(tasks), 0
@@ -76,8 +77,8 @@ def table(verdicts: Sequence[Verdict]) -> None:
         ("failed", "right"), ("n/a", "right"), ("problems", "right"), ("worst error", "right"), ("noise", "right"),
     ):  # fmt: skip
         grid.add_column(name, justify=justify)  # type: ignore[arg-type]
-    for _, group in itertools.groupby(verdicts, key=lambda v: v.task.owner):
-        grid.add_row(*_row(list(group)))
+    for _, rows in itertools.groupby(verdicts, key=lambda v: v.task.owner):
+        grid.add_row(*_row(list(rows)))
     out.print(grid)
     findings = [v for v in verdicts if v.verdict == "refuted" and v.as_expected]
     failures = [v for v in verdicts if not v.as_expected]

@@ -7,7 +7,7 @@ h^t = A^t h^{t-1} + B^t ŷ^t, ỹ^t = C^t h^t and y_k = y_{k-1} + ỹ; the loss 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from gradgate.references.backends import precision, scan, stop_gradient, to_backend, tree_map
 from gradgate.references.contract import Backend, Problem, Spec, Tree, UsageError, unknown, value_field
@@ -140,8 +140,8 @@ class StateSpaceProblem(Problem):
     params: Tree
     data: dict[str, Any] = field(default_factory=dict)
 
-    stacked = ("layers",)
-    nets = ("A", "B", "C")
+    stacked: ClassVar[tuple[str, ...]] = ("layers",)
+    nets: ClassVar[tuple[str, ...]] = ("A", "B", "C")
 
     def A(self, p: Tree, x: Any) -> Any:
         """The transition A^t: (…, P) -> (…, N, N), (…, N) or (…, 1) by structure; never expands.

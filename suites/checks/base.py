@@ -76,9 +76,7 @@ class Case:
         declared = self.subject.declared
         loss = self.settings.get("oracle", declared.oracle)
         options = () if loss == "loss" else tuple(sorted(self.options.items()))
-        found = _reference(
-            self.spec.to_json(), type(self.spec), framework or declared.framework, lower_dtype(dtype), loss, options
-        )
+        found = _reference(self.spec, framework or declared.framework, lower_dtype(dtype), loss, options)
         if not np.isfinite(found.loss) or not all(np.isfinite(g).all() for g in found.grads.values()):
             raise Rejected
         return found
@@ -115,10 +113,10 @@ class Case:
 
 @functools.lru_cache(maxsize=20_000)
 def _reference(
-    spec: str, cls: type[Spec], backend: str, lower: str, loss: str, options: tuple[tuple[str, Any], ...]
+    spec: Spec, backend: str, lower: str, loss: str, options: tuple[tuple[str, Any], ...]
 ) -> oracle.Reference:
     # All methods of a family are put to the same problems, so most oracles are computed once.
-    return oracle.reference(cls.from_json(spec), backend, lower, loss, **dict(options))
+    return oracle.reference(spec, backend, lower, loss, **dict(options))
 
 
 def describe(found: Comparison, grads: Mapping[str, Any]) -> str:
