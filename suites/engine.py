@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import hypothesis
+from hypothesis import strategies as st
 
 from gradgate.references import registry
 from gradgate.references.contract import Claim, Spec, installed
@@ -25,7 +26,6 @@ from gradgate.suites.verdict import Task, Verdict
 SHRINKS = 60
 """Problems tried to make a failing one smaller; counted, not timed, so that a run repeats bit for bit."""
 STRESS_SEEDS = 3
-ATTEMPTS = 6
 
 
 @dataclass(frozen=True)
@@ -105,13 +105,17 @@ def _search(
             put(spec, _options(subject, claim, spec))
     if check.draws == "stress":
         return
-    for attempt in range(ATTEMPTS):  # Hypothesis repeats itself now and then; what it repeats counts once
-        missing = wanted - len(search.judged)
-        if missing > 0:
-            _falsify(strategies.specs(family, claim.where), put, subject, claim, missing, seed + attempt)
+    missing = wanted - len(search.judged)
+
+    def until_enough(spec: Spec) -> None:
+        if search.failure is not None or len(search.judged) < wanted:
+            put(spec, _options(subject, claim, spec))
+
+    if missing > 0:  # Hypothesis repeats itself now and then; what it repeats counts once
+        _falsify(strategies.specs(family, claim.where), until_enough, 2 * missing, seed)
 
 
-def _falsify(specs: Any, put: Callable[..., None], subject: Subject, claim: Claim, examples: int, seed: int) -> None:
+def _falsify(specs: st.SearchStrategy[Spec], put: Callable[[Spec], None], examples: int, seed: int) -> None:
     @hypothesis.seed(seed)
     @hypothesis.settings(
         max_examples=examples,
@@ -126,7 +130,7 @@ def _falsify(specs: Any, put: Callable[..., None], subject: Subject, claim: Clai
     @hypothesis.given(specs)
     def falsify(spec: Spec) -> None:
         try:
-            put(spec, _options(subject, claim, spec))
+            put(spec)
         except Rejected:
             hypothesis.reject()
 
