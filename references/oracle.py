@@ -1,8 +1,10 @@
 """Plain backprop in JAX and in PyTorch: the oracle, and the rounding noise of the oracle.
 
 What a method is judged by (`gradgate.suites.tolerance`): the float64 gradient g*, and per leaf how far plain backprop
-strays from it on the same problem. The noise is sampled several times, the parameters moved by one unit in the last
-place each time, because one sample has a heavy tail: a leaf may be right by luck. And it is sampled in two dtypes, in
+strays from it on the same problem. The noise is sampled several times, because one sample has a heavy tail: a leaf may
+be right by luck. Each time the parameters are moved by one unit in the last place, which changes the roundings of the
+forward pass, and the gradient is taken of c·loss and divided by c, c in [1, 2), which changes those of the backward
+pass also where the parameters do not reach, such as at a saturated tanh. And it is sampled in two dtypes, in
 units of their roundoffs, because either alone is blind where the other sees: float64 runs may agree to the last bit
 where an intermediate result happens to be exact, and a float32 run that has lost every digit says no more.
 """
@@ -73,7 +75,9 @@ def gradient(problem: Problem, loss: str = "loss", vector: Tree | None = None, *
 
     Cost: one forward and one backward pass with every activation stored, twice that for H·v; jitted under JAX.
     """
-    return _evaluate(problem, problem.params, loss, vector, options, sampled=False)
+    run = _compiled(problem.backend, loss, tuple(sorted(options.items())), vector is not None, False)
+    with precision(problem.backend, problem.dtype):
+        return run(problem, problem.params, vector)
 
 
 def reference(spec: Spec, backend: str, lower: str, loss: str = "loss", **options: Any) -> Reference:
@@ -103,7 +107,7 @@ def measure(
     noise: dict[str, float] = {}
     for problem in (wide, narrow):
         v = vector if vector is None or problem is wide else cast(wide, vector, narrow.dtype)
-        values, samples = _evaluate(problem, jittered(problem), loss, v, options, sampled=True)
+        values, samples = _sample(problem, loss, v, options)
         runs = {"": to_numpy(values)} | split_stack(problem, samples)
         first = first or {name: leaf[0] for name, leaf in runs.items()}
         for name, exact in first.items():
@@ -157,40 +161,47 @@ def cast(problem: Problem, tree: Tree, dtype: str) -> Tree:
         return tree_map(one, tree)
 
 
-def _evaluate(
-    problem: Problem, params: Tree, loss: str, vector: Tree | None, options: dict[str, Any], *, sampled: bool
-) -> Any:
-    make = {"jax": _jax, "torch": _torch}[problem.backend]
-    run = make(loss, tuple(sorted(options.items())), vector is not None, sampled)
+def _sample(problem: Problem, loss: str, vector: Tree | None, options: dict[str, Any]) -> Any:
+    """Values and gradients at `jittered` parameters and factors c, one of each per sample on a new axis 0."""
+    run = _compiled(problem.backend, loss, tuple(sorted(options.items())), vector is not None, True)
     with precision(problem.backend, problem.dtype):
-        return run(problem, params, vector)
+        return run(problem, jittered(problem), vector, to_backend(problem.backend, _factors(), problem.dtype))
+
+
+def _factors() -> Any:
+    """C of each sample, short enough for bfloat16; 1 for the first."""
+    return 1.0 + np.arange(NOISE_SAMPLES) * 13 % 32 / 32
 
 
 @functools.lru_cache(maxsize=256)
-def _jax(loss: str, options: tuple[tuple[str, Any], ...], second: bool, sampled: bool) -> Callable[..., Any]:
-    import jax
+def _compiled(
+    backend: str, loss: str, options: tuple[tuple[str, Any], ...], second: bool, sampled: bool
+) -> Callable[..., Any]:
+    if backend == "jax":
+        import jax
 
-    def run(problem: Any, params: Tree, vector: Tree) -> Any:
+        grad, vjp, vmap = jax.grad, jax.vjp, jax.vmap
+    else:
+        import torch
+
+        grad, vjp, vmap = torch.func.grad, torch.func.vjp, torch.func.vmap
+
+    def scalar(problem: Any, vector: Tree) -> Callable[[Tree], Any]:
         plain = functools.partial(getattr(problem, loss), **dict(options))
-        inner = _directional(jax.grad(plain), vector) if second else plain
-        evaluate = jax.value_and_grad(inner)
-        return (jax.vmap(evaluate) if sampled else evaluate)(params)
+        if not second:
+            return plain
+        return lambda params: sum(leaves(tree_map(lambda g, v: (g * v).sum(), grad(plain)(params), vector)))
 
-    return jax.jit(run)
+    def plain(problem: Any, params: Tree, vector: Tree) -> Any:
+        value, pull = vjp(scalar(problem, vector), params)
+        return value, pull(problem.xp.ones_like(value))[0]
 
+    def samples(problem: Any, params: Tree, vector: Tree, factors: Any) -> Any:
+        def one(params: Tree, factor: Any) -> Any:
+            value, pull = vjp(scalar(problem, vector), params)
+            return value, tree_map(lambda leaf: leaf / factor, pull(factor)[0])
 
-@functools.lru_cache(maxsize=256)
-def _torch(loss: str, options: tuple[tuple[str, Any], ...], second: bool, sampled: bool) -> Callable[..., Any]:
-    import torch
+        return vmap(one)(params, factors)
 
-    def run(problem: Any, params: Tree, vector: Tree) -> Any:
-        plain = functools.partial(getattr(problem, loss), **dict(options))
-        evaluate = torch.func.grad_and_value(_directional(torch.func.grad(plain), vector) if second else plain)
-        grads, value = (torch.func.vmap(evaluate) if sampled else evaluate)(params)
-        return value, grads
-
-    return run
-
-
-def _directional(gradient: Callable[[Tree], Tree], vector: Tree) -> Callable[[Tree], Any]:
-    return lambda params: sum(leaves(tree_map(lambda g, v: (g * v).sum(), gradient(params), vector)))
+    run = samples if sampled else plain
+    return jax.jit(run) if backend == "jax" else run
