@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from gradgate.hw_profiles.compile import LIMIT, measure
@@ -27,9 +28,12 @@ class Cell:
         program: the program, or its name ``"pkg.mod:fn"``.
         profile: a profile's name, or the path of a TOML file that every worker can read.
         arguments: as ``measure`` takes them; None means that ``program(**static)`` is a factory, called in the
-            worker, that returns the program and its arguments. A factory's cells stay small: plain numbers travel.
+            worker, that returns the program and its arguments, and perhaps a dict of further ``options``. A factory's
+            cells stay small: plain numbers travel.
         static: keyword arguments, bound before tracing (or the factory's).
         options: further keyword arguments of ``measure``: x64, donate, mesh, in_specs, limit, …
+        framework: ``jax``, or ``torch``, whose programs are run by ``torch_memory.measure``; of the options, ``limit``
+            and ``track`` count there.
         label: anything that tells the caller which cell this is; not used here.
     """
 
@@ -38,6 +42,7 @@ class Cell:
     arguments: tuple[Any, ...] | None = None
     static: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
+    framework: str = "jax"
     label: Any = None
 
 
@@ -51,10 +56,18 @@ def measure_cell(cell: Cell) -> Measurement:
         with _deadline(2 * float(cell.options.get("limit", LIMIT))):
             program = _resolve(cell.program) if isinstance(cell.program, str) else cell.program
             arguments, static = cell.arguments, cell.static
+            options = dict(cell.options)
             if arguments is None:
-                program, arguments = program(**static)
+                program, arguments, *more = program(**static)
                 static = {}
-            return measure(program, arguments, cell.profile, static=static, **cell.options)
+                for further in more:
+                    options |= further
+            if cell.framework == "torch":
+                from gradgate.hw_profiles import torch_memory
+
+                bound = partial(program, **static)
+                return torch_memory.measure(bound, arguments, cell.profile, options.get("track", ()))
+            return measure(program, arguments, cell.profile, static=static, **options)
     except _Overdue as error:
         return replace(_failed(cell, str(error)), status="timeout")
     except (Exception, SystemExit) as error:
