@@ -50,14 +50,14 @@ class MethodCell:
         """The same cell with some Spec fields replaced; options stay."""
         return replace(self, spec=dataclasses.replace(self.spec, **fields))
 
-    def to_cell(self, limit: float = LIMIT) -> sweep.Cell:
+    def to_cell(self, limit: float = LIMIT, label: Any = None) -> sweep.Cell:
         """As `hw_profiles.sweep` takes it: small and picklable, x64 on for float64 only."""
         named = {
             "family": self.declared.family, "method": self.declared.name, "framework": self.declared.framework,
             "target": self.target, "spec": self.spec.to_json(), "options": dict(self.options),
         }  # fmt: skip
         options = {"limit": limit} | ({"x64": self.spec.dtype == "float64"} if self.declared.framework == "jax" else {})
-        return sweep.Cell(PROGRAM, self.profile, None, named, options, self.declared.framework, self)
+        return sweep.Cell(PROGRAM, self.profile, None, named, options, self.declared.framework, label)
 
 
 def usual_options(declared: Method, spec: Spec) -> dict[str, Any]:
@@ -110,8 +110,10 @@ def measure(
 
     Whatever goes wrong with a cell is the status of its measurement, with a sentence; the others go on.
     """
-    for cell, found in sweep.run((cell.to_cell(limit) for cell in cells), executor, workers=workers):
-        yield cell.label, found
+    asked = list(cells)
+    sent = [cell.to_cell(limit, place) for place, cell in enumerate(asked)]  # a declaration need not be picklable
+    for cell, found in sweep.run(sent, executor, workers=workers):
+        yield asked[cell.label], found
 
 
 def row(cell: MethodCell, found: Measurement) -> dict[str, Any]:
