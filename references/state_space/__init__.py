@@ -11,6 +11,7 @@ from typing import Any
 
 from gradgate.references.claims import COMPOSITIONS, contract_claims
 from gradgate.references.contract import Claim, Family, Method, Option
+from gradgate.references.state_space.promises import PROMISES
 
 PAPER = "Xu et al., Adjoint sharding for very long context training of state space models, 2024"
 HERE = "gradgate.references.state_space"
@@ -97,7 +98,7 @@ def _methods(framework: str) -> tuple[Method, ...]:
             name,
             framework,
             implementation,
-            own + claims,
+            own + claims + PROMISES[framework].get(name, ()),
             options,
             oracle,
             composes=composes,
