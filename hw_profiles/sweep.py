@@ -188,7 +188,7 @@ def _alone(cell: Cell, task: Callable[[Cell], Measurement]) -> Measurement:
 @contextlib.contextmanager
 def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     # Not forked: JAX and the compilers have threads, which a fork would leave in the middle of things.
-    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_prepare)
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_prepare_quietly)
     try:
         yield pool
     finally:
@@ -222,6 +222,13 @@ def _prepare() -> None:
     # The device that is measured is never this machine's own, and its absence is no news.
     os.environ["JAX_PLATFORMS"] = "cpu"
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
+
+
+def _prepare_quietly() -> None:
+    _prepare()
+    silence = os.open(os.devnull, os.O_WRONLY)  # what programs and plug-ins print would tear the caller's own output
+    os.dup2(silence, 1)
+    os.dup2(silence, 2)
 
 
 def _resolve(name: str) -> Callable[..., Any]:

@@ -62,9 +62,7 @@ class MethodCell:
 
 def usual_options(declared: Method, spec: Spec) -> dict[str, Any]:
     """The options at which a method's bytes and work are measured unless told."""
-    return {
-        option.name: option.usual(spec) if option.usual else option.values(spec)[0] for option in declared.options
-    }
+    return {option.name: option.usual(spec) if option.usual else option.values(spec)[0] for option in declared.options}
 
 
 def program(
@@ -80,7 +78,9 @@ def program(
         declared = registry.plugged_in(target, family, framework)
     else:
         [declared] = registry.methods(family, method, framework)
-    return of_method(declared, registry.load(declared.implementation), registry.spec_class(family).from_json(spec), options)
+    return of_method(
+        declared, registry.load(declared.implementation), registry.spec_class(family).from_json(spec), options
+    )
 
 
 def of_method(
@@ -130,6 +130,7 @@ def row(cell: MethodCell, found: Measurement) -> dict[str, Any]:
         "reason": found.reason, "devices": found.devices, "temp_bytes": found.temp_bytes,
         "argument_bytes": found.argument_bytes, "output_bytes": found.output_bytes, "alias_bytes": found.alias_bytes,
         "peak_bytes": found.peak_bytes, "required_bytes": found.required_bytes, "fits": found.fits,
+        "memory_bytes": load(cell.profile).device_memory_bytes,
         "flops": found.flops, "transcendentals": found.transcendentals, "bytes_moved": found.bytes_moved,
         "roofline_seconds": seconds, "cached": found.cached,
         "fingerprint": dict(found.fingerprint) or fingerprint(load(cell.profile)),

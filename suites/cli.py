@@ -1,4 +1,4 @@
-"""The command line: ``gradgate verify | list | profiles | report | calibrate | memory | gate``."""
+"""The command line: ``gradgate verify | memory | list | profiles | cache | report | calibrate | gate``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gradgate.hw_profiles import profile as hardware
 from gradgate.hw_profiles.fingerprint import fingerprint
 from gradgate.references import laws, registry
 from gradgate.references.contract import UsageError, unknown
-from gradgate.suites import terminal
+from gradgate.suites import memory_command, terminal
 from gradgate.suites.engine import Run
 from gradgate.suites.files import write_atomically
 from gradgate.suites.supervisor import Limits, Supervisor
@@ -27,6 +27,7 @@ EPILOG = f"""examples:
   gradgate verify                                                   every reference method, every claim
   gradgate verify --family state_space --method reverse_recurrence  one of them
   gradgate verify mine.py:my_gradient --family state_space          your own: (problem) -> (loss, grads)
+  gradgate memory --family state_space --method reverse_recurrence --profile nvidia-h100,tpu-v5p --sweep T=64:4096
 
 {STATUS}"""
 
@@ -67,7 +68,11 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument("--seed", type=int, default=0, help="of everything that is drawn (default 0)")
     verify.add_argument("--spec", default="", metavar="JSON", help="judge this one problem, as printed by a failure")
     verify.add_argument("--options", metavar="JSON", help="options of the method, with --spec")
-    verify.add_argument("--profile", default="cpu", help="on another profile than cpu (default) the claims about memory and work alone are judged")
+    verify.add_argument(
+        "--profile",
+        default="cpu",
+        help="on another profile than cpu (default) the claims about memory and work alone are judged",
+    )
     verify.add_argument("--jobs", type=_positive, default=2, help="worker processes (default 2)")
     verify.add_argument(
         "--timeout", type=float, default=60.0, metavar="S", help="limit per call in seconds (default 60)"
@@ -93,7 +98,15 @@ def _parser() -> argparse.ArgumentParser:
     calibrate.add_argument("--jobs", type=_positive, default=2)
     calibrate.add_argument("--json", type=Path, metavar="FILE", help="keep the results here and resume from them")
 
-    for name, what in (("memory", "bytes over a sweep and the fitted law"), ("gate", "compare a change with its base")):
+    memory = _command(commands, "memory", memory_command.main, "measure bytes and work over a sweep, and fit the law")
+    memory.add_argument("target", nargs="?", help="package.module:function or file.py:function of your own method")
+    _selection(memory)
+    memory_command.add_arguments(memory)
+
+    cache = _command(commands, "cache", memory_command.clear_or_show, "show the size of the measurement cache")
+    cache.add_argument("--clear", action="store_true", help="remove every measurement")
+
+    for name, what in (("gate", "compare a change with its base"),):
         later = _command(commands, name, _later, f"{what} (not in this version)")
         later.add_argument("anything", nargs="*")
         later.set_defaults(name=name)
@@ -278,7 +291,7 @@ def _calibrate(chosen: argparse.Namespace) -> int:
 
 def _later(chosen: argparse.Namespace) -> int:
     raise UsageError(
-        f"gradgate {chosen.name} is not in this version; there are verify, list, profiles, report, calibrate"
+        f"gradgate {chosen.name} is not in this version; there are verify, memory, list, profiles, cache, report, calibrate"
     )
 
 

@@ -239,5 +239,8 @@ def _given_up(queue: collections.deque[Task], death: str, call: dict[str, Any]) 
     first, *rest = queue
     return [
         Verdict(first, "error", spec=call.get("spec"), options=options, profile=first.profile, reason=death),
-        *(Verdict(task, "error", profile=task.profile, reason=f"not tried: in an earlier claim {death}") for task in rest),
+        *(
+            Verdict(task, "error", profile=task.profile, reason=f"not tried: in an earlier claim {death}")
+            for task in rest
+        ),
     ]

@@ -30,7 +30,11 @@ def near_root(spec: Any) -> int:
 
 CHUNK = Option("chunk", "an integer of at least 1", ragged, illegal=(0, -1, 1.5, "all", True), usual=near_root)
 WINDOW = Option(
-    "window", "an integer of at least 1", ragged, illegal=(0, -1, 2.5, None, True), usual=lambda spec: min(16, spec.length)
+    "window",
+    "an integer of at least 1",
+    ragged,
+    illegal=(0, -1, 2.5, None, True),
+    usual=lambda spec: min(16, spec.length),
 )
 DEVICES = Option(
     "devices",

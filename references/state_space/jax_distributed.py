@@ -94,7 +94,9 @@ def residency(problem: StateSpaceProblem, devices: int) -> list[dict[str, Any]]:
     ]
 
 
-def on_profile(problem: StateSpaceProblem, *, devices: int) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+def on_profile(
+    problem: StateSpaceProblem, *, devices: int
+) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
     """The program of `adjoint_distributed` for Υ devices of a profile instead of this machine's.
 
     Args:

@@ -129,7 +129,9 @@ def law(case: Sweep) -> None:
         other = case.sweep(variable, sizes, f"over {variable}")
         told = does_not_depend(other.sizes, other.values)
         if not told.holds:
-            raise Refuted(f"{case.sentence}; over {other.letter}, of which they are claimed independent, {told.sentence}")
+            raise Refuted(
+                f"{case.sentence}; over {other.letter}, of which they are claimed independent, {told.sentence}"
+            )
         case.sentence += f"; over {other.letter} {told.sentence}"
 
 
@@ -143,7 +145,9 @@ def per_device(case: Sweep) -> None:
     if case.subject.declared.sharded and load(case.profile).compiler not in ("tpu", "host"):
         raise Inapplicable(f"{case.profile} is one device; several are measured on TPU profiles and on cpu")
     one, many = (
-        _fitted(case.sweep(variable, sizes, f"{count} devices" if count > 1 else "1 device", **{settings["option"]: count}))
+        _fitted(
+            case.sweep(variable, sizes, f"{count} devices" if count > 1 else "1 device", **{settings["option"]: count})
+        )
         for count in (1, n)
     )
     rise = [series.values[-1] - series.values[0] for series in (one, many)]
@@ -206,7 +210,14 @@ def _below(case: Sweep, found: Series, declared: Method) -> str:
 
 
 def _flops(declared: Method, function: Callable[..., Any], spec: Spec, options: Mapping[str, Any]) -> float:
-    key = (declared.key, declared.implementation, "", spec.to_json(), json.dumps(dict(options), sort_keys=True), "flops")
+    key = (
+        declared.key,
+        declared.implementation,
+        "",
+        spec.to_json(),
+        json.dumps(dict(options), sort_keys=True),
+        "flops",
+    )
     if key not in _KNOWN:
         try:
             run, arguments, _ = cells.of_method(declared, function, spec, options)
@@ -225,7 +236,14 @@ def _bytes(
     declared: Method, function: Callable[..., Any], profile: str, spec: Spec, options: Mapping[str, Any], limit: float,
     quantity: str,
 ) -> float | None:  # fmt: skip
-    key = (declared.key, declared.implementation, profile, spec.to_json(), json.dumps(dict(options), sort_keys=True), "")
+    key = (
+        declared.key,
+        declared.implementation,
+        profile,
+        spec.to_json(),
+        json.dumps(dict(options), sort_keys=True),
+        "",
+    )
     if key not in _KNOWN:
         factory = functools.partial(cells.of_method, declared, function, spec, options)
         x64 = {"x64": spec.dtype == "float64"} if declared.framework == "jax" else {}
@@ -246,4 +264,3 @@ def _bytes(
 
 # A sweep that two claims share, or two methods compare with, is measured once in a worker.
 _KNOWN: dict[tuple[str, ...], Any] = {}
-
