@@ -54,8 +54,8 @@ def memory_law(
     """
     settings = {
         "variable": variable, "sizes": tuple(sizes), "exponent": exponent, "bound": bound, "tolerance": tolerance,
-        "quantity": quantity, "spec": dict(spec or {}), "options": options, "independent_of": dict(independent_of or {}),
-        "below": below,
+        "quantity": quantity, "spec": dict(spec or {}), "options": options, "below": below,
+        "independent_of": dict(independent_of or {}),
     }  # fmt: skip
     return Claim(name, "memory_law", statement, source, expected, reason, settings=settings)
 

@@ -111,7 +111,8 @@ def _methods(chosen: argparse.Namespace) -> list[tuple[Method, Family]]:
     if chosen.target:
         found: tuple[Method, ...] = (registry.plugged_in(chosen.target, chosen.family, chosen.framework),)
     else:
-        found = registry.methods(chosen.family, chosen.method, chosen.framework)
+        # PyTorch runs each cell for real, the same bytes whatever the profile; it is measured when asked for.
+        found = registry.methods(chosen.family, chosen.method, chosen.framework or "jax")
     return [(method, family) for method in found]
 
 
@@ -129,7 +130,7 @@ def _cells(chosen: argparse.Namespace, method: Method, family: Family, profiles:
 
 
 def _known_option(chosen: argparse.Namespace, name: str) -> bool:
-    every = registry.methods(chosen.family, None, chosen.framework)
+    every = registry.methods(chosen.family, None, chosen.framework or "jax")
     return any(option.name == name for method in every for option in method.options)
 
 

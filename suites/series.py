@@ -91,9 +91,9 @@ def amount(value: float, quantity: str) -> str:
     >>> amount(1_234_567, "temp_bytes"), amount(52_000, "flops"), amount(12, "temp_bytes")
     ('1.23 MB', '52 kFLOP', '12 B')
     """
-    unit, size = ("FLOP" if quantity == "flops" else "B"), abs(value)
-    for prefix in ("", "k", "M", "G", "T", "P"):
+    unit, size, prefix = ("FLOP" if quantity == "flops" else "B"), abs(value), ""
+    for larger in "kMGTP":
         if size < 999.5:
             break
-        size /= 1000
+        size, prefix = size / 1000, larger
     return f"{'-' if value < 0 else ''}{size:.3g} {prefix}{unit}"

@@ -24,7 +24,7 @@ def ragged(spec: Any) -> Sequence[int]:
 
 
 def near_root(spec: Any) -> int:
-    """The power of 2 nearest √T in proportion: where reverse_recurrence needs least, and T's own powers divide by it."""
+    """The power of 2 nearest √T in proportion: where reverse_recurrence needs least memory."""
     return int(2 ** round(math.log2(spec.length) / 2))
 
 

@@ -8,7 +8,9 @@ from typing import Any
 
 from plotly.offline import get_plotlyjs
 
+from gradgate.references import registry
 from gradgate.suites.report.plot import FONT
+from gradgate.suites.verdict import Verdict
 
 COLOURS = ("#3b6fb6", "#c4622d", "#3c8d5a", "#8a5fa8", "#a8893a", "#4f9aa8", "#b0506f", "#6b6b6b")
 
@@ -43,6 +45,15 @@ def figure(series: Sequence[Mapping[str, Any]], claimed: float | None = None) ->
         "xaxis": axis | {"title": {"text": first["letter"]}}, "yaxis": axis | {"title": {"text": unit}},
     }  # fmt: skip
     return {"data": traces, "layout": layout}
+
+
+def of_verdict(verdict: Verdict) -> dict[str, Any]:
+    """The plot of a claim about memory or work: every series over the first one's variable."""
+    first = verdict.laws[0]
+    declared = registry.methods(verdict.task.family, verdict.task.method, verdict.task.framework)
+    claims = [] if verdict.task.target else [c for c in declared[0].claims if c.name == verdict.task.claim]
+    claimed = claims[0].settings.get("exponent") if claims else None
+    return figure([one for one in verdict.laws if one["variable"] == first["variable"]], claimed)
 
 
 def page(document: Mapping[str, Any]) -> str:
