@@ -50,8 +50,9 @@ def measure(
             none occurs, so this is explicit and no global flag is read or set.
         static: keyword arguments bound before tracing (options of a method).
         donate: positions of arguments whose memory the outputs may reuse.
-        mesh: axis names and sizes, for a program on several chips of one TPU topology: ``{"x": 4}``. The program
-            is traced under this mesh, so ``jax.shard_map`` finds it without being given one. All bytes are then
+        mesh: axis names and sizes, for a program on several chips of one TPU topology, or on several devices that
+        mesh: axis names and sizes, for a program on several chips of one TPU topology, or on several devices that
+            the host is divided into: ``{"x": 4}``. The program is traced under this mesh, so ``jax.shard_map`` finds
             those of one chip.
         in_specs: with ``mesh``: a tree prefix of ``PartitionSpec`` for the arguments; None leaves it to the compiler.
         out_specs: the same for the result.
@@ -76,8 +77,9 @@ def measure(
     record = partial(
         Measurement, profile=profile.name, devices=devices, x64=x64, fingerprint=fingerprint(profile, flags)
     )
-    if mesh and profile.compiler != "tpu":
-        return record(status="refused", reason=f"a mesh needs a TPU profile; {profile.name!r} is one device")
+    if mesh and devices > 1 and profile.compiler not in ("tpu", "host"):
+        reason = f"several devices need a TPU profile or the host's; {profile.name!r} is one device"
+        return record(status="refused", reason=reason)
     try:
         traced, lower = _trace(program, arguments, x64, static or {}, donate, mesh, in_specs, out_specs)
         counted, reason = _work(traced)

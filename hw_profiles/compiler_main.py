@@ -125,7 +125,7 @@ def _devices(profile: Profile) -> list[Any]:
     from jax.experimental import topologies
 
     if profile.compiler == "host":
-        return list(jax.devices("cpu")[:1])
+        return list(jax.devices("cpu"))
     if profile.compiler == "cuda":
         import jax_plugins.xla_cuda12  # noqa: F401  registers the platform
 

@@ -26,6 +26,7 @@ FLAGS: dict[str, dict[str, str]] = {
 }
 _SETUP = {
     "JAX_PLATFORMS": "cpu",
+    "JAX_NUM_CPU_DEVICES": "8",  # as many as a program over several devices of the host may use
     "TPU_SKIP_MDS_QUERY": "1",
     "TPU_WORKER_HOSTNAMES": "localhost",
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # else a second process that loads libtpu aborts on a lock file

@@ -18,6 +18,7 @@ MIN_POINTS = 5  # three unknowns, one point to check them, one that may be an ou
 MIN_SPAN = 4.0
 MAX_EXPONENT = 4.0
 MAX_SPREAD = 0.2  # of the exponents found with one point left out
+MAX_OFF = 0.05  # relative; padding and the compilers' choices move bytes by a few percent without changing the law
 _GRID = np.linspace(0.02, MAX_EXPONENT, 200)
 _ROUNDING = 1e-9  # relative growth that arithmetic alone can feign
 
@@ -37,7 +38,7 @@ class Law:
         constant, coefficient: bytes, and bytes per size ** exponent.
         residual: median of the absolute difference of measured and fitted bytes, relative to the measured.
         exponent_range: smallest and largest exponent found when any one point is left out.
-        outliers: the sizes whose residual is far beyond the others' and above 1 %.
+        outliers: the sizes whose residual is far beyond the others' and above 5 %.
     """
 
     exponent: float
@@ -111,7 +112,7 @@ def fit(sizes: Sequence[float], values: Sequence[float], *, grain: float = 0.0) 
     coefficient = slope / unit**exponent
     off = np.abs(y - constant - slope * (x / unit) ** exponent) / _scale(y)
     residual = float(np.median(off))
-    outliers = x[off > max(10 * residual, 0.01)]
+    outliers = x[off > max(10 * residual, MAX_OFF)]
     return Law(
         exponent=exponent,
         constant=constant,

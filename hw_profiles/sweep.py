@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from gradgate.hw_profiles.compile import LIMIT, measure
@@ -27,9 +28,12 @@ class Cell:
         program: the program, or its name ``"pkg.mod:fn"``.
         profile: a profile's name, or the path of a TOML file that every worker can read.
         arguments: as ``measure`` takes them; None means that ``program(**static)`` is a factory, called in the
-            worker, that returns the program and its arguments. A factory's cells stay small: plain numbers travel.
+            worker, that returns the program and its arguments, and perhaps a dict of further ``options``. A factory's
+            cells stay small: plain numbers travel.
         static: keyword arguments, bound before tracing (or the factory's).
         options: further keyword arguments of ``measure``: x64, donate, mesh, in_specs, limit, …
+        framework: ``jax``, or ``torch``, whose programs are run by ``torch_memory.measure``; of the options, ``limit``
+            and ``track`` count there.
         label: anything that tells the caller which cell this is; not used here.
     """
 
@@ -38,6 +42,7 @@ class Cell:
     arguments: tuple[Any, ...] | None = None
     static: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
+    framework: str = "jax"
     label: Any = None
 
 
@@ -51,10 +56,18 @@ def measure_cell(cell: Cell) -> Measurement:
         with _deadline(2 * float(cell.options.get("limit", LIMIT))):
             program = _resolve(cell.program) if isinstance(cell.program, str) else cell.program
             arguments, static = cell.arguments, cell.static
+            options = dict(cell.options)
             if arguments is None:
-                program, arguments = program(**static)
+                program, arguments, *more = program(**static)
                 static = {}
-            return measure(program, arguments, cell.profile, static=static, **cell.options)
+                for further in more:
+                    options |= further
+            if cell.framework == "torch":
+                from gradgate.hw_profiles import torch_memory
+
+                bound = partial(program, **static)
+                return torch_memory.measure(bound, arguments, cell.profile, options.get("track", ()))
+            return measure(program, arguments, cell.profile, static=static, **options)
     except _Overdue as error:
         return replace(_failed(cell, str(error)), status="timeout")
     except (Exception, SystemExit) as error:
@@ -175,7 +188,7 @@ def _alone(cell: Cell, task: Callable[[Cell], Measurement]) -> Measurement:
 @contextlib.contextmanager
 def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     # Not forked: JAX and the compilers have threads, which a fork would leave in the middle of things.
-    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_prepare)
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_prepare_quietly)
     try:
         yield pool
     finally:
@@ -209,6 +222,13 @@ def _prepare() -> None:
     # The device that is measured is never this machine's own, and its absence is no news.
     os.environ["JAX_PLATFORMS"] = "cpu"
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
+
+
+def _prepare_quietly() -> None:
+    _prepare()
+    silence = os.open(os.devnull, os.O_WRONLY)  # what programs and plug-ins print would tear the caller's own output
+    os.dup2(silence, 1)
+    os.dup2(silence, 2)
 
 
 def _resolve(name: str) -> Callable[..., Any]:

@@ -106,6 +106,10 @@ class Spec:
         """The Problem in one backend. The numbers do not depend on the backend nor, but for rounding, on the dtype."""
         raise NotImplementedError
 
+    def layout(self) -> tuple[type[Problem], Tree, dict[str, Any]] | None:
+        """The Problem's class, and params and data as draws (`draws`); None: only building tells their shapes."""
+        return None
+
     def static(self) -> Spec:
         """This Spec without what changes numbers only: equal for two Specs that share compiled programs."""
         values: dict[str, Any] = {f.name: f.default for f in dataclasses.fields(self) if f.metadata.get("value")}
@@ -226,12 +230,14 @@ class Option:
         legal: the legal values in words, used in messages and in ``gradgate list``.
         values: Spec -> legal values to try, ragged ones included; the first is the simplest.
         illegal: values that the method must refuse with IllegalOption.
+        usual: Spec -> the value at which memory and work are measured unless told; None: the first of `values`.
     """
 
     name: str
     legal: str
     values: Callable[[Any], Sequence[Any]]
     illegal: Sequence[Any] = ()
+    usual: Callable[[Any], Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -269,6 +275,9 @@ class Method:
         kappa: how many times the measured noise its error may reach (the rule of equality).
         composes: transformations that must work: ``jit``, ``vmap``, ``second_order``.
         disclaims: transformations that must be refused.
+        sharded: ``module:function`` of (Problem of shapes, **options) -> (program, arguments, arguments of
+            ``hw_profiles.compile.measure``), for a method over several devices; "": the method itself is measured.
+        unmeasured: why its bytes and work cannot be measured; "": they can.
     """
 
     family: str
@@ -281,6 +290,8 @@ class Method:
     kappa: float = 16.0
     composes: tuple[str, ...] = ()
     disclaims: tuple[str, ...] = ()
+    sharded: str = ""
+    unmeasured: str = ""
 
     @property
     def key(self) -> str:
@@ -311,6 +322,8 @@ class Family:
             vocabulary from which strategies draw. Small, so that compiled programs are reused.
         values: value field -> (low, high), drawn freely.
         stress: Spec fields of problems that are hard on rounding, for the stability check.
+        letters: the paper's letter -> the Spec field that it stands for.
+        measured: Spec fields of the problem whose bytes and work are measured unless told, one field of it swept.
     """
 
     name: str
@@ -320,6 +333,8 @@ class Family:
     shapes: tuple[Mapping[str, Any], ...]
     values: Mapping[str, tuple[float, float]]
     stress: tuple[Mapping[str, Any], ...] = ()
+    letters: Mapping[str, str] = field(default_factory=dict)
+    measured: Mapping[str, Any] = field(default_factory=dict)
 
 
 def method(
@@ -329,6 +344,7 @@ def method(
     disclaims: Sequence[str] = (),
     kappa: float = 16.0,
     oracle: str = "loss",
+    claims: Sequence[Claim] = (),
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Decorator by which a plug-in declares more than the defaults; a plain function needs none.
 
@@ -338,6 +354,7 @@ def method(
         disclaims: those that must be refused with NotComposable. What is in neither is not judged.
         kappa: how many times the measured noise the error may reach.
         oracle: the Problem's function whose gradient is claimed, ``loss`` unless told.
+        claims: what it promises besides the contract, such as the laws of `gradgate.references.laws`.
     """
 
     def mark(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -347,6 +364,7 @@ def method(
             "disclaims": tuple(disclaims),
             "kappa": kappa,
             "oracle": oracle,
+            "claims": tuple(claims),
         }
         return function
 

@@ -91,7 +91,7 @@ def plugged_in(target: str, family_name: str, framework: str | None = None) -> M
         raise unknown("framework", framework, FRAMEWORKS)
     declared: dict[str, Any] = dict(getattr(function, "gradgate", {}))
     asked = {key: declared.get(key, ()) for key in ("composes", "disclaims", "options")}
-    claims = contract_claims(**asked)
+    claims = contract_claims(**asked) + tuple(declared.pop("claims", ()))
     return Method(family(family_name).name, target.rpartition(":")[2], framework, target, claims, **declared)
 
 

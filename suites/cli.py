@@ -1,9 +1,10 @@
-"""The command line: ``gradgate verify | list | profiles | report | calibrate | memory | gate``."""
+"""The command line: ``gradgate verify | memory | list | profiles | cache | report | calibrate | gate``."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import json
 import os
 import sys
@@ -13,9 +14,9 @@ from typing import Any
 
 from gradgate.hw_profiles import profile as hardware
 from gradgate.hw_profiles.fingerprint import fingerprint
-from gradgate.references import registry
+from gradgate.references import laws, registry
 from gradgate.references.contract import UsageError, unknown
-from gradgate.suites import terminal
+from gradgate.suites import memory_command, terminal
 from gradgate.suites.engine import Run
 from gradgate.suites.files import write_atomically
 from gradgate.suites.supervisor import Limits, Supervisor
@@ -26,6 +27,7 @@ EPILOG = f"""examples:
   gradgate verify                                                   every reference method, every claim
   gradgate verify --family state_space --method reverse_recurrence  one of them
   gradgate verify mine.py:my_gradient --family state_space          your own: (problem) -> (loss, grads)
+  gradgate memory --family state_space --method reverse_recurrence --profile nvidia-h100,tpu-v5p --sweep T=64:4096
 
 {STATUS}"""
 
@@ -66,7 +68,11 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument("--seed", type=int, default=0, help="of everything that is drawn (default 0)")
     verify.add_argument("--spec", default="", metavar="JSON", help="judge this one problem, as printed by a failure")
     verify.add_argument("--options", metavar="JSON", help="options of the method, with --spec")
-    verify.add_argument("--profile", default="cpu", help="hardware profile (see gradgate profiles; default cpu)")
+    verify.add_argument(
+        "--profile",
+        default="cpu",
+        help="on another profile than cpu (default) the claims about memory and work alone are judged",
+    )
     verify.add_argument("--jobs", type=_positive, default=2, help="worker processes (default 2)")
     verify.add_argument(
         "--timeout", type=float, default=60.0, metavar="S", help="limit per call in seconds (default 60)"
@@ -92,7 +98,15 @@ def _parser() -> argparse.ArgumentParser:
     calibrate.add_argument("--jobs", type=_positive, default=2)
     calibrate.add_argument("--json", type=Path, metavar="FILE", help="keep the results here and resume from them")
 
-    for name, what in (("memory", "bytes over a sweep and the fitted law"), ("gate", "compare a change with its base")):
+    memory = _command(commands, "memory", memory_command.main, "measure bytes and work over a sweep, and fit the law")
+    memory.add_argument("target", nargs="?", help="package.module:function or file.py:function of your own method")
+    _selection(memory)
+    memory_command.add_arguments(memory)
+
+    cache = _command(commands, "cache", memory_command.clear_or_show, "show the size of the measurement cache")
+    cache.add_argument("--clear", action="store_true", help="remove every measurement")
+
+    for name, what in (("gate", "compare a change with its base"),):
         later = _command(commands, name, _later, f"{what} (not in this version)")
         later.add_argument("anything", nargs="*")
         later.set_defaults(name=name)
@@ -119,12 +133,12 @@ def _positive(text: str) -> int:
 
 
 def _verify(chosen: argparse.Namespace) -> int:
-    if hardware.load(chosen.profile).compiler != "host":
-        raise UsageError("gradients are verified on the profile cpu; other profiles are for memory and work")
+    hardware.load(chosen.profile)
     if chosen.timeout <= 0:
         raise UsageError(f"--timeout must be positive, not {chosen.timeout:g}")
     options = _json_object(chosen.options, "--options") if chosen.options else None
-    run = Run(chosen.examples, chosen.seed, chosen.spec, options)
+    limit = 0.9 * chosen.timeout  # a compilation ends before the call that it is part of
+    run = Run(chosen.examples, chosen.seed, chosen.spec, options, limit)
     with Supervisor(run, chosen.jobs, Limits(chosen.timeout)) as supervisor:
         tasks = _tasks(chosen, supervisor)
         if chosen.spec:
@@ -162,6 +176,11 @@ def _tasks(chosen: argparse.Namespace, supervisor: Supervisor) -> list[Task]:
                 if chosen.family in (None, family):
                     tasks += supervisor.describe(target, family, None)
             tasks = [task for task in tasks if chosen.framework in (None, task.framework)]
+    tasks = [dataclasses.replace(task, profile=chosen.profile) for task in tasks]
+    if hardware.load(chosen.profile).compiler != "host":  # what the gradient is, no profile changes
+        tasks = [task for task in tasks if task.check in laws.CHECKS]
+        if not tasks:
+            raise UsageError(f"nothing is claimed about memory or work, which is all that {chosen.profile} can judge")
     if chosen.claim:
         legal = sorted({task.claim for task in tasks})
         tasks = [task for task in tasks if task.claim == chosen.claim]
@@ -273,7 +292,7 @@ def _calibrate(chosen: argparse.Namespace) -> int:
 
 def _later(chosen: argparse.Namespace) -> int:
     raise UsageError(
-        f"gradgate {chosen.name} is not in this version; there are verify, list, profiles, report, calibrate"
+        f"gradgate {chosen.name} is not in this version; there are verify, memory, list, profiles, cache, report, calibrate"
     )
 
 

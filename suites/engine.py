@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from gradgate.references import registry
 from gradgate.references.contract import Claim, Spec, installed
 from gradgate.suites import strategies
-from gradgate.suites.checks import CHECKS, Case, Check
+from gradgate.suites.checks import CHECKS, Case, Check, laws
 from gradgate.suites.checks.base import Rejected
 from gradgate.suites.subject import Fault, Inapplicable, Refuted, Subject
 from gradgate.suites.tolerance import Comparison
@@ -37,12 +37,14 @@ class Run:
         seed: of everything that is drawn.
         spec: judge this Spec alone, given as JSON.
         options: the method's options with `spec`.
+        limit: seconds that one compilation of a claim about memory may take.
     """
 
     examples: int = 100
     seed: int = 0
     spec: str = ""
     options: Mapping[str, Any] | None = None
+    limit: float = 60.0
 
 
 @dataclass
@@ -79,6 +81,8 @@ def judge(task: Task, subject: Subject, run: Run, progress: Callable[[int], None
         return Verdict(
             task, "inapplicable", reason=f"{framework} is not installed: pip install 'gradgate[{framework}]'"
         )
+    if check.draws == "profile":
+        return _on_profile(task, subject, claim, run, progress)
     try:
         if run.spec:
             spec = registry.spec_class(task.family).from_json(run.spec)
@@ -91,6 +95,28 @@ def judge(task: Task, subject: Subject, run: Run, progress: Callable[[int], None
     except (Refuted, Fault):
         pass
     return _verdict(task, search, time.perf_counter() - start)
+
+
+def _on_profile(task: Task, subject: Subject, claim: Claim, run: Run, progress: Callable[[int], None]) -> Verdict:
+    """Judge a claim about memory or work; with a Spec given, the sweep starts from it."""
+    start, base = time.perf_counter(), {}
+    if run.spec:
+        base = dataclasses.asdict(registry.spec_class(task.family).from_json(run.spec))
+    case = laws.Sweep(subject, claim, task.profile, base, run.limit, progress)
+    try:
+        CHECKS[claim.check].function(case)
+        verdict, reason = "upheld", case.sentence
+    except Refuted as why:
+        verdict, reason = "refuted", str(why)
+    except Inapplicable as why:
+        verdict, reason = "inapplicable", str(why)
+    except Fault as why:
+        verdict, reason = "error", str(why)
+    return Verdict(
+        task, verdict, case.measured, spec=dataclasses.asdict(case.spec) if case.spec else None,
+        options=dict(case.options), profile=task.profile, reason=reason, seconds=time.perf_counter() - start,
+        laws=[series.to_dict() for series in case.series],
+    )  # fmt: skip
 
 
 def _search(

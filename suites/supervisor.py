@@ -210,7 +210,7 @@ class Supervisor:
     def _finish(self, task: Task, event: dict[str, Any]) -> Verdict:
         if "verdict" in event:
             return Verdict.from_dict(event["verdict"])
-        return Verdict(task, "error", reason=event.get("fault") or event["usage"])
+        return Verdict(task, "error", profile=task.profile, reason=event.get("fault") or event["usage"])
 
     def _wait(self, worker: Worker) -> tuple[list[dict[str, Any]], str]:
         with selectors.DefaultSelector() as selector:
@@ -238,6 +238,9 @@ def _given_up(queue: collections.deque[Task], death: str, call: dict[str, Any]) 
     options = call.get("options", {}) if "spec" in call else {}
     first, *rest = queue
     return [
-        Verdict(first, "error", spec=call.get("spec"), options=options, reason=death),
-        *(Verdict(task, "error", reason=f"not tried: in an earlier claim {death}") for task in rest),
+        Verdict(first, "error", spec=call.get("spec"), options=options, profile=first.profile, reason=death),
+        *(
+            Verdict(task, "error", profile=task.profile, reason=f"not tried: in an earlier claim {death}")
+            for task in rest
+        ),
     ]

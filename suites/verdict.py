@@ -28,6 +28,8 @@ class Task:
     source: str = ""
     expected: str = "upheld"
     why: str = ""
+    profile: str = "cpu"
+    check: str = ""
 
     @property
     def owner(self) -> str:
@@ -40,11 +42,11 @@ class Task:
         return f"{self.owner}:{self.claim}"
 
     @classmethod
-    def of(cls, method: Method, claim: Claim, target: str = "") -> Task:
-        """The task of judging one declared claim."""
+    def of(cls, method: Method, claim: Claim, target: str = "", profile: str = "cpu") -> Task:
+        """The task of judging one declared claim, on a profile where it is about memory or work."""
         return cls(
             method.family, method.name, method.framework, claim.name, target, claim.statement, claim.source,
-            claim.expected, claim.reason,
+            claim.expected, claim.reason, profile, claim.check,
         )  # fmt: skip
 
 
@@ -61,7 +63,8 @@ class Verdict:
         leaf: the leaf that they belong to.
         spec: the smallest failing Spec, or of an upheld claim the worst one, as a dict.
         options: the method's options there.
-        reason: a sentence: what was wrong, or why nothing could be said, or why a refutation is expected.
+        reason: a sentence: what was wrong, or why nothing could be said; of a law what was measured.
+        laws: of a claim about memory or work: what was measured over which sizes, as `Series.to_dict`.
     """
 
     task: Task
@@ -75,6 +78,7 @@ class Verdict:
     profile: str = "cpu"
     reason: str = ""
     seconds: float = 0.0
+    laws: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def as_expected(self) -> bool:
@@ -88,7 +92,8 @@ class Verdict:
         words = ["gradgate", "verify", *([task.target] if task.target else []), "--family", task.family]
         words += [] if task.target else ["--method", task.method]
         words += ["--framework", task.framework, "--claim", task.claim]
-        if self.verdict in ("refuted", "error") and self.spec is not None:
+        words += ["--profile", self.profile] if self.profile != "cpu" else []
+        if not self.laws and self.verdict in ("refuted", "error") and self.spec is not None:
             words += ["--spec", json.dumps(self.spec, sort_keys=True)]
             words += ["--options", json.dumps(self.options, sort_keys=True)] if self.options else []
         return shlex.join(words)
@@ -118,6 +123,7 @@ class Verdict:
             "seconds": round(self.seconds, 3),
             "reproduce": self.reproduce,
         }
+        row |= {"laws": self.laws} if self.laws else {}
         return row | ({"target": task.target} if task.target else {})
 
     @classmethod

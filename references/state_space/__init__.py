@@ -5,11 +5,13 @@ Paper: Xu, Tavanaei, Asadi, Bouyarmane, "Adjoint sharding for very long context 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from gradgate.references.claims import COMPOSITIONS, contract_claims
 from gradgate.references.contract import Claim, Family, Method, Option
+from gradgate.references.state_space.promises import PROMISES
 
 PAPER = "Xu et al., Adjoint sharding for very long context training of state space models, 2024"
 HERE = "gradgate.references.state_space"
@@ -21,13 +23,25 @@ def ragged(spec: Any) -> Sequence[int]:
     return sorted({1, 2, max(1, spec.length - 1), spec.length, spec.length + 3})
 
 
-CHUNK = Option("chunk", "an integer of at least 1", ragged, illegal=(0, -1, 1.5, "all", True))
-WINDOW = Option("window", "an integer of at least 1", ragged, illegal=(0, -1, 2.5, None, True))
+def near_root(spec: Any) -> int:
+    """The power of 2 nearest √T in proportion: where reverse_recurrence needs least memory."""
+    return int(2 ** round(math.log2(spec.length) / 2))
+
+
+CHUNK = Option("chunk", "an integer of at least 1", ragged, illegal=(0, -1, 1.5, "all", True), usual=near_root)
+WINDOW = Option(
+    "window",
+    "an integer of at least 1",
+    ragged,
+    illegal=(0, -1, 2.5, None, True),
+    usual=lambda spec: min(16, spec.length),
+)
 DEVICES = Option(
     "devices",
     "an integer from 1 to the number of layers; in JAX at most the number of its devices",
     lambda spec: range(1, min(spec.layers, 4) + 1),
     illegal=(0, -1, 1.5, 10**6, None),
+    usual=lambda spec: min(4, spec.layers),
 )
 
 
@@ -78,7 +92,7 @@ def _methods(framework: str) -> tuple[Method, ...]:
 
     def declare(
         name: str, *claims: Claim, options: tuple[Option, ...] = (), implementation: str = "", oracle: str = "loss",
-        disclaims: tuple[str, ...] = (), **contract: Any,
+        disclaims: tuple[str, ...] = (), sharded: str = "", unmeasured: str = "", **contract: Any,
     ) -> Method:  # fmt: skip
         composes = tuple(c for c in every if c not in disclaims)
         own = contract_claims(composes=composes, disclaims=disclaims, options=options, **contract)
@@ -88,11 +102,13 @@ def _methods(framework: str) -> tuple[Method, ...]:
             name,
             framework,
             implementation,
-            own + claims,
+            own + claims + PROMISES[framework].get(name, ()),
             options,
             oracle,
             composes=composes,
             disclaims=disclaims,
+            sharded=sharded,
+            unmeasured=unmeasured,
         )
 
     return (
@@ -143,6 +159,8 @@ def _methods(framework: str) -> tuple[Method, ...]:
                 "§4.4, Alg. 1", settings={"residency": f"{HERE}.{framework}_distributed:residency"},
             ),
             implementation=f"{HERE}.{framework}_distributed:adjoint_distributed",
+            sharded=f"{HERE}.jax_distributed:on_profile" if framework == "jax" else "",
+            unmeasured="" if framework == "jax" else "it runs in processes of its own, which MemTracker does not see",
             options=(DEVICES,),
             disclaims=() if framework == "jax" else ("vmap", "second_order"),
             source="§4.4, Alg. 1–4",
@@ -189,6 +207,11 @@ STRESS = (
     {**SHAPES[4], "length": 33, "scale": 10.0},
 )
 
+MEASURED = {
+    "dtype": "float32", "structure": "diagonal", "length": 256, "layers": 4, "state": 16, "width": 32, "batch": 2,
+    "vocabulary": 64,
+}  # fmt: skip
+
 FAMILY = Family(
     name="state_space",
     paper=PAPER,
@@ -197,4 +220,6 @@ FAMILY = Family(
     shapes=SHAPES,
     values={"scale": (0.1, 10.0), "decay": (-4.0, 6.0)},
     stress=STRESS,
+    letters={"T": "length", "K": "layers", "N": "state", "P": "width"},
+    measured=MEASURED,
 )

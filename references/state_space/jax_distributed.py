@@ -19,6 +19,8 @@ from gradgate.references.state_space.jax_impl import head_gradients, pull_layer,
 from gradgate.references.state_space.problem import StateSpaceProblem
 
 SHARDED, REPLICATED = PartitionSpec("device"), PartitionSpec()
+IN = (SHARDED, REPLICATED, REPLICATED, REPLICATED)
+OUT = (REPLICATED, {"embedding": REPLICATED, "layers": SHARDED, "head": REPLICATED})
 
 
 def adjoint_distributed(problem: StateSpaceProblem, *, devices: int) -> tuple[Any, Tree]:
@@ -92,6 +94,30 @@ def residency(problem: StateSpaceProblem, devices: int) -> list[dict[str, Any]]:
     ]
 
 
+def on_profile(
+    problem: StateSpaceProblem, *, devices: int
+) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+    """The program of `adjoint_distributed` for Υ devices of a profile instead of this machine's.
+
+    Args:
+        problem: a StateSpaceProblem, or its shapes.
+        devices: Υ, an integer from 1 to K.
+
+    Returns:
+        The program, its arguments as shapes, and ``mesh``, ``in_specs`` and ``out_specs`` for
+        ``hw_profiles.compile.measure``.
+
+    Raises:
+        IllegalOption: `devices` is not such an integer.
+    """
+    devices = check_integer("devices", devices, 1, problem.spec.layers)
+    slots, params = layer_slots(problem.spec.layers, devices), problem.params
+    layers = jax.eval_shape(lambda tree: _spread(tree, slots), params["layers"])
+    placed = {"mesh": {"device": devices}, "in_specs": IN, "out_specs": OUT}
+    arguments = (layers, params["embedding"], params["head"], problem.data)
+    return _mapped(problem, devices, None), arguments, placed
+
+
 def check_devices(problem: StateSpaceProblem, devices: Any) -> int:
     """Check Υ against the layers of the problem and the devices of JAX.
 
@@ -144,8 +170,11 @@ def _mesh(devices: int) -> Mesh:
 # same way to g_0. In the backward pass all other devices hold zeros, and a sum over devices gives each one the result.
 # No device waits within a branch: ppermute and psum are outside every cond, and check_vma is off, since it would put
 # the sums of a further derivative inside.
-def _program(problem: StateSpaceProblem, devices: int) -> jax.stages.Wrapped:
-    """Build the jitted (layers by slot, embedding, head, data) -> the loss and the gradients, layers by slot."""
+def _mapped(problem: StateSpaceProblem, devices: int, mesh: Mesh | None) -> Callable[..., Any]:
+    """Build (layers by slot, embedding, head, data) -> the loss and the gradients, layers by slot.
+
+    Without a mesh it runs on the one that it is traced under.
+    """
     slots = layer_slots(problem.spec.layers, devices)
     full = bool((slots >= 0).all())
     onward = [(d, (d + 1) % devices) for d in range(devices)]
@@ -200,13 +229,8 @@ def _program(problem: StateSpaceProblem, devices: int) -> jax.stages.Wrapped:
         loss, d_head, d_embedding = jax.lax.psum((loss, d_head, pull_embedding(g)[0]), "device")
         return loss, {"embedding": d_embedding, "layers": d_layers, "head": d_head}
 
-    grads = {"embedding": REPLICATED, "layers": SHARDED, "head": REPLICATED}
-    return jax.jit(
-        jax.shard_map(
-            on_device,
-            mesh=_mesh(devices),
-            in_specs=(SHARDED, REPLICATED, REPLICATED, REPLICATED),
-            out_specs=(REPLICATED, grads),
-            check_vma=False,
-        )
-    )
+    return jax.shard_map(on_device, mesh=mesh, in_specs=IN, out_specs=OUT, check_vma=False)
+
+
+def _program(problem: StateSpaceProblem, devices: int) -> jax.stages.Wrapped:
+    return jax.jit(_mapped(problem, devices, _mesh(devices)))

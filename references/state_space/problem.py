@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from gradgate.references.backends import precision, scan, stop_gradient, to_backend, tree_map
+from gradgate.references.backends import scan, stop_gradient
 from gradgate.references.contract import Backend, Problem, Spec, Tree, UsageError, unknown, value_field
+from gradgate.references.draws import Constant, Integers, Normal, draw
 
 CHOICES = {
     "structure": ("unstructured", "diagonal", "scalar"),
@@ -69,19 +70,9 @@ class StateSpaceSpec(Spec):
         a = {"unstructured": self.state**2, "diagonal": self.state, "scalar": 1}[self.structure]
         return {"A": a, "B": self.state * self.width, "C": self.width * self.state}
 
-    def build(self, backend: Backend) -> StateSpaceProblem:
-        """Draw the numbers in float64, round them to float32 (or bfloat16), and only then cast to the dtype.
-
-        So the float32 and the float64 Problem of one seed are one problem, and their difference is rounding alone.
-        """
-        import numpy as np
-
-        rng = np.random.Generator(np.random.PCG64(self.seed))
+    def layout(self) -> tuple[type[StateSpaceProblem], Tree, dict[str, Any]]:
+        """The draws of params and data, in the order in which they are drawn."""
         K, P = self.layers, self.width
-
-        def normal(*shape: int, scale: float, shift: float = 0.0) -> Any:
-            return rng.standard_normal(shape) * scale + shift
-
         layers: dict[str, Any] = {}
         for net, outputs in self.net_outputs().items():
             sizes = [P] * self.depth + [outputs]
@@ -89,41 +80,24 @@ class StateSpaceSpec(Spec):
             for i in range(self.depth):
                 last = i == self.depth - 1
                 shift = self.decay if net == "A" and last else 0.0
-                layers[net][f"w{i}"] = normal(K, sizes[i], sizes[i + 1], scale=self.scale / sizes[i] ** 0.5)
-                layers[net][f"b{i}"] = normal(K, sizes[i + 1], scale=0.1 * self.scale, shift=shift)
+                layers[net][f"w{i}"] = Normal((K, sizes[i], sizes[i + 1]), self.scale / sizes[i] ** 0.5)
+                layers[net][f"b{i}"] = Normal((K, sizes[i + 1]), 0.1 * self.scale, shift)
         outputs = self.vocabulary if self.head == "cross_entropy" else P
         params = {
-            "embedding": normal(self.vocabulary, P, scale=1.0),
             "layers": layers,
-            "head": normal(P, outputs, scale=1.0 / P**0.5),
+            "embedding": Normal((self.vocabulary, P)),
+            "head": Normal((P, outputs), 1.0 / P**0.5),
         }
         shape = (self.length, self.batch)
-        data = {"tokens": rng.integers(0, self.vocabulary, shape).astype(np.int32)}
-        if self.head == "cross_entropy":
-            data["targets"] = rng.integers(0, self.vocabulary, shape).astype(np.int32)
-        else:
-            data["targets"] = normal(*shape, P, scale=1.0)
-        data["upstream"] = np.asarray(self.upstream)
+        tokens = Integers(shape, self.vocabulary)
+        targets = tokens if self.head == "cross_entropy" else Normal((*shape, P))
+        return StateSpaceProblem, params, {"tokens": tokens, "targets": targets, "upstream": Constant(self.upstream)}
 
-        def cast(leaf: Any) -> Any:
-            if leaf.dtype.kind == "i":
-                return to_backend(backend, leaf)
-            return to_backend(backend, _rounded(leaf, self.dtype), self.dtype)
-
-        with precision(backend, self.dtype):
-            return StateSpaceProblem(self, backend, tree_map(cast, params), tree_map(cast, data))
-
-
-def _rounded(leaf: Any, dtype: str) -> Any:
-    """To float32; for bfloat16 to its 8 significant bits, by rounding the float32's bits to nearest even."""
-    import numpy as np
-
-    single = leaf.astype(np.float32)
-    if dtype == "bfloat16":
-        bits = single.view(np.uint32) if single.ndim else single.reshape(1).view(np.uint32)
-        bits = (bits + 0x7FFF + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)
-        single = bits.astype(np.uint32).view(np.float32).reshape(single.shape)
-    return single
+    def build(self, backend: Backend) -> StateSpaceProblem:
+        """The Problem; `draws.draw` says how its numbers are rounded."""
+        cls, params, data = self.layout()
+        params, data = draw([params, data], self, backend)
+        return cls(self, backend, params, data)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gradgate.suites.checks import composition, counts, form, gradient, hygiene, oracles, statistics
+from gradgate.suites.checks import composition, counts, form, gradient, hygiene, laws, oracles, statistics
 from gradgate.suites.checks.base import Case, Check
 
 CHECKS: dict[str, Check] = {
@@ -23,6 +23,10 @@ CHECKS: dict[str, Check] = {
     "own_layers": Check(counts.own_layers, share=0.03),
     "taylor": Check(oracles.taylor, share=0.25),
     "oracles_agree": Check(oracles.oracles_agree, share=1.0),
+    "memory_law": Check(laws.law, draws="profile"),
+    "work_law": Check(laws.law, draws="profile"),
+    "per_device": Check(laws.per_device, draws="profile"),
+    "figure": Check(laws.figure, draws="profile"),
     "unbiased": Check(statistics.unbiased, share=0.03),
 }
 

@@ -27,12 +27,13 @@ class Check:
     Attributes:
         function: judges one Case.
         share: of the run's number of examples; at least `MINIMUM` are judged.
-        draws: ``generated`` Specs, or the family's ``stress`` Specs, each under several seeds.
+        draws: ``generated`` Specs, or the family's ``stress`` Specs, each under several seeds, or none: one sweep of
+            cells on a hardware ``profile``, of which the function is given a `laws.Sweep`.
     """
 
-    function: Callable[[Case], None]
+    function: Callable[[Any], None]
     share: float = 1.0
-    draws: Literal["generated", "stress"] = "generated"
+    draws: Literal["generated", "stress", "profile"] = "generated"
 
     def examples(self, wanted: int) -> int:
         """How many examples this check judges when the run asks for `wanted`."""

@@ -11,7 +11,7 @@ import jinja2
 from markupsafe import Markup, escape
 from plotly.offline import get_plotlyjs
 
-from gradgate.suites.report import plot
+from gradgate.suites.report import memory_plot, plot
 from gradgate.suites.report.model import OUTCOMES, Report, number
 from gradgate.suites.terminal import compact
 from gradgate.suites.verdict import Task
@@ -20,6 +20,8 @@ from gradgate.suites.verdict import Task
 def render(report: Report) -> str:
     """The whole page, in one self-contained file."""
     drawn = plot.drawable(report.rows)
+    measured = [row for row in report.rows if row.verdict.laws]
+    laws = {f"law-{row.anchor}": memory_plot.of_verdict(row.verdict) for row in measured}
     return _environment().get_template("page.html").render(
         report=report, outcomes=OUTCOMES, kappa=plot.KAPPA,
         drawn=len(drawn),
@@ -27,7 +29,8 @@ def render(report: Report) -> str:
         floor=plot.floor(report.rows),
         not_finite=sum(row.not_finite for row in report.rows),
         figure=plot.figure(report.rows) if drawn else None,
-        plotly_js=Markup(get_plotlyjs()) if drawn else "",
+        measured=measured, laws=laws,
+        plotly_js=Markup(get_plotlyjs()) if drawn or laws else "",
     )  # fmt: skip
 
 

@@ -1,0 +1,137 @@
+"""Cells of methods: profile × method × options × Spec, measured wherever an executor runs them.
+
+A JAX method is traced over its Problem's params and data as arguments, of which only shapes exist, so a cell at the
+scale of a paper allocates nothing. A PyTorch method is run once on real tensors for bytes and once for work.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from gradgate.hw_profiles import sweep
+from gradgate.hw_profiles.compile import LIMIT
+from gradgate.hw_profiles.fingerprint import fingerprint
+from gradgate.hw_profiles.measurement import Measurement
+from gradgate.hw_profiles.profile import load
+from gradgate.hw_profiles.work import roofline
+from gradgate.references import registry
+from gradgate.references.backends import leaves
+from gradgate.references.contract import Method, Problem, Spec
+from gradgate.references.draws import shapes
+
+PROGRAM = f"{__name__}:program"
+
+
+@dataclass(frozen=True)
+class MethodCell:
+    """One measurement of one method.
+
+    Attributes:
+        declared: the method; of it only names travel to a worker.
+        profile: name of a profile, or the path of its TOML file.
+        spec: the problem; its dtype and sizes decide bytes and work, its seed does not.
+        options: of the method.
+        target: names a plugged-in callable, "" a reference method.
+    """
+
+    declared: Method
+    profile: str
+    spec: Spec
+    options: Mapping[str, Any] = field(default_factory=dict)
+    target: str = ""
+
+    def at(self, **fields: Any) -> MethodCell:
+        """The same cell with some Spec fields replaced; options stay."""
+        return replace(self, spec=dataclasses.replace(self.spec, **fields))
+
+    def to_cell(self, limit: float = LIMIT, label: Any = None) -> sweep.Cell:
+        """As `hw_profiles.sweep` takes it: small and picklable, x64 on for float64 only."""
+        named = {
+            "family": self.declared.family, "method": self.declared.name, "framework": self.declared.framework,
+            "target": self.target, "spec": self.spec.to_json(), "options": dict(self.options),
+        }  # fmt: skip
+        options = {"limit": limit} | ({"x64": self.spec.dtype == "float64"} if self.declared.framework == "jax" else {})
+        return sweep.Cell(PROGRAM, self.profile, None, named, options, self.declared.framework, label)
+
+
+def usual_options(declared: Method, spec: Spec) -> dict[str, Any]:
+    """The options at which a method's bytes and work are measured unless told."""
+    return {option.name: option.usual(spec) if option.usual else option.values(spec)[0] for option in declared.options}
+
+
+def program(
+    family: str, method: str, framework: str, target: str, spec: str, options: dict[str, Any]
+) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+    """The factory of a cell, run by the worker: the program, its arguments, and what else measuring it takes.
+
+    Raises:
+        UsageError: a name is unknown, or the Spec impossible.
+        ValueError: the method's bytes cannot be measured; says why.
+    """
+    if target:
+        declared = registry.plugged_in(target, family, framework)
+    else:
+        [declared] = registry.methods(family, method, framework)
+    return of_method(
+        declared, registry.load(declared.implementation), registry.spec_class(family).from_json(spec), options
+    )
+
+
+def of_method(
+    declared: Method, function: Callable[..., Any], spec: Spec, options: Mapping[str, Any]
+) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+    """The program of a loaded method on one Spec, its arguments, and further arguments of the measurement.
+
+    Raises:
+        ValueError: the method's bytes cannot be measured; says why.
+    """
+    if declared.unmeasured:
+        raise ValueError(declared.unmeasured)
+    run = functools.partial(function, **options)
+    if declared.framework == "torch":
+        problem: Problem = spec.build("torch")
+        return run, (problem,), {"track": leaves([problem.params, problem.data])}
+    if declared.sharded:
+        program, arguments, placed = registry.load(declared.sharded)(shapes(spec), **options)
+        return program, arguments, placed
+    return run, (shapes(spec),), {}
+
+
+def measure(
+    cells: Iterable[MethodCell], executor: Executor | None = None, *, workers: int | None = None, limit: float = LIMIT
+) -> Iterator[tuple[MethodCell, Measurement]]:
+    """Measure cells on an executor, or on local processes, and yield each as soon as it is there, in any order.
+
+    Whatever goes wrong with a cell is the status of its measurement, with a sentence; the others go on.
+    """
+    asked = list(cells)
+    sent = [cell.to_cell(limit, place) for place, cell in enumerate(asked)]  # a declaration need not be picklable
+    for cell, found in sweep.run(sent, executor, workers=workers):
+        yield asked[cell.label], found
+
+
+def row(cell: MethodCell, found: Measurement) -> dict[str, Any]:
+    """A measured cell as in ``gradgate memory --json``: bytes of one device, work of all of them together."""
+    declared = cell.declared
+    seconds = None
+    if found.flops is not None and found.bytes_moved is not None:
+        seconds = roofline(
+            load(cell.profile), found.flops / found.devices, found.bytes_moved / found.devices, cell.spec.dtype
+        )
+    return {
+        "family": declared.family, "method": declared.name, "framework": declared.framework, "profile": found.profile,
+        "options": dict(cell.options), "spec": json.loads(cell.spec.to_json()), "status": found.status,
+        "reason": found.reason, "devices": found.devices, "temp_bytes": found.temp_bytes,
+        "argument_bytes": found.argument_bytes, "output_bytes": found.output_bytes, "alias_bytes": found.alias_bytes,
+        "peak_bytes": found.peak_bytes, "required_bytes": found.required_bytes, "fits": found.fits,
+        "memory_bytes": load(cell.profile).device_memory_bytes,
+        "flops": found.flops, "transcendentals": found.transcendentals, "bytes_moved": found.bytes_moved,
+        "roofline_seconds": seconds, "cached": found.cached,
+        "fingerprint": dict(found.fingerprint) or fingerprint(load(cell.profile)),
+    } | ({"target": cell.target} if cell.target else {})  # fmt: skip

@@ -1,0 +1,266 @@
+"""Laws of memory and work on one hardware profile, judged by what a sweep of cells measures."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gradgate.hw_profiles import work
+from gradgate.hw_profiles.law import MIN_POINTS, does_not_depend
+from gradgate.hw_profiles.measurement import Measurement
+from gradgate.hw_profiles.profile import load
+from gradgate.hw_profiles.sweep import Cell, measure_cell
+from gradgate.references import registry
+from gradgate.references.contract import Claim, Method, Spec
+from gradgate.suites import cells
+from gradgate.suites.series import Series, amount
+from gradgate.suites.subject import Fault, Inapplicable, Refuted, Subject
+
+
+@dataclass
+class Sweep:
+    """One claim about memory or work, put to one method on one profile.
+
+    Attributes:
+        profile: name of a profile, or the path of its TOML file.
+        base: Spec fields that replace the claim's own: of a single problem that is to be the sweep's starting point.
+        limit: seconds that one compilation may take.
+        progress: called with the number of cells measured so far.
+        series: what was measured so far, for the verdict.
+        spec, options: of the last cell, the largest.
+    """
+
+    subject: Subject
+    claim: Claim
+    profile: str = "cpu"
+    base: Mapping[str, Any] = field(default_factory=dict)
+    limit: float = 60.0
+    progress: Callable[[int], None] = lambda _: None
+    series: list[Series] = field(default_factory=list)
+    measured: int = 0
+    spec: Spec | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    sentence: str = ""
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The claim's arguments of the check."""
+        return self.claim.settings
+
+    def at(self, **fields: Any) -> Spec:
+        """The claim's Spec with some fields replaced."""
+        family = registry.family(self.subject.declared.family)
+        chosen = {**family.measured, **self.settings.get("spec", {}), **self.base, **fields}
+        return registry.spec_class(family.name)(**chosen)
+
+    def options_at(self, spec: Spec) -> dict[str, Any]:
+        """The method's options on a Spec, as the claim sets them."""
+        given = self.settings.get("options")
+        usual = cells.usual_options(self.subject.declared, spec)
+        if given is None:
+            return usual
+        return usual | dict(registry.load(given)(spec) if isinstance(given, str) else given)
+
+    def value(self, spec: Spec, options: Mapping[str, Any]) -> float | None:
+        """The claim's quantity of this method on one Spec; None where the program is too large for the device.
+
+        Raises:
+            Fault: the method cannot be traced or run, or the compiler crashed or took too long.
+            Inapplicable: the compiler is missing or refuses the program.
+        """
+        declared, call = self.subject.declared, {"spec": json.loads(spec.to_json()), "options": dict(options)}
+        self.spec, self.options = spec, dict(options)
+        self.subject.watch(call)
+        try:
+            quantity = self.settings["quantity"]
+            if quantity == "flops":
+                found: float | None = _flops(declared, self.subject.function, spec, options)
+            else:
+                found = _bytes(declared, self.subject.function, self.profile, spec, options, self.limit, quantity)
+        finally:
+            self.subject.watch(None)
+        self.measured += 1
+        self.progress(self.measured)
+        return found
+
+    def sweep(self, variable: str, sizes: Any, name: str = "", **options: Any) -> Series:
+        """Measure over the values of a Spec field; options given here replace those of the claim.
+
+        Raises:
+            Inapplicable: too few of the sizes fit the device.
+        """
+        points = []
+        for size in sizes:
+            spec = self.at(**{variable: size})
+            found = self.value(spec, self.options_at(spec) | options)
+            if found is not None:
+                points.append((size, found))
+        family = registry.family(self.subject.declared.family)
+        letter = next((letter for letter, known in family.letters.items() if known == variable), variable)
+        made = Series.of(self.settings["quantity"], variable, letter, points, name)
+        self.series.append(made)
+        if len(points) < min(MIN_POINTS, len(sizes)):
+            raise Inapplicable(
+                f"only {len(points)} of the {len(sizes)} sizes of {letter} fit {self.profile}: no law can be fitted"
+            )
+        return made
+
+
+def law(case: Sweep) -> None:
+    """The quantity grows like the claimed power of the variable, or no faster (`memory_law` and `work_law`).
+
+    Settings: those of `gradgate.references.laws.memory_law`.
+    """
+    settings, declared = case.settings, case.subject.declared
+    found = _fitted(case.sweep(settings["variable"], settings["sizes"]))
+    claimed, bound = settings["exponent"], settings["bound"]
+    promise = f"claimed {bound} {found.letter}^{claimed:g}"
+    case.sentence = f"{found.words} over {found.span}; {promise}"
+    assert found.law is not None
+    miss = found.law.exponent - claimed
+    if (miss if bound == "at most" else abs(miss)) > settings["tolerance"]:
+        raise Refuted(case.sentence)
+    if settings.get("below"):
+        case.sentence += _below(case, found, declared)
+    for variable, sizes in settings.get("independent_of", {}).items():
+        other = case.sweep(variable, sizes, f"over {variable}")
+        told = does_not_depend(other.sizes, other.values)
+        if not told.holds:
+            raise Refuted(
+                f"{case.sentence}; over {other.letter}, of which they are claimed independent, {told.sentence}"
+            )
+        case.sentence += f"; over {other.letter} {told.sentence}"
+
+
+def per_device(case: Sweep) -> None:
+    """What grows with the variable is n times less on each of n devices.
+
+    Settings: those of `gradgate.references.laws.per_device`.
+    """
+    settings = case.settings
+    variable, sizes, n = settings["variable"], settings["sizes"], settings["devices"]
+    if case.subject.declared.sharded and load(case.profile).compiler not in ("tpu", "host"):
+        raise Inapplicable(f"{case.profile} is one device; several are measured on TPU profiles and on cpu")
+    one, many = (
+        _fitted(
+            case.sweep(variable, sizes, f"{count} devices" if count > 1 else "1 device", **{settings["option"]: count})
+        )
+        for count in (1, n)
+    )
+    rise = [series.values[-1] - series.values[0] for series in (one, many)]
+    case.sentence = f"on 1 device {one.words}, on each of {n} devices {many.words}, over {one.span}"
+    for series in (one, many):
+        assert series.law is not None
+        if abs(series.law.exponent - 1) > 0.15:
+            raise Refuted(f"{case.sentence}; a share of what is linear in {one.letter} was claimed")
+    ratio = rise[0] / rise[1]
+    case.sentence += f": what grows is shared out {ratio:.2f} times"
+    if abs(ratio - n) > settings["tolerance"] * n:
+        raise Refuted(f"{case.sentence}; claimed {n} times")
+
+
+def figure(case: Sweep) -> None:
+    """A figure of a paper is what is measured here.
+
+    Settings: those of `gradgate.references.laws.figure`.
+    """
+    settings = case.settings
+    try:
+        ours = float(registry.load(settings["measured"])(case.profile))
+    except LookupError as error:
+        raise Inapplicable(str(error)) from None
+    case.measured += 1
+    printed, unit = settings["printed"], settings["unit"]
+    case.sentence = f"measured {ours:,.0f} {unit}, printed {printed:,.0f} {unit} ({(ours - printed) / printed:+.1%})"
+    miss = (ours - printed) / printed
+    if (miss if settings["bound"] == "at most" else abs(miss)) > settings["tolerance"]:
+        raise Refuted(case.sentence)
+
+
+def _fitted(series: Series) -> Series:
+    if series.law is None:
+        raise Inapplicable(series.problem)
+    return series
+
+
+def _below(case: Sweep, found: Series, declared: Method) -> str:
+    """That the other method takes `factor` times as much at the largest size, as a sentence.
+
+    Raises:
+        Refuted: it takes less.
+    """
+    name, factor = case.settings["below"]
+    [other] = registry.methods(declared.family, name, declared.framework)
+    spec = case.at(**{found.variable: int(found.sizes[-1])})
+    options = cells.usual_options(other, spec)
+    quantity = case.settings["quantity"]
+    theirs = _bytes(other, registry.load(other.implementation), case.profile, spec, options, case.limit, quantity)
+    if theirs is None:
+        return f"; {name} does not fit at {found.letter} = {found.sizes[-1]:g}"
+    ratio = theirs / found.values[-1]
+    said = (
+        f"; at {found.letter} = {found.sizes[-1]:g} {name} takes {amount(theirs, quantity)}, {ratio:.1f} times as much"
+    )
+    if ratio < factor:
+        raise Refuted(f"{case.sentence}{said}; claimed at least {factor:g} times")
+    return said
+
+
+def _flops(declared: Method, function: Callable[..., Any], spec: Spec, options: Mapping[str, Any]) -> float:
+    key = (
+        declared.key,
+        declared.implementation,
+        "",
+        spec.to_json(),
+        json.dumps(dict(options), sort_keys=True),
+        "flops",
+    )
+    if key not in _KNOWN:
+        try:
+            run, arguments, _ = cells.of_method(declared, function, spec, options)
+            if declared.framework == "torch":
+                _KNOWN[key] = work.torch_flops(run, *arguments)
+            else:
+                _KNOWN[key] = work.of(run, arguments, x64=spec.dtype == "float64").flops
+        except work.WorkError as error:
+            raise Inapplicable(f"work cannot be counted: {error}") from None
+        except (Exception, SystemExit) as error:
+            raise Fault(f"the method raised {type(error).__name__} while its work was counted: {error}") from error
+    return float(_KNOWN[key])
+
+
+def _bytes(
+    declared: Method, function: Callable[..., Any], profile: str, spec: Spec, options: Mapping[str, Any], limit: float,
+    quantity: str,
+) -> float | None:  # fmt: skip
+    key = (
+        declared.key,
+        declared.implementation,
+        profile,
+        spec.to_json(),
+        json.dumps(dict(options), sort_keys=True),
+        "",
+    )
+    if key not in _KNOWN:
+        factory = functools.partial(cells.of_method, declared, function, spec, options)
+        x64 = {"x64": spec.dtype == "float64"} if declared.framework == "jax" else {}
+        cell = Cell(factory, profile, None, options={"limit": limit, **x64}, framework=declared.framework)
+        _KNOWN[key] = measure_cell(cell)
+    found: Measurement = _KNOWN[key]
+    if found.status in ("unavailable", "refused"):
+        raise Inapplicable(f"{profile}: {found.reason}")
+    if found.status == "too_large":
+        return None
+    if not found.ok:
+        raise Fault(f"{profile}: {found.reason}")
+    value = getattr(found, quantity)
+    if value is None:
+        raise Inapplicable(f"{profile}: {quantity} is not known there")
+    return float(value)
+
+
+# A sweep that two claims share, or two methods compare with, is measured once in a worker.
+_KNOWN: dict[tuple[str, ...], Any] = {}

@@ -1,0 +1,99 @@
+"""One quantity over a sweep of sizes, the law fitted to it, and both in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from gradgate.hw_profiles.law import Law, LawError, fit
+
+GRAIN = 4096
+"""Bytes by which alignment alone can move a figure over a sweep."""
+WORDS = {
+    "temp_bytes": "temp", "required_bytes": "total", "argument_bytes": "arguments", "output_bytes": "outputs",
+    "peak_bytes": "peak", "flops": "FLOPs",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Series:
+    """Measured values of a quantity over sizes, and their law.
+
+    Attributes:
+        quantity: a field of `Measurement`, in bytes or FLOPs.
+        variable: the Spec field that was swept.
+        letter: what the law in words calls it.
+        sizes, values: what was measured, smallest size first.
+        law: None where it could not be fitted, or what was fitted is not reliable.
+        problem: the sentence that says why there is no law; "" with one.
+        name: tells this series from others of the same claim.
+    """
+
+    quantity: str
+    variable: str
+    letter: str
+    sizes: tuple[float, ...]
+    values: tuple[float, ...]
+    law: Law | None
+    problem: str = ""
+    name: str = ""
+
+    @classmethod
+    def of(
+        cls, quantity: str, variable: str, letter: str, points: Sequence[tuple[float, float]], name: str = ""
+    ) -> Series:
+        """Fit (size, value) points; too few, or points of no one law, become a `problem`."""
+        points = sorted(points)
+        sizes, values = tuple(size for size, _ in points), tuple(value for _, value in points)
+        law, problem = None, ""
+        try:
+            law = fit(sizes, values, grain=0 if quantity == "flops" else GRAIN)
+        except LawError as error:
+            problem = f"no law: {error}"
+        if law is not None and not law.reliable:
+            low, high = law.exponent_range
+            problem = (
+                f"no single law: the exponent is {low:.2f} to {high:.2f} depending on which size is left out, with "
+                f"outliers at {', '.join(f'{size:g}' for size in law.outliers) or 'no size'}; the sizes straddle a "
+                "change of regime, try larger ones"
+            )
+            law = None
+        return cls(quantity, variable, letter, sizes, values, law, problem, name)
+
+    @property
+    def words(self) -> str:
+        """The law in words, such as ``temp ≈ 1.2 MB + 52 kB·T^1.00``; or why there is none."""
+        if self.law is None:
+            return self.problem
+        what = WORDS.get(self.quantity, self.quantity)
+        constant = amount(self.law.constant, self.quantity)
+        if self.law.exponent == 0:
+            return f"{what} ≈ {constant}, whatever {self.letter}"
+        grows = f"{amount(self.law.coefficient, self.quantity)}·{self.letter}^{self.law.exponent:.2f}"
+        return f"{what} ≈ {constant} + {grows}" if self.law.constant else f"{what} ≈ {grows}"
+
+    @property
+    def span(self) -> str:
+        """Such as ``T = 64 … 4096``."""
+        return f"{self.letter} = {self.sizes[0]:g} … {self.sizes[-1]:g}" if self.sizes else "no size"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types; the law's parts under ``law``, None without one."""
+        fields = asdict(self)
+        fields["law"] = asdict(self.law) if self.law is not None else None
+        return fields | {"words": self.words}
+
+
+def amount(value: float, quantity: str) -> str:
+    """A figure with its unit, three digits, powers of 1000.
+
+    >>> amount(1_234_567, "temp_bytes"), amount(52_000, "flops"), amount(12, "temp_bytes")
+    ('1.23 MB', '52 kFLOP', '12 B')
+    """
+    unit, size, prefix = ("FLOP" if quantity == "flops" else "B"), abs(value), ""
+    for larger in "kMGTP":
+        if size < 999.5:
+            break
+        size, prefix = size / 1000, larger
+    return f"{'-' if value < 0 else ''}{size:.3g} {prefix}{unit}"
