@@ -17,12 +17,11 @@ from gradgate.references.registry import spec_class
 from gradgate.suites import cli
 from gradgate.suites.engine import Run
 from gradgate.suites.supervisor import Limits, Supervisor
-from gradgate.suites.worker import HOST_DEVICES
+from gradgate.suites.worker import environment
 
-# Before JAX is first imported by any test: a machine with a GPU tests the same, and methods over devices have some.
-os.environ.setdefault("JAX_PLATFORMS", "cpu")
-os.environ.setdefault("JAX_NUM_CPU_DEVICES", str(HOST_DEVICES))
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# Before JAX is first imported by any test: several devices on the CPU, and a compiler that is quick, as in a worker.
+# No persistent cache here: what a test compiles, it compiles.
+os.environ.update({name: value for name, value in environment().items() if "CACHE" not in name})
 
 GOOD = {
     "torch": """

@@ -143,7 +143,7 @@ def test_problems_of_one_static_spec_share_one_compiled_program(jax: Any) -> Non
     assert len(traced) == 2
 
 
-@pytest.mark.parametrize("spec", EDGES, ids=[f"shape{i}" for i in range(len(EDGES))])
+@pytest.mark.parametrize("spec", EDGES[::3], ids=["shape0", "shape3", "shape6", "shape9"])
 def test_every_backend_builds_the_same_numbers(spec: Spec, framework: str) -> None:
     ours, theirs = spec.build("numpy"), spec.build(framework)
     for kind in ("params", "data"):
@@ -198,7 +198,7 @@ def test_another_seed_is_another_problem_and_another_value_the_same_draw() -> No
     assert np.allclose(scaled.params["layers"]["B"]["w0"], 4 * one.params["layers"]["B"]["w0"], rtol=1e-6)
 
 
-@pytest.mark.parametrize("fields", [{"length": 1, "layers": 1}, {"length": 5, "layers": 3}])
+@pytest.mark.parametrize("fields", [{"length": 1, "layers": 1}, {"length": 3, "layers": 2}])
 def test_counted_counts_every_vjp_of_backprop_and_changes_no_number(fields: dict[str, int], framework: str) -> None:
     counts: collections.Counter[str] = collections.Counter()
     plain = StateSpace(**fields).build(framework)
