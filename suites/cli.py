@@ -22,12 +22,23 @@ from gradgate.suites.supervisor import Limits, Supervisor
 from gradgate.suites.verdict import SCHEMA, Task, Verdict, exit_status
 
 STATUS = "exit status: 0 as claimed, 1 refuted or regressed, 2 could not be measured, 3 wrong usage or configuration"
-EPILOG = f"""examples:
-  gradgate verify                                                   every reference method, every claim
-  gradgate verify --family state_space --method reverse_recurrence  one of them
-  gradgate verify mine.py:my_gradient --family state_space          your own: (problem) -> (loss, grads)
-
-{STATUS}"""
+EXAMPLES = {
+    "verify": [
+        "  gradgate verify                                                   every reference method, every claim",
+        "  gradgate verify --family state_space --method reverse_recurrence  one of them",
+        "  gradgate verify mine.py:my_gradient --family state_space          your own: (problem) -> (loss, grads)",
+    ],
+    "list": [
+        "  gradgate list --method reverse_recurrence   what one method claims",
+        "  gradgate list --json                        all of them, for machines",
+    ],
+    "profiles": ["  gradgate profiles          which compilers are installed, and what installs the others"],
+    "report": ["  gradgate report verdicts.json --report page   index.html and junit.xml from earlier verdicts"],
+    "calibrate": ["  gradgate calibrate --problems 20000 --json kept.json   goes on where an earlier run stopped"],
+    "memory": ["  gradgate memory            not in this version"],
+    "gate": ["  gradgate gate              not in this version"],
+}
+EPILOG = "\n".join(["examples:", *EXAMPLES["verify"], "", STATUS])
 
 
 class _Parser(argparse.ArgumentParser):
@@ -100,7 +111,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _command(commands: Any, name: str, function: Any, text: str) -> argparse.ArgumentParser:
-    made: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text, epilog=STATUS)
+    made: argparse.ArgumentParser = commands.add_parser(
+        name, help=text, description=text, epilog="\n".join(["examples:", *EXAMPLES[name], "", STATUS]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
     made.set_defaults(command=function)
     return made
 
@@ -121,8 +135,10 @@ def _positive(text: str) -> int:
 def _verify(chosen: argparse.Namespace) -> int:
     if hardware.load(chosen.profile).compiler != "host":
         raise UsageError("gradients are verified on the profile cpu; other profiles are for memory and work")
-    if chosen.timeout <= 0:
+    if not chosen.timeout > 0:
         raise UsageError(f"--timeout must be positive, not {chosen.timeout:g}")
+    if chosen.options and not chosen.spec:
+        raise UsageError("--options belong to one problem: give it with --spec")
     options = _json_object(chosen.options, "--options") if chosen.options else None
     run = Run(chosen.examples, chosen.seed, chosen.spec, options)
     with Supervisor(run, chosen.jobs, Limits(chosen.timeout)) as supervisor:
