@@ -87,14 +87,17 @@ class Spec:
         Raises:
             UsageError: names the field, the value and the legal values.
         """
-        if self.dtype not in ("float32", "float64", "bfloat16", "longdouble"):
-            raise unknown("dtype", self.dtype, ("float32", "float64", "bfloat16", "longdouble"))
         for item in dataclasses.fields(self):
             value, kind = getattr(self, item.name), item.type
+            if kind == "str" and not isinstance(value, str):
+                raise UsageError(f"{item.name} must be a string, not {value!r}")
             if kind == "int" and (not isinstance(value, int) or isinstance(value, bool)):
                 raise UsageError(f"{item.name} must be an integer, not {value!r}")
-            if kind == "float" and not (isinstance(value, (int, float)) and abs(value) < 1e30):
+            number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if kind == "float" and not (number and abs(value) < 1e30):
                 raise UsageError(f"{item.name} must be a finite number, not {value!r}")
+        if self.dtype not in ("float32", "float64", "bfloat16", "longdouble"):
+            raise unknown("dtype", self.dtype, ("float32", "float64", "bfloat16", "longdouble"))
         if not 0 <= self.seed < 2**63:
             raise UsageError(f"seed must lie in 0 … 2**63 - 1, not {self.seed}")
         self.validate()

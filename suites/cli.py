@@ -23,13 +23,27 @@ from gradgate.suites.supervisor import Limits, Supervisor
 from gradgate.suites.verdict import SCHEMA, Task, Verdict, exit_status
 
 STATUS = "exit status: 0 as claimed, 1 refuted or regressed, 2 could not be measured, 3 wrong usage or configuration"
-EPILOG = f"""examples:
-  gradgate verify                                                   every reference method, every claim
-  gradgate verify --family state_space --method reverse_recurrence  one of them
-  gradgate verify mine.py:my_gradient --family state_space          your own: (problem) -> (loss, grads)
-  gradgate memory --family state_space --method reverse_recurrence --profile nvidia-h100,tpu-v5p --sweep T=64:4096
-
-{STATUS}"""
+EXAMPLES = {
+    "verify": [
+        "  gradgate verify                                                   every reference method, every claim",
+        "  gradgate verify --family state_space --method reverse_recurrence  one of them",
+        "  gradgate verify mine.py:my_gradient --family state_space          your own: (problem) -> (loss, grads)",
+    ],
+    "list": [
+        "  gradgate list --method reverse_recurrence   what one method claims",
+        "  gradgate list --json                        all of them, for machines",
+    ],
+    "profiles": ["  gradgate profiles          which compilers are installed, and what installs the others"],
+    "report": ["  gradgate report verdicts.json --report page   index.html and junit.xml from earlier verdicts"],
+    "calibrate": ["  gradgate calibrate --problems 20000 --json kept.json   goes on where an earlier run stopped"],
+    "memory": [
+        "  gradgate memory --family state_space --method backprop --sweep T=64:4096   bytes and the fitted law",
+        "  gradgate memory --family state_space --profile nvidia-h100,tpu-v5p         on devices that are not here",
+    ],
+    "cache": ["  gradgate cache --clear     throw away what was measured"],
+    "gate": ["  gradgate gate              not in this version"],
+}
+EPILOG = "\n".join(["examples:", *EXAMPLES["verify"], "", STATUS])
 
 
 class _Parser(argparse.ArgumentParser):
@@ -114,7 +128,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _command(commands: Any, name: str, function: Any, text: str) -> argparse.ArgumentParser:
-    made: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text, epilog=STATUS)
+    made: argparse.ArgumentParser = commands.add_parser(
+        name, help=text, description=text, epilog="\n".join(["examples:", *EXAMPLES[name], "", STATUS]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
     made.set_defaults(command=function)
     return made
 
@@ -134,8 +151,10 @@ def _positive(text: str) -> int:
 
 def _verify(chosen: argparse.Namespace) -> int:
     hardware.load(chosen.profile)
-    if chosen.timeout <= 0:
+    if not chosen.timeout > 0:
         raise UsageError(f"--timeout must be positive, not {chosen.timeout:g}")
+    if chosen.options and not chosen.spec:
+        raise UsageError("--options belong to one problem: give it with --spec")
     options = _json_object(chosen.options, "--options") if chosen.options else None
     limit = 0.9 * chosen.timeout  # a compilation ends before the call that it is part of
     run = Run(chosen.examples, chosen.seed, chosen.spec, options, limit)

@@ -75,8 +75,9 @@ class Subject:
         run: Callable[..., Any] = functools.partial(self.function, **options)
         if self.declared.framework == "jax" and not eager:
             run = self._jitted(problem, options)
+        expected = named_leaves(problem.params)  # before the method can change the tree
         answer = self.guard(problem, options, run, problem)
-        check_form(problem, answer)
+        check_form(expected, answer)
         return answer
 
     def gradient(self, problem: Problem, options: Mapping[str, Any]) -> tuple[float, dict[str, Any]]:
@@ -136,8 +137,11 @@ def _guarded(who: str, function: Callable[..., Any], *arguments: Any) -> Any:
         raise Fault(f"{who} raised {type(error).__name__}: {text[0] if text else '(no message)'}") from error
 
 
-def check_form(problem: Problem, answer: Any) -> None:
+def check_form(expected: Mapping[str, Any], answer: Any) -> None:
     """Check that an answer is (scalar loss, grads shaped like ``problem.params``), in the problem's dtype and backend.
+
+    Args:
+        expected: leaf path -> leaf of ``problem.params``.
 
     Raises:
         Fault: says which part is wrong, what was expected and what came.
@@ -150,7 +154,7 @@ def check_form(problem: Problem, answer: Any) -> None:
     loss, grads = answer
     if grads is None:
         raise Fault("the method returned None for grads; expected a tree like problem.params")
-    expected, got = named_leaves(problem.params), named_leaves(grads)
+    got = named_leaves(grads)
     missing, extra = sorted(expected.keys() - got.keys()), sorted(got.keys() - expected.keys())
     if missing or extra:
         parts = [f"lacks {', '.join(missing)}"] if missing else []

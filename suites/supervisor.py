@@ -129,6 +129,7 @@ class Supervisor:
         self.run, self.jobs, self.limits = run, max(1, jobs), limits or Limits()
         self._idle: list[Worker] = []
         self._busy: dict[int, tuple[Worker, collections.deque[Task]]] = {}
+        self._dead: dict[tuple[str, str], str] = {}
 
     def __enter__(self) -> Supervisor:
         return self
@@ -160,7 +161,10 @@ class Supervisor:
                 raise UsageError(f"importing {target}: {death}")
 
     def judge(self, task: Task) -> Verdict:
-        """One verdict; the worker stays for the next task."""
+        """One verdict; the worker stays for the next task, and a method that ended one is not tried again."""
+        death = self._dead.get((task.owner, task.target))
+        if death:
+            return _not_tried(task, death)
         [verdict] = self.judge_all([task])
         return verdict
 
@@ -204,6 +208,7 @@ class Supervisor:
             if death:
                 del self._busy[fd]
                 worker.close()
+                self._dead[queue[0].owner, queue[0].target] = death
                 found += _given_up(queue, death, worker.call or {})
         return found
 
@@ -239,8 +244,9 @@ def _given_up(queue: collections.deque[Task], death: str, call: dict[str, Any]) 
     first, *rest = queue
     return [
         Verdict(first, "error", spec=call.get("spec"), options=options, profile=first.profile, reason=death),
-        *(
-            Verdict(task, "error", profile=task.profile, reason=f"not tried: in an earlier claim {death}")
-            for task in rest
-        ),
+        *(_not_tried(task, death) for task in rest),
     ]
+
+
+def _not_tried(task: Task, death: str) -> Verdict:
+    return Verdict(task, "error", profile=task.profile, reason=f"not tried: in an earlier claim {death}")

@@ -1,0 +1,125 @@
+"""What the tests share: frameworks that may be missing, the command line, plug-in files and workers."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gradgate.references.contract import Spec, installed
+from gradgate.references.registry import spec_class
+from gradgate.suites import cli
+from gradgate.suites.engine import Run
+from gradgate.suites.supervisor import Limits, Supervisor
+from gradgate.suites.worker import environment
+
+# Before JAX is first imported by any test: several devices on the CPU, and a compiler that is quick, as in a worker.
+# No persistent cache here: what a test compiles, it compiles.
+os.environ.update({name: value for name, value in environment().items() if "CACHE" not in name})
+
+GOOD = {
+    "torch": """
+import torch
+
+def good(problem):
+    grads, loss = torch.func.grad_and_value(problem.loss)(problem.params)
+    return loss, grads
+""",
+    "jax": """
+import jax
+
+def good(problem):
+    return jax.value_and_grad(problem.loss)(problem.params)
+""",
+}
+"""Backprop as a plug-in, by framework: a module whose `good` is right, to which tests add what is wrong."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Ran:
+    """What one command left: exit status, standard output and standard error."""
+
+    status: int
+    out: str
+    err: str
+
+
+@pytest.fixture(params=["jax", "torch"])
+def framework(request: pytest.FixtureRequest) -> str:
+    """Each framework, skipped where it is not installed."""
+    if not installed(request.param):
+        pytest.skip(f"{request.param} is not installed")
+    return str(request.param)
+
+
+@pytest.fixture(scope="session")
+def torch() -> Any:
+    """PyTorch, or a skip."""
+    return pytest.importorskip("torch")
+
+
+@pytest.fixture(scope="session")
+def jax() -> Any:
+    """JAX, or a skip."""
+    return pytest.importorskip("jax")
+
+
+@pytest.fixture(scope="session")
+def spec() -> Callable[..., Spec]:
+    """A state-space Spec with these fields; every other has its default."""
+    return lambda **fields: spec_class("state_space")(**fields)
+
+
+@pytest.fixture
+def gradgate(capfd: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
+    """Run a gradgate command in this process, as the console script does."""
+
+    def run(*arguments: object) -> Ran:
+        capfd.readouterr()
+        try:
+            status = cli.main([str(argument) for argument in arguments])
+        except SystemExit as stop:  # --help
+            status = int(stop.code or 0)
+        return Ran(status, *capfd.readouterr())
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def process() -> Callable[..., Ran]:
+    """Run ``python …`` in a process of its own, in a folder and with additions to the environment."""
+
+    def run(*arguments: object, cwd: Path, env: dict[str, str] | None = None, timeout: float = 240) -> Ran:
+        ran = subprocess.run(
+            [sys.executable, *map(str, arguments)], cwd=cwd, env={**os.environ, **(env or {})},
+            capture_output=True, text=True, timeout=timeout, check=False,
+        )  # fmt: skip
+        return Ran(ran.returncode, ran.stdout, ran.stderr)
+
+    return run
+
+
+@pytest.fixture
+def plugin(tmp_path: Path) -> Callable[..., str]:
+    """Write a plug-in of a framework: `good`, and the code given; returns the path of its file."""
+
+    def write(code: str = "", framework: str = "torch", name: str = "mine.py") -> str:
+        pytest.importorskip(framework)
+        path = tmp_path / name
+        path.write_text(GOOD[framework] + code)
+        return str(path)
+
+    return write
+
+
+@pytest.fixture(scope="module")
+def patient() -> Iterator[Supervisor]:
+    """One worker for a whole test file, five problems per claim, a limit that only a hang would reach."""
+    with Supervisor(Run(examples=5), jobs=1, limits=Limits(120)) as made:
+        yield made
