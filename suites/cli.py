@@ -292,7 +292,8 @@ def _calibrate(chosen: argparse.Namespace) -> int:
 
 def _later(chosen: argparse.Namespace) -> int:
     raise UsageError(
-        f"gradgate {chosen.name} is not in this version; there are verify, memory, list, profiles, cache, report, calibrate"
+        f"gradgate {chosen.name} is not in this version; "
+        "there are verify, memory, list, profiles, cache, report, calibrate"
     )
 
 
