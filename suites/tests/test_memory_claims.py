@@ -4,6 +4,7 @@ import math
 import pytest
 
 from gradgate.references import draws, registry
+from gradgate.references.backends import leaves
 from gradgate.references.contract import UsageError
 from gradgate.references.state_space import paper
 from gradgate.suites import engine
@@ -94,10 +95,16 @@ def judge(method, claim, framework="jax", profile="cpu"):
     return engine.judge(task, Subject.load(declared), engine.Run())
 
 
-def test_the_memory_of_a_device_is_its_share_of_the_layers_on_the_host():
-    verdict = judge("adjoint_distributed", "memory_per_device")
-    assert verdict.verdict == "upheld", verdict.reason
-    assert "shared out 4.00 times" in verdict.reason
+def test_what_grows_with_the_layers_is_shared_by_the_devices_on_the_host():
+    [declared] = registry.methods("state_space", "adjoint_distributed", "jax")
+    run = Subject.load(declared).function
+
+    def temp(layers, devices):
+        spec = registry.spec_class("state_space")(layers=layers, length=256, dtype="float32")
+        return laws._bytes(declared, run, "cpu", spec, {"devices": devices}, 60.0, "temp_bytes")
+
+    grown = [temp(32, devices) - temp(16, devices) for devices in (1, 4)]
+    assert grown[0] == pytest.approx(4 * grown[1], rel=0.01)
 
 
 def test_several_devices_are_inapplicable_on_a_gpu_profile():
@@ -136,7 +143,7 @@ def test_shapes_equal_those_of_the_built_problem():
 def test_a_problem_of_a_papers_size_has_shapes_without_its_numbers():
     fields = {"length": 2**20, "width": 8192, "state": 1024, "layers": 100, "vocabulary": 50_000, "dtype": "bfloat16"}
     problem = draws.shapes(registry.spec_class("state_space")(**fields))
-    numbers = sum(math.prod(leaf.shape) for leaf in __import__("jax").tree.leaves(problem.params))
+    numbers = sum(math.prod(leaf.shape) for leaf in leaves(problem.params))
     assert numbers > 1e12
 
 
