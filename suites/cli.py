@@ -137,7 +137,7 @@ def _verify(chosen: argparse.Namespace) -> int:
     if chosen.timeout <= 0:
         raise UsageError(f"--timeout must be positive, not {chosen.timeout:g}")
     options = _json_object(chosen.options, "--options") if chosen.options else None
-    limit = 0.9 * chosen.timeout  # a compilation ends before the call that it is part of
+    limit = 0.75 * chosen.timeout  # a compilation ends before the call that it is part of
     run = Run(chosen.examples, chosen.seed, chosen.spec, options, limit)
     with Supervisor(run, chosen.jobs, Limits(chosen.timeout)) as supervisor:
         tasks = _tasks(chosen, supervisor)
