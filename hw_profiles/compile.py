@@ -51,9 +51,8 @@ def measure(
         static: keyword arguments bound before tracing (options of a method).
         donate: positions of arguments whose memory the outputs may reuse.
         mesh: axis names and sizes, for a program on several chips of one TPU topology, or on several devices that
-        mesh: axis names and sizes, for a program on several chips of one TPU topology, or on several devices that
             the host is divided into: ``{"x": 4}``. The program is traced under this mesh, so ``jax.shard_map`` finds
-            those of one chip.
+            it without being given one. All bytes are then those of one chip.
         in_specs: with ``mesh``: a tree prefix of ``PartitionSpec`` for the arguments; None leaves it to the compiler.
         out_specs: the same for the result.
         limit: seconds that one compilation may take.

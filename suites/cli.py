@@ -156,7 +156,7 @@ def _verify(chosen: argparse.Namespace) -> int:
     if chosen.options and not chosen.spec:
         raise UsageError("--options belong to one problem: give it with --spec")
     options = _json_object(chosen.options, "--options") if chosen.options else None
-    limit = 0.9 * chosen.timeout  # a compilation ends before the call that it is part of
+    limit = 0.75 * chosen.timeout  # a compilation ends before the call that it is part of
     run = Run(chosen.examples, chosen.seed, chosen.spec, options, limit)
     with Supervisor(run, chosen.jobs, Limits(chosen.timeout)) as supervisor:
         tasks = _tasks(chosen, supervisor)
@@ -311,7 +311,8 @@ def _calibrate(chosen: argparse.Namespace) -> int:
 
 def _later(chosen: argparse.Namespace) -> int:
     raise UsageError(
-        f"gradgate {chosen.name} is not in this version; there are verify, memory, list, profiles, cache, report, calibrate"
+        f"gradgate {chosen.name} is not in this version; "
+        "there are verify, memory, list, profiles, cache, report, calibrate"
     )
 
 

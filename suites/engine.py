@@ -44,7 +44,7 @@ class Run:
     seed: int = 0
     spec: str = ""
     options: Mapping[str, Any] | None = None
-    limit: float = 60.0
+    limit: float = 45.0
 
 
 @dataclass

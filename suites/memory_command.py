@@ -161,7 +161,9 @@ def _range(family: Family, text: str) -> Range:
 
 
 def _document(asked: list[MethodCell], found: dict[int, Measurement], swept: Range) -> dict[str, Any]:
-    rows = [cells.row(asked[place], found[place]) for place in sorted(found)]
+    order = {path: place for place, path in enumerate(dict.fromkeys(cell.profile for cell in asked))}
+    done = sorted(found, key=lambda place: (asked[place].declared.key, order[asked[place].profile], place))
+    rows = [cells.row(asked[place], found[place]) for place in done]
     return {
         "schema": 1,
         "fingerprint": fingerprint(),

@@ -24,8 +24,8 @@ def ragged(spec: Any) -> Sequence[int]:
 
 
 def near_root(spec: Any) -> int:
-    """The power of 2 nearest √T in proportion: where reverse_recurrence needs least memory."""
-    return int(2 ** round(math.log2(spec.length) / 2))
+    """The integer nearest √T: about where reverse_recurrence needs least memory."""
+    return round(math.sqrt(spec.length))
 
 
 CHUNK = Option("chunk", "an integer of at least 1", ragged, illegal=(0, -1, 1.5, "all", True), usual=near_root)

@@ -42,7 +42,7 @@ JAX: dict[str, tuple[Claim, ...]] = {
         _memory(
             "memory_law",
             "a VJP at a time, temporary memory grows with T through y and h alone: linearly at most, and at "
-            "T = 65536 it is at least 8 times below backprop's; Fig. 1 has 3 times at most, with embedding, head and optimizer in it",
+            "T = 65536 it is at least 8 times below backprop's; the 3 times of Fig. 1 include parameters and optimizer",
             "Prop. 2, Fig. 1", LONG, 1, spec=SMALL, below=("backprop", 8.0),
         ),
         _work(2, "its FLOPs grow like T²: (1+T)T/2 VJPs of A and of B", "§4.3", spec=SMALL),
@@ -51,7 +51,8 @@ JAX: dict[str, tuple[Claim, ...]] = {
             "Table 1, §4.5 without the adjoint state", printed=1_387_800, measured=f"{PAPER}:vjp_flops", unit="FLOPs",
         ),
         figure(
-            "vjp_flops_printed", "bs(7NP+3N), FLOPs of a VJP with its adjoint state, is 1,798,144 at P=128, N=225, bs=8",
+            "vjp_flops_printed",
+            "bs(7NP+3N), FLOPs of a VJP with its adjoint state, is 1,798,144 at P = 128, N = 225, bs = 8",
             "§4.5", printed=1_798_144, measured=f"{PAPER}:formula_flops", unit="FLOPs", expected="refuted",
             reason="the formula gives 1,618,200 there; 1,798,144 is its value, to the last digit, at P = 125, N = 256",
         ),
@@ -62,8 +63,8 @@ JAX: dict[str, tuple[Claim, ...]] = {
         figure(
             "vjp_memory_printed", "bs(N+|θ|)+|θ| numbers of two bytes are around 0.6 MB, ±10%, at P=128, N=225, bs=8",
             "Table 1, §4.5", printed=600_000, measured=f"{PAPER}:formula_bytes", unit="bytes", tolerance=0.1,
-            expected="refuted", reason="the formula gives 0.52 MB there; it gives 0.58 MB at P = 125, N = 256, which the "
-            "printed FLOPs are of too",
+            expected="refuted",
+            reason="the formula gives 0.52 MB there, and 0.58 MB at P = 125, N = 256, to which the printed FLOPs belong",
         ),
     ),
     "adjoint_truncated": (
