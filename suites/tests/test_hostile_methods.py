@@ -192,7 +192,9 @@ EXPECTED: list[tuple[str, str, str, str]] = [
     ("ends_quietly", "tree", "error", r"the method ended its process \(exit status 0\)(: .*)?"),
     ("kills_itself", "tree", "error", r"the method ended its process \(signal SIGKILL\)(: .*)?"),
     (
-        "segfaults", "tree", "error",
+        "segfaults",
+        "tree",
+        "error",
         r"the method ended its process \(signal SIGSEGV\): Fatal Python error: Segmentation fault.*in segfaults",
     ),
     ("returns_none", "tree", "error", r"the method returned None; a method returns \(loss, grads\)"),
@@ -200,7 +202,12 @@ EXPECTED: list[tuple[str, str, str, str]] = [
     ("returns_three", "tree", "error", r"the method returned a tuple of 3; a method returns \(loss, grads\)"),
     ("returns_list", "tree", "error", r"the method returned a list of 2; a method returns \(loss, grads\)"),
     ("no_grads", "tree", "error", "the method returned None for grads; expected a tree like problem.params"),
-    ("leaves_only", "tree", "error", r"wrong tree: grads lacks embedding, .* and has \[0\], \[1\] besides; expected .*"),
+    (
+        "leaves_only",
+        "tree",
+        "error",
+        r"wrong tree: grads lacks embedding, .* and has \[0\], \[1\] besides; expected .*",
+    ),
     ("lacks_a_leaf", "tree", "error", "wrong tree: grads lacks head; expected the leaves of problem.params"),
     ("an_extra_leaf", "tree", "error", "wrong tree: grads has bias besides; expected the leaves of problem.params"),
     ("misnamed", "tree", "error", "wrong tree: grads lacks head and has haed besides; expected .*"),
@@ -269,7 +276,9 @@ def test_the_smallest_failing_problem_is_the_one_shown(several: str, patient: Su
     assert re.fullmatch(r"layers\[\d\]\.B\.b0", found.leaf)
 
 
-@pytest.mark.parametrize(("function", "claim"), [("raises", "pure"), ("exits", "upstream"), ("a_none_leaf", "stability")])
+@pytest.mark.parametrize(
+    ("function", "claim"), [("raises", "pure"), ("exits", "upstream"), ("a_none_leaf", "stability")]
+)
 def test_a_fault_is_a_fault_in_every_claim(function: str, claim: str, several: str, patient: Supervisor) -> None:
     [found] = judge(patient, f"{several}:{function}", claim)
     assert found.verdict == "error"
@@ -282,9 +291,10 @@ def test_after_a_death_the_rest_of_the_method_is_not_tried_and_says_so(several: 
     dead = [v for v in found.values() if v.task.method == "ends"]
     assert all(v.verdict == "error" for v in dead)
     assert sum(v.reason.startswith("the method ended its process (exit status 7)") for v in dead) == 1
-    assert sum(
-        v.reason.startswith("not tried: in an earlier claim the method ended its process") for v in dead
-    ) == len(dead) - 1
+    assert (
+        sum(v.reason.startswith("not tried: in an earlier claim the method ended its process") for v in dead)
+        == len(dead) - 1
+    )
     assert all(v.verdict == "upheld" for v in found.values() if v.task.method == "backprop")
 
 
@@ -292,7 +302,8 @@ def test_a_hung_method_gets_a_verdict_and_the_run_goes_on(several: str) -> None:
     function = "hangs"  # deaf to signals, too
     with Supervisor(Run(examples=3), jobs=1, limits=Limits(120)) as supervisor:
         tasks = [
-            task for name in (function, "backprop") for task in supervisor.describe(f"{several}:{name}", "state_space", None)
+            task for name in (function, "backprop")
+            for task in supervisor.describe(f"{several}:{name}", "state_space", None)
             if task.claim == "tree"
         ]  # fmt: skip
         supervisor.limits = Limits(2)  # from here on PyTorch is imported
@@ -332,7 +343,9 @@ def test_an_import_that_fails_is_wrong_usage_in_words(code: str, message: str, t
     path.write_text(code + "\n\ndef good(problem):\n    return problem\n")
     with Supervisor(Run(examples=1), jobs=1) as supervisor, pytest.raises(UsageError) as caught:
         supervisor.describe(f"{path}:good", "state_space", "torch")
-    assert re.fullmatch(f"importing {re.escape(str(path))}:good:? {message}", str(caught.value), re.DOTALL), caught.value
+    assert re.fullmatch(f"importing {re.escape(str(path))}:good:? {message}", str(caught.value), re.DOTALL), (
+        caught.value
+    )
 
 
 def test_an_import_that_hangs_is_wrong_usage_in_words(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import collections
 import dataclasses
 import json
 import re
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -112,7 +111,7 @@ def test_check_integer_refuses_the_rest_and_states_what_is_legal(value: Any) -> 
 
 def test_check_integer_states_both_ends() -> None:
     assert check_integer("devices", 4, 1, 4) == 4
-    with pytest.raises(IllegalOption, match="^devices must be an integer of at least 1 and at most 4, not 5$"):
+    with pytest.raises(IllegalOption, match=r"^devices must be an integer of at least 1 and at most 4, not 5$"):
         check_integer("devices", 5, 1, 4)
 
 
@@ -166,7 +165,9 @@ def test_every_floating_leaf_has_the_dtype_of_the_spec(dtype: str, framework: st
 
 @pytest.mark.parametrize("spec", EDGES[:4], ids=["shape0", "shape1", "shape2", "shape3"])
 def test_float32_and_float64_of_one_seed_are_one_problem(spec: Spec, framework: str) -> None:
-    wide, narrow = (dataclasses.replace(spec, dtype=d, upstream=3.3125).build(framework) for d in ("float64", "float32"))
+    wide, narrow = (
+        dataclasses.replace(spec, dtype=d, upstream=3.3125).build(framework) for d in ("float64", "float32")
+    )
     for kind in ("params", "data"):
         pairs = zip(leaves(getattr(wide, kind)), leaves(getattr(narrow, kind)), strict=True)
         assert all(np.array_equal(to_numpy(one), to_numpy(two)) for one, two in pairs)

@@ -1,4 +1,4 @@
-"""Strategies: only legal problems, every edge, shrinking to the smallest, and a vocabulary that covers what it claims."""
+"""Strategies: only legal problems, every edge, shrinking to the smallest, a vocabulary that covers what it claims."""
 
 from __future__ import annotations
 
@@ -128,9 +128,7 @@ def judged(claim: str, run: Run) -> list[Spec]:
         return method_function(problem)
 
     method_function = subject.function
-    verdict = engine.judge(
-        Task.of(method, method.claim(claim)), dataclasses.replace(subject, function=recording), run
-    )
+    verdict = engine.judge(Task.of(method, method.claim(claim)), dataclasses.replace(subject, function=recording), run)
     assert verdict.verdict == "upheld", verdict.reason
     return seen
 
@@ -176,7 +174,13 @@ def test_options_are_fixed_by_the_shape_so_that_each_shape_compiles_once(spec: C
 
 @pytest.mark.parametrize(
     ("share", "low", "high", "value"),
-    [(0.0, 0.1, 10.0, 0.1), (0.5, 0.1, 10.0, 1.0), (1.0, 0.1, 10.0, 10.0), (0.5, -4.0, 6.0, 1.0), (0.25, 1.0, 5.0, 2.0)],
+    [
+        (0.0, 0.1, 10.0, 0.1),
+        (0.5, 0.1, 10.0, 1.0),
+        (1.0, 0.1, 10.0, 10.0),
+        (0.5, -4.0, 6.0, 1.0),
+        (0.25, 1.0, 5.0, 2.0),
+    ],
 )
 def test_values_lie_between_their_ends_in_proportion_over_decades(
     share: float, low: float, high: float, value: float
