@@ -21,6 +21,7 @@ from typing import Any, ClassVar, Literal
 Backend = Literal["jax", "torch", "numpy"]
 Expected = Literal["upheld", "refuted"]
 FRAMEWORKS = ("jax", "torch")
+TRANSFORMATIONS = ("jit", "vmap", "second_order")
 Tree = Any
 """Nested dicts, lists and tuples whose leaves are arrays of one backend."""
 
@@ -344,7 +345,13 @@ def method(
         disclaims: those that must be refused with NotComposable. What is in neither is not judged.
         kappa: how many times the measured noise the error may reach.
         oracle: the Problem's function whose gradient is claimed, ``loss`` unless told.
+
+    Raises:
+        UsageError: an unknown transformation.
     """
+    for name in (*composes, *disclaims):
+        if name not in TRANSFORMATIONS:
+            raise unknown("transformation", name, TRANSFORMATIONS)
 
     def mark(function: Callable[..., Any]) -> Callable[..., Any]:
         function.gradgate = {  # type: ignore[attr-defined]

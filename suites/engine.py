@@ -74,11 +74,6 @@ def judge(task: Task, subject: Subject, run: Run, progress: Callable[[int], None
     def put(spec: Spec, options: Mapping[str, Any]) -> None:
         _put(search, Case(subject, claim, spec, options), check, progress)
 
-    framework = {"jax": "jax", "torch": "torch"}[task.framework]
-    if not installed(framework):
-        return Verdict(
-            task, "inapplicable", reason=f"{framework} is not installed: pip install 'gradgate[{framework}]'"
-        )
     try:
         if run.spec:
             spec = registry.spec_class(task.family).from_json(run.spec)
@@ -91,6 +86,14 @@ def judge(task: Task, subject: Subject, run: Run, progress: Callable[[int], None
     except (Refuted, Fault):
         pass
     return _verdict(task, search, time.perf_counter() - start)
+
+
+def not_installed(task: Task) -> Verdict | None:
+    """The verdict on a claim whose framework is missing, which nothing of it may be loaded for; else None."""
+    name = task.framework
+    if installed(name):
+        return None
+    return Verdict(task, "inapplicable", reason=f"{name} is not installed: pip install 'gradgate[{name}]'")
 
 
 def _search(
