@@ -22,6 +22,7 @@ from typing import Any, ClassVar, Literal, Self
 Backend = Literal["jax", "torch", "numpy"]
 Expected = Literal["upheld", "refuted"]
 FRAMEWORKS = ("jax", "torch")
+TRANSFORMATIONS = ("jit", "vmap", "second_order")
 Tree = Any
 """Nested dicts, lists and tuples whose leaves are arrays of one backend."""
 
@@ -358,7 +359,13 @@ def method(
         kappa: how many times the measured noise the error may reach.
         oracle: the Problem's function whose gradient is claimed, ``loss`` unless told.
         claims: what it promises besides the contract, such as the laws of `gradgate.references.laws`.
+
+    Raises:
+        UsageError: an unknown transformation.
     """
+    for name in (*composes, *disclaims):
+        if name not in TRANSFORMATIONS:
+            raise unknown("transformation", name, TRANSFORMATIONS)
 
     def mark(function: Callable[..., Any]) -> Callable[..., Any]:
         function.gradgate = {  # type: ignore[attr-defined]

@@ -90,6 +90,9 @@ def plugged_in(target: str, family_name: str, framework: str | None = None) -> M
     elif framework not in FRAMEWORKS:
         raise unknown("framework", framework, FRAMEWORKS)
     declared: dict[str, Any] = dict(getattr(function, "gradgate", {}))
+    problem = spec_class(family_name)().build("numpy")
+    if not callable(getattr(problem, declared.get("oracle", "loss"), None)):
+        raise unknown(f"oracle of {target}", declared["oracle"], [n for n in dir(problem) if n.endswith("loss")])
     asked = {key: declared.get(key, ()) for key in ("composes", "disclaims", "options")}
     claims = contract_claims(**asked) + tuple(declared.pop("claims", ()))
     return Method(family(family_name).name, target.rpartition(":")[2], framework, target, claims, **declared)

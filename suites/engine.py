@@ -76,11 +76,6 @@ def judge(task: Task, subject: Subject, run: Run, progress: Callable[[int], None
     def put(spec: Spec, options: Mapping[str, Any]) -> None:
         _put(search, Case(subject, claim, spec, options), check, progress)
 
-    framework = {"jax": "jax", "torch": "torch"}[task.framework]
-    if not installed(framework):
-        return Verdict(
-            task, "inapplicable", reason=f"{framework} is not installed: pip install 'gradgate[{framework}]'"
-        )
     if check.draws == "profile":
         return _on_profile(task, subject, claim, run, progress)
     try:
@@ -117,6 +112,14 @@ def _on_profile(task: Task, subject: Subject, claim: Claim, run: Run, progress: 
         options=dict(case.options), profile=task.profile, reason=reason, seconds=time.perf_counter() - start,
         laws=[series.to_dict() for series in case.series],
     )  # fmt: skip
+
+
+def not_installed(task: Task) -> Verdict | None:
+    """The verdict on a claim whose framework is missing, which nothing of it may be loaded for; else None."""
+    name = task.framework
+    if installed(name):
+        return None
+    return Verdict(task, "inapplicable", reason=f"{name} is not installed: pip install 'gradgate[{name}]'")
 
 
 def _search(

@@ -78,7 +78,7 @@ def main(receive: TextIO, send: Callable[[dict[str, Any]], None]) -> None:
 def _serve(
     request: dict[str, Any], send: Callable[[dict[str, Any]], None], watch: Callable[..., None]
 ) -> dict[str, Any]:
-    from gradgate.suites.engine import Run, judge
+    from gradgate.suites.engine import Run, judge, not_installed
     from gradgate.suites.verdict import Task
 
     if "describe" in request:
@@ -93,6 +93,9 @@ def _serve(
 
     relieve()
     task = Task(**request["task"])
+    absent = not_installed(task)
+    if absent is not None:
+        return {"verdict": absent.to_dict()}
     subject = _subject(task.target, task.family, task.method, task.framework, watch)
     verdict = judge(task, subject, Run(**request["run"]), progress)
     return {"verdict": verdict.to_dict()}

@@ -221,7 +221,7 @@ def test_an_erratum_is_a_finding_and_not_a_failure(torch: Any, gradgate: Callabl
     assert "findings: refuted, as declared" in ran.out
     assert "why: every layer is fed dl/dy_K" in ran.out
     assert "layers[0]" in ran.out
-    assert "exact in head, layers[1]" in ran.out
+    assert "exact in head, layers[1]" in " ".join(ran.out.split())
 
 
 def test_the_same_seed_gives_the_same_verdicts_bit_for_bit_with_one_worker_or_two_and_inside_pytest(
@@ -231,7 +231,7 @@ def test_the_same_seed_gives_the_same_verdicts_bit_for_bit_with_one_worker_or_tw
     tasks = [Task.of(method, method.claim(claim)) for method in chosen for claim in ("gradient_float64", "value")]
 
     def verdicts(jobs: int, seed: int = 0) -> dict[str, dict[str, Any]]:
-        with Supervisor(Run(examples=20, seed=seed), jobs) as supervisor:
+        with Supervisor(Run(examples=14, seed=seed), jobs) as supervisor:
             rows = {v.task.name: v.to_dict() for v in supervisor.judge_all(tasks)}
         for row in rows.values():
             del row["seconds"]
@@ -244,7 +244,7 @@ def test_the_same_seed_gives_the_same_verdicts_bit_for_bit_with_one_worker_or_tw
     pytest.importorskip("xdist")
     ran = process(
         "-m", "pytest", "--pyargs", "gradgate.suites", "--framework", "torch", "--family", "state_space", "-q",
-        "--examples", 20, "-k", "test_claim and (backprop or recurrence) and (gradient_float64 or value)", "-n", 2,
+        "--examples", 14, "-k", "test_claim and (backprop or recurrence) and (gradient_float64 or value)", "-n", 2,
         "--junitxml", "junit.xml", "-p", "no:cacheprovider", cwd=tmp_path,
     )  # fmt: skip
     assert ran.status == 0, ran.out + ran.err

@@ -302,7 +302,8 @@ def test_a_hung_method_gets_a_verdict_and_the_run_goes_on(several: str) -> None:
     function = "hangs"  # deaf to signals, too
     with Supervisor(Run(examples=3), jobs=1, limits=Limits(120)) as supervisor:
         tasks = [
-            task for name in (function, "backprop") for task in supervisor.describe(f"{several}:{name}", "state_space", None)
+            task for name in (function, "backprop")
+            for task in supervisor.describe(f"{several}:{name}", "state_space", None)
             if task.claim == "tree"
         ]  # fmt: skip
         supervisor.limits = Limits(2)  # from here on PyTorch is imported

@@ -6,7 +6,6 @@ import collections
 import dataclasses
 import json
 import re
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -112,7 +111,7 @@ def test_check_integer_refuses_the_rest_and_states_what_is_legal(value: Any) -> 
 
 def test_check_integer_states_both_ends() -> None:
     assert check_integer("devices", 4, 1, 4) == 4
-    with pytest.raises(IllegalOption, match="^devices must be an integer of at least 1 and at most 4, not 5$"):
+    with pytest.raises(IllegalOption, match=r"^devices must be an integer of at least 1 and at most 4, not 5$"):
         check_integer("devices", 5, 1, 4)
 
 

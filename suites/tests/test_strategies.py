@@ -1,4 +1,4 @@
-"""Strategies: only legal problems, every edge, shrinking to the smallest, and a vocabulary that covers what it claims."""
+"""Strategies: only legal problems, every edge, shrinking to the smallest, a vocabulary that covers what it claims."""
 
 from __future__ import annotations
 

@@ -1,0 +1,173 @@
+"""The wheel, in an environment and a folder where the checkout is not: everything in it, and everything works."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDERS = ("hw_profiles", "references", "suites")
+NEEDED = ("build", "setuptools", "pip")
+
+missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+pytestmark = [
+    pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.join(missing)}; pip install --group build"),
+    pytest.mark.skipif(not (ROOT / "setup.py").exists(), reason="not a checkout"),
+    pytest.mark.xdist_group("packaging"),
+]
+
+PLUGIN = """
+import torch
+
+def gradient(problem):
+    grads, loss = torch.func.grad_and_value(problem.loss)(problem.params)
+    return loss, grads
+"""
+
+
+def run(*arguments: object, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    kept = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTEST_ADDOPTS")}
+    return subprocess.run(
+        [str(a) for a in arguments], cwd=cwd, env={**kept, **env}, capture_output=True, text=True, timeout=240,
+        check=False,
+    )  # fmt: skip
+
+
+def build(source: Path, folder: Path) -> Path:
+    made = run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "-o", folder, source, cwd=source)
+    assert made.returncode == 0, made.stdout + made.stderr
+    [wheel] = folder.glob("*.whl")
+    return wheel
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of a copy of this checkout, so that nothing is written into it."""
+    copy = tmp_path_factory.mktemp("source") / "gradgate"
+    copy.mkdir()
+    for name in (*FOLDERS, "pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        place = ROOT / name
+        if place.is_dir():
+            shutil.copytree(place, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(place, copy / name)
+    return build(copy, tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="session")
+def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Python of a fresh environment with the wheel; heavy packages are borrowed from this one, gradgate is not."""
+    folder = tmp_path_factory.mktemp("fresh") / "venv"
+    made = run(sys.executable, "-m", "venv", "--without-pip", folder, cwd=folder.parent)
+    assert made.returncode == 0, made.stderr
+    found = folder / ("Scripts" if os.name == "nt" else "bin") / "python"
+    install(wheel, found)
+    [site] = folder.rglob("site-packages")
+    # Named to be read last: what is installed here comes first. The finder of an editable gradgate is not borrowed,
+    # since a .pth file of a borrowed folder is not read.
+    borrowed = [path for path in sys.path if path.endswith("site-packages")]
+    (site / "zz_borrowed.pth").write_text("\n".join(borrowed) + "\n")
+    return found
+
+
+def install(wheel: Path, python: Path) -> None:
+    pip = [sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check", "install", "-q"]
+    made = run(*pip, "--no-deps", "--no-index", wheel, cwd=wheel.parent)
+    assert made.returncode == 0, made.stderr
+
+
+def gradgate(python: Path, *arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return run(python.parent / "gradgate", *arguments, cwd=cwd)
+
+
+def test_the_wheel_holds_every_package_folder_and_its_data_and_no_test(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    files = [
+        path.relative_to(ROOT) for folder in FOLDERS for path in (ROOT / folder).rglob("*")
+        if path.suffix in (".py", ".toml", ".html", ".css") or path.name == "py.typed"
+    ]  # fmt: skip
+    expected = {f"gradgate/{p.as_posix()}" for p in files if p.parts[:2] != ("suites", "tests")}
+    assert {name for name in names if name.startswith("gradgate/")} == expected
+    assert {"gradgate/references/state_space/problem.py", "gradgate/hw_profiles/cpu.toml"} <= names
+    assert {f"gradgate/{folder}/py.typed" for folder in FOLDERS} <= names
+    assert not [name for name in names if "/tests/" in name or name.endswith("conftest.py")]
+    assert {name.partition("/")[0].partition("-")[0] for name in names} == {"gradgate"}, "no bare top-level names"
+
+
+def test_the_command_of_the_wheel_runs_from_another_folder(python: Path, tmp_path: Path) -> None:
+    where = run(python, "-c", "import gradgate.suites.cli as c; print(c.__file__)", cwd=tmp_path)
+    assert str(python.parent.parent) in where.stdout, where.stderr
+    listed = gradgate(python, "list", "--json", cwd=tmp_path)
+    assert listed.returncode == 0, listed.stderr
+    assert len(json.loads(listed.stdout)["methods"]) >= 12
+    assert gradgate(python, "profiles", cwd=tmp_path).returncode == 0
+
+
+def test_a_plug_in_file_is_verified_by_the_wheel(python: Path, tmp_path: Path, torch: Any) -> None:
+    (tmp_path / "mine.py").write_text(PLUGIN)
+    ran = gradgate(
+        python, "verify", "mine.py:gradient", "--family", "state_space", "--examples", 2, "--report", "out",
+        cwd=tmp_path,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "8 of 8 claims as declared: as claimed" in ran.stdout
+    assert (tmp_path / "out" / "index.html").exists()
+
+
+def test_a_plug_in_of_an_entry_point_is_verified_by_the_wheel(
+    python: Path, tmp_path: Path, torch: Any, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    source = tmp_path / "other"
+    source.mkdir()
+    (source / "othergrad.py").write_text(PLUGIN)
+    (source / "pyproject.toml").write_text(
+        '[build-system]\nrequires = ["setuptools"]\nbuild-backend = "setuptools.build_meta"\n'
+        '[project]\nname = "othergrad"\nversion = "1"\n'
+        '[project.entry-points."gradgate.methods"]\n"state_space.other" = "othergrad:gradient"\n'
+        '[tool.setuptools]\npy-modules = ["othergrad"]\n'
+    )
+    site = tmp_path_factory.mktemp("entry_point")  # a folder of its own, so that no other test sees the entry point
+    made = run(
+        sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-deps", "--no-index",
+        "--target", site, build(source, tmp_path / "dist"), cwd=tmp_path,
+    )  # fmt: skip
+    assert made.returncode == 0, made.stderr
+    ran = run(
+        python.parent / "gradgate", "verify", "--family", "state_space", "--framework", "torch", "--claim", "tree",
+        "--examples", 1, "--json", "v.json", cwd=tmp_path, PYTHONPATH=str(site),
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    rows = json.loads((tmp_path / "v.json").read_text())["verdicts"]
+    [mine] = [row for row in rows if row.get("target") == "othergrad:gradient"]
+    assert (mine["verdict"], mine["family"], mine["framework"]) == ("upheld", "state_space", "torch")
+    assert len(rows) == 7, "the references and the plug-in"
+
+
+def test_pytest_in_a_foreign_project_judges_its_method(python: Path, tmp_path: Path, torch: Any) -> None:
+    project = tmp_path / "project"
+    (project / "tests").mkdir(parents=True)
+    (project / "mine.py").write_text(PLUGIN)
+    (project / "conftest.py").write_text(
+        "import pytest\n\n@pytest.fixture(autouse=True)\ndef theirs():\n    yield\n\n"
+        "def pytest_configure(config):\n    config.addinivalue_line('markers', 'slow: theirs')\n"
+    )
+    (project / "pyproject.toml").write_text("[tool.pytest.ini_options]\nfilterwarnings = ['error']\n")
+    (project / "tests" / "test_theirs.py").write_text("def test_theirs():\n    assert True\n")
+    ran = run(
+        python, "-m", "pytest", "--pyargs", "gradgate.suites", "--method", "mine.py:gradient", "--family",
+        "state_space", "--examples", 2, "-q", "-p", "no:cacheprovider", cwd=project,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "8 passed" in ran.stdout
+    ran = run(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", cwd=project)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "1 passed" in ran.stdout, "without --pyargs the project's own run is what it was"
