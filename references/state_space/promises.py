@@ -64,7 +64,7 @@ JAX: dict[str, tuple[Claim, ...]] = {
             "vjp_memory_printed", "bs(N+|θ|)+|θ| numbers of two bytes are around 0.6 MB, ±10%, at P=128, N=225, bs=8",
             "Table 1, §4.5", printed=600_000, measured=f"{PAPER}:formula_bytes", unit="bytes", tolerance=0.1,
             expected="refuted",
-            reason="the formula gives 0.52 MB there, and 0.58 MB at P = 125, N = 256, to which the printed FLOPs belong",
+            reason="the formula gives 0.52 MB there, and 0.58 MB at P = 125, N = 256, whose FLOPs the paper prints",
         ),
     ),
     "adjoint_truncated": (

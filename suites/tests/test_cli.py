@@ -127,7 +127,6 @@ WRONG = [
         ("report", "no/verdicts.json"),
         "cannot read no/verdicts.json: No such file or directory; gradgate verify --report.*",
     ),
-    (("memory",), "gradgate memory is not in this version; there are verify, list, profiles, report, calibrate"),
     (("gate", "--base", "main"), ".*"),
     (("calibrate", "--family", "nope"), "unknown family 'nope'; legal: .*state_space.*"),
 ]

@@ -23,7 +23,8 @@ from gradgate.references.laws import memory_law
 SPEC = {"layers": 1, "batch": 2, "vocabulary": 8, "width": 8, "state": 8}
 
 def claim(exponent, sizes):
-    return memory_law("memory_law", "stores little", "a test", variable="length", sizes=sizes, exponent=exponent, spec=SPEC)
+    law = {"variable": "length", "sizes": sizes, "exponent": exponent, "spec": SPEC}
+    return memory_law("memory_law", "stores little", "a test", **law)
 
 @method(claims=[claim(0, (64, 256, 1024, 4096, 16384))])
 def stores_everything(problem):
