@@ -129,7 +129,7 @@ def test_a_tpu_topology_gives_the_bytes_of_one_chip(need):
 
 
 def test_a_mesh_on_a_profile_of_one_device_is_refused():
-    assert "need a TPU profile" in measure(jnp.sin, (shape(8),), "cpu", mesh={"x": 4}).reason
+    assert "need a TPU profile" in measure(jnp.sin, (shape(8),), "nvidia-h100", mesh={"x": 4}).reason
 
 
 def test_a_profile_without_compiler_still_counts_work():
