@@ -2,8 +2,8 @@
 
 What a method is judged by (`gradgate.suites.tolerance`): the float64 gradient g*, and per leaf how far plain backprop
 strays from it on the same problem. The noise is sampled several times, because one sample has a heavy tail: a leaf may
-be right by luck. Each time the parameters are moved by one unit in the last place, which changes the roundings of the
-forward pass, and the gradient is taken of c·loss and divided by c, c in [1, 2), which changes those of the backward
+be right by luck. Each time the parameters are moved by a unit or two in the last place, which changes the roundings of
+the forward pass, and the gradient is taken of c·loss and divided by c, c in [1, 2), which changes those of the backward
 pass also where the parameters do not reach, such as at a saturated tanh. And it is sampled in two dtypes, in
 units of their roundoffs, because either alone is blind where the other sees: float64 runs may agree to the last bit
 where an intermediate result happens to be exact, and a float32 run that has lost every digit says no more.
@@ -117,7 +117,7 @@ def measure(
 
 
 def jittered(problem: Problem, samples: int = NOISE_SAMPLES) -> Tree:
-    """`samples` copies of the parameters, stacked on a new axis 0: as they are, then each moved by at most ±1 ulp.
+    """`samples` copies of the parameters, stacked on a new axis 0: as they are, then each moved by 2u at most.
 
     Seeded by the problem's shapes alone, so the same problem always gets the same jitter.
     """

@@ -209,8 +209,8 @@ def _tasks(chosen: argparse.Namespace, supervisor: Supervisor) -> list[Task]:
 
 
 def _ordered(tasks: list[Task], verdicts: list[Verdict]) -> list[Verdict]:
-    place = {task.name: i for i, task in enumerate(tasks)}
-    return sorted(verdicts, key=lambda verdict: place[verdict.task.name])
+    place = {(task.name, task.target): i for i, task in enumerate(tasks)}
+    return sorted(verdicts, key=lambda verdict: place[verdict.task.name, verdict.task.target])
 
 
 def _document(tasks: list[Task], verdicts: list[Verdict]) -> dict[str, Any]:

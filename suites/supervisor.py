@@ -174,9 +174,9 @@ class Supervisor:
         Tasks of one method go to one worker, one after the other, so that they share compiled programs. Once a method
         has hung or ended its process, its remaining claims are not tried: each would cost another time limit.
         """
-        queues: dict[str, collections.deque[Task]] = {}
+        queues: dict[tuple[str, str], collections.deque[Task]] = {}
         for task in tasks:
-            queues.setdefault(task.owner, collections.deque()).append(task)
+            queues.setdefault((task.owner, task.target), collections.deque()).append(task)
         waiting = collections.deque(queues.values())
         while waiting or self._busy:
             while waiting and len(self._busy) < self.jobs:
