@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -177,14 +178,8 @@ def _factors() -> Any:
 def _compiled(
     backend: str, loss: str, options: tuple[tuple[str, Any], ...], second: bool, sampled: bool
 ) -> Callable[..., Any]:
-    if backend == "jax":
-        import jax
-
-        grad, vjp, vmap = jax.grad, jax.vjp, jax.vmap
-    else:
-        import torch
-
-        grad, vjp, vmap = torch.func.grad, torch.func.vjp, torch.func.vmap
+    transforms: Any = importlib.import_module("jax" if backend == "jax" else "torch.func")  # the same names in both
+    grad, vjp, vmap = transforms.grad, transforms.vjp, transforms.vmap
 
     def scalar(problem: Any, vector: Tree) -> Callable[[Tree], Any]:
         plain = functools.partial(getattr(problem, loss), **dict(options))
@@ -204,4 +199,4 @@ def _compiled(
         return vmap(one)(params, factors)
 
     run = samples if sampled else plain
-    return jax.jit(run) if backend == "jax" else run
+    return transforms.jit(run) if backend == "jax" else run
