@@ -18,7 +18,7 @@ MIN_POINTS = 5  # three unknowns, one point to check them, one that may be an ou
 MIN_SPAN = 4.0
 MAX_EXPONENT = 4.0
 MAX_SPREAD = 0.2  # of the exponents found with one point left out
-MAX_OFF = 0.05  # relative; padding and the compilers' choices move bytes by a few percent without changing the law
+MAX_OFF = 0.03  # relative; padding and the compilers' choices move bytes by a few percent without changing the law
 _GRID = np.linspace(0.02, MAX_EXPONENT, 200)
 _ROUNDING = 1e-9  # relative growth that arithmetic alone can feign
 

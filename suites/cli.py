@@ -55,7 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
     try:
         chosen = _parser().parse_args(arguments)
-        return int(chosen.command(chosen))
+        status = int(chosen.command(chosen))
+        sys.stdout.flush()  # here, where a broken pipe is no error, and not at exit
+        return status
     except (UsageError, hardware.ProfileError) as error:
         print(f"gradgate: {error}", file=sys.stderr)
         return 3

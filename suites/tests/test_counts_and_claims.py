@@ -85,7 +85,8 @@ def test_every_option_has_legal_values_for_every_shape_and_illegal_ones_that_dif
 def test_every_method_exists_in_both_frameworks_with_the_same_claims_but_for_composition() -> None:
     found: dict[tuple[str, str], dict[str, set[str]]] = {}
     for method in METHODS:
-        names = {claim.name for claim in method.claims}
+        # what memory and work can be claimed depends on what each framework lets one measure
+        names = {claim.name for claim in method.claims if CHECKS[claim.check].draws != "profile"}
         compositions = {c for c in names if c.removeprefix("refuses_") in ("jit", "vmap", "second_order")}
         found.setdefault((method.family, method.name), {})[method.framework] = names - compositions
     for key, by_framework in found.items():
