@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from importlib import metadata
 from typing import IO
 
 from gradgate.hw_profiles.compiler_main import Reply, Request
@@ -100,7 +101,7 @@ class CompilerProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
-            env=environment | _SETUP | FLAGS[self.compiler],
+            env=environment | {"PATH": _path()} | _SETUP | FLAGS[self.compiler],
         )
         return self._process
 
@@ -120,6 +121,15 @@ class CompilerProcess:
         if self._log is not None:
             self._log.close()
         self._process = self._log = None
+
+
+def _path() -> str:
+    """PATH with the pinned assembler in front: XLA takes the first ptxas it finds, and another may be too new."""
+    try:
+        folder = str(metadata.distribution("nvidia-cuda-nvcc-cu12").locate_file("nvidia/cuda_nvcc/bin"))
+    except metadata.PackageNotFoundError:
+        return os.environ.get("PATH", "")
+    return os.pathsep.join([folder, os.environ.get("PATH", "")])
 
 
 def _exit(code: int) -> str:
