@@ -257,6 +257,13 @@ def test_the_same_seed_gives_the_same_verdicts_bit_for_bit_with_one_worker_or_tw
             assert found[key] == str(value), (found["method"], key)
 
 
+# A job that a shell started in the background ignores SIGINT, and so would its children.
+INTERRUPTIBLE = (
+    "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "from gradgate.suites.cli import main; sys.exit(main(sys.argv[1:]))"
+)
+
+
 @pytest.mark.skipif(os.name != "posix", reason="SIGINT")
 def test_an_interrupted_run_keeps_what_was_measured_and_is_status_two(
     plugin: Callable[..., str], tmp_path: Path, gradgate: Callable[..., Any]
@@ -267,11 +274,9 @@ def test_an_interrupted_run_keeps_what_was_measured_and_is_status_two(
     )
     file = tmp_path / "v.json"
     running = subprocess.Popen(
-        [sys.executable, "-m", "gradgate.suites.cli", "verify", f"{path}:stops", "--family", "state_space",
+        [sys.executable, "-c", INTERRUPTIBLE, "verify", f"{path}:stops", "--family", "state_space",
          "--examples", "8", "--jobs", "1", "--timeout", "600", "--json", str(file)],
         stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=tmp_path,
-            # a job that a shell started in the background ignores SIGINT, and so would its child
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     for _ in range(1200):
         if file.exists() or running.poll() is not None:
