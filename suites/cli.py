@@ -17,6 +17,7 @@ from gradgate.hw_profiles.fingerprint import fingerprint
 from gradgate.references import laws, registry
 from gradgate.references.contract import UsageError, unknown
 from gradgate.suites import memory_command, terminal
+from gradgate.suites.arguments import json_object, need_report
 from gradgate.suites.engine import Run
 from gradgate.suites.files import write_atomically
 from gradgate.suites.supervisor import Limits, Supervisor
@@ -157,7 +158,7 @@ def _verify(chosen: argparse.Namespace) -> int:
         raise UsageError(f"--timeout must be positive, not {chosen.timeout:g}")
     if chosen.options and not chosen.spec:
         raise UsageError("--options belong to one problem: give it with --spec")
-    options = _json_object(chosen.options, "--options") if chosen.options else None
+    options = json_object(chosen.options, "--options")
     limit = 0.75 * chosen.timeout  # a compilation ends before the call that it is part of
     run = Run(chosen.examples, chosen.seed, chosen.spec, options, limit)
     with Supervisor(run, chosen.jobs, Limits(chosen.timeout)) as supervisor:
@@ -166,7 +167,7 @@ def _verify(chosen: argparse.Namespace) -> int:
             for name in {task.family for task in tasks}:
                 registry.spec_class(name).from_json(chosen.spec)
         if chosen.report:
-            _need_report()
+            need_report()
         verdicts: list[Verdict] = []
         with contextlib.ExitStack() as stack:
             show = stack.enter_context(terminal.progress(tasks))
@@ -231,23 +232,6 @@ def _write(chosen: argparse.Namespace, document: dict[str, Any]) -> None:
         write_atomically(path, json.dumps(document, indent=1) + "\n")
 
 
-def _json_object(text: str, name: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise UsageError(f"{name} is a JSON object; {text!r} is not JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise UsageError(f"{name} is a JSON object, not {text!r}")
-    return found
-
-
-def _need_report() -> None:
-    try:
-        import gradgate.suites.report  # noqa: F401
-    except ImportError as error:
-        raise UsageError(f"--report needs {error.name}: pip install 'gradgate[report]', or use --json FILE") from None
-
-
 def _list(chosen: argparse.Namespace) -> int:
     found = registry.methods(chosen.family, chosen.method, chosen.framework)
     if not chosen.json:
@@ -288,7 +272,7 @@ def _profiles(chosen: argparse.Namespace) -> int:
 
 
 def _report(chosen: argparse.Namespace) -> int:
-    _need_report()
+    need_report()
     from gradgate.suites.report import write
 
     try:

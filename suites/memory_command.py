@@ -20,6 +20,7 @@ from gradgate.hw_profiles.measurement import Measurement
 from gradgate.references import registry
 from gradgate.references.contract import Family, Method, Spec, UsageError, unknown
 from gradgate.suites import cells, memory_table
+from gradgate.suites.arguments import json_object, need_report
 from gradgate.suites.cells import MethodCell
 from gradgate.suites.files import write_atomically
 from gradgate.suites.series import Series
@@ -68,7 +69,7 @@ def main(chosen: argparse.Namespace) -> int:
     if chosen.jobs < 1 or not chosen.timeout > 0:
         raise UsageError(f"--jobs must be at least 1 and --timeout positive, not {chosen.jobs} and {chosen.timeout:g}")
     if chosen.report:
-        _need_plotly()
+        need_report()
     profiles = [hardware.load(name.strip()) for name in chosen.profile.split(",")]
     methods = _methods(chosen)
     asked = [cell for method, family in methods for cell in _cells(chosen, method, family, chosen.profile.split(","))]
@@ -117,7 +118,7 @@ def _methods(chosen: argparse.Namespace) -> list[tuple[Method, Family]]:
 
 
 def _cells(chosen: argparse.Namespace, method: Method, family: Family, profiles: list[str]) -> Iterator[MethodCell]:
-    swept, given = _range(family, chosen.sweep), _object(chosen.options, "--options")
+    swept, given = _range(family, chosen.sweep), json_object(chosen.options, "--options")
     legal = [option.name for option in method.options]
     for name in given or {}:
         # Of several methods, an option goes to those that have it; but one must.
@@ -136,7 +137,7 @@ def _known_option(chosen: argparse.Namespace, name: str) -> bool:
 
 def _specs(chosen: argparse.Namespace, family: Family, swept: Range) -> list[Spec]:
     cls, letters = registry.spec_class(family.name), family.letters
-    fields = {letters.get(name, name): value for name, value in (_object(chosen.spec, "--spec") or {}).items()}
+    fields = {letters.get(name, name): value for name, value in (json_object(chosen.spec, "--spec") or {}).items()}
     base = {"dtype": "float32"} | dict(family.measured) | fields
     if not swept.variable:
         return [cls.from_json(json.dumps(base))]
@@ -223,22 +224,3 @@ def _write(chosen: argparse.Namespace, document: dict[str, Any]) -> None:
     paths += [chosen.report / "memory.json"] if chosen.report else []
     for path in paths:
         write_atomically(path, json.dumps(document, indent=1) + "\n")
-
-
-def _object(text: str | None, name: str) -> dict[str, Any] | None:
-    if text is None:
-        return None
-    try:
-        found = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise UsageError(f"{name} is a JSON object; {text!r} is not JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise UsageError(f"{name} is a JSON object, not {text!r}")
-    return found
-
-
-def _need_plotly() -> None:
-    try:
-        import gradgate.suites.report  # noqa: F401
-    except ImportError as error:
-        raise UsageError(f"--report needs {error.name}: pip install 'gradgate[report]', or use --json FILE") from None
