@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 MIN_POINTS = 5  # three unknowns, one point to check them, one that may be an outlier
 MIN_SPAN = 4.0
+MIN_EXPONENT = 0.02
 MAX_EXPONENT = 4.0
 MAX_SPREAD = 0.2  # of the exponents found with one point left out
 # Relative. Compilers' choices move bytes by a few percent (H100, backprop of state_space: 71.8 kB per token at T = 256,
@@ -24,7 +25,7 @@ MAX_SPREAD = 0.2  # of the exponents found with one point left out
 MAX_OFF = 0.03
 MIN_CONSTANT = -0.25  # of the smallest value: lower-order terms may be negative, the memory of an empty problem may not
 MAX_EXTRAPOLATION = 1024.0  # beyond this many times the largest measured size a law is not trusted
-_GRID = np.linspace(0.02, MAX_EXPONENT, 200)
+_GRID = 101  # exponents tried at a time, each time between the two neighbours of the best
 _ROUNDING = 1e-9  # relative growth that arithmetic alone can feign
 
 Floats = NDArray[np.float64]
@@ -186,48 +187,39 @@ def _best(x: Floats, y: Floats, grain: float) -> tuple[float, float, float]:
     if np.sum(np.abs(y - level) > tolerance) <= 1:  # flat but for an outlier, wherever it is
         return 0.0, level, 0.0
     flat_cost = float(np.sum(np.abs(y - level) / _scale(y)))
-    costs = np.array([_line(x**p, y)[0] for p in _GRID])
-    best = int(costs.argmin())
-    low, high = _GRID[max(0, best - 1)], _GRID[min(len(_GRID) - 1, best + 1)]
-    exponent = _minimum(x, y, float(low), float(high))
-    cost, constant, slope = _line(x**exponent, y)
+    low, high = MIN_EXPONENT, MAX_EXPONENT
+    while True:
+        grid = np.linspace(low, high, _GRID)
+        costs, constants, slopes = _lines(x ** grid[:, None], y)
+        best = int(costs.argmin())
+        if high - low < 1e-10:
+            break
+        low, high = float(grid[max(0, best - 1)]), float(grid[min(_GRID - 1, best + 1)])
+    exponent, cost, constant, slope = (float(a[best]) for a in (grid, costs, constants, slopes))
     rise = abs(slope) * float(np.ptp(x**exponent))
     if rise <= tolerance or flat_cost <= cost:
         return 0.0, level, 0.0
     return exponent, constant, slope
 
 
-def _minimum(x: Floats, y: Floats, low: float, high: float) -> float:
-    """Golden-section search of the exponent; near its minimum the cost is one valley."""
-    ratio = (5**0.5 - 1) / 2
-    left, right = high - ratio * (high - low), low + ratio * (high - low)
-    cost_left, cost_right = _line(x**left, y)[0], _line(x**right, y)[0]
-    while high - low > 1e-10:
-        if cost_left <= cost_right:
-            high, right, cost_right = right, left, cost_left
-            left = high - ratio * (high - low)
-            cost_left = _line(x**left, y)[0]
-        else:
-            low, left, cost_left = left, right, cost_right
-            right = low + ratio * (high - low)
-            cost_right = _line(x**right, y)[0]
-    return (low + high) / 2
+def _lines(z: Floats, y: Floats) -> tuple[Floats, Floats, Floats]:
+    """Least absolute relative residual of ``constant + slope · z``, for each row of z: costs, constants, slopes.
 
-
-def _line(z: Floats, y: Floats) -> tuple[float, float, float]:
-    """Least absolute relative residual of ``constant + slope · z`` with constant ≥ MIN_CONSTANT · min(y): cost, constant, slope.
-
-    The optimum passes through two points, or through one with the constant at its bound, so trying all is exact.
+    The constant is at least MIN_CONSTANT · min(y). The optimum passes through two points, or through one with the
+    constant at its bound, so trying all is exact.
     """
-    first, second = (np.array(side) for side in zip(*combinations(range(len(z)), 2), strict=True))
-    apart = np.abs(z[second] - z[first]) > 0
-    first, second = first[apart], second[apart]
-    slopes = (y[second] - y[first]) / (z[second] - z[first])
-    constants = y[first] - slopes * z[first]
+    first, second = (np.array(side) for side in zip(*combinations(range(z.shape[1]), 2), strict=True))
+    apart = z[:, second] - z[:, first]
+    # Two of equal z (sizes told apart by no power this small) make no line; the bound's lines stand in for theirs.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        slopes = (y[second] - y[first]) / apart
+        constants = y[first] - slopes * z[:, first]
     bound = MIN_CONSTANT * y.min()
-    slopes, constants = slopes[constants >= bound], constants[constants >= bound]
-    slopes = np.concatenate([slopes, (y - bound) / z])
-    constants = np.concatenate([constants, np.full(len(y), bound)])
-    costs = np.sum(np.abs(constants[:, None] + slopes[:, None] * z - y) / _scale(y), axis=1)
-    best = int(costs.argmin())
-    return float(costs[best]), float(constants[best]), float(slopes[best])
+    legal = (apart != 0) & (constants >= bound)
+    slopes = np.concatenate([np.where(legal, slopes, 0), (y - bound) / z], axis=1)
+    constants = np.concatenate([np.where(legal, constants, np.inf), np.full(z.shape, bound)], axis=1)
+    off = np.abs(constants[..., None] + slopes[..., None] * z[:, None, :] - y) / _scale(y)
+    costs = off.sum(axis=2)
+    best = costs.argmin(axis=1)[:, None]
+    cost, constant, slope = (np.take_along_axis(each, best, axis=1)[:, 0] for each in (costs, constants, slopes))
+    return cost, constant, slope
