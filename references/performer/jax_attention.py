@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from gradgate.references.performer import BLOCK
 from gradgate.references.performer.problem import outer
+from gradgate.references.performer.slicing import PREFIX_SUMS, block_size
 
 
 class Attention(NamedTuple):
@@ -49,17 +49,18 @@ def explicit() -> Attention:
     return Attention(prepare, total, attend)
 
 
-def blocked(size: int, backward: Callable[..., Any] | None = None) -> Attention:
-    """`size` tokens' T and U at a time; stores the state after the slice, and size·D1 numbers for a while.
+def blocked(prefix_sum: str, backward: Callable[..., Any] | None = None) -> Attention:
+    """A block's T and U at a time; stores q, k, v and the state after the slice, and for a while a block's c·D1 numbers.
 
     Args:
-        size: tokens per block; 1 is the iteration of Katharopoulos et al. (2020).
+        prefix_sum: ``block``, or ``iterative``: blocks of one token, the iteration of Katharopoulos et al. (2020).
         backward: the rule for a block, `pull_block` unless it is to be an erratum.
     """
 
     @jax.custom_vjp
     def attend(prepared: Any, state: Any) -> tuple[Any, Any]:
         n = len(prepared[0])
+        size = block_size(prefix_sum, n)
         state, out = jax.lax.scan(run_block, state, jax.tree.map(lambda x: _blocks(wide(x), size), prepared))
         return out.reshape(-1, *out.shape[2:])[:n], state
 
@@ -70,10 +71,11 @@ def blocked(size: int, backward: Callable[..., Any] | None = None) -> Attention:
     def pull(residuals: Any, cotangents: Any) -> tuple[Any, Any]:
         prepared, state = residuals
         g, grad = cotangents
+        n = len(prepared[0])
+        size = block_size(prefix_sum, n)
         xs = jax.tree.map(lambda x: _blocks(wide(x), size), (*prepared, g))
         rule = functools.partial(_pulled, backward or pull_block)
         (_, grad), pulled = jax.lax.scan(rule, (state, grad), xs, reverse=True)
-        n = len(prepared[0])
         back = (x.reshape(-1, *x.shape[2:])[:n].astype(like.dtype) for x, like in zip(pulled, prepared, strict=True))
         return tuple(back), grad
 
@@ -151,9 +153,6 @@ def _blocks(x: Any, size: int) -> Any:
     return jnp.pad(x, ((0, missing), *((0, 0),) * (x.ndim - 1))).reshape(-1, size, *x.shape[1:])
 
 
-ATTENTION: dict[str, Callable[[], Attention]] = {
-    "explicit": explicit,
-    "iterative": functools.partial(blocked, 1),
-    "block": functools.partial(blocked, BLOCK),
-}
-"""Value of the option ``prefix_sum`` -> the way."""
+def attention(prefix_sum: str) -> Attention:
+    """The way of this name, one of PREFIX_SUMS."""
+    return explicit() if prefix_sum == PREFIX_SUMS[0] else blocked(prefix_sum)
