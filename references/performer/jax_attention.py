@@ -49,33 +49,32 @@ def explicit() -> Attention:
     return Attention(prepare, total, attend)
 
 
-def blocked(prefix_sum: str, backward: Callable[..., Any] | None = None) -> Attention:
+def blocked(prefix_sum: str, keep: bool = False, backward: Callable[..., Any] | None = None) -> Attention:
     """A block's T and U at a time; stores q, k, v and the state after the slice, and for a while a block's c·D1 numbers.
 
     Args:
         prefix_sum: ``block``, or ``iterative``: blocks of one token, the iteration of Katharopoulos et al. (2020).
+        keep: keep the state before each block, n/c·D1 numbers, in place of rebuilding it by subtraction.
         backward: the rule for a block, `pull_block` unless it is to be an erratum.
     """
+    run = _run_keeping if keep else _run
 
     @jax.custom_vjp
     def attend(prepared: Any, state: Any) -> tuple[Any, Any]:
-        n = len(prepared[0])
-        size = block_size(prefix_sum, n)
-        state, out = jax.lax.scan(run_block, state, jax.tree.map(lambda x: _blocks(wide(x), size), prepared))
-        return out.reshape(-1, *out.shape[2:])[:n], state
+        return _run(prefix_sum, prepared, state)[0]
 
     def forward(prepared: Any, state: Any) -> tuple[Any, Any]:
-        out, state = attend(prepared, state)
-        return (out, state), (prepared, state)
+        result, states = run(prefix_sum, prepared, state)
+        return result, (prepared, states)
 
     def pull(residuals: Any, cotangents: Any) -> tuple[Any, Any]:
-        prepared, state = residuals
+        prepared, states = residuals
         g, grad = cotangents
         n = len(prepared[0])
-        size = block_size(prefix_sum, n)
-        xs = jax.tree.map(lambda x: _blocks(wide(x), size), (*prepared, g))
+        xs = jax.tree.map(lambda x: _blocks(wide(x), block_size(prefix_sum, n)), (*prepared, g))
+        last, befores = (states[0], states) if keep else (states, None)
         rule = functools.partial(_pulled, backward or pull_block)
-        (_, grad), pulled = jax.lax.scan(rule, (state, grad), xs, reverse=True)
+        (_, grad), pulled = jax.lax.scan(rule, (last, grad), (*xs, befores), reverse=True)
         back = (x.reshape(-1, *x.shape[2:])[:n].astype(like.dtype) for x, like in zip(pulled, prepared, strict=True))
         return tuple(back), grad
 
@@ -83,18 +82,31 @@ def blocked(prefix_sum: str, backward: Callable[..., Any] | None = None) -> Atte
     return Attention(lambda q, k, v: (q, k, v), lambda prepared: summed(prepared[1], prepared[2]), attend)
 
 
-def run_block(state: Any, xs: tuple[Any, Any, Any]) -> tuple[Any, Any]:
-    """App. B, Eq. 24 and 25: the state before a block (c tokens) and its q, k, v -> the state after it, and out."""
-    q, k, v = xs
-    U = state + jnp.cumsum(outer(v, k), axis=0)
-    return U[-1], contract(U, q)
+def _run(prefix_sum: str, prepared: Any, state: Any) -> tuple[Any, Any]:
+    """App. B, Eq. 24 and 25: ((out, state after the slice), what the backward pass starts from: that state)."""
+    (out, after), _ = _run_keeping(prefix_sum, prepared, state)
+    return (out, after), after
+
+
+def _run_keeping(prefix_sum: str, prepared: Any, state: Any) -> tuple[Any, Any]:
+    """The same, but the backward pass is given the state before each block."""
+    n = len(prepared[0])
+
+    def block(state: Any, xs: tuple[Any, Any, Any]) -> tuple[Any, Any]:
+        q, k, v = xs
+        U = state + jnp.cumsum(outer(v, k), axis=0)
+        return U[-1], (contract(U, q), state)
+
+    blocks = jax.tree.map(lambda x: _blocks(wide(x), block_size(prefix_sum, n)), prepared)
+    after, (out, states) = jax.lax.scan(block, state, blocks)
+    return (out.reshape(-1, *out.shape[2:])[:n], after), states
 
 
 def _pulled(rule: Callable[..., Any], carry: tuple[Any, Any], xs: tuple[Any, ...]) -> tuple[tuple[Any, Any], Any]:
     """The state and its cotangent after a block -> before it, and the cotangents of the block's q, k, v."""
     state, grad = carry
-    q, k, v, g = xs
-    state = state - summed(k, v)
+    q, k, v, g, kept = xs
+    state = state - summed(k, v) if kept is None else kept
     after, grad = grad, grad + summed(q, g)
     return (state, grad), rule(state, after, grad, q, k, v, g)
 
@@ -153,6 +165,6 @@ def _blocks(x: Any, size: int) -> Any:
     return jnp.pad(x, ((0, missing), *((0, 0),) * (x.ndim - 1))).reshape(-1, size, *x.shape[1:])
 
 
-def attention(prefix_sum: str) -> Attention:
-    """The way of this name, one of PREFIX_SUMS."""
-    return explicit() if prefix_sum == PREFIX_SUMS[0] else blocked(prefix_sum)
+def attention(prefix_sum: str, keep: bool = False) -> Attention:
+    """The way of this name, one of PREFIX_SUMS; `keep` as for `blocked`."""
+    return explicit() if prefix_sum == PREFIX_SUMS[0] else blocked(prefix_sum, keep)

@@ -20,38 +20,18 @@ from gradgate.references.performer.problem import PerformerProblem
 from gradgate.references.performer.slicing import check_prefix_sum
 
 
-def full(problem: PerformerProblem, *, prefix_sum: str = "explicit") -> tuple[Any, Tree]:
-    """Loss and gradient by reverse-mode differentiation over the whole sequence at once.
-
-    Args:
-        problem: any PerformerProblem.
-        prefix_sum: ``explicit``, ``iterative`` or ``block``, see `jax_attention`.
+def full(problem: PerformerProblem) -> tuple[Any, Tree]:
+    """Loss and gradient by reverse-mode differentiation over the whole sequence at once, with explicit prefix sums.
 
     Returns:
         The scalar loss and a tree like ``problem.params``, in its shapes and dtypes.
 
-    Raises:
-        IllegalOption: `prefix_sum` is none of these.
-
-    Source: the baseline of the paper; Eq. 5–10, App. B.
-    Stores: the activations of all L tokens and s layers; with explicit sums L·s·D1 numbers besides. Computes: one
-    forward and one backward pass. Not for sequences whose activations exceed memory.
+    Source: the baseline of the paper, Eq. 5–10.
+    Stores: the activations of all L tokens and s layers, L·s·D1 numbers of T and U among them. Computes: one forward
+    and one backward pass. Not for sequences whose activations exceed memory; `slim` with C = L and ``block`` is one
+    slice too, and stores neither T nor U.
     """
-    inside = attention(check_prefix_sum(prefix_sum))
-    return jax.value_and_grad(lambda params: whole_loss(problem, params, inside))(problem.params)
-
-
-def whole_loss(problem: PerformerProblem, params: Tree, inside: Attention) -> Any:
-    """The loss of the whole sequence as one slice."""
-    X = problem.embed(params["embedding"], 0, problem.length)
-
-    def layer(X: Any, xs: tuple[Tree, Any, Any]) -> tuple[Any, None]:
-        p, r, state = xs
-        out, _ = inside.attend(inside.prepare(*problem.project(p, X)), state)
-        return problem.finish(p, X, out, r, 0), None
-
-    X, _ = jax.lax.scan(layer, X, (params["layers"], problem.layer_numbers(), problem.zero_states()))
-    return problem.slice_loss(params, X)
+    return jax.value_and_grad(problem.loss)(problem.params)
 
 
 def slim(problem: PerformerProblem, *, chunk: int, prefix_sum: str = "block") -> tuple[Any, Tree]:
@@ -82,7 +62,8 @@ def slim_kept(
 ) -> tuple[Any, Tree]:
     """Loss and exact gradient as `slim`, but with the states before every m-th slice kept and not rebuilt.
 
-    Rounding errors of the subtraction then add up over m − 1 slices at most; for m = 1 nothing is subtracted.
+    Inside a slice the states before each block are kept too. Rounding errors of the subtraction then add up over m − 1
+    slices at most; for m = 1 nothing is subtracted, and no digit lost.
 
     Args:
         problem: any PerformerProblem.
@@ -96,10 +77,11 @@ def slim_kept(
     Raises:
         IllegalOption: `chunk` or `every` is no integer of at least 1, or `prefix_sum` none of the three.
 
-    Source: beyond the paper. Stores: as `slim`, and ⌈L/(C·m)⌉·s·D1 numbers. Computes: as `slim`. Not for L/(C·m) so
+    Source: beyond the paper. Stores: as `slim`, and ⌈L/(C·m)⌉·s·D1 numbers, and √C·D1 of one layer
+    and slice. Computes: as `slim`. Not for L/(C·m) so
     large that the states outweigh the activations that slicing saves.
     """
-    inside = attention(check_prefix_sum(prefix_sum))
+    inside = attention(check_prefix_sum(prefix_sum), keep=True)
     return _slices(problem, check_integer("chunk", chunk, 1), inside, check_integer("every", every, 1))
 
 

@@ -47,7 +47,8 @@ class PerformerSpec(Spec):
         vocabulary: |Σ|.
         batch: sequences.
         dropout: probability with which a number put out by attention or feed-forward network is dropped.
-        scale: factor of the weights that make queries and keys, and of the first dense layer's.
+        scale: factor of the first dense layer's weights.
+        sharpness: factor of the weights that make queries and keys; with FAVOR+, features range over e^±sharpness².
     """
 
     length: int = 5
@@ -63,6 +64,7 @@ class PerformerSpec(Spec):
     batch: int = 1
     dropout: float = 0.0
     scale: float = value_field(1.0)
+    sharpness: float = value_field(0.5)
 
     @property
     def width(self) -> int:
@@ -97,8 +99,9 @@ class PerformerSpec(Spec):
             raise UsageError(f"length of the copying task must be even and at least 4, not {self.length}")
         if not 0 <= self.dropout < 1:
             raise UsageError(f"dropout must be at least 0 and below 1, not {self.dropout}")
-        if self.scale <= 0:
-            raise UsageError(f"scale must be positive, not {self.scale}")
+        for name in ("scale", "sharpness"):
+            if getattr(self, name) <= 0:
+                raise UsageError(f"{name} must be positive, not {getattr(self, name)}")
 
     def layout(self) -> tuple[type[PerformerProblem], Tree, dict[str, Any]]:
         """The draws of params and data, in the order in which they are drawn."""
@@ -108,7 +111,7 @@ class PerformerSpec(Spec):
             return Normal((s, inputs, outputs), scale / inputs**0.5)
 
         layers = {
-            "attention": {"query": dense(D, D, self.scale), "key": dense(D, D, self.scale), "value": dense(D, D)},
+            "attention": {"query": dense(D, D, self.sharpness), "key": dense(D, D, self.sharpness), "value": dense(D, D)},
             "norms": {
                 "gain1": Normal((s, D), 0.1, 1.0), "shift1": Normal((s, D), 0.1),
                 "gain2": Normal((s, D), 0.1, 1.0), "shift2": Normal((s, D), 0.1),

@@ -1,4 +1,4 @@
-"""What both frameworks agree on: the names of the prefix sums, and how long blocks are."""
+"""What both frameworks agree on: values of options, and how long blocks are."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 from gradgate.references.contract import IllegalOption
 
 PREFIX_SUMS = ("explicit", "iterative", "block")
+TERMS = ("all", "key", "query", "suffix")
+"""What of the printed block backward is read literally."""
 LONGEST_BLOCK = 64
 """The paper's choice (App. B)."""
 
@@ -29,3 +31,14 @@ def check_prefix_sum(value: Any) -> str:
     if isinstance(value, str) and value in PREFIX_SUMS:
         return value
     raise IllegalOption(f"prefix_sum must be explicit, iterative or block, not {value!r}")
+
+
+def check_term(value: Any) -> str:
+    """`value`, if it is one of TERMS.
+
+    Raises:
+        IllegalOption: it is not; states the legal values.
+    """
+    if isinstance(value, str) and value in TERMS:
+        return value
+    raise IllegalOption(f"term must be all, key, query or suffix, not {value!r}")

@@ -21,9 +21,9 @@ Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], tupl
 """(q, k, v, state before) -> (out, state after, how to pull back)."""
 
 
-def attention(prefix_sum: str) -> Attend:
-    """The way of this name, one of PREFIX_SUMS."""
-    return explicit if prefix_sum == PREFIX_SUMS[0] else blocked(prefix_sum)
+def attention(prefix_sum: str, keep: bool = False) -> Attend:
+    """The way of this name, one of PREFIX_SUMS; `keep` as for `blocked`."""
+    return explicit if prefix_sum == PREFIX_SUMS[0] else blocked(prefix_sum, keep)
 
 
 def explicit(
@@ -39,11 +39,12 @@ def explicit(
     return out, after, lambda g, grad: pull((g, grad))
 
 
-def blocked(prefix_sum: str, rule: Callable[..., Any] | None = None) -> Attend:
+def blocked(prefix_sum: str, keep: bool = False, rule: Callable[..., Any] | None = None) -> Attend:
     """A block's T and U at a time; stores q, k, v and the state after the slice, and for a while a block's c·D1 numbers.
 
     Args:
         prefix_sum: ``block``, or ``iterative``: blocks of one token, the iteration of Katharopoulos et al. (2020).
+        keep: keep the state before each block, n/c·D1 numbers, in place of rebuilding it by subtraction.
         rule: the backward of a block, `pull_block` unless it is to be an erratum.
     """
     rule = rule or pull_block
@@ -51,19 +52,20 @@ def blocked(prefix_sum: str, rule: Callable[..., Any] | None = None) -> Attend:
     def attend(
         q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, state: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, Pull]:
-        size, outs = block_size(prefix_sum, len(q)), []
+        size, outs, kept = block_size(prefix_sum, len(q)), [], []
         spans = [slice(first, first + size) for first in range(0, len(q), size)]
         for span in spans:
             U = state + torch.cumsum(outer(wide(v[span]), wide(k[span])), 0)  # App. B, Eq. 24 and 25
             outs.append(contract(U, q[span]))
+            kept += [state] if keep else []
             state = U[-1].clone()
         after = state
 
         def pull(g: torch.Tensor, grad: torch.Tensor) -> tuple[torch.Tensor, ...]:
             state, parts = after, []
-            for span in reversed(spans):
+            for i, span in reversed(list(enumerate(spans))):
                 block = wide(q[span]), wide(k[span]), wide(v[span]), g[span]
-                state = state - summed(block[1], block[2])
+                state = kept[i] if keep else state - summed(block[1], block[2])
                 before = grad + summed(block[0], block[3])
                 parts.append(rule(state, grad, before, *block))
                 grad = before

@@ -25,26 +25,16 @@ Before = Callable[[int, torch.Tensor, torch.Tensor], torch.Tensor]
 """(layer, its k, its v over the slice) -> its state before the slice."""
 
 
-def full(problem: PerformerProblem, *, prefix_sum: str = "explicit") -> tuple[torch.Tensor, Tree]:
-    """Loss and gradient by backprop over the whole sequence at once.
-
-    Args:
-        problem: any PerformerProblem.
-        prefix_sum: ``explicit``: plain autograd of the loss; ``iterative`` or ``block``: Algorithm 1 with one slice,
-            whose attention stores neither T nor U of all tokens.
+def full(problem: PerformerProblem) -> tuple[torch.Tensor, Tree]:
+    """Loss and gradient by backprop over the whole sequence at once, with explicit prefix sums.
 
     Returns:
         The loss, a scalar, and its gradient, shaped and typed like ``problem.params``.
 
-    Raises:
-        IllegalOption: `prefix_sum` is none of these.
-
-    Source: the baseline of the paper; Eq. 5–10, App. B. Cost: stores the graph of all L tokens and s layers, with
-    explicit sums L·s·D1 numbers besides; computes one forward and one backward pass. Do not use it when that graph does
-    not fit.
+    Source: the baseline of the paper, Eq. 5–10. Cost: stores the graph of all L tokens and s layers, L·s·D1 numbers of
+    T and U among them; computes one forward and one backward pass. Do not use it when that graph does not fit; `slim`
+    with C = L and ``block`` is one slice too, and stores neither T nor U.
     """
-    if check_prefix_sum(prefix_sum) != "explicit":
-        return in_slices(problem, problem.length, attention(prefix_sum), None)
     grads, loss = torch.func.grad_and_value(problem.loss)(problem.params)
     return loss, grads
 
@@ -76,7 +66,8 @@ def slim_kept(
 ) -> tuple[torch.Tensor, Tree]:
     """Exact gradient as `slim`, but with the states before every m-th slice kept and not rebuilt.
 
-    Rounding errors of the subtraction then add up over m − 1 slices at most; for m = 1 nothing is subtracted.
+    Inside a slice the states before each block are kept too. Rounding errors of the subtraction then add up over m − 1
+    slices at most; for m = 1 nothing is subtracted, and no digit lost.
 
     Args:
         problem: any PerformerProblem.
@@ -90,10 +81,11 @@ def slim_kept(
     Raises:
         IllegalOption: `chunk` or `every` is no integer of at least 1, or `prefix_sum` none of the three.
 
-    Source: beyond the paper. Cost: stores as `slim`, and ⌈L/(C·m)⌉·s·D1 numbers; computes as `slim`. Do not use it with
+    Source: beyond the paper. Cost: stores as `slim`, ⌈L/(C·m)⌉·s·D1 numbers, and √C·s·D1 of one slice;
+    computes as `slim`. Do not use it with
     L/(C·m) so large that the states outweigh the activations that slicing saves.
     """
-    inside = attention(check_prefix_sum(prefix_sum))
+    inside = attention(check_prefix_sum(prefix_sum), keep=True)
     return in_slices(problem, check_integer("chunk", chunk, 1), inside, check_integer("every", every, 1))
 
 
