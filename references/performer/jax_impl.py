@@ -57,9 +57,7 @@ def slim(problem: PerformerProblem, *, chunk: int, prefix_sum: str = "block") ->
     return _slices(problem, check_integer("chunk", chunk, 1), attention(check_prefix_sum(prefix_sum)), every=None)
 
 
-def slim_kept(
-    problem: PerformerProblem, *, chunk: int, prefix_sum: str = "block", every: int = 1
-) -> tuple[Any, Tree]:
+def slim_kept(problem: PerformerProblem, *, chunk: int, prefix_sum: str = "block", every: int = 1) -> tuple[Any, Tree]:
     """Loss and exact gradient as `slim`, but with the states before every m-th slice kept and not rebuilt.
 
     Inside a slice the states before each block are kept too. Rounding errors of the subtraction then add up over m − 1
@@ -102,9 +100,7 @@ def _slices(problem: PerformerProblem, chunk: int, inside: Attention, every: int
         before = _subtracted(states)
         if every is not None:
             before = _taken(kept, i // every, before if every > 1 else None, i % every == 0)
-        part, states, cotangents, grads = _pull_slice(
-            problem, inside, before, cotangents, grads, i * chunk, chunk
-        )
+        part, states, cotangents, grads = _pull_slice(problem, inside, before, cotangents, grads, i * chunk, chunk)
         return (states, cotangents, loss + part, grads), None
 
     numbers = jnp.arange(n, dtype=jnp.int32)

@@ -94,7 +94,9 @@ class PerformerSpec(Spec):
         if self.features < 0:
             raise UsageError(f"features must be at least 1, or 0 for head_width, not {self.features}")
         if self.feature_map == "square" and self.feature_count != self.head_width:
-            raise UsageError(f"the elementwise square makes head_width features: leave features at 0, not {self.features}")
+            raise UsageError(
+                f"the elementwise square makes head_width features: leave features at 0, not {self.features}"
+            )
         if self.task == "copying" and (self.length < 4 or self.length % 2):
             raise UsageError(f"length of the copying task must be even and at least 4, not {self.length}")
         if not 0 <= self.dropout < 1:

@@ -89,9 +89,7 @@ def slim_kept(
     return in_slices(problem, check_integer("chunk", chunk, 1), inside, check_integer("every", every, 1))
 
 
-def in_slices(
-    problem: PerformerProblem, chunk: int, inside: Attend, every: int | None
-) -> tuple[torch.Tensor, Tree]:
+def in_slices(problem: PerformerProblem, chunk: int, inside: Attend, every: int | None) -> tuple[torch.Tensor, Tree]:
     """Algorithm 1. The states before the last slice are at hand, so it is not run forward twice."""
     layers = [problem.layer(problem.params, r) for r in range(problem.spec.layers)]
     starts = list(range(0, problem.length, chunk))
