@@ -50,7 +50,7 @@ def explicit() -> Attention:
 
 
 def blocked(prefix_sum: str, keep: bool = False, backward: Callable[..., Any] | None = None) -> Attention:
-    """A block's T and U at a time; stores q, k, v and the state after the slice, and for a while a block's c·D1 numbers.
+    """A block's T and U at a time; stores q, k, v and the state after the slice, for a while a block's c·D1 numbers.
 
     Args:
         prefix_sum: ``block``, or ``iterative``: blocks of one token, the iteration of Katharopoulos et al. (2020).
@@ -114,8 +114,8 @@ def _pulled(rule: Callable[..., Any], carry: tuple[Any, Any], xs: tuple[Any, ...
 # out_l = U_l q_l with U_l = U_0 + Σ_{j≤l} v_j k_jᵀ, j in the block. With g_l the cotangent of out_l and G that of the
 # state after the block, the state U_j + … receives from all later uses
 #     G_j = G + Σ_{l≥j} g_l q_lᵀ,                 l = j included: out_j itself reads v_j k_jᵀ,
-# so dq_l = U_lᵀ g_l, dv_j = G_j k_j, dk_j = G_jᵀ v_j, and G_1 goes to the block before. Row d of v is 1 and of out is D,
-# so dk_j has the term gradS as it has gradRᵀ V. App. B as printed (i) leaves gradS out of dk, (ii) takes U_0, the state
+# so dq_l = U_lᵀ g_l, dv_j = G_j k_j, dk_j = G_jᵀ v_j, and G_1 goes to the block before. Row d of v is 1, of out D, so
+# dk_j has the term gradS as it has gradRᵀ V. App. B as printed (i) leaves gradS out of dk, (ii) takes U_0, the state
 # without the block's prefix, in place of U_l for the numerator's part of dq, and (iii) takes G + Σ_{l>j}, without the
 # position's own term, as the sum: `as_printed_jax`.
 def pull_block(state: Any, after: Any, before: Any, q: Any, k: Any, v: Any, g: Any) -> tuple[Any, Any, Any]:

@@ -113,7 +113,9 @@ class PerformerSpec(Spec):
             return Normal((s, inputs, outputs), scale / inputs**0.5)
 
         layers = {
-            "attention": {"query": dense(D, D, self.sharpness), "key": dense(D, D, self.sharpness), "value": dense(D, D)},
+            "attention": {
+                "query": dense(D, D, self.sharpness), "key": dense(D, D, self.sharpness), "value": dense(D, D),
+            },
             "norms": {
                 "gain1": Normal((s, D), 0.1, 1.0), "shift1": Normal((s, D), 0.1),
                 "gain2": Normal((s, D), 0.1, 1.0), "shift2": Normal((s, D), 0.1),

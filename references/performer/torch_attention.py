@@ -40,7 +40,7 @@ def explicit(
 
 
 def blocked(prefix_sum: str, keep: bool = False, rule: Callable[..., Any] | None = None) -> Attend:
-    """A block's T and U at a time; stores q, k, v and the state after the slice, and for a while a block's c·D1 numbers.
+    """A block's T and U at a time; stores q, k, v and the state after the slice, for a while a block's c·D1 numbers.
 
     Args:
         prefix_sum: ``block``, or ``iterative``: blocks of one token, the iteration of Katharopoulos et al. (2020).
@@ -79,7 +79,7 @@ def blocked(prefix_sum: str, keep: bool = False, rule: Callable[..., Any] | None
 # out_l = U_l q_l with U_l = U_0 + Σ_{j≤l} v_j k_jᵀ, j in the block. With g_l the cotangent of out_l and G that of the
 # state after the block, v_j k_jᵀ is read by out_j itself and by all later ones, so its cotangent is
 #     G_j = G + Σ_{l≥j} g_l q_lᵀ,
-# and dq_l = U_lᵀ g_l, dv_j = G_j k_j, dk_j = G_jᵀ v_j; G_1 goes to the block before. Row d of v is 1 and of out is D, so
+# and dq_l = U_lᵀ g_l, dv_j = G_j k_j, dk_j = G_jᵀ v_j; G_1 goes to the block before. Row d of v is 1, of out D, so
 # dk_j has the term gradS beside gradRᵀ V. App. B as printed leaves gradS out of dk, takes U_0 in place of U_l for the
 # numerator's part of dq, and G + Σ_{l>j}, without the position's own term, for G_j: see `as_printed_torch`.
 def pull_block(
