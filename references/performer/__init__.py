@@ -42,7 +42,7 @@ EVERY = Option("every", "an integer of at least 1", lambda spec: (1, 2), illegal
 TERM = Option("term", "all, key, query or suffix", lambda spec: TERMS, illegal=("value", 3, None))
 
 LOST = (
-    "features of FAVOR+ at sharpness 3 span tens of decades, and Eq. 19 subtracts early states from sums that hold none "
+    "features of FAVOR+ at sharpness 3 span tens of decades: Eq. 19 subtracts early states from sums that hold none "
     "of their digits"
 )
 REASONS = {

@@ -199,7 +199,7 @@ class PerformerProblem(Problem):
         return outer(v, k), (X, q)
 
     def G(self, params: Tree, r: Any, U: Any, Gamma: tuple[Any, Any], start: Any = 0) -> Any:
-        """U (n, batch, k, d+1, M) and Γ -> X^(r+1) (n, batch, D). Row by row (Eq. 13, 15); only dropout reads `start`."""
+        """U (n, batch, k, d+1, M) and Γ -> X^(r+1) (n, batch, D), row by row (Eq. 13, 15); dropout reads `start`."""
         X, q = Gamma
         return self.finish(self.layer(params, r), X, self.contract(U, q), r, start)
 

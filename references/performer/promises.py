@@ -80,7 +80,7 @@ JAX: dict[str, tuple[Claim, ...]] = {
         *SHARED,
         figure(
             "memory_one_token",
-            "at C = 1, L = 16384 all its bytes are those of a run of length 1 and two states, to within 10%, in percent",
+            "at C = 1, L = 16384 its bytes are those of a run of length 1 and two states, to within 10%, in percent",
             "§3.4", printed=100, measured=f"{PAPER}:one_token", unit="%", bound="at most", tolerance=0.1,
         ),
         figure(
@@ -90,7 +90,7 @@ JAX: dict[str, tuple[Claim, ...]] = {
         figure(
             "work_one_token", f"{WORK} at C = 1 too", "§3.4", printed=100,
             measured=f"{PAPER}:work_at_1", unit="%", bound="at most", tolerance=0.01, expected="refuted",
-            reason="∇_θ L += ∇_θ Φ adds up as many numbers as there are parameters for each slice, which is not counted",
+            reason="∇_θ L += ∇_θ Φ adds as many numbers as there are parameters for each slice, which is not counted",
         ),
     ),
     "slim_kept": (

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
+
+from gradgate.references.contract import UsageError, unknown
 
 TASKS = ("next_token", "copying", "window")
 
@@ -36,3 +39,63 @@ def arrange(task: str, drawn: Any, following: Any) -> dict[str, Any]:
     if task == "copying":
         targets[: len(drawn) // 2] = -1
     return {"tokens": drawn.astype(np.int32), "targets": targets.astype(np.int32)}
+
+
+def penn_treebank(folder: Path, split: str = "train") -> Any:
+    """Characters of the Penn Treebank as int32 tokens (n,), from a copy that you have.
+
+    Args:
+        folder: holds ``ptb.char.train.txt``, ``ptb.char.valid.txt`` and ``ptb.char.test.txt`` (Mikolov's preparation):
+            characters separated by blanks, a blank written ``_``.
+        split: train, valid or test.
+
+    Raises:
+        UsageError: the file is missing, empty or of another form; says which file is expected and where from.
+    """
+    if split not in ("train", "valid", "test"):
+        raise unknown("split", split, ("train", "valid", "test"))
+    path = Path(folder) / f"ptb.char.{split}.txt"
+    text = _read(path, "the Penn Treebank by characters, in Mikolov's preparation (simple-examples.tgz)").decode(
+        "ascii"
+    )
+    lines = [line.split() for line in text.splitlines()]
+    if any(len(character) != 1 for line in lines for character in line):
+        raise UsageError(f"{path} is not one character after another, separated by blanks")
+    return _bytes("\n".join("".join(line).replace("_", " ") for line in lines).encode("ascii"))
+
+
+def enwik8(folder: Path, split: str = "train") -> Any:
+    """Bytes of enwik8 as int32 tokens (n,), from a copy that you have: 90, 5 and 5 million.
+
+    Args:
+        folder: holds the file ``enwik8``, 100,000,000 bytes (the Large Text Compression Benchmark's enwik8.zip).
+        split: train, valid or test.
+
+    Raises:
+        UsageError: the file is missing or of another size; says which file is expected and where from.
+    """
+    spans = {"train": (0, 90), "valid": (90, 95), "test": (95, 100)}
+    if split not in spans:
+        raise unknown("split", split, spans)
+    path = Path(folder) / "enwik8"
+    raw = _read(path, "enwik8, unpacked from enwik8.zip of the Large Text Compression Benchmark")
+    if len(raw) != 10**8:
+        raise UsageError(f"{path} has {len(raw):,} bytes; enwik8 has 100,000,000")
+    low, high = spans[split]
+    return _bytes(raw[low * 10**6 : high * 10**6])
+
+
+def _read(path: Path, what: str) -> bytes:
+    try:
+        found = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot read {path} ({error.strerror}): expected is {what}") from None
+    if not found:
+        raise UsageError(f"{path} is empty; expected is {what}")
+    return found
+
+
+def _bytes(raw: bytes) -> Any:
+    import numpy as np
+
+    return np.frombuffer(raw, dtype=np.uint8).astype(np.int32)
