@@ -1,4 +1,4 @@
-"""Linear attention over one slice in PyTorch, its prefix sums explicit, iterative or in blocks (SLiM Performers, App. B).
+"""Linear attention over one slice in PyTorch, prefix sums explicit, iterative or in blocks (SLiM Performers, App. B).
 
 In the words of the code, for one layer: Q̃ is ``q`` and K̃ is ``k`` (n, batch, k, M), V with a last column of ones is
 ``v`` (n, batch, k, d+1), so that R and S are one state U = Σ v kᵀ (batch, k, d+1, M), curR and curS one ``state``,

@@ -1,4 +1,4 @@
-"""Training on the copying task with one method or another: are the curves the same?
+"""Training on the copying task, by one method or another, whose curves must be the same up to rounding.
 
 Two trainings with exact gradients are not equal bit for bit: rounding differs, and training amplifies it. How far they
 may part is measured, not guessed: the same training by plain backprop is run again from parameters moved by two units
