@@ -170,7 +170,7 @@ STRESS = (
     {**SHAPES[6], "length": 192},
     {**SHAPES[8], "length": 65, "scale": 10.0, "sharpness": 0.1},
     {**SHAPES[6], "length": 64, "sharpness": 10.0},
-    {**SHAPES[4], "length": 48, "sharpness": 3.0},
+    {**SHAPES[6], "length": 48, "feature_map": "favor", "features": 4, "sharpness": 3.0},
 )
 
 MEASURED = {
