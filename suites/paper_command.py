@@ -66,7 +66,7 @@ def main(chosen: argparse.Namespace) -> int:
         0,
         concurrent.futures.ProcessPoolExecutor(chosen.jobs, multiprocessing.get_context("spawn"), initializer=_prepare),
     )
-    with pool:
+    try:
         futures = {pool.submit(_measured, item.measured, dict(item.arguments)): item for item in wanted}
         for done, future in enumerate(concurrent.futures.as_completed(futures), 1):
             item = futures[future]
@@ -81,6 +81,8 @@ def main(chosen: argparse.Namespace) -> int:
                 path, json.dumps({"schema": SCHEMA, "results": ordered}, indent=1, ensure_ascii=False) + "\n"
             )
             terminal.note(f"[{done}/{len(wanted)}] {sentence(rows[item.key])}")
+    finally:  # an interruption does not wait for what has not begun
+        pool.shutdown(cancel_futures=True)
     return 2 if failed else 0
 
 

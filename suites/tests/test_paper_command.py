@@ -29,10 +29,7 @@ def listed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         def __init__(self, *arguments: Any, **more: Any) -> None:
             pass
 
-        def __enter__(self) -> Pool:
-            return self
-
-        def __exit__(self, *error: object) -> None:
+        def shutdown(self, **more: Any) -> None:
             pass
 
         def submit(self, function: Any, target: str, arguments: Any) -> Any:
@@ -91,3 +88,26 @@ def test_table_2_of_performer_has_the_papers_nine_rows() -> None:
     rows = [item for item in paper.PUBLISHED if item.place == "Table 2" and item.series == "PyTorch"]
     assert [item.printed for item in rows][:2] == [0.0449e9, 0.0425e9]
     assert len(rows) == 9
+
+
+def test_the_report_shows_curves_points_and_what_could_not_be_measured() -> None:
+    pytest.importorskip("jinja2")
+    pytest.importorskip("plotly")
+    from gradgate.suites.report import paper_section
+
+    def result(x: float | str, ours: Any, problem: str = "") -> dict[str, Any]:
+        item = Published("Fig. 1", "a", x, "B", "operator:add", {}, 2.0, "another device")
+        return paper_command.row(item, {"ours": ours, "problem": problem, "seconds": 1.0}, {})
+
+    found = paper_section.place(
+        "performer", "Fig. 1", "p", [result(1, 2.0), result(2, 4.0), result(4, None, "too big")]
+    )
+    assert found.figure is not None
+    assert (found.figure["data"][0]["x"], found.figure["data"][0]["y"]) == ([1, 2], [2.0, 4.0])
+    assert [row["problem"] for row in found.rows] == ["", "", "too big"]
+    curve = paper_section.place(
+        "performer", "Fig. 3", "p", [result("L", {"step": [0, 1], "full": [3.0, 1.0], "d": 1e-6})]
+    )
+    assert curve.figure is not None
+    assert [trace["name"] for trace in curve.figure["data"]] == ["full"]
+    assert curve.notes == {"d": 1e-6}
