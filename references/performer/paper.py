@@ -161,7 +161,7 @@ def drift(length: int, chunk: int, every: int | None, sharpness: float = 0.5, fe
         feature_map=feature_map,
     )  # fmt: skip
     problem: Any = spec.build("torch")
-    _, exact = torch_impl.full(dataclasses.replace(spec, dtype="float64").build("torch"))  # type: ignore[arg-type]
+    _, exact = torch_impl.full(dataclasses.replace(spec, dtype="float64").build("torch"))
     if every is None:
         _, ours = torch_impl.slim(problem, chunk=chunk)
     else:
