@@ -29,15 +29,15 @@ def _memory(name: str, statement: str, sizes: tuple[int, ...], exponent: float, 
     return memory_law(name, statement, source, variable="length", sizes=sizes, exponent=exponent, **settings)
 
 
-def _laws(sizes: tuple[int, ...], spec: dict[str, Any], chunk: int) -> tuple[Claim, ...]:
+def _laws(sizes: tuple[int, ...], spec: dict[str, Any], chunk: int, chunked: tuple[int, ...]) -> tuple[Claim, ...]:
     return (
         _memory(
             "memory_law", f"at a chunk of {chunk} its temporary memory does not grow with L, which only the tokens do",
             sizes, 0, spec=spec, options={"chunk": chunk},
         ),
         _memory(
-            "memory_law_chunk", "its temporary memory grows linearly with C at most, here C = L/4", sizes, 1, spec=spec,
-            options="gradgate.references.performer.promises:quarter",
+            "memory_law_chunk", "its temporary memory grows linearly with C at most, here C = L/4", chunked, 1,
+            spec=spec, options="gradgate.references.performer.promises:quarter",
         ),
         work_law(
             "work_law", "at a fixed chunk its FLOPs grow linearly with L", "§3.4", variable="length", sizes=sizes,
@@ -76,7 +76,7 @@ SHARED = (
 JAX: dict[str, tuple[Claim, ...]] = {
     "full": _full(LONG, LARGE),
     "slim": (
-        *_laws(LONG, LARGE, 64),
+        *_laws(LONG, LARGE, 64, LONG),
         *SHARED,
         figure(
             "memory_one_token",
@@ -103,7 +103,7 @@ JAX: dict[str, tuple[Claim, ...]] = {
 
 TORCH: dict[str, tuple[Claim, ...]] = {
     "full": _full(SHORT, EAGER),
-    "slim": _laws(SHORT, EAGER, 4),
+    "slim": _laws(SHORT, EAGER, 4, (128, 256, 512, 1024, 2048)),
     "slim_kept": (
         _memory(
             "memory_law", "with a chunk of 4 and every state kept, memory grows with L, by s·D1 numbers per slice",
