@@ -1,0 +1,293 @@
+"""The one schedule type: what is run forward, recorded, run backward and dropped, in which order.
+
+A chain of N stages takes x_0 to x_N, stage l from x_{l-1} to x_l; going back, stage l takes the cotangent of x_l to that
+of x_{l-1}. The machine on which a schedule runs holds values x_k, and recordings: what the framework keeps of a stage
+so that it can be run backward. Four operations change what it holds:
+
+    forward l   x_{l-1} -> x_l, nothing recorded; x_l is held
+    save l      x_{l-1} -> x_l, recorded; x_l is held
+    backward l  uses the recording of l, which is freed, and the cotangent of x_l, which becomes that of x_{l-1}
+    drop k      x_k is no longer held, though the recordings of k and k + 1 may go on keeping its bytes alive
+
+At the start x_0 is held. A schedule is a value: equal, hashable, to and from JSON. Most schedules are *nested*, built
+from three steps on a segment of stages i+1 … j; a nested schedule can be read back as its `Plan`, which is how JAX runs
+it, as nested rematerialisation.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from gradgate.references.contract import UsageError
+
+Kind = Literal["forward", "save", "backward", "drop"]
+LETTER: dict[str, Kind] = {"F": "forward", "S": "save", "B": "backward", "D": "drop"}
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One stage, i + 1: save it, run it backward."""
+
+    start: int
+
+    @property
+    def end(self) -> int:
+        """The last stage of the segment."""
+        return self.start + 1
+
+
+@dataclass(frozen=True)
+class Save:
+    """Save stage i + 1 at once, work through the `rest`, segment (i + 1, j), then run i + 1 backward."""
+
+    start: int
+    rest: Plan
+
+    @property
+    def end(self) -> int:
+        """The last stage of the segment."""
+        return self.rest.end
+
+
+@dataclass(frozen=True)
+class Split:
+    """Run forward to x_k, holding x_i; work through the `right` (k, j), then from x_i again through the `left` (i, k)."""
+
+    left: Plan
+    right: Plan
+
+    @property
+    def start(self) -> int:
+        """The value i that the segment starts from."""
+        return self.left.start
+
+    @property
+    def end(self) -> int:
+        """The last stage of the segment."""
+        return self.right.end
+
+
+Plan: TypeAlias = Unit | Save | Split
+"""A nested schedule of the stages i+1 … j, its `start` i and `end` j."""
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operation; `index` is the stage 1 … N, or for a drop the value 0 … N."""
+
+    kind: Kind
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.kind[0].upper()}{self.index}"
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A legal sequence of operations that runs every one of `stages` stages backward, once, the last first.
+
+    Raises:
+        UsageError: an operation finds something missing that it needs; says which operation, and what.
+    """
+
+    stages: int
+    operations: tuple[Operation, ...]
+
+    def __post_init__(self) -> None:
+        """Run the schedule on sets of indices, so that an illegal one never exists."""
+        held, saved, following = {0}, set[int](), self.stages
+        for step, op in enumerate(self.operations):
+            place = f"operation {step + 1}, {op}"
+            if not (op.kind == "drop") <= op.index <= self.stages and not (op.kind == "drop" and op.index == 0):
+                raise UsageError(f"{place}: there is no such stage among 1 … {self.stages}")
+            if op.kind in ("forward", "save"):
+                if op.index - 1 not in held:
+                    raise UsageError(f"{place}: x_{op.index - 1} is not held")
+                held.add(op.index)
+                if op.kind == "save":
+                    saved.add(op.index)
+            elif op.kind == "drop":
+                if op.index not in held:
+                    raise UsageError(f"{place}: x_{op.index} is not held")
+                held.remove(op.index)
+            else:
+                if op.index != following:
+                    raise UsageError(f"{place}: stage {following} is the next to run backward")
+                if op.index not in saved:
+                    raise UsageError(f"{place}: stage {op.index} is not recorded")
+                saved.remove(op.index)
+                following -= 1
+        if following:
+            raise UsageError(f"stages 1 … {following} are never run backward")
+
+    @classmethod
+    def of(cls, plan: Plan) -> Schedule:
+        """The operations of a plan of a whole chain; every value is dropped after its last use."""
+        if plan.start != 0:
+            raise UsageError(f"a plan of the whole chain starts at 0, not at {plan.start}")
+        return cls(plan.end, tuple(Operation(LETTER[letter], index) for letter, index in _flatten(plan)))
+
+    @functools.cached_property
+    def turn(self) -> int:
+        """The number of operations before the first backward one: the forward pass, after which x_N is known."""
+        return next(n for n, op in enumerate(self.operations) if op.kind == "backward")
+
+    def runs(self) -> list[int]:
+        """How many times each stage is run forward, recorded or not; stage 1 first."""
+        counts = [0] * self.stages
+        for op in self.operations:
+            if op.kind in ("forward", "save"):
+                counts[op.index - 1] += 1
+        return counts
+
+    def plan(self) -> Plan:
+        """The plan of a nested schedule.
+
+        Raises:
+            UsageError: the schedule is not nested.
+        """
+        reader = _Reader([op for op in self.operations])
+        plan = reader.segment(0, self.stages)
+        if Schedule.of(plan) != self:
+            raise UsageError("the schedule is not nested: it has no plan, and only the PyTorch executor can run it")
+        return plan
+
+    def to_json(self) -> str:
+        """One line of JSON from which `from_json` makes an equal Schedule."""
+        return json.dumps({"stages": self.stages, "operations": " ".join(map(str, self.operations))})
+
+    @classmethod
+    def from_json(cls, text: str) -> Schedule:
+        """The Schedule of `to_json`.
+
+        Raises:
+            UsageError: not such JSON, an unknown operation, or an illegal schedule.
+        """
+        try:
+            fields = json.loads(text)
+            stages, words = fields["stages"], fields["operations"].split()
+        except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+            raise UsageError(f'a Schedule is JSON like {{"stages": 1, "operations": "S1 B1"}}: {error!r}') from None
+        for word in words:
+            if not re.fullmatch(r"[FSBD]\d+", word):
+                raise UsageError(f"unknown operation {word!r}; legal: F, S, B or D and a number, such as F3")
+        return cls(int(stages), tuple(Operation(LETTER[word[0]], int(word[1:])) for word in words))
+
+    def drawing(self) -> str:
+        """The schedule as text, after Fig. 2.20: a column per stage, a line per sweep.
+
+        ``─`` forward, ``●`` recorded, ``◄`` backward; ``|`` before a stage whose input stays held after the sweep has
+        passed it.
+        """
+        lines, row, cursor = [], dict[int, str](), 0
+        dropped = _kept_after_use(self)
+        for step, op in enumerate(self.operations):
+            if op.kind == "drop":
+                continue
+            backward = op.kind == "backward"
+            if row and (op.index in row or op.index - 1 != cursor or backward != ("◄" in row.values())):
+                if not (backward and op.index == cursor - 1 and "◄" in row.values()):
+                    lines.append(row)
+                    row = {}
+            mark = "◄" if backward else "●" if op.kind == "save" else "─"
+            row[op.index] = ("|" if step in dropped else " ") + mark
+            cursor = op.index
+        lines.append(row)
+        return "\n".join(
+            "".join(line.get(k, "  ") for k in range(1, self.stages + 1)).rstrip() for line in lines
+        )
+
+
+def _kept_after_use(schedule: Schedule) -> set[int]:
+    """Steps of unrecorded forwards whose input stays held: x_i is a checkpoint."""
+    kept = set()
+    operations = schedule.operations
+    for step, op in enumerate(operations):
+        following = operations[step + 1] if step + 1 < len(operations) else None
+        if op.kind == "forward" and following != Operation("drop", op.index - 1):
+            kept.add(step)
+    return kept
+
+
+def _flatten(plan: Plan) -> Iterator[tuple[str, int]]:
+    """The operations of a plan, iteratively: plans are as deep as the chain is long."""
+    todo: list[Plan | tuple[str, int]] = [plan]
+    while todo:
+        item = todo.pop()
+        if isinstance(item, tuple):
+            yield item
+            continue
+        i = item.start
+        if isinstance(item, Split):
+            k = item.right.start
+            yield "F", i + 1
+            for stage in range(i + 2, k + 1):
+                yield "F", stage
+                yield "D", stage - 1
+            todo += [item.left, item.right]
+            continue
+        yield "S", i + 1
+        yield "D", i
+        todo.append(("B", i + 1))
+        if isinstance(item, Save):
+            todo.append(item.rest)
+        else:
+            yield "D", i + 1
+
+
+class _Reader:
+    """Reads a plan back from operations, deciding at each step which of the three it is."""
+
+    def __init__(self, operations: Sequence[Operation]) -> None:
+        self.operations, self.at = operations, 0
+
+    def next(self) -> Operation | None:
+        return self.operations[self.at] if self.at < len(self.operations) else None
+
+    def take(self) -> Operation:
+        op = self.next()
+        if op is None:
+            raise UsageError("the schedule is not nested: it ends within a segment")
+        self.at += 1
+        return op
+
+    def segment(self, i: int, j: int) -> Plan:
+        """The plan of (i, j): a loop over what is entered to the right, then what waits to its left is read back."""
+        waiting: list[tuple[int, bool]] = []  # starts of the enclosing segments, and whether that is a save
+        while True:
+            op = self.take()
+            if op.kind == "save":
+                self.take()
+                if j == i + 1:
+                    self.take()
+                    self.take()
+                    plan: Plan = Unit(i)
+                    break
+                waiting.append((i, True))
+                i += 1
+                continue
+            waiting.append((i, False))
+            k = i + 1
+            while True:
+                following = self.operations[self.at : self.at + 2]
+                if following == [Operation("forward", k + 1), Operation("drop", k)]:
+                    self.at += 2
+                    k += 1
+                else:
+                    break
+            if op.kind != "forward" or k >= j:
+                raise UsageError(f"the schedule is not nested: {op} starts no segment")
+            i = k
+        while waiting:
+            i, save = waiting.pop()
+            if save:
+                self.take()
+                plan = Save(i, plan)
+            else:
+                plan = Split(self.segment(i, plan.start), plan)
+        return plan
