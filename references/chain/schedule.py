@@ -184,16 +184,16 @@ class Schedule:
         ``─`` forward, ``●`` recorded, ``◄`` backward; ``|`` before a stage whose input stays held after the sweep has
         passed it.
         """
-        lines, row, cursor = [], dict[int, str](), 0
+        lines, row, cursor, turned = [], dict[int, str](), 0, False
         dropped = _kept_after_use(self)
         for step, op in enumerate(self.operations):
             if op.kind == "drop":
                 continue
             backward = op.kind == "backward"
-            if row and (op.index in row or op.index - 1 != cursor or backward != ("◄" in row.values())):
-                if not (backward and op.index == cursor - 1 and "◄" in row.values()):
-                    lines.append(row)
-                    row = {}
+            if row and (backward != turned or op.index != cursor + (-1 if backward else 1)):
+                lines.append(row)
+                row = {}
+            turned = backward
             mark = "◄" if backward else "●" if op.kind == "save" else "─"
             row[op.index] = ("|" if step in dropped else " ") + mark
             cursor = op.index
