@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from gradgate.references.chain.costs import Costs
-from gradgate.references.chain.schedule import Plan, Save, Schedule, Split, Unit
+from gradgate.references.chain.schedule import Plan, Schedule, Split, Unit, saved
 from gradgate.references.chain.simulate import simulate
 from gradgate.references.chain.solver import BudgetTooSmall
 from gradgate.references.contract import check_integer
@@ -19,7 +19,7 @@ from gradgate.references.contract import check_integer
 
 def save_all(stages: int) -> Schedule:
     """Plain backprop: every stage saved, nothing run twice. Stores N recordings."""
-    return Schedule.of(_saved(0, check_integer("stages", stages, 1)))
+    return Schedule.of(saved(0, check_integer("stages", stages, 1)))
 
 
 def segments(stages: int, count: int) -> Schedule:
@@ -30,9 +30,9 @@ def segments(stages: int, count: int) -> Schedule:
     stages = check_integer("stages", stages, 1)
     count = check_integer("count", count, 1, stages)
     bounds = [n * stages // count for n in range(count + 1)]
-    plan = _saved(bounds[-2], stages)
+    plan = saved(bounds[-2], stages)
     for start, end in zip(bounds[-3::-1], bounds[-2:0:-1], strict=True):
-        plan = Split(_saved(start, end), plan)
+        plan = Split(saved(start, end), plan)
     return Schedule.of(plan)
 
 
@@ -112,13 +112,6 @@ def within(make: Callable[[int], Schedule], most: int, costs: Costs, budget: int
     if not fitting:
         raise BudgetTooSmall(budget, min(found.peak for found, _ in tried), " by a schedule of this kind")
     return tried[min(fitting)[2]][1]
-
-
-def _saved(i: int, j: int) -> Plan:
-    plan: Plan = Unit(j - 1)
-    for start in range(j - 2, i - 1, -1):
-        plan = Save(start, plan)
-    return plan
 
 
 def _built(i: int, j: int, split: Callable[[int, int, int], int], slots: int = 0) -> Plan:

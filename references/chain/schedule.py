@@ -76,6 +76,14 @@ Plan: TypeAlias = Unit | Save | Split
 """A nested schedule of the stages i+1 … j, its `start` i and `end` j."""
 
 
+def saved(start: int, end: int) -> Plan:
+    """The plan that saves every stage of the segment at once and runs none twice."""
+    plan: Plan = Unit(end - 1)
+    for i in range(end - 2, start - 1, -1):
+        plan = Save(i, plan)
+    return plan
+
+
 @dataclass(frozen=True)
 class Operation:
     """One operation; `index` is the stage 1 … N, or for a drop the value 0 … N."""

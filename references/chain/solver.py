@@ -36,11 +36,13 @@ from typing import Any
 import numpy as np
 
 from gradgate.references.chain.costs import Costs
-from gradgate.references.chain.schedule import Plan, Save, Schedule, Split, Unit
+from gradgate.references.chain.schedule import Plan, Save, Schedule, Split, Unit, saved
+from gradgate.references.chain.simulate import simulate
 from gradgate.references.contract import IllegalOption, check_integer
 
-SLOTS = 500
-"""Slots that a budget is cut into unless told."""
+FEWEST, MOST = 500, 20_000
+"""Slots that a budget is cut into unless told: as many as keep N³ · slots below `WORK`, within these."""
+WORK = 2e9
 
 
 class BudgetTooSmall(IllegalOption):
@@ -64,8 +66,8 @@ def precise_dp(costs: Costs, budget: int, slot: int | None = None) -> Schedule:
         costs: of the chain.
         budget: bytes, x_0 and what is fixed among them.
         slot: bytes per slot, to a multiple of which every size is rounded up: the budget holds whatever it is, the
-            optimum is exact for 1 and for a common divisor of all sizes; None: a 500th of the budget or the greatest
-            common divisor if that is more, and finer where such slots do not fit, as close to the least budget.
+            optimum is exact for 1 and for a common divisor of all sizes; None: as many slots as take about a
+            second, none smaller than the greatest common divisor, and finer ones near the least budget.
 
     Raises:
         IllegalOption: budget or slot is not an integer of at least 1.
@@ -77,13 +79,17 @@ def precise_dp(costs: Costs, budget: int, slot: int | None = None) -> Schedule:
     least = minimum_budget(costs)
     if budget < least:
         raise BudgetTooSmall(budget, least)
+    everything = Schedule.of(saved(0, costs.stages))
+    if simulate(everything, costs).peak <= budget:
+        return everything
     if slot is not None:
         found = _solved(costs, budget, check_integer("slot", slot, 1))
         if found is None:
             least = minimum_budget(costs.in_slots(slot)) * slot
             raise BudgetTooSmall(budget, least, f" when sizes are rounded up to slots of {slot} bytes; take smaller ones")
         return found
-    slot = max(costs.divisor(), budget // SLOTS)
+    slots = int(min(max(WORK / costs.stages**3, FEWEST), MOST))
+    slot = max(costs.divisor(), budget // slots)
     for finer in (1, 4, 16):  # near the least budget, rounding up may be what does not fit
         found = _solved(costs, budget, max(1, slot // finer))
         if found is not None:
