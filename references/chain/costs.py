@@ -131,9 +131,7 @@ class Costs:
                 changes[name] = (float(np.mean(getattr(self, name))),) * self.stages
         if memory:
             output, saved = (int(np.mean(v)) for v in (self.output, self.saved))
-            above = {
-                name: int(np.mean(getattr(self, name))) for name in ("forward_peak", "save_peak", "backward_peak")
-            }
+            above = {name: int(np.mean(getattr(self, name))) for name in ("forward_peak", "save_peak", "backward_peak")}
             common = sum(self.saves_input) * 2 >= self.stages, sum(self.saves_output) * 2 >= self.stages
             changes |= {
                 "output": (output,) * (self.stages + 1),

@@ -51,7 +51,7 @@ class Save:
     @property
     def end(self) -> int:
         """The last stage of the segment."""
-        return self.rest.end
+        return _last(self)
 
 
 @dataclass(frozen=True)
@@ -64,16 +64,26 @@ class Split:
     @property
     def start(self) -> int:
         """The value i that the segment starts from."""
-        return self.left.start
+        plan: Plan = self
+        while isinstance(plan, Split):
+            plan = plan.left
+        return plan.start
 
     @property
     def end(self) -> int:
         """The last stage of the segment."""
-        return self.right.end
+        return _last(self)
 
 
 Plan: TypeAlias = Unit | Save | Split
 """A nested schedule of the stages i+1 … j, its `start` i and `end` j."""
+
+
+def _last(plan: Plan) -> int:
+    """The last stage of a segment; a loop, as plans are as deep as the chain is long."""
+    while not isinstance(plan, Unit):
+        plan = plan.rest if isinstance(plan, Save) else plan.right
+    return plan.start + 1
 
 
 def saved(start: int, end: int) -> Plan:
@@ -206,9 +216,7 @@ class Schedule:
             row[op.index] = ("|" if step in dropped else " ") + mark
             cursor = op.index
         lines.append(row)
-        return "\n".join(
-            "".join(line.get(k, "  ") for k in range(1, self.stages + 1)).rstrip() for line in lines
-        )
+        return "\n".join("".join(line.get(k, "  ") for k in range(1, self.stages + 1)).rstrip() for line in lines)
 
 
 def _kept_after_use(schedule: Schedule) -> set[int]:
@@ -254,48 +262,50 @@ class _Reader:
     def __init__(self, operations: Sequence[Operation]) -> None:
         self.operations, self.at = operations, 0
 
-    def next(self) -> Operation | None:
-        return self.operations[self.at] if self.at < len(self.operations) else None
-
     def take(self) -> Operation:
-        op = self.next()
-        if op is None:
+        if self.at >= len(self.operations):
             raise UsageError("the schedule is not nested: it ends within a segment")
         self.at += 1
-        return op
+        return self.operations[self.at - 1]
 
     def segment(self, i: int, j: int) -> Plan:
-        """The plan of (i, j): a loop over what is entered to the right, then what waits to its left is read back."""
-        waiting: list[tuple[int, bool]] = []  # starts of the enclosing segments, and whether that is a save
+        """The plan of (i, j): on entering a segment look at its first sweep; on leaving one, finish what waits."""
+        waiting: list[int | Plan] = []  # −i − 1: a save; i: a split whose left comes next; a plan: the right of a split
         while True:
             op = self.take()
-            if op.kind == "save":
-                self.take()
-                if j == i + 1:
-                    self.take()
-                    self.take()
-                    plan: Plan = Unit(i)
-                    break
-                waiting.append((i, True))
+            if op.kind == "forward":
+                waiting.append(i)
+                i = self._swept(i + 1)
+                if i >= j:
+                    raise UsageError(f"the schedule is not nested: {op} starts no segment")
+                continue
+            self.take()
+            if op.kind != "save":
+                raise UsageError(f"the schedule is not nested: {op} starts no segment")
+            if j > i + 1:
+                waiting.append(-i - 1)
                 i += 1
                 continue
-            waiting.append((i, False))
-            k = i + 1
-            while True:
-                following = self.operations[self.at : self.at + 2]
-                if following == [Operation("forward", k + 1), Operation("drop", k)]:
-                    self.at += 2
-                    k += 1
+            self.take()
+            self.take()
+            plan: Plan = Unit(i)
+            while waiting:
+                top = waiting.pop()
+                if not isinstance(top, int):
+                    plan = Split(plan, top)
+                elif top < 0:
+                    self.take()
+                    plan = Save(-top - 1, plan)
                 else:
+                    i, j = top, plan.start
+                    waiting.append(plan)
                     break
-            if op.kind != "forward" or k >= j:
-                raise UsageError(f"the schedule is not nested: {op} starts no segment")
-            i = k
-        while waiting:
-            i, save = waiting.pop()
-            if save:
-                self.take()
-                plan = Save(i, plan)
             else:
-                plan = Split(self.segment(i, plan.start), plan)
-        return plan
+                return plan
+
+    def _swept(self, k: int) -> int:
+        """Past the forwards that drop their inputs: the value that the sweep ends at."""
+        while self.operations[self.at : self.at + 2] == [Operation("forward", k + 1), Operation("drop", k)]:
+            self.at += 2
+            k += 1
+        return k

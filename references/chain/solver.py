@@ -40,9 +40,9 @@ from gradgate.references.chain.schedule import Plan, Save, Schedule, Split, Unit
 from gradgate.references.chain.simulate import simulate
 from gradgate.references.contract import IllegalOption, check_integer
 
-FEWEST, MOST = 500, 20_000
+FEWEST, MOST = 500, 8_000
 """Slots that a budget is cut into unless told: as many as keep N³ · slots below `WORK`, within these."""
-WORK = 2e9
+WORK = 5e8
 
 
 class BudgetTooSmall(IllegalOption):
@@ -86,11 +86,13 @@ def precise_dp(costs: Costs, budget: int, slot: int | None = None) -> Schedule:
         found = _solved(costs, budget, check_integer("slot", slot, 1))
         if found is None:
             least = minimum_budget(costs.in_slots(slot)) * slot
-            raise BudgetTooSmall(budget, least, f" when sizes are rounded up to slots of {slot} bytes; take smaller ones")
+            raise BudgetTooSmall(
+                budget, least, f" when sizes are rounded up to slots of {slot} bytes; take smaller ones"
+            )
         return found
     slots = int(min(max(WORK / costs.stages**3, FEWEST), MOST))
     slot = max(costs.divisor(), budget // slots)
-    for finer in (1, 4, 16):  # near the least budget, rounding up may be what does not fit
+    for finer in (1, 4):  # near the least budget, rounding up may be what does not fit
         found = _solved(costs, budget, max(1, slot // finer))
         if found is not None:
             return found

@@ -241,5 +241,3 @@ def _divided(layers: Sequence[nn.Module], sample: torch.Tensor) -> tuple[Stage |
 
 def _name(number: int, group: Sequence[nn.Module]) -> str:
     return f"stage {number + 1} ({', '.join(type(layer).__name__ for layer in group)})"
-
-
