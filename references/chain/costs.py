@@ -166,6 +166,18 @@ class Costs:
             fixed=up((self.fixed,))[0],
         )
 
+    def steady(self) -> bool:
+        """Whether every recording keeps at least the bytes of its stage's input, and of that input's cotangent.
+
+        So it is where stages keep their inputs, or outputs no smaller; not where a stage keeps next to nothing, such as
+        a sum, a mask or a narrow output. Then no order of operations does better than the solver's (`solver`).
+        """
+        for l in range(self.stages):
+            kept = self.saved[l] + self.saves_output[l] * self.output[l + 1] + self.saves_input[l] * self.output[l]
+            if kept < max(self.output[l], self.gradient[l]):
+                return False
+        return all(g <= x for g, x in zip(self.gradient[:-1], self.output[:-1], strict=True))
+
     def divisor(self) -> int:
         """The greatest common divisor of all byte counts, at least 1: slots of which sizes are whole numbers."""
         sizes = (*self.output, *self.saved, *self.gradient, *self.forward_peak, *self.save_peak, *self.backward_peak)

@@ -1,15 +1,22 @@
 """The least compute within a budget of bytes, for arbitrary costs per stage: the thesis' Alg. 3.4 mended and sharpened.
 
 What is optimal, and among which schedules. A schedule is *persistent* if what it stores it keeps until it is used up: a
-stored x_k until stage k + 1 is saved, a recording until its stage is run backward. Among all persistent schedules of
-the machine of `simulate`, nested or not, this one computes least; `search` checks that by shortest paths. Schedules
-that drop a stored value, and store another one before they make it again, can be cheaper on chains of very unequal
-sizes (Beaumont et al., Optimal checkpointing for heterogeneous chains, 2019, §4.3); no polynomial algorithm is known for
-them, and the thesis does not consider them.
+stored x_k until stage k + 1 is saved, a recording until its stage is run backward. It is *lazy* if it goes back to a
+stored value only once all that is stored or recorded to its right is used up. Among all persistent lazy schedules of the
+machine of `simulate`, nested or not, this one computes least; `search` checks that by shortest paths.
+
+* Laziness costs nothing where `Costs.steady`: every recording keeps at least the bytes of its stage's input and of that
+  input's cotangent. For take work on the left of k done while something right of k is held: x_k, or the recording of
+  k + 1. Either is no smaller than the cotangent of x_k, which is all that is left of it once the right is used up. So
+  the work on the left fits as well then, and without what it stores the right fits before. On other chains, where a
+  stage keeps next to nothing, early work can be cheaper; there are examples of three stages.
+* Persistence can cost something on any chain: to drop a stored value and make it again can be cheaper on very unequal
+  sizes (Beaumont et al., Optimal checkpointing for heterogeneous chains, 2019, say so too). No polynomial algorithm is
+  known for these schedules, and the thesis does not consider them.
 
 Derivation. Let W(i, j, m) be the least compute to run stages i+1 … j forward and backward when x_i is in memory, the
 cotangent of x_j has arrived, and m bytes are left beside x_i, the cotangent within them (§3.1.6). Look at what a
-persistent schedule does first from x_i:
+persistent lazy schedule does first from x_i:
 
     saves i + 1     W = f + W(i+1, j, ·) + b, with the recording of i + 1 held all along
     does not        then some x_k is the first value after x_i to be stored, or used by the first save; all that
@@ -46,7 +53,7 @@ WORK = 5e8
 
 
 class BudgetTooSmall(IllegalOption):
-    """No persistent schedule fits the budget.
+    """No persistent lazy schedule fits the budget.
 
     Cause: even the schedule of least memory needs more. Remedy: `minimum` is the least budget that suffices.
 
@@ -60,7 +67,7 @@ class BudgetTooSmall(IllegalOption):
 
 
 def precise_dp(costs: Costs, budget: int, slot: int | None = None) -> Schedule:
-    """The persistent schedule of least compute whose peak is at most `budget`.
+    """The persistent lazy schedule of least compute whose peak is at most `budget`.
 
     Args:
         costs: of the chain.
@@ -105,12 +112,12 @@ def _solved(costs: Costs, budget: int, slot: int) -> Schedule | None:
 
 
 def least_memory(costs: Costs) -> Schedule:
-    """A persistent schedule of the least peak; its compute is not minimised. Cost: as `minimum_budget`."""
+    """A persistent lazy schedule of the least peak; its compute is not minimised. Cost: as `minimum_budget`."""
     return Schedule.of(Minima(costs).plan())
 
 
 def minimum_budget(costs: Costs) -> int:
-    """The least peak, in bytes, that any persistent schedule reaches: the start of the memory axis (§3.1.10), exact.
+    """The least peak, in bytes, that any persistent lazy schedule reaches: the start of the memory axis (§3.1.10), exact.
 
     Cost: N³/6 comparisons, vectorised, and N² numbers; no slots.
     """
@@ -309,7 +316,7 @@ class Tables:
         return float(self.right[j][i, m + int(self.sizes.x[i])])
 
     def _choice(self, i: int, j: int, v: int, m: int) -> tuple[int, int, int]:
-        """k of the best split of (i, j), 0 to save i + 1, and the slots left on the right and on the left."""
+        """K of the best split of (i, j), 0 to save i + 1, and the slots left on the right and on the left."""
         z = self.sizes
         released = z.variants(i)[v]
         row = np.full(m + 1, np.inf)

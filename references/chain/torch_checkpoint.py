@@ -63,8 +63,8 @@ class CheckpointedSequential(nn.Sequential):
         self.prefix, self.stages = _divided([layer for _, layer in layers], sample)
         if schedule.stages != len(self.stages):
             raise UsageError(
-                f"the schedule has {schedule.stages} stages, this sequence {len(self.stages)}: layers that overwrite or "
-                "view what they are given belong to the stage before, and leading layers without gradients to none"
+                f"the schedule has {schedule.stages} stages, this sequence {len(self.stages)}: layers that "
+                "overwrite or view what they are given belong to the stage before, and leading layers without gradients to none"
             )
         self.schedule, self.costs = schedule, costs
         self._expected = (tuple(sample.shape), sample.dtype, sample.device)
@@ -232,8 +232,8 @@ def _divided(layers: Sequence[nn.Module], sample: torch.Tensor) -> tuple[Stage |
     if first == len(groups):
         raise UsageError("nothing in the sequence needs a gradient: neither its parameters nor the sample")
     stages = [
-        Stage.of(group, _name(n, group), clone=n == 0 and overwrites_input)
-        for n, group in enumerate(groups[first:], first)
+        Stage.of(group, _name(n, group), clone=first == 0 and n == 0 and overwrites_input)
+        for n, group in enumerate(groups[first:])
     ]
     prefix = [layer for group in groups[:first] for layer in group]
     return (Stage.of(prefix, "prefix", clone=overwrites_input) if prefix else None), stages
