@@ -17,6 +17,10 @@ from gradgate.references.chain.solver import BudgetTooSmall
 from gradgate.references.contract import check_integer
 
 
+MOST_SLOTS = 64
+"""Slots that are tried at most to give a uniform schedule its budget."""
+
+
 def save_all(stages: int) -> Schedule:
     """Plain backprop: every stage saved, nothing run twice. Stores N recordings."""
     return Schedule.of(saved(0, check_integer("stages", stages, 1)))
@@ -112,6 +116,20 @@ def within(make: Callable[[int], Schedule], most: int, costs: Costs, budget: int
     if not fitting:
         raise BudgetTooSmall(budget, min(found.peak for found, _ in tried), " by a schedule of this kind")
     return tried[min(fitting)[2]][1]
+
+
+def uniform_within(costs: Costs, budget: int) -> Schedule:
+    """`uniform_dp` with the number of slots that computes least within the budget, by `within`; errors as there.
+
+    Raises IllegalOption too unless the budget is an integer of at least 1.
+    """
+    budget, stages = check_integer("budget", budget, 1), costs.stages
+    return within(functools.partial(uniform_dp, stages), min(stages, MOST_SLOTS), costs, budget)
+
+
+def usual_checkpoints(stages: int) -> int:
+    """⌈log₂ N⌉, at least 1: as many values as `recursive` stores at most."""
+    return max(1, math.ceil(math.log2(stages)))
 
 
 def _built(i: int, j: int, split: Callable[[int, int, int], int], slots: int = 0) -> Plan:

@@ -57,17 +57,22 @@ def execute(stages: Sequence[Stage], schedule: Schedule, x: torch.Tensor) -> tor
     """
     if schedule.stages != len(stages):
         raise UsageError(f"the schedule has {schedule.stages} stages, the chain has {len(stages)}")
-    if torch._C._functorch.peek_interpreter_stack() is not None:
-        raise NotComposable(
-            "a checkpointed chain cannot run under torch.func or vmap: its backward pass recomputes by hand; "
-            "use plain backprop there, or the JAX form, which composes"
-        )
+    refuse_transforms()
     run = Run(stages, schedule, x)
     run.advance(schedule.turn)
     link = x
     for number, stage in enumerate(stages, 1):
         link = _Node.apply(run, number, link, *stage.parameters)
     return link
+
+
+def refuse_transforms() -> None:
+    """Raise NotComposable within a transformation of torch.func."""
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        raise NotComposable(
+            "a checkpointed chain cannot run under torch.func or vmap: its backward pass recomputes by hand; "
+            "use plain backprop there, or the JAX form, which composes"
+        )
 
 
 class Run:
