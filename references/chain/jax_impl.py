@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.extend.core
 
 from gradgate.references.chain import classic
 from gradgate.references.chain.costs import Costs
@@ -109,15 +110,28 @@ def rematerialised(layers: Sequence[Callable[[Tree, Any], Any]], schedule: Sched
     return functools.partial(_run, layers, schedule.plan())
 
 
+@jax.custom_vjp
+def _tied(p: Tree, x: Any) -> tuple[Tree, Any]:
+    """Both as they are; going back, the cotangent of x leaves only once those of p are there.
+
+    A schedule runs a stage backward as one operation. Left alone, compilers put the products for the weights off to the
+    end, and keep every value and every cotangent for them: 2N of each. Exact for further derivatives too.
+    """
+    return p, x
+
+
+_tied.defvjp(lambda p, x: ((p, x), None), lambda _, cotangents: jax.lax.optimization_barrier(cotangents))
+
+
 def _run(layers: Sequence[Callable[[Tree, Any], Any]], plan: Plan, params: Any, x: Any) -> Any:
     """From the plan's start to its end; `params` are of all stages of the plan, by index."""
     while isinstance(plan, (Save, Split)):
         if isinstance(plan, Save):
-            x, plan = layers[plan.start](params[plan.start], x), plan.rest
+            x, plan = layers[plan.start](*_tied(params[plan.start], x)), plan.rest
         else:
             own = {n: params[n] for n in range(plan.start, plan.left.end)}
             x, plan = jax.checkpoint(functools.partial(_run, layers, plan.left))(own, x), plan.right
-    return layers[plan.start](params[plan.start], x)
+    return layers[plan.start](*_tied(params[plan.start], x))
 
 
 def stages(problem: ChainProblem) -> list[Callable[[Tree, Any], Any]]:

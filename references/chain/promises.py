@@ -13,22 +13,29 @@ from gradgate.references.laws import figure, memory_law, work_law
 
 FIGURES = "gradgate.references.chain.figures"
 OURS = "beyond the thesis"
-FLAT = {"width": 4, "batch": 2048}
-SIZES = {"jax": (4, 16, 36, 64, 100), "torch": (9, 25, 64, 144, 324)}
+FLAT = {"jax": {"width": 128, "batch": 16384}, "torch": {"width": 4, "batch": 512}}
+NOT_BY = {
+    "host": "XLA for CPUs drops the barriers that order a rematerialised program before it schedules it, and so runs "
+    "recomputation early and products for weights late; its bytes are no schedule's"
+}
+SIZES = {"jax": (4, 9, 16, 25, 36), "torch": (9, 25, 64, 144, 324)}
+POWERS = {"jax": (3, 7, 15, 31, 63), "torch": (7, 31, 127, 511, 2047)}
+"""With the head, a power of 2 stages: halving leaves no remainder, nor a step at one size only."""
 QUADRATIC = {"jax": (3, 6, 12, 18, 24), "torch": (4, 8, 16, 32, 64)}
 
 
 def _memory(framework: str, statement: str, source: str, exponent: float, **settings: Any) -> Claim:
     return memory_law(
         "memory_law", statement, source, variable="layers", sizes=settings.pop("sizes", SIZES[framework]),
-        exponent=exponent, spec=FLAT, **settings,
+        exponent=exponent, spec=FLAT[framework],
+        not_by=NOT_BY if framework == "jax" and exponent < 1 else None, **settings,
     )  # fmt: skip
 
 
 def _work(framework: str, statement: str, source: str, exponent: float, **settings: Any) -> Claim:
     return work_law(
         "work_law", statement, source, variable="layers", sizes=settings.pop("sizes", SIZES[framework]),
-        exponent=exponent, spec=FLAT, **settings,
+        exponent=exponent, spec=FLAT[framework], **settings,
     )  # fmt: skip
 
 
@@ -44,7 +51,8 @@ def _of(framework: str) -> dict[str, tuple[Claim, ...]]:
             _work(framework, "its FLOPs grow linearly with N: one forward more at most", "§2.5.1", 1),
         ),
         "recursive": (
-            _memory(framework, "temporary memory grows like log N, slower than N^0.3", "§2.5.2", 0.3),
+            _memory(framework, "temporary memory grows like log N, slower than N^0.3", "§2.5.2", 0.3,
+                    sizes=POWERS[framework]),
         ),
         "recompute_all": (
             _memory(framework, "temporary memory does not grow with N", "§2.5.2", 0, sizes=QUADRATIC[framework]),
@@ -52,7 +60,7 @@ def _of(framework: str) -> dict[str, tuple[Claim, ...]]:
         ),
         "revolve": (
             _memory(framework, "with ⌈log₂ N⌉ values, temporary memory grows like log N, slower than N^0.3", "§2.5.3",
-                    0.3),
+                    0.3, sizes=POWERS[framework]),
         ),
     }  # fmt: skip
 
