@@ -1,7 +1,7 @@
 """chain: optimal checkpointing for precise costs per layer, and the executor that the thesis could not build.
 
 Paper: Butt, "Precise optimal checkpointing for memory-efficient deep learning" (MEng thesis, Imperial College London,
-2019). `schedule` is the one schedule type, `simulate` says what a schedule costs, `classic` and `solver` make schedules,
+2019). `schedule` is the one schedule type, `simulate` says what one costs, `classic` and `solver` make them, and
 `torch_checkpoint` is the interface for models in PyTorch.
 """
 

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 INFINITE = float("inf")
 MISTAKES = {
     "memory for compute": "line 8 takes β, memory, for α, compute, of a backward",
-    "quadratic overwritten": "Alg. 3.3, line 6: each j overwrites the cost of recomputing everything with its last term",
+    "quadratic overwritten": "Alg. 3.3, line 6: each j overwrites the quadratic cost with its last term",
     "left read at j": "line 50 reads the peak of the left subproblem at [i][j] instead of [i][k]",
     "backward size for forward": "line 37 takes the backward's size of x_k for the forward's in the peak of a sweep",
-    "failure propagated": "§3.1.9 and line 65: where (i, j) fails, every longer (i, j') is said to fail; but a value may "
-    "be stored in a sweep past it, while a smaller cotangent than b_j is held, and so (i, j') may fit",
+    "failure propagated": "§3.1.9 and line 65: where (i, j) fails, every longer (i, j') is said to fail; but a value "
+    "may be stored in a sweep past it, while a smaller cotangent than b_j is held, and so (i, j') may fit",
 }
 """Name -> what is printed."""
 

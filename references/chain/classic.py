@@ -16,7 +16,6 @@ from gradgate.references.chain.simulate import simulate
 from gradgate.references.chain.solver import BudgetTooSmall
 from gradgate.references.contract import check_integer
 
-
 MOST_SLOTS = 64
 """Slots that are tried at most to give a uniform schedule its budget."""
 

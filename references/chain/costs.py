@@ -70,11 +70,11 @@ class Costs:
                     raise UsageError(f"{item.name} must have {wanted} numbers for {stages} stages, not {len(values)}")
             if not all(0 <= value < float("inf") for value in values):
                 raise UsageError(f"{item.name} must hold finite numbers of at least 0, not {values}")
-        for l in range(stages):
-            if self.forward_peak[l] < self.output[l + 1] or self.save_peak[l] < self.output[l + 1] + self.saved[l]:
-                raise UsageError(f"stage {l + 1}: the peaks of its forwards must cover what they leave behind")
-            if self.backward_peak[l] < self.gradient[l] - self.gradient[l + 1] - self.saved[l]:
-                raise UsageError(f"stage {l + 1}: the peak of its backward must cover the cotangent it leaves behind")
+        for n in range(stages):
+            if self.forward_peak[n] < self.output[n + 1] or self.save_peak[n] < self.output[n + 1] + self.saved[n]:
+                raise UsageError(f"stage {n + 1}: the peaks of its forwards must cover what they leave behind")
+            if self.backward_peak[n] < self.gradient[n] - self.gradient[n + 1] - self.saved[n]:
+                raise UsageError(f"stage {n + 1}: the peak of its backward must cover the cotangent it leaves behind")
 
     @property
     def stages(self) -> int:
@@ -172,9 +172,9 @@ class Costs:
         So it is where stages keep their inputs, or outputs no smaller; not where a stage keeps next to nothing, such as
         a sum, a mask or a narrow output. Then no order of operations does better than the solver's (`solver`).
         """
-        for l in range(self.stages):
-            kept = self.saved[l] + self.saves_output[l] * self.output[l + 1] + self.saves_input[l] * self.output[l]
-            if kept < max(self.output[l], self.gradient[l]):
+        for n in range(self.stages):
+            kept = self.saved[n] + self.saves_output[n] * self.output[n + 1] + self.saves_input[n] * self.output[n]
+            if kept < max(self.output[n], self.gradient[n]):
                 return False
         return all(g <= x for g, x in zip(self.gradient[:-1], self.output[:-1], strict=True))
 

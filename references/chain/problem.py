@@ -121,7 +121,7 @@ class ChainProblem(Problem):
         return x / self.xp.sqrt(self.xp.mean(x * x, axis=-1, keepdims=True) + 1e-3) * p["g"]
 
     def head(self, y: Any) -> Any:
-        """c times the mean over the batch of half the squared distance to the target; scalar."""
+        """C times the mean over the batch of half the squared distance to the target; scalar."""
         each = 0.5 * self.xp.sum((y - self.data["target"]) ** 2, axis=-1)
         return self.data["upstream"] * self.xp.sum(each) / self.spec.batch
 

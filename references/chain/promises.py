@@ -19,7 +19,7 @@ NOT_BY = {
     "recomputation early and products for weights late; its bytes are no schedule's"
 }
 SIZES = {"jax": (4, 9, 16, 25, 36), "torch": (9, 25, 64, 144, 324)}
-POWERS = {"jax": (3, 7, 15, 31, 63), "torch": (7, 31, 127, 511, 2047)}
+POWERS = {"jax": (3, 7, 15, 31, 63), "torch": (15, 31, 63, 127, 255)}
 """With the head, a power of 2 stages: halving leaves no remainder, nor a step at one size only."""
 QUADRATIC = {"jax": (3, 6, 12, 18, 24), "torch": (4, 8, 16, 32, 64)}
 

@@ -155,6 +155,11 @@ class Schedule:
         """The number of operations before the first backward one: the forward pass, after which x_N is known."""
         return next(n for n, op in enumerate(self.operations) if op.kind == "backward")
 
+    @functools.cached_property
+    def backwards(self) -> list[int]:
+        """Which operation, counted from 0, runs each stage backward; stage 1 first."""
+        return [n for n, op in enumerate(self.operations) if op.kind == "backward"][::-1]
+
     def runs(self) -> list[int]:
         """How many times each stage is run forward, recorded or not; stage 1 first."""
         counts = [0] * self.stages

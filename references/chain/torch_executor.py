@@ -83,7 +83,7 @@ class Run:
     """
 
     def __init__(self, stages: Sequence[Stage], schedule: Schedule, x: torch.Tensor) -> None:
-        self.stages, self.operations = stages, schedule.operations
+        self.stages, self.schedule = stages, schedule
         self.device, self.surroundings = x.device, Surroundings.now(x.device)
         self.again = [count > 1 for count in schedule.runs()]
         self.needs_input_grad = x.requires_grad
@@ -98,7 +98,7 @@ class Run:
     def advance(self, stop: int) -> None:
         """Perform the operations before number `stop`, none of them a backward one."""
         while len(self.performed) < stop:
-            op = self.operations[len(self.performed)]
+            op = self.schedule.operations[len(self.performed)]
             if op.kind == "drop":
                 del self.values[op.index]
             else:
@@ -107,15 +107,15 @@ class Run:
 
     def backward(self, number: int, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, dict[int, torch.Tensor]]:
         """Up to "backward `number`", which takes this cotangent: that of x_{l-1}, and the parameters' by id."""
-        wanted = Operation("backward", number)
-        if wanted in self.performed:
+        position = self.schedule.backwards[number - 1]
+        if position < len(self.performed):
             raise RuntimeError(
                 "this chain was run backward already, and what it held is freed; for a second backward pass call the "
                 "module again (retain_graph keeps nothing of a checkpointed chain)"
             )
-        self.advance(self.operations.index(wanted))
+        self.advance(position)
         found = self.recordings.pop(number).backward(cotangent)
-        self.performed.append(wanted)
+        self.performed.append(self.schedule.operations[position])
         return found
 
     def _forward(self, op: Operation) -> None:
