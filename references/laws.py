@@ -56,8 +56,8 @@ def memory_law(
     """
     settings = {
         "variable": variable, "sizes": tuple(sizes), "exponent": exponent, "bound": bound, "tolerance": tolerance,
-        "not_by": dict(not_by or {}), "quantity": quantity, "spec": dict(spec or {}), "options": options, "below": below,
-        "independent_of": dict(independent_of or {}),
+        "not_by": dict(not_by or {}), "quantity": quantity, "spec": dict(spec or {}), "options": options,
+        "below": below, "independent_of": dict(independent_of or {}),
     }  # fmt: skip
     return Claim(name, "memory_law", statement, source, expected, reason, settings=settings)
 

@@ -1,4 +1,4 @@
-"""Single figures that claims are judged by: how far the solver is from the optimum, and the executor from its budget."""
+"""Figures that claims are judged by: how far the solver is from the optimum, and the executor from its budget."""
 
 from __future__ import annotations
 

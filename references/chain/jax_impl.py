@@ -1,9 +1,9 @@
 """Gradients of the chain problem in JAX: the same schedules as nested rematerialisation.
 
 A nested schedule is a `Plan`, and a plan is a program: "save" applies a stage as it is, whose residuals JAX then keeps;
-"split" wraps the left segment in `jax.checkpoint`, which keeps the segment's input alone, and runs the segment by its own
-plan when its turn comes in the backward pass. XLA orders and frees; that it keeps what is dropped nowhere is what the
-memory laws check.
+"split" wraps the left segment in `jax.checkpoint`, which keeps the segment's input alone, and runs the segment by its
+own plan when its turn comes in the backward pass. XLA orders and frees; that it keeps nowhere what is dropped is what
+the memory laws check.
 
 The stages are the layers and the head: N + 1 of them.
 """

@@ -47,9 +47,7 @@ def chain_of(network: str, batch: int, size: int = 224, classes: int = 1000) -> 
         return layers, torch.randn(batch, 3, size, size)
 
 
-def figure_4_2(
-    costs: Costs, budget: int, slots: Sequence[int] = (25 * MB, 10 * MB, 5 * MB, 2 * MB, MB)
-) -> list[Row]:
+def figure_4_2(costs: Costs, budget: int, slots: Sequence[int] = (25 * MB, 10 * MB, 5 * MB, 2 * MB, MB)) -> list[Row]:
     """Least compute and the solver's seconds over the size of its slots, at one budget.
 
     Args:
@@ -141,7 +139,9 @@ def four_way(
                 yield row | (_run(layers, x, schedule, costs) if executed else {})
 
 
-def side_by_side(network: str, batch: int, shares: Sequence[float] = (0.0, 0.1, 0.25, 0.5), size: int = 224) -> list[Row]:
+def side_by_side(
+    network: str, batch: int, shares: Sequence[float] = (0.0, 0.1, 0.25, 0.5), size: int = 224
+) -> list[Row]:
     """Compute at measured peak bytes: this solver beside what else PyTorch offers, in one process.
 
     Peers: `torch.utils.checkpoint.checkpoint_sequential` with √N segments; PyTorch's activation memory budget under

@@ -1,6 +1,6 @@
 """A chain of layers of unequal width and kind, and a head: written once for NumPy, JAX and PyTorch.
 
-x_l = layer_l(params_l, x_{l-1}), loss = c · head(x_N). The head counts as one stage more, N + 1, which has no parameters.
+x_l = layer_l(params_l, x_{l-1}), loss = c · head(x_N). The head, without parameters, is stage N + 1.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ class ChainProblem(Problem):
     """Loss of a chain of layers.
 
     ``params`` is ``{"layers": [{"w": …}, …]}``, one dict per layer: ``w`` (in, out) and ``b`` (out,) of a dense one,
-    ``v`` (in, inner) and ``w`` (inner, out) of a wide one, ``g`` (width,) of a norm. ``data`` holds ``x`` (batch, width),
-    ``target`` (batch, width of x_N) and ``upstream`` (), the factor of the loss.
+    ``v`` (in, inner) and ``w`` (inner, out) of a wide one, ``g`` (width,) of a norm. ``data`` holds ``x`` (batch,
+    width), ``target`` (batch, width of x_N) and ``upstream`` (), the factor of the loss.
     """
 
     spec: ChainSpec

@@ -67,8 +67,8 @@ def _of(framework: str) -> dict[str, tuple[Claim, ...]]:
 
 SOLVER = (
     figure(
-        "optimal", "computes as little as the shortest path over all persistent lazy schedules, on 200 random chains of "
-        "up to 5 stages", "§3.1", printed=1.0, measured=f"{FIGURES}:lazy_gap", unit="times the least compute",
+        "optimal", "computes as little as the shortest path over all persistent lazy schedules, on 200 random chains "
+        "of up to 5 stages", "§3.1", printed=1.0, measured=f"{FIGURES}:lazy_gap", unit="times the least compute",
         tolerance=0.0,
     ),
     figure(
@@ -77,7 +77,7 @@ SOLVER = (
         unit="times the least compute", tolerance=0.0,
     ),
     figure(
-        "optimal_of_all", "no schedule at all computes less within the budget: 'the truly optimal checkpointing policy'",
+        "optimal_of_all", "no schedule at all computes less in the budget: 'the truly optimal checkpointing policy'",
         "abstract", printed=1.0, measured=f"{FIGURES}:free_gap", unit="times the least compute", tolerance=0.0,
         expected="refuted",
         reason="to drop a stored value and make it again can be cheaper: 1.21 times on a chain of four layers",
@@ -85,9 +85,9 @@ SOLVER = (
 )  # fmt: skip
 
 BUDGET = figure(
-    "budget", "its measured peak is within the budget, from the least to everything saved, on varied chains: the largest "
-    "ratio of measured to given", "§3.1.4", printed=1.0, measured=f"{FIGURES}:largest_share", unit="of the budget",
-    bound="at most", tolerance=0.0,
+    "budget", "its measured peak is within the budget, from the least to everything saved, on varied chains: the "
+    "largest ratio of measured to given", "§3.1.4", printed=1.0, measured=f"{FIGURES}:largest_share",
+    unit="of the budget", bound="at most", tolerance=0.0,
 )  # fmt: skip
 
 CLOSE = figure(

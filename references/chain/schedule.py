@@ -1,8 +1,8 @@
 """The one schedule type: what is run forward, recorded, run backward and dropped, in which order.
 
-A chain of N stages takes x_0 to x_N, stage l from x_{l-1} to x_l; going back, stage l takes the cotangent of x_l to that
-of x_{l-1}. The machine on which a schedule runs holds values x_k, and recordings: what the framework keeps of a stage
-so that it can be run backward. Four operations change what it holds:
+A chain of N stages takes x_0 to x_N, stage l from x_{l-1} to x_l; going back, stage l takes the cotangent of x_l to
+that of x_{l-1}. The machine on which a schedule runs holds values x_k, and recordings: what the framework keeps of a
+stage so that it can be run backward. Four operations change what it holds:
 
     forward l   x_{l-1} -> x_l, nothing recorded; x_l is held
     save l      x_{l-1} -> x_l, recorded; x_l is held
@@ -56,7 +56,7 @@ class Save:
 
 @dataclass(frozen=True)
 class Split:
-    """Run forward to x_k, holding x_i; work through the `right` (k, j), then from x_i again through the `left` (i, k)."""
+    """Run forward to x_k, holding x_i; work through the `right` (k, j), then from x_i again through `left` (i, k)."""
 
     left: Plan
     right: Plan
@@ -174,7 +174,7 @@ class Schedule:
         Raises:
             UsageError: the schedule is not nested.
         """
-        reader = _Reader([op for op in self.operations])
+        reader = _Reader(list(self.operations))
         plan = reader.segment(0, self.stages)
         if Schedule.of(plan) != self:
             raise UsageError("the schedule is not nested: it has no plan, and only the PyTorch executor can run it")

@@ -2,8 +2,8 @@
 
 What is optimal, and among which schedules. A schedule is *persistent* if what it stores it keeps until it is used up: a
 stored x_k until stage k + 1 is saved, a recording until its stage is run backward. It is *lazy* if it goes back to a
-stored value only once all that is stored or recorded to its right is used up. Among all persistent lazy schedules of the
-machine of `simulate`, nested or not, this one computes least; `search` checks that by shortest paths.
+stored value only once all that is stored or recorded to its right is used up. Among all persistent lazy schedules of
+the machine of `simulate`, nested or not, this one computes least; `search` checks that by shortest paths.
 
 * Laziness costs nothing where `Costs.steady`: every recording keeps at least the bytes of its stage's input and of that
   input's cotangent. For take work on the left of k done while something right of k is held: x_k, or the recording of
@@ -32,7 +32,7 @@ apart (`costs`), both are needed. Three refinements make the bytes those of the 
 
 The quadratic "recompute everything" needs no case of its own: it is k = j − 1 at each step.
 
-Cost: N³/6 · M additions and minima, M the number of slots, vectorised over k and M. Tables: 8 bytes × (N²/2) × M, stated
+Cost: N³/6 · M additions and minima, M the number of slots, vectorised over k and M. Tables: 8 bytes × (N²/2) × M, told
 by `table_bytes`; choices are not stored but found again on the way down, which costs N · M once per segment visited.
 """
 
@@ -117,7 +117,7 @@ def least_memory(costs: Costs) -> Schedule:
 
 
 def minimum_budget(costs: Costs) -> int:
-    """The least peak, in bytes, that any persistent lazy schedule reaches: the start of the memory axis (§3.1.10), exact.
+    """The least peak, in bytes, that any persistent lazy schedule reaches, exact: where memory starts (§3.1.10).
 
     Cost: N³/6 comparisons, vectorised, and N² numbers; no slots.
     """
@@ -125,9 +125,10 @@ def minimum_budget(costs: Costs) -> int:
 
 
 def table_bytes(costs: Costs, slots: int) -> int:
-    """Bytes of the tables of `precise_dp`: a float64 per slot and pair i < j, and as many again for pairs of which i
-    may be entered in two ways; costs count in slots.
-    """  # fmt: skip
+    """Bytes of the tables of `precise_dp` for costs in slots.
+
+    A float64 per slot and pair i < j, and as many again for pairs of which i may be entered in two ways.
+    """
     z = _Sizes(costs)
     rows = z.N * (z.N + 1) // 2 + sum(z.N - i + 1 for i in range(z.N) if i == 0 or len(z.variants(i)) > 1)
     return 8 * (rows + 3 * (z.N + 1)) * (max(slots - int(z.x[0]) - costs.fixed, 0) + 1)
@@ -332,7 +333,7 @@ class Tables:
 
 
 def _descend(N: int, choose: Any, m: int = 0) -> Plan:
-    """The plan that `choose` (i, j, variant, m) -> (k or 0, m right, m left) leads to; no recursion: chains are long."""
+    """The plan that `choose` (i, j, variant, m) -> (k or 0, m right, m left) leads to; a loop, as chains are long."""
     entered_by_save = choose.__self__.sizes.entered_by_save
     root: list[Plan] = []
     todo: list[Any] = [(0, N, 0, m)]

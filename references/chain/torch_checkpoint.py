@@ -64,7 +64,7 @@ class CheckpointedSequential(nn.Sequential):
         if schedule.stages != len(self.stages):
             raise UsageError(
                 f"the schedule has {schedule.stages} stages, this sequence {len(self.stages)}: layers that "
-                "overwrite or view what they are given belong to the stage before, leading ones without gradients to none"
+                "overwrite or view their input belong to the stage before, leading ones without gradients to none"
             )
         self.schedule, self.costs = schedule, costs
         self._expected = (tuple(sample.shape), sample.dtype, sample.device)

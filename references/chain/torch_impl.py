@@ -85,8 +85,8 @@ def uniform_dp(problem: ChainProblem, *, budget: int) -> tuple[torch.Tensor, Tre
 def precise_dp(problem: ChainProblem, *, budget: int) -> tuple[torch.Tensor, Tree]:
     """The schedule of least compute whose peak is within the budget, by measured bytes and counted FLOPs.
 
-    Arguments, results, errors as `uniform_dp`. Source: Alg. 3.4, mended (`solver`). Cost: profiling and the solver, once
-    per shape and budget; then the least FLOPs of any persistent lazy schedule within the budget.
+    Arguments, results, errors as `uniform_dp`. Source: Alg. 3.4, mended (`solver`). Cost: profiling and the solver,
+    once per shape and budget; then the least FLOPs of any persistent lazy schedule within the budget.
     """
     refuse_transforms()
     return by_schedule(problem, _solved(problem.spec.static(), budget))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -46,7 +47,7 @@ class Loss(nn.Module):
 def dense(depth: int = 6, width: int = 16) -> Any:
     widths = [width * (1 + n % 3) for n in range(depth + 1)]
     layers: list[Any] = []
-    for a, b in zip(widths, widths[1:], strict=False):
+    for a, b in itertools.pairwise(widths):
         layers += [nn.Linear(a, b), nn.Tanh()]
     return nn.Sequential(*layers)
 
@@ -71,14 +72,14 @@ def budgets(costs: Costs) -> list[int]:
     return [least, (3 * least + all_saved) // 4, (least + all_saved) // 2, all_saved]
 
 
-def step(module: Any, x: Any, loss: Callable[[Any], Any] = Loss()) -> dict[str, Any]:
+def step(module: Any, x: Any, loss: Callable[[Any], Any] | None = None) -> dict[str, Any]:
     """One training step from a fixed random state: loss, gradients, buffers, measured peak beside what was there."""
     torch.manual_seed(7)
     for p in module.parameters():
         p.grad = torch.zeros_like(p)
     x.grad = None
     with LiveBytes() as meter:
-        value = loss(module(x))
+        value = (loss or Loss())(module(x))
         value.backward()
     return {
         "loss": value.detach(),
