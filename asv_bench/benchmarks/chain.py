@@ -32,7 +32,7 @@ def costs(stages: int, factor: int) -> Any:
 class Solving:
     """Precise DP: seconds, and bytes of tables."""
 
-    params = list(CHAINS)
+    params = tuple(CHAINS)
     param_names = ("chain",)
     timeout = 300
 

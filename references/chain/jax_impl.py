@@ -184,16 +184,20 @@ def stage_costs(
     def linearised(p: Tree, x: Any) -> Any:
         return jax.vjp(stage, p, x) if needs_input_grad else jax.vjp(lambda p: stage(p, x), p)
 
+    def run_both(p: Tree, x: Any, cotangent: Any) -> Any:
+        result, pull = linearised(p, x)
+        return result, pull(cotangent)
+
     program = jax.make_jaxpr(linearised)(p, x)
     inputs, result, residuals = program.jaxpr.invars, program.jaxpr.outvars[0], program.jaxpr.outvars[1:]
     kept = {id(v): v for v in residuals if not isinstance(v, jax.extend.core.Literal) and v not in inputs[:-1]}
     saved = sum(_bytes(v.aval) for v in kept.values() if v is not inputs[-1] and v is not result)
     y = jax.eval_shape(stage, p, x)
-    within = jax.make_jaxpr(stage)(p, x).jaxpr.eqns
-    largest = max((_bytes(v.aval) for eqn in within for v in eqn.outvars if v is not result), default=0)
+    alone = jax.make_jaxpr(stage)(p, x).jaxpr
+    largest = max((_bytes(v.aval) for eqn in alone.eqns for v in eqn.outvars if v is not alone.outvars[0]), default=0)
     x64 = x.dtype.itemsize == 8
     forward = float(work.of(stage, (p, x), x64=x64).flops)
-    both = float(work.of(lambda p, x, g: linearised(p, x)[1](g), (p, x, y), x64=x64).flops)
+    both = float(work.of(run_both, (p, x, y), x64=x64).flops)
     gradients = sum(_bytes(leaf) for leaf in jax.tree.leaves(p)) + needs_input_grad * _bytes(x)
     return (
         forward, max(both - forward, 0.0), saved, id(inputs[-1]) in kept, id(result) in kept,
