@@ -61,7 +61,7 @@ def solve(p: Printed, budget: int, mistakes: Collection[str] = ()) -> tuple[floa
     return (C[0][N + 1][M], B[0][N + 1][M] + p.beta_f[0]) if M >= 0 else (INFINITE, INFINITE)
 
 
-def _row(p: Printed, i: int, m: int, B: list, C: list, mistakes: Collection[str]) -> None:  # type: ignore[type-arg]
+def _row(p: Printed, i: int, m: int, B: list, C: list, mistakes: Collection[str]) -> None:
     bf, bb, N = p.beta_f, p.beta_b, p.N
     base = bb[i] + bb[i + 1]
     if base > m:

@@ -195,7 +195,8 @@ class Costs:
             UsageError: not such JSON, or impossible costs.
         """
         try:
-            fields = json.loads(text)
-            return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()})
+            fields: dict[str, Any] = json.loads(text)
+            values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
+            return cls(**values)
         except (json.JSONDecodeError, TypeError, AttributeError) as error:
             raise UsageError(f"not the JSON of Costs: {error}") from None

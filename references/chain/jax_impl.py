@@ -152,7 +152,8 @@ def _costs(spec: Any) -> Costs:
     with precision("jax", spec.dtype):
         problem: Any = shapes(spec)
         params, x = [*problem.params["layers"], {}], problem.x
-        found, sizes = [], [_bytes(x)]
+        found: list[Any] = []
+        sizes = [_bytes(x)]
         for layer, p in zip(problem.layers, params, strict=False):
             found.append(stage_costs(layer, p, x, len(found) > 0))
             x = jax.eval_shape(layer, p, x)

@@ -6,6 +6,7 @@ run: "measured" columns are then bytes and FLOPs of real training steps, not of 
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -165,6 +166,9 @@ def side_by_side(
         except Exception as error:  # a peer's failure is a row, not the end
             rows.append({"method": method, "reason": f"{type(error).__name__}: {str(error).splitlines()[0]}"})
 
+    def scheduled(schedule: Schedule) -> Callable[[], Any]:
+        return lambda: CheckpointedSequential(plain, schedule, x)
+
     root = round(N**0.5)
     add(
         f"checkpoint_sequential, {root} segments",
@@ -173,13 +177,13 @@ def side_by_side(
     named = {"√N": classic.sqrt_n(N), "recursive": classic.recursive(N), "recompute all": classic.recompute_all(N)}
     named |= {f"REVOLVE, {s} values": classic.revolve(N, s) for s in (3, 6, 12)}
     for name, schedule in named.items():
-        add(name, lambda schedule=schedule: CheckpointedSequential(plain, schedule, x))
+        add(name, scheduled(schedule))
     for share in shares:
         budget = int(least + share * (full - least))
         schedule = precise_dp(costs, budget)
-        add(f"precise DP, {budget / MB:.0f} MB", lambda schedule=schedule: CheckpointedSequential(plain, schedule, x))
+        add(f"precise DP, {budget / MB:.0f} MB", scheduled(schedule))
     for share in (0.0, 0.5):
-        add(f"torch.compile, memory budget {share}", lambda share=share: _compiled(plain, share))
+        add(f"torch.compile, memory budget {share}", functools.partial(_compiled, plain, share))
     return rows
 
 

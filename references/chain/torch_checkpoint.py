@@ -12,6 +12,7 @@ or by its parts, each a value that can be kept, changed and shown:
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
@@ -23,7 +24,7 @@ from gradgate.references.chain.schedule import Schedule
 from gradgate.references.chain.simulate import Simulation, simulate
 from gradgate.references.chain.solver import precise_dp
 from gradgate.references.chain.torch_executor import execute
-from gradgate.references.chain.torch_profile import _restore, _snapshot, profile
+from gradgate.references.chain.torch_profile import profile, restore, snapshot
 from gradgate.references.chain.torch_stages import (
     Stage,
     Surroundings,
@@ -168,8 +169,6 @@ def stages_of(sequence: Iterable[nn.Module], sample: torch.Tensor) -> list[Stage
 
 
 def _with_compute(costs: Costs, compute: Sequence[tuple[float, float]]) -> Costs:
-    import dataclasses
-
     pairs = [tuple(pair) for pair in compute]
     if len(pairs) != costs.stages or any(len(pair) != 2 for pair in pairs):
         raise UsageError(f"compute must hold {costs.stages} pairs (forward, backward), one per stage, not {pairs}")
@@ -178,7 +177,6 @@ def _with_compute(costs: Costs, compute: Sequence[tuple[float, float]]) -> Costs
 
 def _named(sequence: Any) -> list[tuple[str, nn.Module]]:
     if isinstance(sequence, nn.Sequential):
-        layers = list(sequence.named_children())
         layers = [(name, module) for name, module in sequence._modules.items() if module is not None]  # repeats too
     elif isinstance(sequence, nn.Module) and not isinstance(sequence, nn.ModuleList):
         raise UsageError(
@@ -200,7 +198,7 @@ def _divided(layers: Sequence[nn.Module], sample: torch.Tensor) -> tuple[Stage |
     """
     groups: list[list[nn.Module]] = []
     whole = Stage.of(layers, "the sequence")
-    kept, state, surroundings = _snapshot([whole]), random_state(sample.device), Surroundings.now(sample.device)
+    kept, state, surroundings = snapshot([whole]), random_state(sample.device), Surroundings.now(sample.device)
     overwrites_input = False
     try:
         value = sample.detach().clone()
@@ -225,7 +223,7 @@ def _divided(layers: Sequence[nn.Module], sample: torch.Tensor) -> tuple[Stage |
                 alone = not joins or changed  # a view of x_0 is not yet a storage of its own
             value = result
     finally:
-        _restore(kept)
+        restore(kept)
         set_random_state(sample.device, state)
     needed = [any(p.requires_grad for layer in group for p in layer.parameters()) for group in groups]
     first = 0 if sample.requires_grad else next((n for n, need in enumerate(needed) if need), len(groups))

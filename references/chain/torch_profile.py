@@ -88,7 +88,7 @@ def profile(
     Cost: a few runs forward and backward of every stage; stores one recording and a few values at a time.
     """
     shapes: list[tuple[Any, ...]] = []
-    device, surroundings, kept = x.device, Surroundings.now(x.device), _snapshot(stages)
+    device, surroundings, kept = x.device, Surroundings.now(x.device), snapshot(stages)
     state = random_state(device)
     random = 0
     value = x.detach()
@@ -106,7 +106,7 @@ def profile(
         sizes.append(_bytes(value))
         shapes.append((*work, *measured))
     set_random_state(device, state)
-    _restore(kept)
+    restore(kept)
     # A loss and the 1 that its backward pass starts from are held by the caller to the end.
     loss = 2 * sizes[-1] if value.numel() == 1 else 0
     forward, backward, saved, saves_input, saves_output, gradients, forward_peak, save_peak, backward_peak = zip(
@@ -186,12 +186,14 @@ def _bytes(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage().nbytes())
 
 
-def _snapshot(stages: Sequence[Stage]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+def snapshot(stages: Sequence[Stage]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Every buffer within, and a copy of it."""
     buffers = {id(b): b for stage in stages for m in stage.modules for b in m.buffers(recurse=False)}
     return [(b, b.clone()) for b in buffers.values()]
 
 
-def _restore(kept: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
+def restore(kept: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
+    """Buffers back to their copies."""
     with torch.no_grad():
         for buffer, copy in kept:
             buffer.copy_(copy)
