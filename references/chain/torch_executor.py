@@ -11,8 +11,8 @@ which frees it once the next node has used it. So
 * `torch.autograd.grad`, hooks, and a larger model around the chain work as usual.
 
 The price: the fresh gradients of all parameters of one stage are alive together until its node returns, where plain
-backprop adds each to its accumulator as soon as it is there. The profiler counts them (`Costs.backward_peak`), so
-budgets hold; but where a stage's parameters outweigh its values, a small batch say, plain backprop can need less than any
+backprop adds each to its accumulator at once. The profiler counts them (`Costs.backward_peak`), so
+budgets hold; but where parameters outweigh values, at a small batch say, plain backprop can need less than any
 schedule here.
 
 A stage that is run again finds the random state, the autocast state and the mode of its first run; norms update their
