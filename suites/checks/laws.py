@@ -118,6 +118,8 @@ def law(case: Sweep) -> None:
     Settings: those of `gradgate.references.laws.memory_law`.
     """
     settings, declared = case.settings, case.subject.declared
+    if why := settings.get("not_by", {}).get(load(case.profile).compiler):
+        raise Inapplicable(f"{case.profile}: {why}")
     found = _fitted(case.sweep(settings["variable"], settings["sizes"]))
     claimed, bound = settings["exponent"], settings["bound"]
     promise = f"claimed {bound} {found.letter}^{claimed:g}"
