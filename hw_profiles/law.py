@@ -197,7 +197,7 @@ def _best(x: Floats, y: Floats, grain: float) -> tuple[float, float, float]:
         low, high = float(grid[max(0, best - 1)]), float(grid[min(_GRID - 1, best + 1)])
     exponent, cost, constant, slope = (float(a[best]) for a in (grid, costs, constants, slopes))
     rise = abs(slope) * float(np.ptp(x**exponent))
-    if rise <= tolerance or flat_cost <= cost:
+    if slope <= 0 or rise <= tolerance or flat_cost <= cost:
         return 0.0, level, 0.0
     return exponent, constant, slope
 

@@ -81,6 +81,12 @@ def test_no_size_is_foretold_far_beyond_what_was_measured():
     assert law.largest_size(law.predict(1100 * SIZES[-1])) is None
 
 
+def test_what_shrinks_does_not_grow():
+    law = fit(SIZES, 118e6 - 1e4 * np.log2(SIZES))
+    assert (law.exponent, law.coefficient) == (0, 0)
+    assert law.constant == pytest.approx(118e6, rel=1e-3)
+
+
 def test_logarithmic_growth_is_no_tiny_power_of_a_huge_negative_constant():
     law = fit(SIZES, 1e6 * (4 + np.log2(SIZES)))
     assert law.constant >= -0.25 * 8e6
