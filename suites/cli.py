@@ -44,9 +44,9 @@ EXAMPLES = {
     ],
     "cache": ["  gradgate cache --clear     throw away what was measured"],
     "gate": [
-        "  gradgate gate --base origin/main                      what a pull request does to bytes, FLOPs and gradients",
-        "  gradgate gate --base main --markdown comment.md       the same as a comment",
-        "  gradgate gate --base HEAD --base-python old/bin/python    two toolchains on the same code",
+        "  gradgate gate --base origin/main                   what a pull request does to bytes, FLOPs and gradients",
+        "  gradgate gate --base main --markdown comment.md    the same as a comment",
+        "  gradgate gate --base HEAD --base-python old/bin/python  two toolchains on the same code",
     ],
 }
 EPILOG = "\n".join(["examples:", *EXAMPLES["verify"], "", STATUS])

@@ -98,7 +98,9 @@ def run(folder: Path, chosen: argparse.Namespace) -> output.Document:
         _check_allowed(allowed, before, after, settings[head].allow)
         rows = compare.manifest(before, after)
         show = _Progress()
-        reused = sides[0].measure(before, [row for row in rows.values() if owner(row) in before.description["methods"]], show)
+        reused = sides[0].measure(
+            before, [row for row in rows.values() if owner(row) in before.description["methods"]], show
+        )
         tasks = after.description["tasks"]
         verdicts: list[dict[str, Any]] = []
         here = [row for row in rows.values() if owner(row) in after.description["methods"]]
@@ -183,9 +185,7 @@ def _gradients(verdicts: Iterable[Mapping[str, Any]]) -> list[Finding]:
     for verdict in verdicts:
         called = f"{owner(verdict)}:{verdict['claim']}"
         if verdict["verdict"] == "error" or "not installed" in verdict["reason"]:
-            found.append(
-                Finding("unmeasured", called, sentence=verdict["reason"], reproduce=verdict["reproduce"])
-            )
+            found.append(Finding("unmeasured", called, sentence=verdict["reason"], reproduce=verdict["reproduce"]))
         elif not verdict["as_expected"]:
             why = verdict["reason"] or "upheld, though declared false"
             found.append(Finding("refuted", called, sentence=why, reproduce=verdict["reproduce"]))

@@ -111,7 +111,9 @@ def _signature(half: Half, method: str) -> dict[str, Any]:
     if any(figure is None or figure["status"] != "measured" for figure in measured.values()):
         return {}
     return {
-        identity({**cells[key], "method": ""}): figures(figure) for key, figure in measured.items() if figure is not None
+        identity({**cells[key], "method": ""}): figures(figure)
+        for key, figure in measured.items()
+        if figure is not None
     }
 
 
@@ -185,7 +187,9 @@ class _Rule:
             yield Finding("unmeasured", name(row), row, sentence=f"{status} on the base: {why}")
             return
         if of_base and key not in self.head.cells:
-            yield Finding("edited", name(row), row, sentence="the benchmark was edited; compared as the base has it, too")
+            yield Finding(
+                "edited", name(row), row, sentence="the benchmark was edited; compared as the base has it, too"
+            )
         yield from self._figures(row, before, after)
 
     def _figures(

@@ -144,7 +144,9 @@ class Side:
         import hashlib
 
         found = sorted({path for pattern in self.settings.depends for path in Path.cwd().glob(pattern)})
-        return {str(p.relative_to(Path.cwd())): hashlib.sha256(p.read_bytes()).hexdigest() for p in found if p.is_file()}
+        return {
+            str(p.relative_to(Path.cwd())): hashlib.sha256(p.read_bytes()).hexdigest() for p in found if p.is_file()
+        }
 
 
 def serve(request: dict[str, Any], send: Send) -> None:
