@@ -23,7 +23,8 @@ class Finding:
 
     Attributes:
         kind: ``rise``, ``fall``, ``missing``, ``failed``, ``refuted``, ``withdrawn`` (a claim taken back), ``allowed``,
-            ``unmeasured``, ``renamed``, ``edited``, ``new``, ``expired`` or ``unused`` (entries of allow.toml), ``time``.
+            ``unmeasured``, ``renamed``, ``edited`` (a benchmark), ``new``, ``expired`` or ``unused`` (entries of
+            allow.toml), ``time``.
         name: of the cell, claim or benchmark.
         row: the cell's dict, {} for what is no cell.
         quantity, base, head: the figures, where there are two.

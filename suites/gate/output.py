@@ -62,10 +62,11 @@ class Document:
         counts = {kind: sum(finding.kind == kind for finding in self.findings) for kind in HEAD}
         words = {
             "rise": ("figure rises", "figures rise"), "missing": ("is gone", "are gone"),
-            "failed": ("cell fails", "cells fail"), "refuted": ("gradient claim does not hold", "gradient claims do not hold"),
-            "withdrawn": ("claim is withdrawn", "claims are withdrawn"),
-            "unmeasured": ("could not be measured", "could not be measured"), "allowed": ("allowed rise", "allowed rises"),
-            "fall": ("figure falls", "figures fall"), "new": ("new cell", "new cells"),
+            "failed": ("cell fails", "cells fail"), "withdrawn": ("claim is withdrawn", "claims are withdrawn"),
+            "refuted": ("gradient claim does not hold", "gradient claims do not hold"),
+            "unmeasured": ("could not be measured", "could not be measured"),
+            "allowed": ("allowed rise", "allowed rises"), "fall": ("figure falls", "figures fall"),
+            "new": ("new cell", "new cells"),
         }  # fmt: skip
         said = [f"{counts[kind]} {word[counts[kind] != 1]}" for kind, word in words.items() if counts[kind]]
         if self.status == 0:
