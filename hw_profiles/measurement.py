@@ -8,6 +8,7 @@ from typing import Any
 
 # What can become of a cell. Only "measured" has bytes; "too_large" has the bytes that the compiler wanted.
 STATUSES = ("measured", "too_large", "unavailable", "refused", "crashed", "timeout", "failed")
+ANSWERS = ("measured", "too_large")
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class Measurement:
     @property
     def ok(self) -> bool:
         """Whether the compiler gave an answer: the bytes, or that the program is too large."""
-        return self.status in ("measured", "too_large")
+        return self.status in ANSWERS
 
     def to_json(self) -> dict[str, Any]:
         """Return a dict of plain JSON types; ``from_json`` is its inverse."""

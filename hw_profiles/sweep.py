@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import multiprocessing
 import os
+import pickle
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,10 +15,15 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from gradgate.hw_profiles.compile import LIMIT, measure
+from gradgate.hw_profiles import torch_memory
+from gradgate.hw_profiles.compile import LIMIT, measure_traced
 from gradgate.hw_profiles.fingerprint import fingerprint
 from gradgate.hw_profiles.measurement import Measurement
 from gradgate.hw_profiles.profile import load
+from gradgate.hw_profiles.traced import LoweringError, Traced, trace
+
+MEASURED = ("limit", "cache", "use_cache")
+"""Options of a cell that its measurement takes; every other one is for its tracing."""
 
 
 @dataclass(frozen=True)
@@ -54,24 +60,56 @@ def measure_cell(cell: Cell) -> Measurement:
     """
     try:
         with _deadline(2 * float(cell.options.get("limit", LIMIT))):
-            program = _resolve(cell.program) if isinstance(cell.program, str) else cell.program
-            arguments, static = cell.arguments, cell.static
-            options = dict(cell.options)
-            if arguments is None:
-                program, arguments, *more = program(**static)
-                static = {}
-                for further in more:
-                    options |= further
             if cell.framework == "torch":
-                from gradgate.hw_profiles import torch_memory
-
-                bound = partial(program, **static)
-                return torch_memory.measure(bound, arguments, cell.profile, options.get("track", ()))
-            return measure(program, arguments, cell.profile, static=static, **options)
+                return torch_memory.on_profile(_once(_run, cell), cell.profile)
+            options = {name: value for name, value in cell.options.items() if name in MEASURED}
+            return measure_traced(_once(_trace, cell), cell.profile, **options)
     except _Overdue as error:
         return replace(_failed(cell, str(error)), status="timeout")
+    except (LoweringError, torch_memory.ProgramError) as error:
+        return _failed(cell, str(error))
     except (Exception, SystemExit) as error:
         return _failed(cell, f"{type(error).__name__}: {error}")
+
+
+def _once(make: Callable[[Cell], Any], cell: Cell) -> Any:
+    """What a cell's program comes to, which no profile changes: made once for cells that differ in the profile only.
+
+    The last four are kept, since a sweep asks for the profiles of one program one after the other. Only factories
+    are: the arguments of another program may be as large as they like.
+    """
+    if cell.arguments is not None:
+        return make(cell)
+    key = pickle.dumps((make.__name__, replace(cell, profile="", label=None)))
+    if key not in _MADE:
+        while len(_MADE) > 3:
+            del _MADE[next(iter(_MADE))]
+        _MADE[key] = make(cell)
+    return _MADE[key]
+
+
+_MADE: dict[bytes, Any] = {}
+
+
+def _trace(cell: Cell) -> Traced:
+    program, arguments, static, options = _program(cell)
+    return trace(program, arguments, static=static, **{k: v for k, v in options.items() if k not in MEASURED})
+
+
+def _run(cell: Cell) -> Any:
+    program, arguments, static, options = _program(cell)
+    return torch_memory.run(partial(program, **static), arguments, options.get("track", ()))
+
+
+def _program(cell: Cell) -> tuple[Callable[..., Any], Any, Mapping[str, Any], dict[str, Any]]:
+    program = _resolve(cell.program) if isinstance(cell.program, str) else cell.program
+    if cell.arguments is not None:
+        return program, cell.arguments, cell.static, dict(cell.options)
+    program, arguments, *more = program(**cell.static)
+    options = dict(cell.options)
+    for further in more:
+        options |= further
+    return program, arguments, {}, options
 
 
 def run(

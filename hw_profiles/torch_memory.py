@@ -12,6 +12,10 @@ from gradgate.hw_profiles.measurement import Measurement
 from gradgate.hw_profiles.profile import Profile, load
 
 
+class ProgramError(RuntimeError):
+    """The program raised while it was run to be measured. The message says what."""
+
+
 @dataclass(frozen=True)
 class TorchMemory:
     """Bytes that are alive at the moment when the sum is largest.
@@ -87,17 +91,39 @@ def measure(
     Raises:
         ProfileError: the name of the profile is unknown.
     """
-    from gradgate.hw_profiles.work import torch_flops
-
     if isinstance(profile, str):
         profile = load(profile)
-    versions = fingerprint(profile)
     try:
-        memory = peak(program, arguments, track)
-        flops = torch_flops(program, *arguments)
+        return on_profile(run(program, arguments, track), profile)
+    except ProgramError as error:
+        return Measurement(profile.name, "failed", str(error), fingerprint=fingerprint(profile))
+
+
+def run(
+    program: Callable[..., Any], arguments: Sequence[Any], track: Sequence[Any] = ()
+) -> tuple[TorchMemory, int | None]:
+    """``peak`` of a program and its FLOPs; it is run twice.
+
+    Raises:
+        ProgramError: whatever the program raised, in words.
+    """
+    from gradgate.hw_profiles.work import torch_flops
+
+    try:
+        return peak(program, arguments, track), torch_flops(program, *arguments)
     except (Exception, SystemExit) as error:
-        reason = f"the program failed: {type(error).__name__}: {error}"
-        return Measurement(profile.name, "failed", reason, fingerprint=versions)
+        raise ProgramError(f"the program failed: {type(error).__name__}: {error}") from error
+
+
+def on_profile(figures: tuple[TorchMemory, int | None], profile: Profile | str) -> Measurement:
+    """What `run` found, beside a profile's memory.
+
+    Raises:
+        ProfileError: the name of the profile is unknown.
+    """
+    if isinstance(profile, str):
+        profile = load(profile)
+    memory, flops = figures
     held = memory.parameter_bytes + memory.buffer_bytes + memory.optimizer_bytes + memory.argument_bytes
     available = profile.device_memory_bytes
     return Measurement(
@@ -109,7 +135,7 @@ def measure(
         required_bytes=memory.total_bytes,
         fits=None if available is None else memory.total_bytes <= available,
         flops=flops,
-        fingerprint=versions,
+        fingerprint=fingerprint(profile),
     )
 
 

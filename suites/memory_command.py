@@ -8,6 +8,7 @@ import dataclasses
 import json
 import math
 import re
+import time
 from collections.abc import Iterator
 from concurrent.futures import Executor
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 from gradgate.hw_profiles import cache as caching
 from gradgate.hw_profiles import profile as hardware
 from gradgate.hw_profiles.fingerprint import fingerprint
-from gradgate.hw_profiles.measurement import Measurement
+from gradgate.hw_profiles.measurement import ANSWERS
 from gradgate.references import registry
 from gradgate.references.contract import Family, Method, Spec, UsageError, unknown
 from gradgate.suites import cells, memory_table
@@ -74,15 +75,20 @@ def main(chosen: argparse.Namespace) -> int:
     methods = _methods(chosen)
     asked = [cell for method, family in methods for cell in _cells(chosen, method, family, chosen.profile.split(","))]
     swept = _range(registry.family(methods[0][1].name), chosen.sweep)
-    document: dict[str, Any] = {}
-    found: dict[int, Measurement] = {}
+    rows: dict[int, dict[str, Any]] = {}
     places = {id(cell): place for place, cell in enumerate(asked)}
-    with _executor(chosen.scheduler) as executor, memory_table.progress(len(asked)) as show:
-        for cell, measured in cells.measure(asked, executor, workers=chosen.jobs, limit=chosen.timeout):
-            found[places[id(cell)]] = measured
-            show(cell, measured)
-            document = _document(asked, found, swept)
-            _write(chosen, document)
+    written = 0.0
+    try:
+        with _executor(chosen.scheduler) as executor, memory_table.progress(len(asked)) as show:
+            for cell, measured in cells.measure(asked, executor, workers=chosen.jobs, limit=chosen.timeout):
+                rows[places[id(cell)]] = cells.row(cell, measured)
+                show(cell, measured)
+                if time.monotonic() - written > 1:  # the fits wait for the end: they would cost more than the cells
+                    _write(chosen, _document(asked, rows, Range()))
+                    written = time.monotonic()
+    finally:
+        document = _document(asked, rows, swept)
+        _write(chosen, document)
     by_name = {profile.name: profile for profile in profiles}
     memory_table.show(document, swept.letter, by_name)
     if chosen.report:
@@ -91,7 +97,7 @@ def main(chosen: argparse.Namespace) -> int:
         page = chosen.report / "memory.html"
         write_atomically(page, memory_plot.page(document))
         memory_table.note(f"report: {page}")
-    return 0 if all(measured.ok for measured in found.values()) else 2
+    return 0 if all(row["status"] in ANSWERS for row in rows.values()) else 2
 
 
 def clear_or_show(chosen: argparse.Namespace) -> int:
@@ -161,10 +167,10 @@ def _range(family: Family, text: str) -> Range:
     return Range(variable, letter, tuple(low * 2**i for i in range(int(math.log2(high / low) + 1e-9) + 1)))
 
 
-def _document(asked: list[MethodCell], found: dict[int, Measurement], swept: Range) -> dict[str, Any]:
+def _document(asked: list[MethodCell], found: dict[int, dict[str, Any]], swept: Range) -> dict[str, Any]:
     order = {path: place for place, path in enumerate(dict.fromkeys(cell.profile for cell in asked))}
     done = sorted(found, key=lambda place: (asked[place].declared.key, order[asked[place].profile], place))
-    rows = [cells.row(asked[place], found[place]) for place in done]
+    rows = [found[place] for place in done]
     return {
         "schema": 1,
         "fingerprint": fingerprint(),

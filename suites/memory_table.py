@@ -11,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from gradgate.hw_profiles.law import MAX_EXTRAPOLATION
 from gradgate.hw_profiles.measurement import Measurement
 from gradgate.hw_profiles.profile import Profile
 from gradgate.suites.cells import MethodCell
@@ -99,5 +100,7 @@ def _fits(law: Mapping[str, Any], letter: str) -> str:
         return f"in {memory}: {measured}"
     largest = law["largest_foretold"]
     return f"in {memory}: {measured}; by the law " + (
-        f"{letter} up to about {largest:,.3g}" if largest is not None else f"every {letter} fits"
+        f"{letter} up to about {largest:,.3g}"
+        if largest is not None
+        else f"at least up to {law['largest_measured'] * MAX_EXTRAPOLATION:,.3g}, beyond which it is not trusted"
     )

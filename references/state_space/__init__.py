@@ -208,7 +208,7 @@ STRESS = (
 )
 
 MEASURED = {
-    "dtype": "float32", "structure": "diagonal", "length": 256, "layers": 4, "state": 16, "width": 32, "batch": 2,
+    "dtype": "float32", "structure": "diagonal", "length": 256, "layers": 4, "state": 16, "width": 32, "batch": 8,
     "vocabulary": 64,
 }  # fmt: skip
 

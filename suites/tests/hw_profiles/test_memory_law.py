@@ -75,6 +75,18 @@ def test_the_largest_size_inverts_the_law():
     assert fit(SIZES, bytes_of(0, 1e6)).largest_size(16e9) is None
 
 
+def test_no_size_is_foretold_far_beyond_what_was_measured():
+    law = fit(SIZES, bytes_of(0.5, 1e6))
+    assert law.largest_size(law.predict(1000 * SIZES[-1])) == pytest.approx(1000 * SIZES[-1])
+    assert law.largest_size(law.predict(1100 * SIZES[-1])) is None
+
+
+def test_logarithmic_growth_is_no_tiny_power_of_a_huge_negative_constant():
+    law = fit(SIZES, 1e6 * (4 + np.log2(SIZES)))
+    assert law.constant >= -0.25 * 8e6
+    assert not law.reliable or law.exponent < 0.3
+
+
 def test_the_order_of_the_sizes_does_not_matter():
     values = bytes_of(0.5, 1e5)
     assert fit(SIZES[::-1], values[::-1]) == fit(SIZES, values)
