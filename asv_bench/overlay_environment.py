@@ -24,6 +24,11 @@ class OverlayEnvironment(Environment):
 
     tool_name = "overlay"
 
+    def __init__(self, conf, python, requirements, tagged_env_vars):
+        """As asv asks for it; it names an environment before its own __init__ ends."""
+        self._python, self._requirements, self._tagged_env_vars = python, requirements, tagged_env_vars
+        super().__init__(conf, python, requirements, tagged_env_vars)
+
     @classmethod
     def matches(cls, python):
         """Whether this interpreter is of the Python version asked for."""

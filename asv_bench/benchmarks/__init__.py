@@ -1,4 +1,4 @@
-"""Benchmarks that airspeed velocity runs. Each is made from the registry, so a new class of problems needs no edit here.
+"""Benchmarks that airspeed velocity runs, made from the registry: a new class of problems needs no edit here.
 
 A profile is an asv machine; ``GRADGATE_PROFILE`` names the one that is benchmarked.
 """

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from typing import Any
 
-
 from benchmarks.common import HOST, METHODS, PROFILE, track
 
 

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.common import METHODS, declared, on_host, track
-
 from gradgate.suites.worker import environment
 
 ROUNDS = 9
