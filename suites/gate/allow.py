@@ -8,7 +8,8 @@
     expires = 2027-03-31
 
 What was there and is gone is allowed with ``removed = true`` in place of quantity and ceiling; ``cell`` then names a
-cell, a claim (``family:method:framework:claim``) or a benchmark (``rule.Checking.time_judgement``).
+method (``family:method:framework``), a cell, a claim (``family:method:framework:claim``) or a benchmark
+(``rule.Checking.time_judgement``).
 """
 
 from __future__ import annotations

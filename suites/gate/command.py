@@ -175,6 +175,7 @@ class _Progress:
 
 def _check_allowed(allowed: tuple[allow.Entry, ...], before: Half, after: Half, shown: str) -> None:
     known = {name(row) for half in (before, after) for row in half.cells.values()}
+    known |= {*before.description["methods"], *after.description["methods"]}
     known |= before.tasks.keys() | after.tasks.keys() | before.benchmarks
     allow.check_names(allowed, sorted(known), shown)
 

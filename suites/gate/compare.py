@@ -133,11 +133,17 @@ class _Rule:
         """Methods, cells, claims and benchmarks of the base that the head has no more."""
         for old, new in self.renamed.items():
             yield Finding("renamed", old, sentence=f"is {new} now: the same figures in every cell")
+        left = self.head.description["methods"]
+        for method in self.base.description["methods"]:
+            if method not in left and method not in self.renamed:
+                yield self._removal(method, "missing", "a method of the base is gone, with its cells and claims")
         kept = {name(row) for row in self.head.cells.values()}
-        kept |= {name({**row, "method": self._new(row)}) for row in self.base.cells.values() if self._renamed(row)}
-        for gone in sorted({name(row) for row in self.base.cells.values() if not self._renamed(row)} - kept):
+        before = {name(row) for row in self.base.cells.values() if owner(row) in left}
+        for gone in sorted(before - kept):
             yield self._removal(gone, "missing", "a gated cell of the base is gone")
         for gone, task in self.base.tasks.items():
+            if owner(task) not in left and owner(task) not in self.renamed:
+                continue
             new = self.head.tasks.get(f"{self.renamed.get(owner(task), owner(task))}:{task['claim']}")
             if new is None:
                 yield self._removal(gone, "withdrawn", "a claim of the base is gone")
@@ -231,6 +237,3 @@ class _Rule:
 
     def _renamed(self, row: Mapping[str, Any]) -> bool:
         return owner(row) in self.renamed
-
-    def _new(self, row: Mapping[str, Any]) -> str:
-        return self.renamed[owner(row)].split(":")[1]
