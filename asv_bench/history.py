@@ -63,7 +63,7 @@ def count(results):
         column = found["result_columns"].index("result")
         for benchmark, row in found["results"].items():
             values = row[column] if isinstance(row, list) else row
-            present = sum(value is not None for value in values or [])
+            present = sum(value is not None and value == value for value in values or [])
             machine = counted.setdefault(path.parent.name, {})
             machine[benchmark] = machine.get(benchmark, 0) + present
     return counted

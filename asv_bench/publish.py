@@ -14,6 +14,7 @@ from pathlib import Path
 
 import dashboard
 import history
+import local
 
 from gradgate.references.contract import UsageError
 from gradgate.suites.gate.git import Repository
@@ -47,9 +48,13 @@ def publish(chosen):
     Repository.around(HERE).need_whole_history()  # asv would publish what it finds, with exit status 0
     history.unite(chosen.shards, RESULTS)
     points = history.check_and_record(RESULTS)
-    ran = subprocess.run([sys.executable, "-m", "asv", "publish", *filter(None, [chosen.commits])], cwd=HERE, check=False)
+    ran = subprocess.run(
+        [sys.executable, "-m", "asv", "publish", *filter(None, [chosen.commits])], cwd=HERE, check=False
+    )
     if ran.returncode:
         return 2
+    if not local.localize(HTML):
+        print("publish: without npm the page takes its scripts from other servers", file=sys.stderr)
     shutil.rmtree(chosen.site, ignore_errors=True)
     shutil.copytree(HTML, chosen.site / "history")
     shutil.copytree(RESULTS, chosen.site / "results")  # from which the next publication goes on
