@@ -8,7 +8,10 @@ import history
 
 BENCHMARK = "figures.Figures.track_temp_bytes"
 STYLE = """
-:root { color-scheme: light dark; --line: #d9dde3; --faint: #5c6570; --rise: #c8202f; --fall: #1a7f4b; --link: #0b57b0; }
+:root {
+  color-scheme: light dark;
+  --line: #d9dde3; --faint: #5c6570; --rise: #c8202f; --fall: #1a7f4b; --link: #0b57b0;
+}
 @media (prefers-color-scheme: dark) {
   :root { --line: #363d46; --faint: #9aa4b0; --rise: #ff7078; --fall: #4cc38a; --link: #7db4f5; }
 }
@@ -47,14 +50,14 @@ def page(results, published, report):
         '<link rel="alternate" type="application/atom+xml" title="Regressions" href="history/regressions.xml">'
         f"<style>{STYLE}</style><h1>gradgate</h1><nav>{''.join(links)}</nav>"
         "<h2>Temporary bytes</h2>"
-        f'<p class="faint">Newest of {len(commits)} commits, and the change against the commit measured before it. Exact, '
-        f"compiled for each profile; each figure opens its history.</p>"
+        f'<p class="faint">Newest of {len(commits)} commits, and the change against the commit measured before it. '
+        "Exact, compiled for each profile; each figure opens its history.</p>"
         f'<div class="scroll"><table><thead><tr><th>method</th>{head}</tr></thead><tbody>{rows}</tbody></table></div>\n'
     )
 
 
 def _series(results, order):
-    """method -> machine -> [(place in history, commit, value)], oldest first."""
+    """Method -> machine -> [(place in history, commit, value)], oldest first."""
     found = {}
     for path in history.result_files(results):
         document = _json(path)

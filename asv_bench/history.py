@@ -56,7 +56,7 @@ def check_and_record(results):
 
 
 def count(results):
-    """machine -> benchmark -> number of values that are there, over commits and parameters."""
+    """Machine -> benchmark -> number of values that are there, over commits and parameters."""
     counted = {}
     for path in result_files(results):
         found = _load(path)
