@@ -91,7 +91,7 @@ def run(folder: Path, chosen: argparse.Namespace) -> output.Document:
         for rev, python, who in ((base, chosen.base_python, "base"), (head, sys.executable, "head")):
             links = Path(place) / f"import-{who}"
             overlay = Overlay.make(links, trees[rev], judge=trees[head], also=settings[rev].path)
-            sides.append(_Side(python, overlay, f"the {who} {rev[:10]}", chosen))
+            sides.append(_Side(python, overlay, f"the {who} {rev[:10]}", chosen, base=who == "base"))
         before, after = (side.describe() for side in sides)
         for half, rev in ((before, base), (after, head)):
             half.benchmarks = benchmarks.names(trees[rev] / BENCHMARKS)
@@ -120,10 +120,10 @@ def run(folder: Path, chosen: argparse.Namespace) -> output.Document:
 class _Side:
     """One revision under one interpreter."""
 
-    def __init__(self, python: str, overlay: Overlay, who: str, chosen: argparse.Namespace) -> None:
+    def __init__(self, python: str, overlay: Overlay, who: str, chosen: argparse.Namespace, base: bool) -> None:
         self.python, self.overlay, self.who = python, overlay, who
         self.request = {
-            "own": is_gradgate(overlay.project), "paths": [str(path) for path in overlay.paths],
+            "own": is_gradgate(overlay.project), "base": base, "paths": [str(path) for path in overlay.paths],
             "jobs": chosen.jobs, "limit": chosen.limit, "timeout": chosen.timeout,
         }  # fmt: skip
 

@@ -46,8 +46,13 @@ class Gated:
             yield MethodCell(self.declared, profile, spec, options, self.given.target)
 
 
-def gated(settings: Settings, own: bool) -> list[Gated]:
+def gated(settings: Settings, own: bool, base: bool = False) -> list[Gated]:
     """Every method under the gate; plugged-in ones are imported.
+
+    Args:
+        settings: of the side.
+        own: these are the files of gradgate itself.
+        base: nothing need be gated yet: the change that adds the gate has such a base.
 
     Raises:
         UsageError: a project names no method, or one that cannot be loaded.
@@ -58,6 +63,8 @@ def gated(settings: Settings, own: bool) -> list[Gated]:
             declared = registry.plugged_in(given.target, given.family, given.framework or None)
             found.append(Gated(declared, given))
         return found
+    if not own and base:
+        return []
     if not own:
         raise UsageError(
             "pyproject.toml names nothing to gate; add [[tool.gradgate.methods]] with target = "

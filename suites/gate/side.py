@@ -34,7 +34,9 @@ class Side:
 
         self.request, self.store = request, Store()
         self.settings = Settings.read(Path.cwd())
-        self.methods = {g.declared.key: g for g in manifest.gated(self.settings, request["own"])}
+        self.methods = {
+            g.declared.key: g for g in manifest.gated(self.settings, request["own"], request.get("base", False))
+        }
         self.imports = Imports([Path(path) for path in request["paths"]])
         self.fingerprint = fingerprint()
         self._digests: dict[tuple[str, ...], str] = {}
