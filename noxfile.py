@@ -22,7 +22,7 @@ nox.options.error_on_missing_interpreters = True
 ROOT = Path(__file__).parent
 PROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
 GROUPS = nox.project.dependency_groups(PROJECT, "test", "lint", "build")
-EXTRAS = "jax,torch,cuda,tpu,report,dask"
+EXTRAS = "jax,torch,cuda,tpu,report,dask,asv"
 SHARED = ROOT / ".nox" / "shared"
 
 
@@ -151,7 +151,6 @@ def preview(session: nox.Session) -> None:
 
 
 def _asv(session: nox.Session, script: str, *arguments: str) -> None:
-    run(session, "pip", "install", "--quiet", *PROJECT["project"]["optional-dependencies"]["asv"])
     session.run(str(shared(session)), str(ROOT / "asv_bench" / script), *arguments, external=True)
 
 
