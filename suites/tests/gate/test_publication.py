@@ -180,7 +180,8 @@ def browser(
         ]
         assert (SHOTS / shot).stat().st_size > 5_000
         console = [line for line in runs[0].stderr.splitlines() if re.search(r":CONSOLE[:(]", line)]
-        return runs[0].stdout, console
+        missing, _Quiet.missing = _Quiet.missing, []
+        return runs[0].stdout, console + missing
 
     with server:
         yield open_page
@@ -188,8 +189,14 @@ def browser(
 
 
 class _Quiet(http.server.SimpleHTTPRequestHandler):
+    missing: list[str] = []  # noqa: RUF012 - what the pages asked for and did not get; Chromium does not tell
+
     def log_message(self, *_: Any) -> None:
         """Nothing."""
+
+    def send_error(self, code: int, *more: Any) -> None:
+        _Quiet.missing.append(f"{code} {self.path}")
+        super().send_error(code, *more)
 
 
 @pytest.mark.parametrize(
