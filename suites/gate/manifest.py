@@ -58,9 +58,11 @@ def gated(settings: Settings, own: bool, base: bool = False) -> list[Gated]:
         UsageError: a project names no method, or one that cannot be loaded.
     """
     if settings.methods:
-        found = []
+        found: list[Gated] = []
         for given in settings.methods:
             declared = registry.plugged_in(given.target, given.family, given.framework or None)
+            if any(declared.key == old.declared.key for old in found):
+                raise UsageError(f"two methods are called {declared.key}; rename the function of one of them")
             found.append(Gated(declared, given))
         return found
     if not own and base:

@@ -41,11 +41,14 @@ def ask(python: str, overlay: Overlay, request: dict[str, Any], who: str) -> Ite
     """
     patience = IDLE + 3 * max(request["limit"], request["timeout"])
     with tempfile.TemporaryFile() as log:
-        child = subprocess.Popen(
-            [python, "-m", "gradgate.suites.gate.side"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, cwd=overlay.project,
-            env=overlay.environment(), start_new_session=True,
-        )  # fmt: skip
+        try:
+            child = subprocess.Popen(
+                [python, "-m", "gradgate.suites.gate.side"],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, cwd=overlay.project,
+                env=overlay.environment(), start_new_session=True,
+            )  # fmt: skip
+        except OSError as error:
+            raise UsageError(f"{who}: cannot run {python}: {error.strerror}") from None
         assert child.stdin is not None
         assert child.stdout is not None
         silent = threading.Event()

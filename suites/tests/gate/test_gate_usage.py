@@ -148,3 +148,24 @@ def test_an_entry_for_nothing_is_an_error_that_names_the_nearest(tmp_path: Path)
     found = entries(tmp_path, "[[allow]]\n" + ENTRY)
     with pytest.raises(UsageError, match="did you mean f:m:jax@cpv"):
         allow.check_names(found, ["f:m:jax@cpv", "other"], "allow.toml")
+
+
+def test_an_interpreter_that_is_not_there(scratch: Any, gate: Any) -> None:
+    ran = gate(scratch, "--base-python", "/nowhere/python")
+    assert ran.status == 3
+    assert "cannot run /nowhere/python" in ran.err
+
+
+def test_two_methods_of_one_name_are_refused(tmp_path: Path, monkeypatch: Any) -> None:
+    pytest.importorskip("torch")
+    from gradgate.suites.gate.manifest import gated
+
+    (tmp_path / "one.py").write_text("import torch\ndef mine(problem): ...\n")
+    (tmp_path / "two.py").write_text("import torch\ndef mine(problem): ...\n")
+    rows = "".join(
+        f'[[tool.gradgate.methods]]\ntarget = "{tmp_path}/{name}.py:mine"\nfamily = "state_space"\n'
+        for name in ("one", "two")
+    )
+    (tmp_path / "pyproject.toml").write_text(rows)
+    with pytest.raises(UsageError, match="two methods are called state_space:mine:torch"):
+        gated(Settings.read(tmp_path), own=False)
