@@ -144,10 +144,10 @@ class _Rule:
         for gone, task in self.base.tasks.items():
             if owner(task) not in left and owner(task) not in self.renamed:
                 continue
-            new = self.head.tasks.get(f"{self.renamed.get(owner(task), owner(task))}:{task['claim']}")
-            if new is None:
+            now = self.head.tasks.get(f"{self.renamed.get(owner(task), owner(task))}:{task['claim']}")
+            if now is None:
                 yield self._removal(gone, "withdrawn", "a claim of the base is gone")
-            elif (task["expected"], new["expected"]) == ("upheld", "refuted"):
+            elif (task["expected"], now["expected"]) == ("upheld", "refuted"):
                 yield self._removal(gone, "withdrawn", "claimed on the base, declared false now")
         for gone in sorted(self.base.benchmarks - self.head.benchmarks):
             yield self._removal(gone, "missing", "a benchmark of the base is gone")

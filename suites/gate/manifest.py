@@ -77,10 +77,13 @@ def gated(settings: Settings, own: bool, base: bool = False) -> list[Gated]:
 
 def measured_spec(family: Family, framework: str, fields: Mapping[str, Any] | None = None) -> Spec:
     """The problem at which a method of this family is gated: the family's own, smaller for PyTorch."""
-    cls, chosen = registry.spec_class(family.name), {"dtype": "float32", **family.measured}
+    cls = registry.spec_class(family.name)
+    chosen: dict[str, Any] = {"dtype": "float32", **family.measured}
     if framework == "torch":
         swept = set(family.letters.values())
-        small = {k: v // BY if k in swept and isinstance(v, int) and v >= SHRUNK else v for k, v in chosen.items()}
+        small: dict[str, Any] = {
+            k: v // BY if k in swept and isinstance(v, int) and v >= SHRUNK else v for k, v in chosen.items()
+        }
         try:
             cls(**small)
             chosen = small

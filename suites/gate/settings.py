@@ -74,7 +74,9 @@ class Settings:
         check_table(where, table, kinds | {"depends": list})
         if table.get("examples", 1) < 1 or table.get("seed", 0) < 0:
             raise UsageError(f"{where}: examples must be at least 1 and seed at least 0")
-        values = {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
+        values: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in table.items()
+        }
         for key in ("profiles", "path", "depends"):
             if not all(isinstance(item, str) for item in values.get(key, ())):
                 raise UsageError(f"{where}: {key} must be a list of strings")
