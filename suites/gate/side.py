@@ -37,7 +37,7 @@ class Side:
         self.methods = {
             g.declared.key: g for g in manifest.gated(self.settings, request["own"], request.get("base", False))
         }
-        self.imports = Imports([Path(path) for path in request["paths"]])
+        self.imports = Imports([Path(path) for path in request["paths"]], Path.cwd())
         self.fingerprint = fingerprint()
         self._digests: dict[tuple[str, ...], str] = {}
 
@@ -58,7 +58,7 @@ class Side:
     def measure(self, rows: list[dict[str, Any]], send: Send) -> None:
         """Send a figure for every cell, those that are kept first."""
         from gradgate.hw_profiles.measurement import Measurement
-        from gradgate.hw_profiles.profile import ProfileError
+        from gradgate.hw_profiles.profile import ProfileError, load
         from gradgate.references.contract import UsageError
         from gradgate.suites import cells
         from gradgate.suites.gate import manifest
@@ -69,10 +69,11 @@ class Side:
                 cell = manifest.from_dict(row, self.methods)
                 if cell is None:
                     raise UsageError(f"there is no method {manifest.owner(row)}")
-                key = self._figure_key(cell)
+                load(row["profile"])
             except (UsageError, ProfileError) as error:
                 send({"figure": {"cell": row, "status": "failed", "reason": str(error)}})
                 continue
+            key = self._figure_key(cell)
             kept = self.store.get(key)
             if kept is not None:
                 found = cells.row(cell, Measurement.from_json(kept))
@@ -129,8 +130,14 @@ class Side:
         import json
 
         from gradgate.references import registry
+        from gradgate.references.contract import UsageError
         from gradgate.suites.gate.sources import named
 
+        place = declared.implementation.rpartition(":")[0]
+        if self.imports.file(place) is None:  # or an installed copy would be measured, the same on both sides
+            raise UsageError(
+                f"{place} is not among the project's files; [tool.gradgate] path names folders such as src"
+            )
         strings = [declared.implementation, declared.sharded, registry.family(declared.family).spec]
         strings += [claim.settings for claim in declared.claims]
         starts = tuple(sorted({*judges, *named(strings)}))

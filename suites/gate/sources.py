@@ -41,10 +41,10 @@ class Closure:
 
 
 class Imports:
-    """Follows imports along an import path; each file is read once."""
+    """Follows imports along an import path; each file is read once. Names that end in .py are files of the project."""
 
-    def __init__(self, paths: Sequence[Path]) -> None:
-        self.paths = [Path(path) for path in paths]
+    def __init__(self, paths: Sequence[Path], project: Path) -> None:
+        self.paths, self.project = [Path(path) for path in paths], project
         self._read: dict[Path, tuple[str, frozenset[str]]] = {}
 
     def closure(self, starts: Iterable[str]) -> Closure:
@@ -69,14 +69,12 @@ class Imports:
         return Closure(dict(sorted(files.items())), frozenset(foreign))
 
     def file(self, name: str) -> Path | None:
-        """The file of a module, or of a path that ends in .py; None where it is not on the import path."""
+        """The file of a module, or of a path that ends in .py; None where there is none."""
+        if name.endswith(".py"):
+            return self.project / name if (self.project / name).is_file() else None
         for path in self.paths:
-            if name.endswith(".py"):
-                places = [path / name]
-            else:
-                base = path.joinpath(*name.split("."))
-                places = [base / "__init__.py", base.with_suffix(".py")]
-            for place in places:
+            base = path.joinpath(*name.split("."))
+            for place in (base / "__init__.py", base.with_suffix(".py")):
                 if place.is_file():
                     return place
         return None

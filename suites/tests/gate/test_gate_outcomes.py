@@ -189,13 +189,8 @@ from helper import square
 
 
 def mine(problem):
-    params = {name: leaf.detach().clone().requires_grad_() for name, leaf in flat(problem.params).items()}
     grads, loss = torch.func.grad_and_value(problem.loss)(problem.params)
     return loss, grads
-
-
-def flat(tree):
-    return {"0": tree["head"]}
 """
 
 
@@ -222,3 +217,20 @@ def test_a_foreign_repository_is_gated_by_its_pyproject(gate: Any, tmp_path: Pat
     assert ran.status == 1, ran.out
     assert "REFUTED state_space:mine:torch:value" in ran.out
     assert "gradgate verify mine.py:mine" in ran.out
+
+
+def test_a_module_outside_the_project_is_refused_since_both_sides_would_import_the_same(
+    gate: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch")
+    from gradgate.suites.tests.gate.conftest import Scratch
+
+    (tmp_path / "installed").mkdir()
+    (tmp_path / "installed" / "elsewhere.py").write_text("import torch\ndef mine(problem): ...\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "installed"))
+    other = Scratch(tmp_path / "other")
+    methods = '[[tool.gradgate.methods]]\ntarget = "elsewhere:mine"\nfamily = "state_space"\n'
+    other.commit({"pyproject.toml": methods})
+    ran = gate(other)
+    assert ran.status == 3
+    assert "elsewhere is not among the project's files" in ran.err

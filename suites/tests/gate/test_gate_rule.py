@@ -110,7 +110,7 @@ def write(folder: Path, **files: str) -> Imports:
         place = folder / (name.replace("__dot__", "/") + ".py")
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(content)
-    return Imports([folder])
+    return Imports([folder], folder)
 
 
 def test_a_digest_follows_imports_inside_functions_and_through_packages(tmp_path: Path) -> None:
