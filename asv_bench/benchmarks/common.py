@@ -1,8 +1,15 @@
-"""What the benchmarks share: the methods of the registry, and the profile."""
+"""What the benchmarks share: the profile, and the cells of the registry as the newest code declares them.
+
+An old commit is measured at today's problems and options, and a problem that changes gets another name: its line on
+the dashboard ends and a new one starts. So a line has one meaning from end to end.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
+from pathlib import Path
 from typing import Any
 
 from gradgate.references import registry
@@ -12,7 +19,35 @@ PROFILE = os.environ.get("GRADGATE_PROFILE", "cpu")
 HOST = "cpu"
 """Where programs run; on every other profile they are only compiled."""
 
-METHODS = sorted(method.key for method in registry.methods())
+
+def derive(profile: str) -> list[dict[str, Any]]:
+    """Every method with the cell that is measured of it on a profile, None where there is none, and its name.
+
+    The name ends in a digest of the problem and the options.
+    """
+    from gradgate.suites.gate import manifest
+
+    entries = []
+    for method in registry.methods():
+        known = manifest.Gated(method)
+        shown = method.key
+        for cell in known.cells((HOST,)):
+            row = manifest.to_dict(cell)
+            text = json.dumps([row["spec"], row["options"]], sort_keys=True)
+            shown += "~" + hashlib.sha256(text.encode()).hexdigest()[:4]
+        # Eager bytes are the same on every profile, so PyTorch methods have a cell on the host alone.
+        cells = known.cells((profile,)) if method.framework == "jax" or profile == HOST else iter(())
+        entries.append({"method": method.key, "name": shown, "cell": next(map(manifest.to_dict, cells), None)})
+    return sorted(entries, key=lambda entry: str(entry["name"]))
+
+
+def _entries() -> list[dict[str, Any]]:
+    kept = os.environ.get("GRADGATE_MANIFEST")
+    return json.loads(Path(kept).read_text()) if kept else derive(PROFILE)
+
+
+ENTRIES = _entries()
+METHODS = [entry["method"] for entry in ENTRIES]
 
 
 def declared(key: str) -> Method:

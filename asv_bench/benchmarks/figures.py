@@ -5,25 +5,29 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from benchmarks.common import HOST, METHODS, PROFILE, track
+from benchmarks.common import ENTRIES, PROFILE, track
 
 
 def _measured() -> dict[str, dict[str, Any]]:
-    """Method -> its figure on this profile, for every method that this commit has and the profile can measure."""
+    """Name -> figure on this profile, for every method that this commit has and the profile can measure."""
     from gradgate.suites.gate import manifest
     from gradgate.suites.gate.compare import figures
     from gradgate.suites.gate.side import Side
 
     paths = os.environ.get("GRADGATE_IMPORT", "").split(os.pathsep)
     side = Side({"own": True, "paths": paths, "jobs": 2, "limit": 600.0})
-    rows = [manifest.to_dict(cell) for known in side.methods.values() for cell in known.cells((PROFILE,))]
-    rows = [row for row in rows if row["framework"] == "jax" or PROFILE == HOST]  # eager bytes are the same everywhere
+    names = {manifest.identity(e["cell"]): e["name"] for e in ENTRIES if e["cell"] and e["method"] in side.methods}
+    rows = [entry["cell"] for entry in ENTRIES if entry["cell"] and entry["method"] in side.methods]
     found: dict[str, dict[str, Any]] = {}
 
     def keep(event: dict[str, Any]) -> None:
         figure = event["figure"]
         measured = figures(figure) if figure["status"] in ("measured", "too_large") else {}
-        found[manifest.owner(figure["cell"])] = {"reason": figure["reason"], "status": figure["status"], **measured}
+        found[names[manifest.identity(figure["cell"])]] = {
+            "reason": figure["reason"],
+            "status": figure["status"],
+            **measured,
+        }
 
     side.measure(rows, keep)
     return found
@@ -32,7 +36,7 @@ def _measured() -> dict[str, dict[str, Any]]:
 class Figures:
     """One point per method and profile, at the problem and the options at which the gate compares."""
 
-    params = (METHODS,)
+    params = ([entry["name"] for entry in ENTRIES],)
     param_names = ("method",)
     timeout = 3600
 
