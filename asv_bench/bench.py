@@ -5,12 +5,14 @@ the measurement cache, and a commit that a machine has results for is skipped un
 """
 
 import argparse
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 from asv.machine import MachineCollection
+from benchmarks.common import derive
 
 from gradgate.hw_profiles import profile as hardware
 
@@ -64,9 +66,11 @@ def _run(profile, chosen):
     command = [sys.executable, "-m", "asv", "run", chosen.commits, "--machine", profile.name, "--show-stderr"]
     command += [] if chosen.full and profile.compiler == "host" else ["--bench", QUICK]
     command += [] if chosen.again else ["--skip-existing-successful"]
-    return subprocess.run(
-        command, cwd=HERE, env={**os.environ, "GRADGATE_PROFILE": profile.name}, check=False
-    ).returncode
+    manifest = HERE / ".asv" / f"manifest-{profile.name}.json"
+    manifest.parent.mkdir(exist_ok=True)
+    manifest.write_text(json.dumps(derive(profile.name)))
+    environment = {**os.environ, "GRADGATE_PROFILE": profile.name, "GRADGATE_MANIFEST": str(manifest)}
+    return subprocess.run(command, cwd=HERE, env=environment, check=False).returncode
 
 
 if __name__ == "__main__":
