@@ -4,8 +4,9 @@ import json
 import shutil
 from pathlib import Path
 
-RECORD = "history.json"
-"""In the results folder: how many points each machine and benchmark had when they were last published."""
+RECORD = "published"
+"""In the results folder, as JSON: how many points each machine and benchmark had when last published. asv takes every
+file there that ends in .json for a result."""
 
 
 class ShrunkError(Exception):
