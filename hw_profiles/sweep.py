@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import json
 import multiprocessing
 import os
-import pickle
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -76,11 +76,12 @@ def _once(make: Callable[[Cell], Any], cell: Cell) -> Any:
     """What a cell's program comes to, which no profile changes: made once for cells that differ in the profile only.
 
     The last four are kept, since a sweep asks for the profiles of one program one after the other. Only factories
-    are: the arguments of another program may be as large as they like.
+    that are told in plain JSON are: nothing else says cheaply that two cells are the same.
     """
-    if cell.arguments is not None:
+    try:
+        key = json.dumps([make.__name__, cell.program, cell.arguments, cell.static, cell.options], sort_keys=True)
+    except (TypeError, ValueError):
         return make(cell)
-    key = pickle.dumps((make.__name__, replace(cell, profile="", label=None)))
     if key not in _MADE:
         while len(_MADE) > 3:
             del _MADE[next(iter(_MADE))]
@@ -88,7 +89,7 @@ def _once(make: Callable[[Cell], Any], cell: Cell) -> Any:
     return _MADE[key]
 
 
-_MADE: dict[bytes, Any] = {}
+_MADE: dict[str, Any] = {}
 
 
 def _trace(cell: Cell) -> Traced:

@@ -255,7 +255,8 @@ class Claim:
         source: paper and equation, or "contract" for what every method owes.
         expected: ``refuted`` for a claim that is known to be false; `reason` then says why.
         where: Spec fields that the claim is restricted to; a value may be a tuple of alternatives.
-        settings: arguments of the check.
+        settings: arguments of the check; of these every check heeds ``options``, the method's options that are fixed,
+            and those about the gradient ``kappa``, in place of the method's.
     """
 
     name: str

@@ -30,6 +30,7 @@ def memory_law(
     options: Mapping[str, Any] | str | None = None,
     independent_of: Mapping[str, Sequence[int]] | None = None,
     below: tuple[str, float] | None = None,
+    not_by: Mapping[str, str] | None = None,
     expected: Expected = "upheld",
     reason: str = "",
 ) -> Claim:
@@ -49,13 +50,14 @@ def memory_law(
         options: of the method, or ``module:function`` of the Spec that returns them; None: each option's ``usual``.
         independent_of: Spec field -> values over which the bytes must stay as they are, to within 5%.
         below: (method, factor): at the largest size, factor times these bytes is at most that method's.
+        not_by: compiler of a profile -> why the claim is not about what it makes; None: it is about all.
         expected: ``refuted`` for a claim known to be false.
         reason: why it is.
     """
     settings = {
         "variable": variable, "sizes": tuple(sizes), "exponent": exponent, "bound": bound, "tolerance": tolerance,
-        "quantity": quantity, "spec": dict(spec or {}), "options": options, "below": below,
-        "independent_of": dict(independent_of or {}),
+        "not_by": dict(not_by or {}), "quantity": quantity, "spec": dict(spec or {}), "options": options,
+        "below": below, "independent_of": dict(independent_of or {}),
     }  # fmt: skip
     return Claim(name, "memory_law", statement, source, expected, reason, settings=settings)
 

@@ -1,4 +1,4 @@
-"""The command line: ``gradgate verify | memory | list | profiles | cache | report | calibrate | gate``."""
+"""The command line: ``gradgate verify | memory | paper | list | profiles | cache | report | calibrate | gate``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gradgate.hw_profiles import profile as hardware
 from gradgate.hw_profiles.fingerprint import fingerprint
 from gradgate.references import laws, registry
 from gradgate.references.contract import UsageError, unknown
-from gradgate.suites import memory_command, terminal
+from gradgate.suites import memory_command, paper_command, terminal
 from gradgate.suites.arguments import json_object, need_report
 from gradgate.suites.engine import Run
 from gradgate.suites.files import write_atomically
@@ -42,6 +42,7 @@ EXAMPLES = {
         "  gradgate memory --family state_space --method backprop --sweep T=64:4096   bytes and the fitted law",
         "  gradgate memory --family state_space --profile nvidia-h100,tpu-v5p         on devices that are not here",
     ],
+    "paper": ["  gradgate paper --family performer --place 'Table 2'   the paper's figures beside ours"],
     "cache": ["  gradgate cache --clear     throw away what was measured"],
     "gate": [
         "  gradgate gate --base origin/main                   what a pull request does to bytes, FLOPs and gradients",
@@ -124,6 +125,9 @@ def _parser() -> argparse.ArgumentParser:
     memory.add_argument("target", nargs="?", help="package.module:function or file.py:function of your own method")
     _selection(memory)
     memory_command.add_arguments(memory)
+
+    paper = _command(commands, "paper", paper_command.main, "measure again what a paper printed; resumes")
+    paper_command.add_arguments(paper)
 
     cache = _command(commands, "cache", memory_command.clear_or_show, "show the size of the measurement cache")
     cache.add_argument("--clear", action="store_true", help="remove every measurement")

@@ -15,7 +15,7 @@ import hypothesis
 from hypothesis import strategies as st
 
 from gradgate.references import registry
-from gradgate.references.contract import Claim, Spec, installed
+from gradgate.references.contract import Claim, Family, Spec, installed
 from gradgate.suites import strategies
 from gradgate.suites.checks import CHECKS, Case, Check, laws
 from gradgate.suites.checks.base import Rejected
@@ -128,11 +128,12 @@ def _search(
     family = registry.family(task.family)
     wanted = check.examples(run.examples)
     seed = int.from_bytes(hashlib.sha256(f"{run.seed}:{task.family}".encode()).digest()[:4], "big")
-    certain = _stress(family, seed) if check.draws == "stress" else strategies.edge_specs(family, claim.where, run.seed)
+    stress = check.draws == "stress"
+    certain = _stress(family, claim.where, seed) if stress else strategies.edge_specs(family, claim.where, run.seed)
     for spec in _spread(list(certain), wanted):
         with contextlib.suppress(Rejected):
             put(spec, _options(subject, claim, spec))
-    if check.draws == "stress":
+    if stress:
         return
     missing = wanted - len(search.judged)
 
@@ -189,14 +190,17 @@ def _put(search: Search, case: Case, check: Check, progress: Callable[[int], Non
 
 
 def _options(subject: Subject, claim: Claim, spec: Spec) -> dict[str, Any]:
-    return strategies.pick_options(subject.declared, spec, claim.settings.get("covering", ""))
+    picked = strategies.pick_options(subject.declared, spec, claim.settings.get("covering", ""))
+    return picked | dict(claim.settings.get("options", {}))
 
 
-def _stress(family: Any, seed: int) -> Iterator[Spec]:
+def _stress(family: Family, where: Mapping[str, Any], seed: int) -> Iterator[Spec]:
     cls = registry.spec_class(family.name)
     for i in range(STRESS_SEEDS):
         for shape in family.stress:
-            yield cls(**{**shape, "seed": seed + i})
+            spec = cls(**{**shape, "seed": seed + i})
+            if strategies.fits(spec, where):
+                yield spec
 
 
 def _spread(specs: list[Spec], wanted: int) -> list[Spec]:

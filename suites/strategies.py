@@ -42,8 +42,8 @@ def specs(family: Family, where: Mapping[str, Any] | None = None) -> st.SearchSt
 
 def shapes(family: Family, where: Mapping[str, Any] | None = None) -> Sequence[Mapping[str, Any]]:
     """The shapes of the vocabulary that satisfy `where`, the smallest first."""
-    defaults = dataclasses.asdict(registry.spec_class(family.name)())
-    found = [s for s in family.shapes if all(_fits((defaults | dict(s))[k], v) for k, v in (where or {}).items())]
+    cls = registry.spec_class(family.name)
+    found = [shape for shape in family.shapes if fits(cls(**shape), where or {})]
     if not found:
         raise UsageError(f"no shape in the vocabulary of {family.name} has {dict(where or {})}")
     return found
@@ -69,8 +69,12 @@ def pick_options(method: Method, spec: Spec, covering: str = "") -> dict[str, An
     return chosen
 
 
-def _fits(value: Any, wanted: Any) -> bool:
-    return value in wanted if isinstance(wanted, tuple) else value == wanted
+def fits(spec: Spec, where: Mapping[str, Any]) -> bool:
+    """Whether a Spec has these fields; a tuple lists alternatives."""
+    return all(
+        getattr(spec, name) in wanted if isinstance(wanted, tuple) else getattr(spec, name) == wanted
+        for name, wanted in where.items()
+    )
 
 
 def value_at(share: float, low: float, high: float) -> float:

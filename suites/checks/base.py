@@ -101,7 +101,8 @@ class Case:
         Raises:
             Refuted: a leaf is out of bounds; names every wrong one, layer by layer.
         """
-        found = compare(grads, reference, dtype, self.subject.declared.kappa, factor)
+        kappa = self.settings.get("kappa", self.subject.declared.kappa)
+        found = compare(grads, reference, dtype, kappa, factor)
         self.record(found)
         if not found.equal:
             raise Refuted(what + describe(found, grads), found.leaf, found.error, found.noise)

@@ -64,22 +64,25 @@ class Sweep:
             return usual
         return usual | dict(registry.load(given)(spec) if isinstance(given, str) else given)
 
-    def value(self, spec: Spec, options: Mapping[str, Any]) -> float | None:
-        """The claim's quantity of this method on one Spec; None where the program is too large for the device.
+    def value(self, spec: Spec, options: Mapping[str, Any], other: Method | None = None) -> float | None:
+        """The claim's quantity of this method, or of another, on one Spec; None: too large for the device.
 
         Raises:
             Fault: the method cannot be traced or run, or the compiler crashed or took too long.
             Inapplicable: the compiler is missing or refuses the program.
         """
-        declared, call = self.subject.declared, {"spec": json.loads(spec.to_json()), "options": dict(options)}
-        self.spec, self.options = spec, dict(options)
+        declared = other or self.subject.declared
+        function = registry.load(other.implementation) if other else self.subject.function
+        call = {"spec": json.loads(spec.to_json()), "options": dict(options)}
+        if other is None:
+            self.spec, self.options = spec, dict(options)
         self.subject.watch(call)
         try:
             quantity = self.settings["quantity"]
             if quantity == "flops":
-                found: float | None = _flops(declared, self.subject.function, spec, options)
+                found: float | None = _flops(declared, function, spec, options)
             else:
-                found = _bytes(declared, self.subject.function, self.profile, spec, options, self.limit, quantity)
+                found = _bytes(declared, function, self.profile, spec, options, self.limit, quantity)
         finally:
             self.subject.watch(None)
         self.measured += 1
@@ -115,6 +118,8 @@ def law(case: Sweep) -> None:
     Settings: those of `gradgate.references.laws.memory_law`.
     """
     settings, declared = case.settings, case.subject.declared
+    if why := settings.get("not_by", {}).get(load(case.profile).compiler):
+        raise Inapplicable(f"{case.profile}: {why}")
     found = _fitted(case.sweep(settings["variable"], settings["sizes"]))
     claimed, bound = settings["exponent"], settings["bound"]
     promise = f"claimed {bound} {found.letter}^{claimed:g}"
@@ -191,22 +196,20 @@ def _below(case: Sweep, found: Series, declared: Method) -> str:
 
     Raises:
         Refuted: it takes less.
+        Inapplicable: it doesn't fit the device, whose whole memory is less than `factor` times as much.
     """
     name, factor = case.settings["below"]
     [other] = registry.methods(declared.family, name, declared.framework)
     spec = case.at(**{found.variable: int(found.sizes[-1])})
-    options = cells.usual_options(other, spec)
-    quantity = case.settings["quantity"]
-    theirs = _bytes(other, registry.load(other.implementation), case.profile, spec, options, case.limit, quantity)
-    if theirs is None:
-        return f"; {name} does not fit at {found.letter} = {found.sizes[-1]:g}"
-    ratio = theirs / found.values[-1]
-    said = (
-        f"; at {found.letter} = {found.sizes[-1]:g} {name} takes {amount(theirs, quantity)}, {ratio:.1f} times as much"
-    )
-    if ratio < factor:
-        raise Refuted(f"{case.sentence}{said}; claimed at least {factor:g} times")
-    return said
+    theirs = case.value(spec, cells.usual_options(other, spec), other)
+    least = theirs or float(load(case.profile).device_memory_bytes or 0)
+    takes = amount(theirs, case.settings["quantity"]) if theirs else f"more than the {amount(least, 'bytes')} there are"
+    ratio = least / found.values[-1]
+    said = f"; at {found.letter} = {found.sizes[-1]:g} {name} takes {takes}, {ratio:.1f} times as much"
+    if ratio >= factor:
+        return said
+    sentence = f"{case.sentence}{said}; claimed at least {factor:g} times"
+    raise Refuted(sentence) if theirs else Inapplicable(sentence)
 
 
 def _flops(declared: Method, function: Callable[..., Any], spec: Spec, options: Mapping[str, Any]) -> float:

@@ -11,7 +11,8 @@ import jinja2
 from markupsafe import Markup, escape
 from plotly.offline import get_plotlyjs
 
-from gradgate.suites.report import memory_plot, plot
+from gradgate.references import registry
+from gradgate.suites.report import memory_plot, paper_section, plot
 from gradgate.suites.report.model import OUTCOMES, Report, number
 from gradgate.suites.terminal import compact
 from gradgate.suites.verdict import Task
@@ -22,6 +23,9 @@ def render(report: Report) -> str:
     drawn = plot.drawable(report.rows)
     measured = [row for row in report.rows if row.verdict.laws]
     laws = {f"law-{row.anchor}": memory_plot.of_verdict(row.verdict) for row in measured}
+    known = registry.families()
+    papers = paper_section.of_families(m.family for m in report.matrices if m.family in known)
+    laws |= {place.anchor: place.figure for place in papers if place.figure}
     return _environment().get_template("page.html").render(
         report=report, outcomes=OUTCOMES, kappa=plot.KAPPA,
         drawn=len(drawn),
@@ -29,7 +33,7 @@ def render(report: Report) -> str:
         floor=plot.floor(report.rows),
         not_finite=sum(row.not_finite for row in report.rows),
         figure=plot.figure(report.rows) if drawn else None,
-        measured=measured, laws=laws,
+        measured=measured, laws=laws, papers=papers,
         plotly_js=Markup(get_plotlyjs()) if drawn or laws else "",
     )  # fmt: skip
 

@@ -1,0 +1,116 @@
+"""chain: optimal checkpointing for precise costs per layer, and the executor that the thesis could not build.
+
+Paper: Butt, "Precise optimal checkpointing for memory-efficient deep learning" (MEng thesis, Imperial College London,
+2019). `schedule` is the one schedule type, `simulate` says what one costs, `classic` and `solver` make them, and
+`torch_checkpoint` is the interface for models in PyTorch.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+from gradgate.references.chain.promises import PROMISES
+from gradgate.references.claims import COMPOSITIONS, contract_claims
+from gradgate.references.contract import Claim, Family, Method, Option
+
+PAPER = "Butt, Precise optimal checkpointing for memory-efficient deep learning, MEng thesis, Imperial College, 2019"
+HERE = "gradgate.references.chain"
+ILLEGAL = (0, -1, 1.5, "all", None, True, 1)
+
+
+@functools.lru_cache(maxsize=512)
+def _budgets(framework: str, method: str, spec: Any) -> tuple[int, ...]:
+    """Everything saved, then less and less down to the least that the method can do with."""
+    import importlib
+
+    from gradgate.references.chain import classic
+    from gradgate.references.chain.simulate import simulate
+    from gradgate.references.chain.solver import minimum_budget
+
+    costs = importlib.import_module(f"{HERE}.{framework}_impl").costs_of(spec)
+    most = simulate(classic.save_all(costs.stages), costs).peak
+    least = minimum_budget(costs)
+    if method == "uniform_dp":
+        slots = range(1, min(costs.stages, classic.MOST_SLOTS) + 1)
+        least = min(simulate(classic.uniform_dp(costs.stages, n), costs).peak for n in slots)
+    return tuple(sorted({most, (most + least) // 2, (most + 3 * least) // 4, least}, reverse=True))
+
+
+def _budget(framework: str, method: str) -> Option:
+    def values(spec: Any) -> Sequence[int]:
+        return [budget for budget in _budgets(framework, method, spec.static()) if budget >= _least(spec)]
+
+    def _least(spec: Any) -> int:
+        return _budgets(framework, method, spec.static())[-1]
+
+    return Option(
+        "budget", "an integer, bytes, of at least the least that the chain can do with, which the refusal states",
+        values, illegal=ILLEGAL, usual=lambda spec: values(spec)[-2 if len(values(spec)) > 1 else 0],
+    )  # fmt: skip
+
+
+def _methods(framework: str) -> tuple[Method, ...]:
+    def declare(name: str, *claims: Claim, source: str, checkpointed: bool = True) -> Method:
+        refused = COMPOSITIONS["torch"] if framework == "torch" and checkpointed else ()
+        composes = tuple(c for c in COMPOSITIONS[framework] if c not in refused)
+        options = (_budget(framework, name),) if name.endswith("_dp") else ()
+        own = contract_claims(composes=composes, disclaims=refused, options=options, source=source, bfloat16=True)
+        return Method(
+            "chain", name, framework, f"{HERE}.{framework}_impl:{name}",
+            own + claims + PROMISES[framework].get(name, ()), options, composes=composes, disclaims=refused,
+        )  # fmt: skip
+
+    return (
+        declare("backprop", *_oracle_claims(), source="§2.1.4", checkpointed=False),
+        declare("sqrt_n", source="§2.5.1, Chen et al. 2016"),
+        declare("recursive", source="§2.5.2"),
+        declare("recompute_all", source="§2.5.2"),
+        declare("revolve", source="§2.5.3, Griewank and Walther 2000"),
+        declare("uniform_dp", source="§2.5.5, Alg. 2.1"),
+        declare("precise_dp", source="§3.1, Alg. 3.4 mended"),
+    )
+
+
+def _oracle_claims() -> tuple[Claim, ...]:
+    return (
+        Claim("taylor", "taylor", "the Taylor remainder of the NumPy loss falls with slope 2", "oracle"),
+        Claim("oracles_agree", "oracles_agree", "JAX and PyTorch backprop agree", "oracle"),
+    )
+
+
+def _shape(layers: int, width: int, batch: int, profile: str) -> dict[str, Any]:
+    return {"layers": layers, "width": width, "batch": batch, "profile": profile}
+
+
+SHAPES = (
+    _shape(1, 1, 1, "uniform"),
+    _shape(1, 2, 1, "varied"),
+    _shape(2, 2, 2, "varied"),
+    _shape(3, 1, 2, "varied"),
+    _shape(4, 3, 1, "uniform"),
+    _shape(5, 2, 3, "varied"),
+    _shape(7, 3, 2, "varied"),
+    _shape(9, 2, 2, "uniform"),
+    _shape(12, 4, 2, "varied"),
+)
+
+STRESS = (
+    {**SHAPES[8], "scale": 3.0},
+    {**SHAPES[8], "scale": 0.1},
+    {**SHAPES[7], "scale": 6.0},
+    _shape(24, 3, 2, "varied"),
+)
+
+FAMILY = Family(
+    name="chain",
+    paper=PAPER,
+    spec=f"{HERE}.problem:ChainSpec",
+    methods=_methods("jax") + _methods("torch"),
+    shapes=SHAPES,
+    values={"scale": (0.2, 3.0)},
+    stress=STRESS,
+    letters={"N": "layers", "B": "batch"},
+    measured={"dtype": "float32", "layers": 16, "width": 8, "batch": 256, "profile": "uniform"},
+)

@@ -1,0 +1,177 @@
+"""One stage of a chain in PyTorch: run it plainly, record it, run a recording backward. Nothing else touches autograd.
+
+What a recording keeps alive is what autograd keeps, and nothing more: it holds edges of the graph, and neither the
+stage's input nor its output. A leaf would be held by its own AccumulateGrad node; the input therefore enters through a
+function of its own whose node holds nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+
+from gradgate.references.contract import UsageError
+
+Norm = torch.nn.modules.batchnorm._NormBase
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage of a chain.
+
+    Attributes:
+        run: x_{l-1} -> x_l, one tensor to one tensor whose storage is its own.
+        parameters: tensors besides the input that may need a gradient, each once.
+        modules: those within, whose running statistics are to be updated once.
+        name: for messages.
+    """
+
+    run: Callable[[torch.Tensor], torch.Tensor]
+    parameters: tuple[torch.Tensor, ...] = ()
+    modules: tuple[torch.nn.Module, ...] = ()
+    name: str = "stage"
+
+    @classmethod
+    def of(cls, layers: Sequence[torch.nn.Module], name: str, clone: bool = False) -> Stage:
+        """The layers one after another; with `clone` on a copy of the input, which the first of them overwrites."""
+        modules = tuple({id(m): m for layer in layers for m in layer.modules()}.values())
+        parameters = tuple({id(p): p for layer in layers for p in layer.parameters()}.values())
+
+        def run(x: torch.Tensor) -> torch.Tensor:
+            if clone:
+                x = x.clone()
+            for layer in layers:
+                x = layer(x)
+            return x
+
+        return cls(run, parameters, modules, name)
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What is kept of a recorded stage: where its graph ends and begins, and the parameters in it."""
+
+    exit: GradientEdge | None
+    entry: GradientEdge | None
+    parameters: tuple[torch.Tensor, ...]
+
+    def backward(self, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, dict[int, torch.Tensor]]:
+        """Cotangent of x_l -> that of x_{l-1}, and of each parameter by its id; frees the recording's bytes."""
+        if self.exit is None:
+            return None, {}
+        inputs: list[Any] = [*self.parameters] + ([self.entry] if self.entry is not None else [])
+        found = torch.autograd.grad([self.exit], inputs, [cotangent], allow_unused=True)
+        into = found[-1] if self.entry is not None else None
+        return into, {id(p): g for p, g in zip(self.parameters, found, strict=False) if g is not None}
+
+
+class _Entry(torch.autograd.Function):
+    """The input of a recorded stage: a tensor with a node of its own, at which the gradient is captured."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, token: torch.Tensor) -> torch.Tensor:
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: torch.Tensor) -> Any:
+        return None, None
+
+
+def plain(stage: Stage, x: torch.Tensor) -> torch.Tensor:
+    """x_{l-1} -> x_l, nothing recorded."""
+    with torch.no_grad():
+        return stage.run(x)
+
+
+def record(stage: Stage, x: torch.Tensor, needs_input_grad: bool = True) -> tuple[torch.Tensor, Recording]:
+    """x_{l-1} -> x_l, detached, and the recording."""
+    with torch.enable_grad():
+        x, entry = x.detach(), None
+        if needs_input_grad and (x.is_floating_point() or x.is_complex()):
+            x = _Entry.apply(x, torch.empty(0, requires_grad=True))
+            entry = get_gradient_edge(x)
+        y = stage.run(x)
+        parameters = tuple(p for p in stage.parameters if p.requires_grad)
+        end = get_gradient_edge(y) if y.requires_grad else None
+        return y.detach(), Recording(end, entry, parameters)
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """The autocast state in which a chain was called, and in which its stages are run again.
+
+    Autocast keeps casts of weights in a cache, and would hand one made without a graph to a recording; the cache is
+    therefore off within a stage.
+    """
+
+    autocasts: tuple[tuple[str, bool, torch.dtype], ...]
+
+    @classmethod
+    def now(cls, device: torch.device) -> Surroundings:
+        """Of the caller."""
+        kinds = sorted({"cpu", device.type})
+        return cls(tuple((k, torch.is_autocast_enabled(k), torch.get_autocast_dtype(k)) for k in kinds))
+
+    @contextlib.contextmanager
+    def again(self) -> Iterator[None]:
+        """A scope with this state."""
+        with contextlib.ExitStack() as stack:
+            for kind, enabled, dtype in self.autocasts:
+                stack.enter_context(torch.autocast(kind, dtype=dtype, enabled=enabled, cache_enabled=False))
+            yield
+
+
+RandomState = tuple[torch.Tensor, ...]
+
+
+def random_state(device: torch.device) -> RandomState:
+    """Of the CPU, and of the device if that is another."""
+    states = [torch.get_rng_state()]
+    if device.type != "cpu":
+        states.append(torch.get_device_module(device).get_rng_state(device))
+    return tuple(states)
+
+
+def set_random_state(device: torch.device, state: RandomState) -> None:
+    """To one that `random_state` gave."""
+    torch.set_rng_state(state[0])
+    if len(state) > 1:
+        torch.get_device_module(device).set_rng_state(state[1], device)
+
+
+@contextlib.contextmanager
+def statistics_kept(stage: Stage) -> Iterator[None]:
+    """A scope in which batch and instance norms normalise as in training, and leave their running statistics alone."""
+    norms = [m for m in stage.modules if isinstance(m, Norm) and m.training and m.track_running_stats]
+    for norm in norms:
+        norm.track_running_stats = False
+    try:
+        yield
+    finally:
+        for norm in norms:
+            norm.track_running_stats = True
+
+
+def other_buffers(stage: Stage) -> list[tuple[str, torch.Tensor, int]]:
+    """Buffers that no norm owns, with their versions: changing one makes a stage impossible to run again."""
+    return [
+        (f"{type(m).__name__}.{name}", buffer, buffer._version)
+        for m in stage.modules
+        if not isinstance(m, Norm)
+        for name, buffer in m.named_buffers(recurse=False)
+    ]
+
+
+def refuse_changed_buffers(stage: Stage, before: list[tuple[str, torch.Tensor, int]]) -> None:
+    """Raise UsageError if the stage's forward changed one of `other_buffers`."""
+    for name, buffer, version in before:
+        if buffer._version != version:
+            raise UsageError(
+                f"{stage.name} changes its buffer {name} in its forward, so it cannot be run again with the same "
+                "result; only the running statistics of norms are replayed. Leave it out of the sequence."
+            )

@@ -1,0 +1,192 @@
+"""performer: SLiM, the gradient of a Performer in memory that does not grow with the sequence.
+
+Paper: Likhosherstov, Choromanski, Davis, Song, Weller, "Sub-linear memory: how to make Performers SLiM" (2020).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gradgate.references.claims import COMPOSITIONS, contract_claims
+from gradgate.references.contract import Claim, Family, Method, Option
+from gradgate.references.performer.promises import PROMISES
+from gradgate.references.performer.slicing import PREFIX_SUMS, TERMS
+
+PAPER = "Likhosherstov et al., Sub-linear memory: how to make Performers SLiM, 2020"
+HERE = "gradgate.references.performer"
+KAPPA = 4096.0
+"""κ of what rebuilds states by subtraction. 𝓑^(n−1) = 𝓑^(n) − ΣT keeps an absolute error of about u·‖𝓑^(N)‖, so where
+early features are small the early states lose digits that plain backprop has: log2 κ = 12 of float64's 53, float32's 24
+and bfloat16's 8, whose states are float32 and so lose none. At sharpness up to 0.6 hundreds of drawn problems stay
+below 1000; `slim_kept` with m = 1 subtracts nothing and has the usual κ in its claim of stability."""
+
+
+def ragged(spec: Any) -> Sequence[int]:
+    """A short and a long slice: of 1 token, or 2 where they do not divide an odd L; of L, or 3 more.
+
+    Each shape has two of the four kinds, and all shapes together have all, so that few programs are compiled.
+    """
+    return (1 + spec.length % 2 * (spec.length > 1), spec.length + 3 * (spec.layers % 2))
+
+
+CHUNK = Option(
+    "chunk", "an integer of at least 1", ragged, illegal=(0, -1, 1.5, None, "all", True),
+    usual=lambda spec: min(64, spec.length),
+)  # fmt: skip
+PREFIX_SUM = Option(
+    "prefix_sum", "explicit, iterative or block", lambda spec: PREFIX_SUMS, illegal=("parallel", 1, None),
+    usual=lambda spec: "block",
+)  # fmt: skip
+EVERY = Option("every", "an integer of at least 1", lambda spec: (1, 2), illegal=(0, -2, 1.5, None, True))
+TERM = Option("term", "all, key, query or suffix", lambda spec: TERMS, illegal=("value", 3, None))
+
+LOST = (
+    "features of FAVOR+ at sharpness 3 span tens of decades: Eq. 19 subtracts early states from sums that hold none "
+    "of their digits"
+)
+REASONS = {
+    "all": "the gradient of K̃ lacks gradS, that of Q̃ takes the state without the block's prefix, and the suffix sums "
+    "drop each position's own term",
+    "key": "D_l = S_lᵀQ̃_l depends on K̃ as well, so its gradient has the summand gradS",
+    "query": "N_l = R_l Q̃_l with R_l = blockR_l; curR, already without the block, lacks the block's prefix",
+    "suffix": "gradR − PS(…)_l is the sum over later positions; position l reads its own V_l K̃_lᵀ too",
+}
+EQ16 = "X^(r,n) is what Eq. 18 computes from it; X^(r−1,n) is meant, as in Algorithm 2 and Eq. 11"
+
+
+def _methods(framework: str) -> tuple[Method, ...]:
+    every = COMPOSITIONS[framework]
+
+    def declare(
+        name: str, *claims: Claim, options: tuple[Option, ...] = (), module: str = "", kappa: float = KAPPA,
+        replaced: tuple[Claim, ...] = (), **contract: Any,
+    ) -> Method:  # fmt: skip
+        own = contract_claims(composes=every, options=options, **contract)
+        instead = {claim.name: claim for claim in replaced}
+        own = tuple(instead.get(claim.name, claim) for claim in own)
+        return Method(
+            "performer",
+            name,
+            framework,
+            f"{HERE}.{module or f'{framework}_impl'}:{name}",
+            own + claims + PROMISES[framework].get(name, ()),
+            options,
+            kappa=kappa,
+            composes=every,
+        )
+
+    return (
+        declare("full", *_oracle_claims(), bfloat16=True, kappa=16.0),
+        declare(
+            "slim",
+            Claim(
+                "drift", "stability", "subtracted 192 times, states keep all but twelve bits of their digits",
+                "§4.2", where={"feature_map": "square"}, settings={"options": {"chunk": 1}},
+            ),
+            options=(CHUNK, PREFIX_SUM),
+            source="§3, Algorithms 1 and 2; App. B mended",
+            bfloat16=True,
+            replaced=(
+                Claim(
+                    "stability", "stability", "keeps its digits on long, ill-scaled and extreme problems", "§4.2",
+                    "refuted", LOST, settings={"options": {"chunk": 1}},
+                ),
+            ),
+        ),
+        declare(
+            "slim_kept",
+            options=(CHUNK, PREFIX_SUM, EVERY),
+            source="beyond the paper",
+            bfloat16=True,
+            replaced=(
+                Claim(
+                    "stability", "stability", "with every state kept, keeps its digits where subtraction loses them",
+                    "beyond the paper", settings={"options": {"every": 1}, "kappa": 16.0},
+                ),
+            ),
+        ),
+        declare(
+            "block_printed",
+            *(
+                Claim(
+                    f"printed_{term}", "gradient", f"the block backward is right with its {what} as printed", "App. B",
+                    "refuted", REASONS[term], settings={"dtype": "float64", "options": {"term": term}},
+                )
+                for term, what in (
+                    ("key", "gradient of K̃"), ("query", "gradient of Q̃"), ("suffix", "suffix sums"),
+                )
+            ),
+            options=(TERM,),
+            module=f"as_printed_{framework}",
+            source="App. B",
+            expected="refuted",
+            reason=REASONS["all"],
+        ),
+        declare(
+            "eq16_printed",
+            module=f"as_printed_{framework}",
+            source="Eq. 16",
+            expected="refuted",
+            reason=EQ16,
+            replaced=(
+                Claim("value", "value", "returns the loss of plain evaluation", "Eq. 16–18", "refuted", EQ16),
+            ),
+        ),
+    )  # fmt: skip
+
+
+def _oracle_claims() -> tuple[Claim, ...]:
+    return (
+        Claim("taylor", "taylor", "the Taylor remainder of the NumPy loss falls with slope 2", "oracle"),
+        Claim("oracles_agree", "oracles_agree", "JAX and PyTorch backprop agree", "oracle"),
+    )
+
+
+def _shape(L: int, s: int, k: int, d: int, rest: str, M: int = 0, **more: Any) -> dict[str, Any]:
+    feature_map, norm, task = rest.split()
+    return {
+        "length": L, "layers": s, "heads": k, "head_width": d, "features": M, "feature_map": feature_map, "norm": norm,
+        "task": task, "vocabulary": 2 + (L * s) % 5, **more,
+    }  # fmt: skip
+
+
+# Every pair of two settings of feature map, norm and task occurs, and every size at its edge. But d_model is not 2:
+# layer norm makes ± its gain of any two numbers, so that gradients through it are what cancellation leaves, whose noise
+# eight samples do not tell.
+SHAPES = (
+    _shape(1, 1, 1, 1, "square sublayer window"),
+    _shape(1, 2, 2, 2, "favor pre next_token", M=1),
+    _shape(2, 1, 1, 3, "square pre next_token"),
+    _shape(3, 1, 2, 2, "square post window"),
+    _shape(4, 2, 1, 3, "favor sublayer copying", M=4),
+    _shape(4, 1, 3, 1, "square pre copying", batch=2),
+    _shape(5, 2, 2, 2, "square sublayer next_token"),
+    _shape(5, 3, 2, 2, "favor post window", M=3, batch=2, dropout=0.25),
+    _shape(7, 2, 2, 3, "square pre window", dropout=0.5),
+    _shape(8, 1, 2, 2, "favor pre copying", M=5),
+    _shape(6, 2, 2, 2, "square post copying", expansion=1),
+)
+
+STRESS = (
+    {**SHAPES[6], "length": 192},
+    {**SHAPES[8], "length": 65, "scale": 10.0, "sharpness": 0.1},
+    {**SHAPES[6], "length": 64, "sharpness": 10.0},
+    {**SHAPES[6], "length": 48, "feature_map": "favor", "features": 4, "sharpness": 3.0},
+)
+
+MEASURED = {
+    "dtype": "float32", "length": 256, "layers": 3, "heads": 4, "head_width": 16, "expansion": 4, "vocabulary": 256,
+}  # fmt: skip
+
+FAMILY = Family(
+    name="performer",
+    paper=PAPER,
+    spec=f"{HERE}.problem:PerformerSpec",
+    methods=_methods("jax") + _methods("torch"),
+    shapes=SHAPES,
+    values={"scale": (0.1, 10.0), "sharpness": (0.1, 0.6)},
+    stress=STRESS,
+    letters={"L": "length", "s": "layers", "k": "heads", "d": "head_width", "M": "features"},
+    measured=MEASURED,
+)

@@ -1,0 +1,170 @@
+"""Linear attention over one slice in JAX, its prefix sums explicit, iterative or in blocks (SLiM Performers, App. B).
+
+In the words of the code, for one layer: Q̃ is ``q`` and K̃ is ``k`` (n, batch, k, M), V with a last column of ones is
+``v`` (n, batch, k, d+1), so that R and S are one state U = Σ v kᵀ (batch, k, d+1, M), curR and curS one ``state``,
+gradR and gradS one ``grad``, N and D one ``out`` = U q (n, batch, k, d+1). States and sums are float32 at least.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from gradgate.references.performer.problem import outer
+from gradgate.references.performer.slicing import PREFIX_SUMS, block_size
+
+
+class Attention(NamedTuple):
+    """One way to compute prefix sums inside a slice.
+
+    Attributes:
+        prepare: (q, k, v) -> what the other two take.
+        total: of what `prepare` made, Σ v kᵀ over the slice (batch, k, d+1, M): Eq. 19's subtrahend.
+        attend: of it and the state before the slice, (out, the state after it) (Eq. 17, 4).
+    """
+
+    prepare: Callable[[Any, Any, Any], Any]
+    total: Callable[[Any], Any]
+    attend: Callable[[Any, Any], tuple[Any, Any]]
+
+
+def explicit() -> Attention:
+    """Every T and U of the slice, by a parallel prefix sum; stores 2·n·D1 numbers."""
+
+    def prepare(q: Any, k: Any, v: Any) -> Any:
+        return q, outer(v, k)
+
+    def total(prepared: Any) -> Any:
+        return wide(prepared[1]).sum(axis=0)
+
+    def attend(prepared: Any, state: Any) -> tuple[Any, Any]:
+        q, T = prepared
+        U = state + jnp.cumsum(wide(T), axis=0)
+        return contract(U, q), U[-1]
+
+    return Attention(prepare, total, attend)
+
+
+def blocked(prefix_sum: str, keep: bool = False, backward: Callable[..., Any] | None = None) -> Attention:
+    """A block's T and U at a time; stores q, k, v and the state after the slice, for a while a block's c·D1 numbers.
+
+    Args:
+        prefix_sum: ``block``, or ``iterative``: blocks of one token, the iteration of Katharopoulos et al. (2020).
+        keep: keep the state before each block, n/c·D1 numbers, in place of rebuilding it by subtraction.
+        backward: the rule for a block, `pull_block` unless it is to be an erratum.
+    """
+    run = _run_keeping if keep else _run
+
+    @jax.custom_vjp
+    def attend(prepared: Any, state: Any) -> tuple[Any, Any]:
+        return _run(prefix_sum, prepared, state)[0]
+
+    def forward(prepared: Any, state: Any) -> tuple[Any, Any]:
+        result, states = run(prefix_sum, prepared, state)
+        return result, (prepared, states)
+
+    def pull(residuals: Any, cotangents: Any) -> tuple[Any, Any]:
+        prepared, states = residuals
+        g, grad = cotangents
+        n = len(prepared[0])
+        xs = jax.tree.map(lambda x: _blocks(wide(x), block_size(prefix_sum, n)), (*prepared, g))
+        last, befores = (states[0], states) if keep else (states, None)
+        rule = functools.partial(_pulled, backward or pull_block)
+        (_, grad), pulled = jax.lax.scan(rule, (last, grad), (*xs, befores), reverse=True)
+        back = (x.reshape(-1, *x.shape[2:])[:n].astype(like.dtype) for x, like in zip(pulled, prepared, strict=True))
+        return tuple(back), grad
+
+    attend.defvjp(forward, pull)
+    return Attention(lambda q, k, v: (q, k, v), lambda prepared: summed(prepared[1], prepared[2]), attend)
+
+
+def _run(prefix_sum: str, prepared: Any, state: Any) -> tuple[Any, Any]:
+    """App. B, Eq. 24 and 25: ((out, state after the slice), what the backward pass starts from: that state)."""
+    (out, after), _ = _run_keeping(prefix_sum, prepared, state)
+    return (out, after), after
+
+
+def _run_keeping(prefix_sum: str, prepared: Any, state: Any) -> tuple[Any, Any]:
+    """The same, but the backward pass is given the state before each block."""
+    n = len(prepared[0])
+
+    def block(state: Any, xs: tuple[Any, Any, Any]) -> tuple[Any, Any]:
+        q, k, v = xs
+        U = state + jnp.cumsum(outer(v, k), axis=0)
+        return U[-1], (contract(U, q), state)
+
+    blocks = jax.tree.map(lambda x: _blocks(wide(x), block_size(prefix_sum, n)), prepared)
+    after, (out, states) = jax.lax.scan(block, state, blocks)
+    return (out.reshape(-1, *out.shape[2:])[:n], after), states
+
+
+def _pulled(rule: Callable[..., Any], carry: tuple[Any, Any], xs: tuple[Any, ...]) -> tuple[tuple[Any, Any], Any]:
+    """The state and its cotangent after a block -> before it, and the cotangents of the block's q, k, v."""
+    state, grad = carry
+    q, k, v, g, kept = xs
+    state = state - summed(k, v) if kept is None else kept
+    after, grad = grad, grad + summed(q, g)
+    return (state, grad), rule(state, after, grad, q, k, v, g)
+
+
+# out_l = U_l q_l with U_l = U_0 + Σ_{j≤l} v_j k_jᵀ, j in the block. With g_l the cotangent of out_l and G that of the
+# state after the block, the state U_j + … receives from all later uses
+#     G_j = G + Σ_{l≥j} g_l q_lᵀ,                 l = j included: out_j itself reads v_j k_jᵀ,
+# so dq_l = U_lᵀ g_l, dv_j = G_j k_j, dk_j = G_jᵀ v_j, and G_1 goes to the block before. Row d of v is 1, of out D, so
+# dk_j has the term gradS as it has gradRᵀ V. App. B as printed (i) leaves gradS out of dk, (ii) takes U_0, the state
+# without the block's prefix, in place of U_l for the numerator's part of dq, and (iii) takes G + Σ_{l>j}, without the
+# position's own term, as the sum: `as_printed_jax`.
+def pull_block(state: Any, after: Any, before: Any, q: Any, k: Any, v: Any, g: Any) -> tuple[Any, Any, Any]:
+    """The cotangents of a block's q, k and v.
+
+    Args:
+        state: U before the block.
+        after: cotangent of the state after the block.
+        before: cotangent of the state before the block; of use to errata only.
+        q, k: (c, batch, k, M).
+        v: (c, batch, k, d+1).
+        g: cotangent of out, (c, batch, k, d+1).
+    """
+    U = state + jnp.cumsum(outer(v, k), axis=0)
+    suffix = after + reverse_cumsum(outer(g, q))
+    return transposed(U, g), transposed(suffix, v), contract(suffix, k)  # of q, k, v
+
+
+def reverse_cumsum(x: Any) -> Any:
+    """Sums over this position and all later ones, along axis 0."""
+    return jax.lax.cumsum(x, axis=0, reverse=True)
+
+
+def contract(U: Any, q: Any) -> Any:
+    """(…, d+1, M) and (…, M) -> (…, d+1)."""
+    return jnp.matmul(U, wide(q)[..., None])[..., 0]
+
+
+def transposed(U: Any, g: Any) -> Any:
+    """(…, d+1, M) and (…, d+1) -> (…, M): Uᵀ g."""
+    return jnp.matmul(U.mT, g[..., None])[..., 0]
+
+
+def summed(k: Any, v: Any) -> Any:
+    """Σ v kᵀ over tokens: (n, …, M) and (n, …, d+1) -> (…, d+1, M), without n of them in memory."""
+    return jnp.einsum("n...d,n...m->...dm", wide(v), wide(k))
+
+
+def wide(x: Any) -> Any:
+    """`x` in at least float32."""
+    return x.astype(jnp.promote_types(x.dtype, jnp.float32))
+
+
+def _blocks(x: Any, size: int) -> Any:
+    """(n, …) -> (⌈n/size⌉, size, …), filled up with zeros: tokens without key or query, which change nothing."""
+    missing = -len(x) % size
+    return jnp.pad(x, ((0, missing), *((0, 0),) * (x.ndim - 1))).reshape(-1, size, *x.shape[1:])
+
+
+def attention(prefix_sum: str, keep: bool = False) -> Attention:
+    """The way of this name, one of PREFIX_SUMS; `keep` as for `blocked`."""
+    return explicit() if prefix_sum == PREFIX_SUMS[0] else blocked(prefix_sum, keep)

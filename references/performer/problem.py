@@ -1,0 +1,329 @@
+"""The Performer, a Transformer with linear attention, written once for NumPy, JAX and PyTorch.
+
+Notation of the paper (SLiM Performers, §2–3): token l has X_l, keys K̃_l = g(K_l) and queries Q̃_l = g(Q_l) per head; of
+layer r, T_l holds V_l K̃_lᵀ and K̃_l, U = PS(T) their sums over l' ≤ l, which are R and S, Γ_l what skips the sum; F
+makes T and Γ of X, G makes the next X of U and Γ; D1 = M(d+1)k numbers in T_l.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from gradgate.references.backends import scan, stop_gradient, to_backend, to_numpy, tree_map
+from gradgate.references.contract import Backend, Problem, Spec, Tree, UsageError, unknown, value_field
+from gradgate.references.draws import Constant, Integers, Normal, draw
+from gradgate.references.performer import tokens
+from gradgate.references.performer.dropout import scaled_mask
+from gradgate.references.performer.features import FEATURE_MAPS, orthogonal_rows, random_features
+
+CHOICES = {
+    "feature_map": FEATURE_MAPS,
+    "norm": ("sublayer", "pre", "post"),
+    "task": tokens.TASKS,
+}
+FLOOR = 1e-18
+"""Denominators S·Q̃ of at most this count as zero: their squares, which a derivative divides by, underflow in float32.
+The same in every dtype, so that all dtypes hold the same problem."""
+
+
+@dataclass(frozen=True)
+class PerformerSpec(Spec):
+    """Plain numbers that build a `PerformerProblem`.
+
+    Attributes:
+        length: L, tokens per sequence.
+        layers: s.
+        heads: k.
+        head_width: d; the model is k·d = d_model wide.
+        features: M, numbers that g makes of a key; 0 means d, which the elementwise square needs.
+        feature_map: ``square``, g(x)_i = x_i²; or ``favor``, positive orthogonal random features (FAVOR+).
+        norm: where layer norm stands: ``sublayer``, LN(f(x)) + x, as Eq. 5 and 6 print it; ``pre``, f(LN(x)) + x, as in
+            GPT-2, which the paper says it follows; ``post``, LN(f(x) + x).
+        expansion: d_ff / d_model.
+        task: ``next_token``, Eq. 10, where the last token has no target; ``copying``, input 0ω0ω of even length, loss
+            on the second ω; ``window``, a window of a longer text, where every token has a target.
+        vocabulary: |Σ|.
+        batch: sequences.
+        dropout: probability with which a number put out by attention or feed-forward network is dropped.
+        scale: factor of the first dense layer's weights.
+        sharpness: factor of the weights that make queries and keys; with FAVOR+, features range over e^±sharpness².
+    """
+
+    length: int = 5
+    layers: int = 2
+    heads: int = 2
+    head_width: int = 2
+    features: int = 0
+    feature_map: str = "square"
+    norm: str = "sublayer"
+    expansion: int = 2
+    task: str = "next_token"
+    vocabulary: int = 5
+    batch: int = 1
+    dropout: float = 0.0
+    scale: float = value_field(1.0)
+    sharpness: float = value_field(0.5)
+
+    @property
+    def width(self) -> int:
+        """d_model = k·d."""
+        return self.heads * self.head_width
+
+    @property
+    def feature_count(self) -> int:
+        """M."""
+        return self.features or self.head_width
+
+    @property
+    def state_numbers(self) -> int:
+        """D1 = M(d+1)k, numbers in one layer's running state, per sequence."""
+        return self.feature_count * (self.head_width + 1) * self.heads
+
+    def validate(self) -> None:
+        """Raise UsageError unless every size is at least 1, every choice in CHOICES and their combination possible."""
+        for name, legal in CHOICES.items():
+            if getattr(self, name) not in legal:
+                raise unknown(name, getattr(self, name), legal)
+        for name in ("length", "layers", "heads", "head_width", "expansion", "batch"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.vocabulary < 2:
+            raise UsageError(f"vocabulary must be at least 2, not {self.vocabulary}")
+        if self.features < 0:
+            raise UsageError(f"features must be at least 1, or 0 for head_width, not {self.features}")
+        if self.feature_map == "square" and self.feature_count != self.head_width:
+            raise UsageError(
+                f"the elementwise square makes head_width features: leave features at 0, not {self.features}"
+            )
+        if self.task == "copying" and (self.length < 4 or self.length % 2):
+            raise UsageError(f"length of the copying task must be even and at least 4, not {self.length}")
+        if not 0 <= self.dropout < 1:
+            raise UsageError(f"dropout must be at least 0 and below 1, not {self.dropout}")
+        for name in ("scale", "sharpness"):
+            if getattr(self, name) <= 0:
+                raise UsageError(f"{name} must be positive, not {getattr(self, name)}")
+
+    def layout(self) -> tuple[type[PerformerProblem], Tree, dict[str, Any]]:
+        """The draws of params and data, in the order in which they are drawn."""
+        s, D, V, H = self.layers, self.width, self.vocabulary, self.expansion * self.width
+
+        def dense(inputs: int, outputs: int, scale: float = 1.0) -> Normal:
+            return Normal((s, inputs, outputs), scale / inputs**0.5)
+
+        layers = {
+            "attention": {
+                "query": dense(D, D, self.sharpness), "key": dense(D, D, self.sharpness), "value": dense(D, D),
+            },
+            "norms": {
+                "gain1": Normal((s, D), 0.1, 1.0), "shift1": Normal((s, D), 0.1),
+                "gain2": Normal((s, D), 0.1, 1.0), "shift2": Normal((s, D), 0.1),
+            },
+            "feed_forward": {
+                "w1": dense(D, H, self.scale), "b1": Normal((s, H), 0.1), "w2": dense(H, D), "b2": Normal((s, D), 0.1),
+            },
+        }  # fmt: skip
+        params = {
+            "layers": layers,
+            "embedding": Normal((V, D)),
+            "head": {"w": Normal((D, V), 1.0 / D**0.5), "b": Normal((V,), 0.1)},
+        }
+        shape = (self.length, self.batch)
+        data: dict[str, Any] = {
+            "tokens": Integers(shape, tokens.alphabet(self.task, V)),
+            "targets": Integers(shape, V),
+            "dropout_seed": Integers((), 2**31 - 1),
+            "upstream": Constant(self.upstream),
+        }
+        if self.feature_map == "favor":
+            data["projection"] = Normal((self.feature_count, self.head_width))
+        return PerformerProblem, params, data
+
+    def build(self, backend: Backend) -> PerformerProblem:
+        """The Problem; `draws.draw` says how its numbers are rounded."""
+        cls, params, data = self.layout()
+        params, data = draw([params, data], self, backend)
+        for name, array in tokens.arrange(self.task, to_numpy(data["tokens"]), to_numpy(data["targets"])).items():
+            data[name] = to_backend(backend, array)
+        if self.feature_map == "favor":
+            data["projection"] = orthogonal_rows(data["projection"], backend, self.dtype)
+        return cls(self, backend, params, data)
+
+
+@dataclass(frozen=True)
+class PerformerProblem(Problem):
+    """Mean cross-entropy of a Performer over the tokens that have a target. All sequences are time-major.
+
+    With D = d_model, V = vocabulary, H = expansion·D, M features, ``params`` is ``{"embedding": (V, D), "head": {"w":
+    (D, V), "b": (V,)}, "layers": {"attention": {"query" | "key" | "value": (s, D, D)}, "norms": {"gain1" | "shift1" |
+    "gain2" | "shift2": (s, D)}, "feed_forward": {"w1": (s, D, H), "b1": (s, H), "w2": (s, H, D), "b2": (s, D)}}}``.
+    Head j reads columns j·d … (j+1)·d − 1 of the projections. ``data`` holds ``tokens`` and ``targets`` (L, batch)
+    int32, a target of −1 meaning none; ``dropout_seed`` () int32; ``upstream`` (), the factor of the loss; and for
+    FAVOR+ ``projection`` (M, d).
+
+    A slice is the n tokens from number `start` on, counted from 0. Every map here but the prefix sum goes row by row,
+    so it may be applied to any slice; `start` may be traced by JAX, n may not. Masks of dropout depend on the
+    position, not on the slice (see `dropout`).
+
+    A denominator S·Q̃ of at most `FLOOR` counts as 1, so where all features of a query, or of every key so far, are
+    zero the attention puts out (nearly) zero, with a finite gradient, and never NaN.
+    """
+
+    spec: PerformerSpec
+    backend: Backend
+    params: Tree
+    data: dict[str, Any] = field(default_factory=dict)
+
+    stacked: ClassVar[tuple[str, ...]] = ("layers",)
+
+    @property
+    def length(self) -> int:
+        """L."""
+        return self.spec.length
+
+    def embed(self, embedding: Any, start: Any, count: int) -> Any:
+        """X^(0) of a slice, (count, batch, D): the tokens' embeddings plus sinusoids of their positions."""
+        xp, spec = self.xp, self.spec
+        ids = self.rows(self.data["tokens"], start, count)
+        flat = xp.take(embedding, xp.reshape(ids, (-1,)), axis=0)
+        angle = self._sinusoids(start, count, embedding.dtype)
+        return xp.reshape(flat, (count, spec.batch, spec.width)) + angle[:, None, :]
+
+    def F(self, params: Tree, r: Any, X: Any) -> tuple[Any, tuple[Any, Any]]:
+        """X^(r) (n, batch, D) -> T (n, batch, k, d+1, M), and Γ: X and Q̃ (n, batch, k, M). Row by row (Eq. 11, 14).
+
+        Rows 0 … d−1 of T_l are V_l K̃_lᵀ and row d is K̃_l, so that one prefix sum serves both.
+        """
+        q, k, v = self.project(self.layer(params, r), X)
+        return outer(v, k), (X, q)
+
+    def G(self, params: Tree, r: Any, U: Any, Gamma: tuple[Any, Any], start: Any = 0) -> Any:
+        """U (n, batch, k, d+1, M) and Γ -> X^(r+1) (n, batch, D), row by row (Eq. 13, 15); dropout reads `start`."""
+        X, q = Gamma
+        return self.finish(self.layer(params, r), X, self.contract(U, q), r, start)
+
+    def prefix_sum(self, T: Any) -> Any:
+        """PS(T) over axis 0 (Eq. 12); sums of bfloat16 numbers are float32."""
+        return self.xp.cumulative_sum(self.widen(T), axis=0)
+
+    def slice_loss(self, params: Tree, X: Any, start: Any = 0) -> Any:
+        """X^(s) (n, batch, D) of a slice -> its share of the loss, a scalar; the shares add up to the loss (Eq. 10)."""
+        xp, head = self.xp, params["head"]
+        targets = self.rows(self.data["targets"], start, X.shape[0])
+        out = xp.matmul(X, head["w"]) + head["b"]
+        top = stop_gradient(self.backend, xp.max(out, axis=-1, keepdims=True))
+        log_sum = xp.log(xp.sum(xp.exp(out - top), axis=-1)) + top[..., 0]
+        classes = xp.arange(self.spec.vocabulary, dtype=targets.dtype)
+        hot = xp.astype(classes == targets[..., None], out.dtype)
+        counted = xp.astype(targets >= 0, out.dtype)
+        each = counted * log_sum - xp.sum(out * hot, axis=-1)
+        total = xp.sum(self.widen(each)) / (self.spec.batch * tokens.counted(self.spec.task, self.length))
+        return self.data["upstream"] * xp.astype(total, out.dtype)
+
+    def loss(self, params: Tree) -> Any:
+        """The scalar loss over the whole sequence at once, with explicit prefix sums."""
+        X = self.embed(params["embedding"], 0, self.length)
+
+        def layer(X: Any, xs: tuple[Tree, Any]) -> tuple[Any, Tree]:
+            p, r = xs
+            q, k, v = self.project(p, X)
+            return self.finish(p, X, self.contract(self.prefix_sum(outer(v, k)), q), r, 0), {}
+
+        X, _ = scan(self.backend, layer, X, (params["layers"], self.layer_numbers()))
+        return self.slice_loss(params, X)
+
+    def layer(self, params: Tree, r: Any) -> Tree:
+        """Parameters of layer r, r = 0 … s−1."""
+        return tree_map(lambda leaf: leaf[r], params["layers"])
+
+    def layer_numbers(self) -> Any:
+        """0 … s−1, int32, to scan with the layers: dropout tells them apart by it."""
+        return self.xp.arange(self.spec.layers, dtype=self.xp.int32)
+
+    def project(self, p: Tree, X: Any) -> tuple[Any, Any, Any]:
+        """X (n, batch, D) -> Q̃ and K̃ (n, batch, k, M), and V with a last column of ones (n, batch, k, d+1).
+
+        Reads ``p["attention"]`` and ``p["norms"]`` of one layer.
+        """
+        xp, spec = self.xp, self.spec
+        shape = (*X.shape[:-1], spec.heads, spec.head_width)
+        x = self._norm(p, X, 1) if spec.norm == "pre" else X
+        q, k, v = (xp.reshape(xp.matmul(x, p["attention"][name]), shape) for name in ("query", "key", "value"))
+        ones = xp.ones_like(v[..., :1])
+        return self._features(q), self._features(k), xp.concat([v, ones], axis=-1)
+
+    def contract(self, U: Any, q: Any) -> Any:
+        """U (…, d+1, M) and Q̃ (…, M) -> U Q̃ (…, d+1): numerator N and, last, denominator D (Eq. 4)."""
+        return self.xp.matmul(U, self.widen(q)[..., None])[..., 0]
+
+    def finish(self, p: Tree, X: Any, out: Any, r: Any, start: Any) -> Any:
+        """X and U Q̃ (n, batch, k, d+1) -> the next X: N / D, and the rest of the layer (Eq. 5, 6, 9).
+
+        Reads ``p["norms"]`` and ``p["feed_forward"]`` of one layer.
+        """
+        xp, norm = self.xp, self.spec.norm
+        denominator = out[..., -1:]
+        ratio = out[..., :-1] / xp.where(denominator > FLOOR, denominator, xp.ones_like(denominator))
+        Y = xp.astype(xp.reshape(ratio, X.shape), X.dtype)
+        H = self._join(p, X, Y, 1, r, start)
+        f, x = p["feed_forward"], self._norm(p, H, 2) if norm == "pre" else H
+        hidden = gelu(xp, xp.matmul(x, f["w1"]) + f["b1"])
+        return self._join(p, H, xp.matmul(hidden, f["w2"]) + f["b2"], 2, r, start)
+
+    def zero_states(self) -> Any:
+        """U before the first token, of every layer: zeros (s, batch, k, d+1, M)."""
+        spec = self.spec
+        shape = (spec.layers, spec.batch, spec.heads, spec.head_width + 1, spec.feature_count)
+        return self.widen(self.xp.zeros(shape, dtype=self.params["embedding"].dtype))
+
+    def rows(self, array: Any, start: Any, count: int) -> Any:
+        """``array[start : start + count]``; `start` may be traced."""
+        if self.backend == "jax":
+            import jax
+
+            return jax.lax.dynamic_slice_in_dim(array, start, count)
+        return array[start : start + count]
+
+    def widen(self, x: Any) -> Any:
+        """`x` in float32 if it is bfloat16, whose sums would soon stop growing; else as it is."""
+        xp = self.xp
+        return xp.astype(x, xp.float32) if self.dtype == "bfloat16" else x
+
+    def _join(self, p: Tree, X: Any, f: Any, place: int, r: Any, start: Any) -> Any:
+        norm = self.spec.norm
+        f = self._norm(p, f, place) if norm == "sublayer" else f
+        if self.spec.dropout:
+            f = f * scaled_mask(self.xp, f, self.spec.dropout, self.data["dropout_seed"], 2 * r + place, start)
+        return self._norm(p, X + f, place) if norm == "post" else X + f
+
+    def _norm(self, p: Tree, x: Any, place: int) -> Any:
+        xp = self.xp
+        x = x - xp.mean(x, axis=-1, keepdims=True)
+        x = x / xp.sqrt(xp.mean(x * x, axis=-1, keepdims=True) + 1e-5)
+        return x * p["norms"][f"gain{place}"] + p["norms"][f"shift{place}"]
+
+    def _features(self, x: Any) -> Any:
+        if self.spec.feature_map == "square":
+            return x * x
+        return random_features(self.xp, x, self.data["projection"])
+
+    def _sinusoids(self, start: Any, count: int, dtype: Any) -> Any:
+        """Positions start+1 … start+count -> (count, D): sin and cos alternate, as in Vaswani et al. (2017)."""
+        xp, D = self.xp, self.spec.width
+        wide = xp.float32 if self.dtype == "bfloat16" else dtype  # bfloat16 cannot count beyond 256
+        unit = xp.arange(D, dtype=wide)
+        parity = unit - 2 * xp.floor(unit / 2)
+        frequency = xp.exp((unit - parity) * (-math.log(1e4) / D))
+        position = xp.astype(start + 1 + xp.arange(count, dtype=xp.int32), wide)
+        return xp.astype(xp.sin(position[:, None] * frequency + parity * (math.pi / 2)), dtype)
+
+
+def gelu(xp: Any, x: Any) -> Any:
+    """x·Φ(x) in the form with tanh of Hendrycks and Gimpel (2016): the Array API has no erf."""
+    return 0.5 * x * (1.0 + xp.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
+
+
+def outer(left: Any, right: Any) -> Any:
+    """(…, m) and (…, n) -> (…, m, n)."""
+    return left[..., :, None] * right[..., None, :]

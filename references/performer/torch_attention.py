@@ -1,0 +1,121 @@
+"""Linear attention over one slice in PyTorch, prefix sums explicit, iterative or in blocks (SLiM Performers, App. B).
+
+In the words of the code, for one layer: Q̃ is ``q`` and K̃ is ``k`` (n, batch, k, M), V with a last column of ones is
+``v`` (n, batch, k, d+1), so that R and S are one state U = Σ v kᵀ (batch, k, d+1, M), curR and curS one ``state``,
+gradR and gradS one ``grad``, N and D one ``out`` = U q (n, batch, k, d+1). States and sums are float32 at least.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from gradgate.references.performer.problem import outer
+from gradgate.references.performer.slicing import PREFIX_SUMS, block_size
+
+Pull = Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, ...]]
+"""Cotangents of (out, state after) -> cotangents of (q, k, v, state before)."""
+Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor, Pull]]
+"""(q, k, v, state before) -> (out, state after, how to pull back)."""
+
+
+def attention(prefix_sum: str, keep: bool = False) -> Attend:
+    """The way of this name, one of PREFIX_SUMS; `keep` as for `blocked`."""
+    return explicit if prefix_sum == PREFIX_SUMS[0] else blocked(prefix_sum, keep)
+
+
+def explicit(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, state: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, Pull]:
+    """Every T and U of the slice at once (Eq. 17, 4); stores 2·n·D1 numbers."""
+
+    def run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        U = state + torch.cumsum(outer(wide(v), wide(k)), 0)
+        return contract(U, q), U[-1].clone()  # a view would keep all of U alive
+
+    (out, after), pull = torch.func.vjp(run, q, k, v, state)  # type: ignore[misc]
+    return out, after, lambda g, grad: pull((g, grad))
+
+
+def blocked(prefix_sum: str, keep: bool = False, rule: Callable[..., Any] | None = None) -> Attend:
+    """A block's T and U at a time; stores q, k, v and the state after the slice, for a while a block's c·D1 numbers.
+
+    Args:
+        prefix_sum: ``block``, or ``iterative``: blocks of one token, the iteration of Katharopoulos et al. (2020).
+        keep: keep the state before each block, n/c·D1 numbers, in place of rebuilding it by subtraction.
+        rule: the backward of a block, `pull_block` unless it is to be an erratum.
+    """
+    rule = rule or pull_block
+
+    def attend(
+        q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, state: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, Pull]:
+        size, outs, kept = block_size(prefix_sum, len(q)), [], []
+        spans = [slice(first, first + size) for first in range(0, len(q), size)]
+        for span in spans:
+            U = state + torch.cumsum(outer(wide(v[span]), wide(k[span])), 0)  # App. B, Eq. 24 and 25
+            outs.append(contract(U, q[span]))
+            kept += [state] if keep else []
+            state = U[-1].clone()
+        after = state
+
+        def pull(g: torch.Tensor, grad: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            state, parts = after, []
+            for i, span in reversed(list(enumerate(spans))):
+                block = wide(q[span]), wide(k[span]), wide(v[span]), g[span]
+                state = kept[i] if keep else state - summed(block[1], block[2])
+                before = grad + summed(block[0], block[3])
+                parts.append(rule(state, grad, before, *block))
+                grad = before
+            return *(torch.cat(p[::-1]).to(q.dtype) for p in zip(*parts, strict=True)), grad
+
+        return torch.cat(outs), after, pull
+
+    return attend
+
+
+# out_l = U_l q_l with U_l = U_0 + Σ_{j≤l} v_j k_jᵀ, j in the block. With g_l the cotangent of out_l and G that of the
+# state after the block, v_j k_jᵀ is read by out_j itself and by all later ones, so its cotangent is
+#     G_j = G + Σ_{l≥j} g_l q_lᵀ,
+# and dq_l = U_lᵀ g_l, dv_j = G_j k_j, dk_j = G_jᵀ v_j; G_1 goes to the block before. Row d of v is 1, of out D, so
+# dk_j has the term gradS beside gradRᵀ V. App. B as printed leaves gradS out of dk, takes U_0 in place of U_l for the
+# numerator's part of dq, and G + Σ_{l>j}, without the position's own term, for G_j: see `as_printed_torch`.
+def pull_block(
+    state: torch.Tensor, after: torch.Tensor, before: torch.Tensor,
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, g: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
+    """The cotangents of a block's q, k and v.
+
+    Args:
+        state: U before the block.
+        after: cotangent of the state after the block.
+        before: cotangent of the state before the block; of use to errata only.
+        q, k: (c, batch, k, M).
+        v: (c, batch, k, d+1).
+        g: cotangent of out, (c, batch, k, d+1).
+    """
+    U = state + torch.cumsum(outer(v, k), 0)
+    suffix = after + torch.cumsum(outer(g, q).flip(0), 0).flip(0)
+    return transposed(U, g), transposed(suffix, v), contract(suffix, k)
+
+
+def contract(U: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+    """(…, d+1, M) and (…, M) -> (…, d+1)."""
+    return (U @ wide(q)[..., None])[..., 0]
+
+
+def transposed(U: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
+    """(…, d+1, M) and (…, d+1) -> (…, M): Uᵀ g."""
+    return (U.mT @ g[..., None])[..., 0]
+
+
+def summed(k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Σ v kᵀ over tokens: (n, …, M) and (n, …, d+1) -> (…, d+1, M), without n of them in memory."""
+    return torch.einsum("n...d,n...m->...dm", wide(v), wide(k))
+
+
+def wide(x: torch.Tensor) -> torch.Tensor:
+    """`x` in at least float32."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))

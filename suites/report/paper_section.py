@@ -1,0 +1,85 @@
+"""The papers' tables and figures beside ours, as ``gradgate paper`` last measured them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gradgate.suites import paper_command
+from gradgate.suites.report.memory_plot import COLOURS
+from gradgate.suites.report.plot import FONT
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Place:
+    """One table or figure of a paper, or a measurement of ours beside it.
+
+    Attributes:
+        anchor: id of its plot.
+        rows: results that are single figures, or could not be had.
+        figure: plot of what is a curve; None where nothing is.
+        notes: numbers that came with a curve.
+        dates: when it was measured.
+    """
+
+    family: str
+    name: str
+    anchor: str
+    rows: list[Row]
+    figure: dict[str, Any] | None
+    notes: dict[str, float]
+    dates: str
+
+
+def of_families(names: Iterable[str]) -> list[Place]:
+    """What is kept of these families, place by place."""
+    places = []
+    for family in names:
+        results = paper_command.read(paper_command.results_path(family))["results"]
+        for i, name in enumerate(dict.fromkeys(row["place"] for row in results)):
+            chosen = [row for row in results if row["place"] == name]
+            places.append(place(family, name, f"paper-{family}-{i}", chosen))
+    return places
+
+
+def place(family: str, name: str, anchor: str, results: list[Row]) -> Place:
+    """The results of one place: a number for x makes a point, dicts of lists are curves, and all else is a table."""
+    curves = [row["ours"] for row in results if isinstance(row["ours"], dict)]
+    rows = [row for row in results if not isinstance(row["ours"], dict)]
+    lines: dict[str, tuple[list[float], list[float]]] = {}
+    for row in rows:
+        if isinstance(row["x"], (int, float)) and row["ours"] is not None:
+            xs, ys = lines.setdefault(row["series"], ([], []))
+            xs.append(row["x"])
+            ys.append(row["ours"])
+    notes: dict[str, float] = {}
+    for curve in curves:
+        x = next(values for values in curve.values() if isinstance(values, list))
+        lines |= {key: (x, values) for key, values in list(curve.items())[1:] if isinstance(values, list)}
+        notes |= {key: value for key, value in curve.items() if isinstance(value, (int, float))}
+    figure = _figure(lines, results[0]["unit"], "linear" if curves else "log") if lines else None
+    dates = sorted({row["date"] for row in results})
+    return Place(
+        family, name, anchor, rows, figure, notes, dates[0] if len(dates) == 1 else f"{dates[0]} … {dates[-1]}"
+    )
+
+
+def _figure(lines: Mapping[str, tuple[list[float], list[float]]], unit: str, scale: str) -> dict[str, Any]:
+    traces = [
+        {
+            "type": "scatter", "mode": "lines+markers" if scale == "log" else "lines", "name": name, "x": xs, "y": ys,
+            "line": {"color": COLOURS[i % len(COLOURS)]},
+        }
+        for i, (name, (xs, ys)) in enumerate(lines.items())
+    ]  # fmt: skip
+    axis = {"type": scale, "gridcolor": "--line", "linecolor": "--line", "zeroline": False}
+    layout = {
+        "font": FONT, "paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)", "height": 360,
+        "margin": {"l": 76, "r": 16, "t": 8, "b": 48},
+        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "bgcolor": "rgba(0,0,0,0)"},
+        "xaxis": axis, "yaxis": axis | {"title": {"text": unit}},
+    }  # fmt: skip
+    return {"data": traces, "layout": layout}
