@@ -156,7 +156,7 @@ def browser(
     site: Site, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[[str, str], tuple[str, list[str]]]]:
     """Open a page of the site in Chromium: the DOM after its scripts ran, and the console's complaints."""
-    chromium = shutil.which("chromium")
+    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if chromium is None:
         pytest.skip("chromium is not installed")
     if not (site.root / "site" / "history" / "vendor").is_dir():
