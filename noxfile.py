@@ -22,7 +22,7 @@ nox.options.error_on_missing_interpreters = True
 ROOT = Path(__file__).parent
 PROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
 GROUPS = nox.project.dependency_groups(PROJECT, "test", "lint", "build")
-EXTRAS = "jax,torch,cuda,tpu,report,dask"
+EXTRAS = "jax,torch,cuda,tpu,report,dask,asv"
 SHARED = ROOT / ".nox" / "shared"
 
 
@@ -102,14 +102,56 @@ def calibrate(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none")
+def gate(session: nox.Session) -> None:
+    """Compare HEAD with its base, exactly: ``nox -s gate -- --base origin/main``."""
+    run(session, "gradgate.suites.cli", "gate", *session.posargs)
+
+
+@nox.session(venv_backend="none")
+def toolchain(session: nox.Session) -> None:
+    """Compare two toolchains on the same code: that of the pyproject.toml of a base, and this one's.
+
+    ``nox -s toolchain -- origin/main``. Cost: another environment of a few GB, made anew each time.
+    """
+    base = session.posargs[0] if session.posargs else "origin/main"
+    with tempfile.TemporaryDirectory() as folder:
+        old = Path(folder) / "python"
+        session.run(sys.executable, "-m", "venv", str(old), external=True)
+        python = old / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+        tree = Path(folder) / "tree"
+        session.run("git", "worktree", "add", "--detach", "--quiet", str(tree), base, external=True)
+        try:
+            pins = nox.project.load_toml(tree / "pyproject.toml")["project"]["optional-dependencies"]
+            pip = (str(python), "-m", "pip", "install", "--disable-pip-version-check", "--quiet")
+            session.run(*pip, *pins["torch"], external=True)
+            session.run(*pip, f"{tree}[{EXTRAS}]", external=True)
+        finally:
+            session.run("git", "worktree", "remove", "--force", str(tree), external=True)
+        run(
+            session, "gradgate.suites.cli", "gate", "--base", "HEAD", "--base-python", str(python), *session.posargs[1:]
+        )
+
+
+@nox.session(venv_backend="none")
 def bench(session: nox.Session) -> None:
-    """Benchmark the cost of checking with airspeed velocity, in the shared environment."""
-    run(session, "pip", "install", "--quiet", *PROJECT["project"]["optional-dependencies"]["asv"])
-    session.chdir("asv_bench")
-    revision = session.run("git", "rev-parse", "HEAD", silent=True, external=True).strip()  # type: ignore[union-attr]
-    run(session, "asv", "machine", "--yes", "--machine", "cpu")
-    here = ["--environment", f"existing:{shared(session)}", "--set-commit-hash", revision, "--machine", "cpu"]
-    run(session, "asv", "run", *here, *session.posargs)
+    """Benchmark commits per profile: ``nox -s bench -- --profiles cpu,nvidia-h100 --commits main~5..main --full``."""
+    _asv(session, "bench.py", *session.posargs)
+
+
+@nox.session(venv_backend="none")
+def publish(session: nox.Session) -> None:
+    """Unite the results of machines, check that history did not shrink, and build the dashboard in site/."""
+    _asv(session, "publish.py", *session.posargs)
+
+
+@nox.session(venv_backend="none")
+def preview(session: nox.Session) -> None:
+    """Serve site/ on this machine."""
+    _asv(session, "publish.py", "--preview", *session.posargs)
+
+
+def _asv(session: nox.Session, script: str, *arguments: str) -> None:
+    session.run(str(shared(session)), str(ROOT / "asv_bench" / script), *arguments, external=True)
 
 
 def _wheel(session: nox.Session, folder: Path) -> Path:

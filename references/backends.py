@@ -14,13 +14,20 @@ UNIT_ROUNDOFF = {"bfloat16": 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-53, 
 """Half the distance from 1 to the next number, per dtype."""
 
 
-@functools.cache
 def namespace(backend: str) -> Any:
     """The Array API namespace of a backend.
 
     Raises:
         UsageError: the backend is unknown or not installed; says what to install.
     """
+    xp = _import(backend)
+    if backend == "jax" and len(_REGISTERED) < len(_PROBLEM_CLASSES):  # of a family imported since the last call, too
+        _register_pytrees()
+    return xp
+
+
+@functools.cache
+def _import(backend: str) -> Any:
     xp: Any
     if backend == "numpy":
         xp = importlib.import_module("array_api_compat.numpy")
@@ -34,7 +41,6 @@ def namespace(backend: str) -> Any:
             xp = importlib.import_module("jax.numpy")
         except ImportError as error:
             raise UsageError(f"JAX cannot be imported ({error}): pip install 'gradgate[jax]'") from None
-        _register_pytrees()
     else:
         raise UsageError(f"unknown backend {backend!r}; legal: jax, numpy, torch")
     return xp

@@ -20,6 +20,7 @@ from gradgate.suites import memory_command, paper_command, terminal
 from gradgate.suites.arguments import json_object, need_report
 from gradgate.suites.engine import Run
 from gradgate.suites.files import write_atomically
+from gradgate.suites.gate import command as gating
 from gradgate.suites.supervisor import Limits, Supervisor
 from gradgate.suites.verdict import SCHEMA, Task, Verdict, exit_status
 
@@ -43,7 +44,11 @@ EXAMPLES = {
     ],
     "paper": ["  gradgate paper --family performer --place 'Table 2'   the paper's figures beside ours"],
     "cache": ["  gradgate cache --clear     throw away what was measured"],
-    "gate": ["  gradgate gate              not in this version"],
+    "gate": [
+        "  gradgate gate --base origin/main                   what a pull request does to bytes, FLOPs and gradients",
+        "  gradgate gate --base main --markdown comment.md    the same as a comment",
+        "  gradgate gate --base HEAD --base-python old/bin/python  two toolchains on the same code",
+    ],
 }
 EPILOG = "\n".join(["examples:", *EXAMPLES["verify"], "", STATUS])
 
@@ -127,10 +132,8 @@ def _parser() -> argparse.ArgumentParser:
     cache = _command(commands, "cache", memory_command.clear_or_show, "show the size of the measurement cache")
     cache.add_argument("--clear", action="store_true", help="remove every measurement")
 
-    for name, what in (("gate", "compare a change with its base"),):
-        later = _command(commands, name, _later, f"{what} (not in this version)")
-        later.add_argument("anything", nargs="*")
-        later.set_defaults(name=name)
+    gate = _command(commands, "gate", gating.main, "compare a change with its base, exactly, on every profile")
+    gating.add_arguments(gate)
     return parser
 
 
@@ -297,13 +300,6 @@ def _calibrate(chosen: argparse.Namespace) -> int:
 
     registry.family(chosen.family)
     return calibrate.main(chosen.family, chosen.problems, chosen.seed, chosen.jobs, chosen.json)
-
-
-def _later(chosen: argparse.Namespace) -> int:
-    raise UsageError(
-        f"gradgate {chosen.name} is not in this version; "
-        "there are verify, memory, paper, list, profiles, cache, report, calibrate"
-    )
 
 
 if __name__ == "__main__":

@@ -238,3 +238,16 @@ def test_scan_is_the_loop_it_stands_for(framework: str) -> None:
         carry, ys = scan(framework, lambda c, x: (c + x, c * x), 0 * xs[0], xs)
     assert float(carry) == 10.0
     assert to_numpy(ys).tolist() == [0.0, 0.0, 2.0, 9.0, 24.0]
+
+
+def test_a_class_of_problems_imported_after_jax_was_first_used_is_a_pytree_too(jax: Any) -> None:
+    from gradgate.references.backends import namespace
+    from gradgate.references.contract import Problem
+
+    namespace("jax")
+
+    class Late(Problem):
+        pass
+
+    namespace("jax")
+    assert jax.tree.leaves(Late(spec_class("state_space")(), "jax", {"w": 1.0}, {"x": 2.0})) == [1.0, 2.0]

@@ -1,0 +1,68 @@
+"""Bytes and FLOPs of every method on one profile: exact, and the very figures of the gate, from the same cache."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from benchmarks.common import ENTRIES, PROFILE, track
+
+
+def _measured() -> dict[str, dict[str, Any]]:
+    """Name -> figure on this profile, for every method that this commit has and the profile can measure."""
+    from gradgate.suites.gate import manifest
+    from gradgate.suites.gate.compare import figures
+    from gradgate.suites.gate.side import Side
+
+    paths = os.environ.get("GRADGATE_IMPORT", "").split(os.pathsep)
+    side = Side({"own": True, "paths": paths, "jobs": 2, "limit": 600.0})
+    names = {manifest.identity(e["cell"]): e["name"] for e in ENTRIES if e["cell"] and e["method"] in side.methods}
+    rows = [entry["cell"] for entry in ENTRIES if entry["cell"] and entry["method"] in side.methods]
+    found: dict[str, dict[str, Any]] = {}
+
+    def keep(event: dict[str, Any]) -> None:
+        figure = event["figure"]
+        measured = figures(figure) if figure["status"] in ("measured", "too_large") else {}
+        found[names[manifest.identity(figure["cell"])]] = {
+            "reason": figure["reason"],
+            "status": figure["status"],
+            **measured,
+        }
+
+    side.measure(rows, keep)
+    return found
+
+
+class Figures:
+    """One point per method and profile, at the problem and the options at which the gate compares."""
+
+    params = ([entry["name"] for entry in ENTRIES],)
+    param_names = ("method",)
+    timeout = 3600
+
+    def setup_cache(self) -> dict[str, dict[str, Any]]:
+        """Measure every method once; the benchmarks below only look up."""
+        return _measured()
+
+    def setup(self, measured: dict[str, dict[str, Any]], method: str) -> None:
+        """Find the method's figure; a failure is a failed benchmark, not a gap."""
+        if method not in measured:
+            raise NotImplementedError(f"{method} is not measured on {PROFILE}")
+        self.figure = measured[method]
+        if self.figure["status"] not in ("measured", "too_large"):
+            raise RuntimeError(f"{self.figure['status']}: {self.figure['reason']}")
+
+    @track("bytes")
+    def track_temp_bytes(self, measured: dict[str, dict[str, Any]], method: str) -> int | None:
+        """Temporaries."""
+        return self.figure.get("temp_bytes")
+
+    @track("bytes")
+    def track_state_bytes(self, measured: dict[str, dict[str, Any]], method: str) -> int | None:
+        """Arguments + outputs − aliases."""
+        return self.figure.get("state_bytes")
+
+    @track("FLOPs")
+    def track_flops(self, measured: dict[str, dict[str, Any]], method: str) -> int | None:
+        """Arithmetic operations."""
+        return self.figure.get("flops")

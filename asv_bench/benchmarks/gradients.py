@@ -1,0 +1,83 @@
+"""Error, time and memory of running each method once, on the host, beside plain backprop of the same problem."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.common import METHODS, declared, on_host, track
+from gradgate.suites.worker import environment
+
+ROUNDS = 9
+
+
+class _Running:
+    """Builds the problem at which PyTorch methods are gated, and compiles both gradients."""
+
+    params = (METHODS,)
+    param_names = ("method",)
+    timeout = 600
+
+    def setup(self, method: str) -> None:
+        on_host()
+        os.environ.update(environment())
+        from gradgate.references import oracle, registry
+        from gradgate.suites.cells import usual_options
+        from gradgate.suites.gate.manifest import measured_spec
+        from gradgate.suites.subject import Subject
+
+        known = declared(method)
+        self.spec = measured_spec(registry.family(known.family), "torch")
+        self.subject = Subject.load(known)
+        problem, self.options = self.spec.build(known.framework), usual_options(known, self.spec)
+        self.run: Callable[[], Any] = lambda: self.subject.gradient(problem, self.options)
+        self.backprop: Callable[[], Any] = lambda: oracle.split(problem, oracle.gradient(problem)[1])
+        self.answer = self.run()
+        self.backprop()
+
+
+class Error(_Running):
+    """Distance from the float64 oracle, in units of the noise of plain backprop: the verdict's own figure."""
+
+    @track("noise")
+    def track_error_over_noise(self, method: str) -> float:
+        """Of the worst leaf, in float32."""
+        from gradgate.references import oracle
+        from gradgate.suites.tolerance import compare, lower_dtype
+
+        known = self.subject.declared
+        options = {} if known.oracle == "loss" else self.options
+        reference = oracle.reference(self.spec, known.framework, lower_dtype(self.spec.dtype), known.oracle, **options)
+        return compare(self.answer[1], reference, self.spec.dtype, known.kappa).ratio
+
+
+class Speed(_Running):
+    """Wall time: advisory, and as a ratio within one process, which a slow machine does not change."""
+
+    @track("× backprop")
+    def track_time_over_backprop(self, method: str) -> float:
+        """Median over rounds, method and backprop in turn."""
+        return statistics.median(_seconds(self.run) / _seconds(self.backprop) for _ in range(ROUNDS))
+
+    @track("seconds")
+    def time_gradient(self, method: str) -> None:
+        """One call, compiled."""
+        self.run()
+
+
+class Memory(_Running):
+    """Whole-process memory of running a method, frameworks included; advisory."""
+
+    @track("bytes")
+    def peakmem_gradient(self, method: str) -> None:
+        """Largest resident size."""
+        self.run()
+
+
+def _seconds(function: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    function()
+    return time.perf_counter() - start

@@ -1,0 +1,62 @@
+"""asv's page with the scripts that it takes from other servers beside it.
+
+So the published page works without them, and asks nobody else when it is opened. Versions and hashes are those of
+``page/package-lock.json``.
+"""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+PAGE = Path(__file__).resolve().parent / "page"
+MODULES = PAGE / "node_modules"
+# What asv's page names at the end of an address -> the same in the packages.
+FILES = {
+    "jquery-3.3.1.min.js": "jquery/dist/jquery.min.js",
+    "jquery.flot.min.js": "flot/jquery.flot.js",
+    "jquery.flot.time.min.js": "flot/jquery.flot.time.js",
+    "jquery.flot.selection.min.js": "flot/jquery.flot.selection.js",
+    "jquery.flot.categories.min.js": "flot/jquery.flot.categories.js",
+    "jquery.flot.orderBars.js": "flot-orderbars/js/jquery.flot.orderBars.js",
+    "stupidtable.min.js": "stupid-table-plugin/stupidtable.min.js",
+    "md5.min.js": "blueimp-md5/js/md5.min.js",
+    "bootstrap.min.js": "bootstrap/dist/js/bootstrap.min.js",
+    "bootstrap.min.css": "bootstrap/dist/css/bootstrap.min.css",
+}
+_TAG = re.compile(r"<(?:script|link)\b[^>]*?(?:src|href)=\"(https://[^\"]+)\"[^>]*>", re.DOTALL)
+
+
+def localize(html):
+    """Rewrite ``index.html`` of a published folder, and put what it names into ``vendor/`` beside it.
+
+    Returns:
+        Whether it was done; without npm the page is left as asv made it.
+
+    Raises:
+        LookupError: asv's page names a script that is not known here; a new version of asv does.
+    """
+    if shutil.which("npm") is None:
+        return False
+    if not all((MODULES / path).is_file() for path in FILES.values()):
+        install = ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--silent"]
+        if subprocess.run(install, cwd=PAGE, check=False).returncode:
+            return False
+    index = html / "index.html"
+    index.write_text(_TAG.sub(_local, index.read_text(encoding="utf-8")), encoding="utf-8")
+    for path in FILES.values():
+        place = html / "vendor" / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(MODULES / path, place)
+    shutil.copytree(MODULES / "bootstrap/dist/fonts", html / "vendor/bootstrap/dist/fonts", dirs_exist_ok=True)
+    return True
+
+
+def _local(match):
+    name = match[1].rpartition("/")[2]
+    if name not in FILES:
+        raise LookupError(f"asv's page names {match[1]}, which asv_bench/page does not hold: add it there")
+    path = f"vendor/{FILES[name]}"
+    if name.endswith(".css"):
+        return f'<link rel="stylesheet" href="{path}">'
+    return f'<script src="{path}" onerror="js_load_failure()">'

@@ -1,0 +1,239 @@
+"""The rule: what one change did to every gated figure, and whether it passes. Pure data in, pure data out."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gradgate.suites.gate.allow import Entry
+from gradgate.suites.gate.manifest import identity, name, owner
+
+GATED = ("temp_bytes", "state_bytes", "flops")
+"""What must not rise, exactly. State is what is held before and after: arguments + outputs − aliases."""
+ADVISORY = "roofline_seconds"
+FAILURES = ("rise", "missing", "failed", "refuted", "withdrawn")
+UNMEASURED = ("unmeasured",)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing to say about a change.
+
+    Attributes:
+        kind: ``rise``, ``fall``, ``missing``, ``failed``, ``refuted``, ``withdrawn`` (a claim taken back), ``allowed``,
+            ``unmeasured``, ``renamed``, ``edited`` (a benchmark), ``new``, ``expired`` or ``unused`` (entries of
+            allow.toml), ``time``.
+        name: of the cell, claim or benchmark.
+        row: the cell's dict, {} for what is no cell.
+        quantity, base, head: the figures, where there are two.
+        memory_bytes: of the device, where it is known.
+        sentence: what there is to say besides figures.
+        reproduce: one command, where there is one.
+    """
+
+    kind: str
+    name: str
+    row: Mapping[str, Any] = field(default_factory=dict)
+    quantity: str = ""
+    base: float | None = None
+    head: float | None = None
+    memory_bytes: int | None = None
+    sentence: str = ""
+    reproduce: str = ""
+
+
+@dataclass
+class Half:
+    """One side as measured.
+
+    Attributes:
+        description: as the side sent it: methods, cells, tasks, fingerprint.
+        figures: identity of a cell -> its figure.
+        benchmarks: names of the asv benchmarks.
+    """
+
+    description: Mapping[str, Any]
+    figures: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    benchmarks: frozenset[str] = frozenset()
+
+    @property
+    def cells(self) -> dict[str, Mapping[str, Any]]:
+        """Identity -> cell, for the side's own manifest."""
+        return {identity(row): row for row in self.description["cells"]}
+
+    @property
+    def tasks(self) -> dict[str, Mapping[str, Any]]:
+        """Name -> claim."""
+        return {f"{owner(t)}:{t['claim']}": t for t in self.description["tasks"]}
+
+
+def manifest(base: Half, head: Half) -> dict[str, Mapping[str, Any]]:
+    """Every cell to be measured: the base's, so that no edit of a benchmark hides anything, and the head's."""
+    return {**base.cells, **head.cells}
+
+
+def figures(found: Mapping[str, Any]) -> dict[str, float | None]:
+    """The gated figures of a measured cell; of one too large for the device, the bytes that it wants."""
+    if found["status"] == "too_large":
+        return {"required_bytes": found["required_bytes"], "flops": found["flops"]}
+    temp, required = found["temp_bytes"], found["required_bytes"]
+    return {"temp_bytes": temp, "state_bytes": required - temp, "flops": found["flops"]}
+
+
+def compare(base: Half, head: Half, allowed: Iterable[Entry], today: datetime.date) -> list[Finding]:
+    """Everything that a change did, worst first, without the gradient checks."""
+    rule = _Rule(base, head, tuple(allowed), today)
+    found = [*rule.deleted(), *rule.cells(), *rule.entries()]
+    order = (*FAILURES, *UNMEASURED, "expired", "allowed", "unused", "renamed", "edited", "new", "fall", "time")
+    return sorted(found, key=lambda finding: order.index(finding.kind))
+
+
+def renames(base: Half, head: Half) -> dict[str, str]:
+    """Methods that go by another name: gone from the base, new on the head, the same figures in every cell."""
+    gone = [m for m in base.description["methods"] if m not in head.description["methods"]]
+    new = [m for m in head.description["methods"] if m not in base.description["methods"]]
+    found: dict[str, str] = {}
+    for method in gone:
+        signature = _signature(base, method)
+        for other in new:
+            family, _, framework = method.split(":")
+            same = other.startswith(f"{family}:") and other.endswith(f":{framework}") and other not in found.values()
+            if same and signature and _signature(head, other) == signature:
+                found[method] = other
+                break
+    return found
+
+
+def _signature(half: Half, method: str) -> dict[str, Any]:
+    cells = {key: row for key, row in half.cells.items() if owner(row) == method}
+    measured = {key: half.figures.get(key) for key in cells}
+    if any(figure is None or figure["status"] != "measured" for figure in measured.values()):
+        return {}
+    return {
+        identity({**cells[key], "method": ""}): figures(figure)
+        for key, figure in measured.items()
+        if figure is not None
+    }
+
+
+@dataclass
+class _Rule:
+    base: Half
+    head: Half
+    allowed: tuple[Entry, ...]
+    today: datetime.date
+    needed: set[Entry] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.renamed = renames(self.base, self.head)
+
+    def deleted(self) -> Iterable[Finding]:
+        """Methods, cells, claims and benchmarks of the base that the head has no more."""
+        for old, new in self.renamed.items():
+            yield Finding("renamed", old, sentence=f"is {new} now: the same figures in every cell")
+        left = self.head.description["methods"]
+        for method in self.base.description["methods"]:
+            if method not in left and method not in self.renamed:
+                yield self._removal(method, "missing", "a method of the base is gone, with its cells and claims")
+        kept = {name(row) for row in self.head.cells.values()}
+        before = {name(row) for row in self.base.cells.values() if owner(row) in left}
+        for gone in sorted(before - kept):
+            yield self._removal(gone, "missing", "a gated cell of the base is gone")
+        for gone, task in self.base.tasks.items():
+            if owner(task) not in left and owner(task) not in self.renamed:
+                continue
+            now = self.head.tasks.get(f"{self.renamed.get(owner(task), owner(task))}:{task['claim']}")
+            if now is None:
+                yield self._removal(gone, "withdrawn", "a claim of the base is gone")
+            elif (task["expected"], now["expected"]) == ("upheld", "refuted"):
+                yield self._removal(gone, "withdrawn", "claimed on the base, declared false now")
+        for gone in sorted(self.base.benchmarks - self.head.benchmarks):
+            yield self._removal(gone, "missing", "a benchmark of the base is gone")
+
+    def cells(self) -> Iterable[Finding]:
+        """Every cell of both manifests."""
+        kept = {name(row) for row in self.head.cells.values()}
+        for key, row in manifest(self.base, self.head).items():
+            of_base = key in self.base.cells
+            if of_base and (self._renamed(row) or name(row) not in kept):
+                continue  # said by `deleted`
+            yield from self._cell(key, row, of_base)
+
+    def entries(self) -> Iterable[Finding]:
+        """Entries of allow.toml that have expired, or that nothing needs."""
+        for entry in self.allowed:
+            if self.today > entry.expires:
+                yield Finding("expired", entry.cell, quantity=entry.quantity, sentence=f"expired on {entry.expires}")
+            elif entry not in self.needed:
+                yield Finding("unused", entry.cell, quantity=entry.quantity, sentence="is not needed any more")
+
+    def _cell(self, key: str, row: Mapping[str, Any], of_base: bool) -> Iterable[Finding]:
+        before, after = self.base.figures.get(key), self.head.figures.get(key)
+        if after is None:
+            yield Finding("unmeasured", name(row), row, sentence="was not measured on the head")
+            return
+        if after["status"] not in ("measured", "too_large"):
+            broke = before is not None and before["status"] == "measured" and after["status"] == "failed"
+            sentence = f"{after['status']} on the head: {after['reason']}"
+            if of_base and key not in self.head.cells:
+                sentence = f"the benchmark was edited, and as the base has it: {sentence}"
+                entry = self._entry(name(row), "")
+                if entry is not None:
+                    yield Finding("allowed", name(row), row, sentence=f"{sentence}; until {entry.expires}")
+                    return
+            yield Finding("failed" if broke else "unmeasured", name(row), row, sentence=sentence)
+            return
+        if before is None or before["status"] not in ("measured", "too_large"):
+            if not of_base:
+                yield Finding("new", name(row), row, head=figures(after).get("temp_bytes"), quantity="temp_bytes")
+                return
+            why = before["reason"] if before is not None else "it was not measured"
+            status = before["status"] if before is not None else "missing"
+            yield Finding("unmeasured", name(row), row, sentence=f"{status} on the base: {why}")
+            return
+        if of_base and key not in self.head.cells:
+            yield Finding(
+                "edited", name(row), row, sentence="the benchmark was edited; compared as the base has it, too"
+            )
+        yield from self._figures(row, before, after)
+
+    def _figures(
+        self, row: Mapping[str, Any], before: Mapping[str, Any], after: Mapping[str, Any]
+    ) -> Iterable[Finding]:
+        old, new = figures(before), figures(after)
+        if old.keys() != new.keys():  # one of the two is too large for the device
+            old, new = ({"required_bytes": side["required_bytes"], "flops": side["flops"]} for side in (before, after))
+        memory = after.get("memory_bytes")
+        for quantity in old:
+            was, now = old[quantity], new[quantity]
+            if was == now:
+                continue
+            kind, sentence = "fall", ""
+            if now is None or (was is not None and now > was):
+                kind, sentence = "rise", "" if now is not None else "cannot be counted any more"
+                entry = self._entry(name(row), quantity)
+                if entry is not None and now is not None and entry.ceiling is not None and now <= entry.ceiling:
+                    kind, sentence = "allowed", f"up to {entry.ceiling:,} until {entry.expires}: {entry.reason}"
+                elif entry is not None:
+                    sentence = f"above the ceiling {entry.ceiling:,} of allow.toml"
+            yield Finding(kind, name(row), row, quantity, was, now, memory, sentence)
+        was, now = before.get(ADVISORY), after.get(ADVISORY)
+        if was and now and was != now:
+            yield Finding("time", name(row), row, ADVISORY, was, now)
+
+    def _entry(self, cell: str, quantity: str) -> Entry | None:
+        entry = next((e for e in self.allowed if e.covers(cell, quantity, self.today)), None)
+        if entry is not None:
+            self.needed.add(entry)
+        return entry
+
+    def _removal(self, gone: str, kind: str, sentence: str) -> Finding:
+        entry = self._entry(gone, "")
+        if entry is not None:
+            return Finding("allowed", gone, sentence=f"{sentence}, allowed until {entry.expires}: {entry.reason}")
+        return Finding(kind, gone, sentence=sentence)
+
+    def _renamed(self, row: Mapping[str, Any]) -> bool:
+        return owner(row) in self.renamed

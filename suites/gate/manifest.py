@@ -1,0 +1,129 @@
+"""What is gated: derived from the registry, or from the methods that a project names."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gradgate.hw_profiles.profile import load
+from gradgate.references import laws, registry
+from gradgate.references.contract import Claim, Family, Method, Spec, UsageError
+from gradgate.suites.cells import MethodCell, usual_options
+from gradgate.suites.gate.settings import Settings, Target
+
+SHRUNK, BY = 64, 8
+"""PyTorch methods are run, not compiled: sizes of SHRUNK and more that a paper has a letter for are divided by BY."""
+
+
+@dataclass(frozen=True)
+class Gated:
+    """One method under the gate: its declaration, and where it comes from."""
+
+    declared: Method
+    given: Target = field(default_factory=lambda: Target("", ""))
+
+    @property
+    def claims(self) -> tuple[Claim, ...]:
+        """What the gate judges of it: everything about the gradient. Memory and work are compared, not fitted."""
+        return tuple(claim for claim in self.declared.claims if claim.check not in laws.CHECKS)
+
+    def cells(self, profiles: tuple[str, ...]) -> Iterator[MethodCell]:
+        """Its cells: JAX on every profile that can run it, PyTorch once, since eager bytes hold on every device."""
+        if self.declared.unmeasured:
+            return
+        family = registry.family(self.declared.family)
+        spec = measured_spec(family, self.declared.framework, self.given.spec)
+        options = usual_options(self.declared, spec) | dict(self.given.options)
+        for profile in profiles if self.declared.framework == "jax" else profiles[:1]:
+            compiler = load(profile).compiler
+            if self.declared.framework == "jax" and compiler is None:
+                raise UsageError(f"no compiler of today supports {profile}, so nothing can be gated on it")
+            if self.declared.sharded and compiler not in ("host", "tpu"):
+                continue  # several devices need one of these
+            yield MethodCell(self.declared, profile, spec, options, self.given.target)
+
+
+def gated(settings: Settings, own: bool, base: bool = False) -> list[Gated]:
+    """Every method under the gate; plugged-in ones are imported.
+
+    Args:
+        settings: of the side.
+        own: these are the files of gradgate itself.
+        base: nothing need be gated yet: the change that adds the gate has such a base.
+
+    Raises:
+        UsageError: a project names no method, or one that cannot be loaded.
+    """
+    if settings.methods:
+        found: list[Gated] = []
+        for given in settings.methods:
+            declared = registry.plugged_in(given.target, given.family, given.framework or None)
+            if any(declared.key == old.declared.key for old in found):
+                raise UsageError(f"two methods are called {declared.key}; rename the function of one of them")
+            found.append(Gated(declared, given))
+        return found
+    if not own and base:
+        return []
+    if not own:
+        raise UsageError(
+            "pyproject.toml names nothing to gate; add [[tool.gradgate.methods]] with target = "
+            '"mine.py:my_gradient" and family = "state_space"'
+        )
+    return [Gated(declared) for declared in registry.methods()]
+
+
+def measured_spec(family: Family, framework: str, fields: Mapping[str, Any] | None = None) -> Spec:
+    """The problem at which a method of this family is gated: the family's own, smaller for PyTorch."""
+    cls = registry.spec_class(family.name)
+    chosen: dict[str, Any] = {"dtype": "float32", **family.measured}
+    if framework == "torch":
+        swept = set(family.letters.values())
+        small: dict[str, Any] = {
+            k: v // BY if k in swept and isinstance(v, int) and v >= SHRUNK else v for k, v in chosen.items()
+        }
+        try:
+            cls(**small)
+            chosen = small
+        except UsageError:  # these sizes depend on one another
+            pass
+    return cls.from_json(json.dumps({**chosen, **(fields or {})}))
+
+
+def to_dict(cell: MethodCell) -> dict[str, Any]:
+    """A cell as plain JSON types."""
+    declared = cell.declared
+    return {
+        "family": declared.family, "method": declared.name, "framework": declared.framework, "target": cell.target,
+        "profile": cell.profile, "spec": dataclasses.asdict(cell.spec), "options": dict(cell.options),
+    }  # fmt: skip
+
+
+def from_dict(row: Mapping[str, Any], methods: Mapping[str, Gated]) -> MethodCell | None:
+    """The cell of `to_dict`, with this side's declaration of its method; None where this side lacks the method.
+
+    Raises:
+        UsageError: this side's Spec does not have these fields or values.
+    """
+    known = methods.get(owner(row))
+    if known is None:
+        return None
+    spec = registry.spec_class(row["family"]).from_json(json.dumps(row["spec"]))
+    return MethodCell(known.declared, row["profile"], spec, row["options"], known.given.target)
+
+
+def owner(row: Mapping[str, Any]) -> str:
+    """``family:method:framework`` of a cell's dict."""
+    return f"{row['family']}:{row['method']}:{row['framework']}"
+
+
+def name(row: Mapping[str, Any]) -> str:
+    """``family:method:framework@profile``: how people and allow.toml call a cell."""
+    return f"{owner(row)}@{row['profile']}"
+
+
+def identity(row: Mapping[str, Any]) -> str:
+    """Equal for two cells that measure the same thing. A plug-in's file may have moved."""
+    return json.dumps({k: v for k, v in row.items() if k != "target"}, sort_keys=True)

@@ -1,0 +1,205 @@
+"""What the gate says: one document, and the same as text, as JSON and as Markdown."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gradgate.suites.gate.compare import FAILURES, UNMEASURED, Finding
+
+SCHEMA = 1
+HEAD = {
+    "rise": "RISE", "missing": "GONE", "failed": "FAILED", "refuted": "REFUTED", "withdrawn": "WITHDRAWN",
+    "unmeasured": "NOT MEASURED", "expired": "expired", "allowed": "allowed", "unused": "unused", "renamed": "renamed",
+    "edited": "edited", "new": "new", "fall": "fell", "time": "time (advisory)",
+}  # fmt: skip
+SHOWN = ("python", "jax", "jaxlib", "libtpu", "jax-cuda12-pjrt", "nvidia-cuda-nvcc-cu12", "torch", "numpy")
+COMMENT = "<!-- gradgate gate -->"
+"""First line of the Markdown, by which a pull request's earlier comment is found and replaced."""
+
+
+@dataclass(frozen=True)
+class Document:
+    """One run of the gate.
+
+    Attributes:
+        base, head: commits.
+        asked: the revision that the merge base was taken with.
+        fingerprints: the toolchain of base and head.
+        cells: how many were measured on the head, and how many there are.
+        cells_reused: figures, of both sides, that were kept from earlier.
+        claims: how many were judged, and how many there are.
+        claims_reused: verdicts that were kept from earlier.
+    """
+
+    base: str
+    head: str
+    asked: str
+    fingerprints: tuple[Mapping[str, str], Mapping[str, str]]
+    cells: tuple[int, int]
+    cells_reused: tuple[int, int]
+    claims: tuple[int, int]
+    claims_reused: int
+    seconds: float
+    findings: Sequence[Finding] = field(default_factory=list)
+
+    @property
+    def status(self) -> int:
+        """0 nothing rose · 1 regressed · 2 not everything could be measured."""
+        kinds = {finding.kind for finding in self.findings}
+        if kinds & set(FAILURES):
+            return 1
+        complete = self.cells[0] == self.cells[1] and self.claims[0] == self.claims[1]
+        return 0 if complete and self.cells[1] and not kinds & set(UNMEASURED) else 2
+
+    @property
+    def verdict(self) -> str:
+        """One line."""
+        counts = {kind: sum(finding.kind == kind for finding in self.findings) for kind in HEAD}
+        words = {
+            "rise": ("figure rises", "figures rise"), "missing": ("is gone", "are gone"),
+            "failed": ("cell fails", "cells fail"), "withdrawn": ("claim is withdrawn", "claims are withdrawn"),
+            "refuted": ("gradient claim does not hold", "gradient claims do not hold"),
+            "unmeasured": ("could not be measured", "could not be measured"),
+            "allowed": ("allowed rise", "allowed rises"), "fall": ("figure falls", "figures fall"),
+            "new": ("new cell", "new cells"),
+        }  # fmt: skip
+        said = [f"{counts[kind]} {word[counts[kind] != 1]}" for kind, word in words.items() if counts[kind]]
+        if self.status == 0:
+            only = "only improvements" if counts["fall"] and not counts["allowed"] else ""
+            return "PASS: " + ", ".join([only] * bool(only) + said or ["every gated figure is the same"])
+        if self.status == 1:
+            return "FAIL: " + ", ".join(said)
+        lacking = [] if self.cells[1] else ["no cell is gated"]
+        return "NOT MEASURED: " + ", ".join(said + lacking or ["fewer cells or claims ran than there are"])
+
+    @property
+    def ran(self) -> list[str]:
+        """How much was measured and judged, and how much of it was reused, a line each."""
+        (ran, of), (judged, claims) = self.cells, self.claims
+        reused = f"{self.cells_reused[0]} of {self.cells_reused[1]} figures of base and head"
+        return [
+            f"{ran} of {of} cells measured; reused, as nothing they depend on was touched: {reused}",
+            f"{judged} of {claims} gradient claims judged on the head; reused: {self.claims_reused}",
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types, names stable."""
+        return {
+            "schema": SCHEMA, "status": self.status, "verdict": self.verdict, "base": self.base, "head": self.head,
+            "asked": self.asked, "fingerprint": dict(self.fingerprints[1]),
+            "fingerprint_base": dict(self.fingerprints[0]),
+            "cells": {"measured": self.cells[0], "manifest": self.cells[1], "reused": self.cells_reused[0]},
+            "claims": {"judged": self.claims[0], "manifest": self.claims[1], "reused": self.claims_reused},
+            "seconds": round(self.seconds, 3),
+            "findings": [
+                dataclasses.asdict(f) | {"share_of_memory": share(f), "reproduce": reproduce(f)} for f in self.findings
+            ],
+        }  # fmt: skip
+
+
+def toolchain(fingerprint: Mapping[str, str]) -> str:
+    """Such as ``python 3.11.7 · jax 0.10.2``."""
+    return " · ".join(f"{name} {fingerprint[name]}" for name in SHOWN if name in fingerprint)
+
+
+def bumped(before: Mapping[str, str], after: Mapping[str, str]) -> str:
+    """What differs between two toolchains, "" for the same."""
+    names = sorted(before.keys() | after.keys())
+    return ", ".join(
+        f"{n} {before.get(n, 'none')} → {after.get(n, 'none')}" for n in names if before.get(n) != after.get(n)
+    )
+
+
+def share(finding: Finding) -> float | None:
+    """The head's bytes over the device's memory; None where either is not known."""
+    if not finding.memory_bytes or finding.head is None or "bytes" not in finding.quantity:
+        return None
+    return finding.head / finding.memory_bytes
+
+
+def reproduce(finding: Finding) -> str:
+    """One command that measures the cell again, or judges the claim."""
+    row = finding.row
+    if finding.reproduce or not row:
+        return finding.reproduce
+    words = ["gradgate", "memory", *([row["target"]] if row["target"] else []), "--family", row["family"]]
+    words += [] if row["target"] else ["--method", row["method"]]
+    words += ["--framework", row["framework"], "--profile", row["profile"]]
+    words += ["--options", json.dumps(row["options"])] if row["options"] else []
+    return shlex.join([*words, "--spec", json.dumps(row["spec"])])
+
+
+def figures(finding: Finding) -> str:
+    """Base → head, the difference, percent, and the share of the device's memory."""
+    unit = {"flops": "FLOPs", "roofline_seconds": "s"}.get(finding.quantity, "B")
+
+    def shown(value: float | None) -> str:
+        return "none" if value is None else f"{value:.3g}" if unit == "s" else f"{int(value):,}"
+
+    if finding.kind == "new":
+        return f"{finding.quantity} {shown(finding.head)} {unit}"
+    text = f"{finding.quantity} {shown(finding.base)} → {shown(finding.head)} {unit}"
+    if finding.base is not None and finding.head is not None:
+        change = finding.head - finding.base
+        percent = [f"{100 * change / finding.base:+.2f}%"] if finding.base else []
+        part = share(finding)
+        percent += [f"{100 * part:.3g}% of {(finding.memory_bytes or 0) / 2**30:.1f} GiB"] if part is not None else []
+        difference = f"{'+' if change > 0 else ''}{shown(change)} {unit}"
+        text += f" ({', '.join([difference, *percent])})"
+    return text
+
+
+def text(document: Document) -> str:
+    """For a terminal or a log."""
+    lines = [
+        f"base {document.base[:10]} (merge base with {document.asked}) → head {document.head[:10]}",
+        f"toolchain: {toolchain(document.fingerprints[1])}",
+    ]
+    change = bumped(*document.fingerprints)
+    lines += [f"toolchain of the base differs: {change}"] if change else []
+    lines += [*document.ran, f"took {document.seconds:.1f} s", ""]
+    for finding in document.findings:
+        lines += _finding(finding)
+    return "\n".join([*lines, *([""] if document.findings else []), document.verdict]) + "\n"
+
+
+def _finding(finding: Finding) -> list[str]:
+    row = finding.row
+    options = f"  {json.dumps(row['options'])}" if row and row["options"] else ""
+    lines = [f"{HEAD[finding.kind]} {finding.name}{options}"]
+    lines += [f"  {figures(finding)}"] if finding.base is not None or finding.head is not None else []
+    lines += [f"  {finding.sentence}"] if finding.sentence else []
+    if finding.kind in (*FAILURES, *UNMEASURED) and reproduce(finding):
+        lines.append(f"  reproduce: {reproduce(finding)}")
+    return lines
+
+
+def markdown(document: Document) -> str:
+    """For a comment on a pull request: the verdict first, details folded."""
+    mark = {0: "✅", 1: "❌", 2: "⚠️"}[document.status]
+    lines = [COMMENT, f"### {mark} gradgate: {_escape(document.verdict)}", ""]
+    loud = [f for f in document.findings if f.kind in (*FAILURES, *UNMEASURED, "allowed", "fall", "new", "renamed")]
+    if loud:
+        lines += ["| | cell | options | figures |", "|---|---|---|---|"]
+        for finding in loud:
+            options = json.dumps(finding.row["options"]) if finding.row and finding.row["options"] else ""
+            said = [figures(finding)] if finding.base is not None or finding.head is not None else []
+            said += [finding.sentence] if finding.sentence else []
+            cells = [HEAD[finding.kind], f"`{finding.name}`", f"`{options}`" if options else "", "; ".join(said)]
+            lines.append("| " + " | ".join(_escape(cell) for cell in cells) + " |")
+        lines.append("")
+    commands = dict.fromkeys(reproduce(f) for f in loud if f.kind in (*FAILURES, *UNMEASURED) and reproduce(f))
+    if commands:
+        lines += ["<details><summary>Reproduce</summary>", "", "```", *commands, "```", "", "</details>", ""]
+    lines += [f"- `{document.base[:10]}` → `{document.head[:10]}`", *(f"- {line}" for line in document.ran)]
+    lines += [f"- {toolchain(document.fingerprints[1])}"]
+    return "\n".join(lines) + "\n"
+
+
+def _escape(cell: str) -> str:
+    return cell.replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")

@@ -1,0 +1,72 @@
+"""Whose code is imported on one side of a comparison.
+
+The subject, that is the code under comparison, is the side's own; everything that judges it is the head's. In
+gradgate's own repository the subject is ``references/``, and ``suites/`` and ``hw_profiles/`` are the head's on both
+sides; in another repository the subject is that repository, and gradgate is the installed one. Each side imports from
+a folder of links that says so.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+import gradgate.hw_profiles
+import gradgate.references
+import gradgate.suites
+
+JUDGES = ("suites", "hw_profiles")
+SUBJECT = "references"
+INSTALLED = {
+    "suites": Path(gradgate.suites.__path__[0]),
+    "hw_profiles": Path(gradgate.hw_profiles.__path__[0]),
+    "references": Path(gradgate.references.__path__[0]),
+}
+
+
+@dataclass(frozen=True)
+class Overlay:
+    """One side's import path.
+
+    Attributes:
+        project: the side's own files; the working folder of everything that is run for it.
+        paths: import path, first wins: the folder of links, then the project's.
+    """
+
+    project: Path
+    paths: tuple[Path, ...]
+
+    @classmethod
+    def make(cls, folder: Path, project: Path, judge: Path, also: tuple[str, ...] = ()) -> Overlay:
+        """Link the parts together in `folder`.
+
+        Args:
+            folder: a new folder, which holds the links.
+            project: the files of the side.
+            judge: the files whose benchmark code judges, the head's. Outside gradgate's own repository it is not read.
+            also: folders of the project that belong to its import path, such as ``src``.
+        """
+        package = folder / "gradgate"
+        package.mkdir(parents=True)
+        own = is_gradgate(project)
+        for name in (*JUDGES, SUBJECT):
+            theirs = (judge if name in JUDGES else project) / name
+            (package / name).symlink_to(theirs.resolve() if own else INSTALLED[name].resolve())
+        return cls(project, (folder, *(project / place for place in (also or (() if own else (".",))))))
+
+    def environment(self) -> dict[str, str]:
+        """The caller's environment with this import path in front; nothing writes byte code into the trees."""
+        kept = [os.environ["PYTHONPATH"]] if os.environ.get("PYTHONPATH") else []
+        path = os.pathsep.join([*(str(path.resolve()) for path in self.paths), *kept])
+        return {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def is_gradgate(project: Path) -> bool:
+    """Whether these are the files of gradgate itself, whose references are then the subject."""
+    try:
+        declared = tomllib.loads((project / "pyproject.toml").read_text(encoding="utf-8"))
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError):
+        return False
+    return declared.get("project", {}).get("name") == "gradgate" and (project / SUBJECT / "registry.py").is_file()

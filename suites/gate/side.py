@@ -1,0 +1,208 @@
+"""The process that measures and judges one side: ``python -m gradgate.suites.gate.side``, in that side's overlay.
+
+It reads one request, a line of JSON, and answers with lines of JSON: ``{"side": …}`` says what this side has;
+``{"figure": …}`` and ``{"verdict": …}`` come one by one as they are there; ``{"usage": …}`` and ``{"broken": …}`` end
+it with a sentence. It ends when its parent does, and takes what it started along.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+Send = Callable[[dict[str, Any]], None]
+
+MEASURING = ("gradgate.suites.cells", "gradgate.hw_profiles.sweep", "gradgate.hw_profiles.torch_memory")
+JUDGING = ("gradgate.suites.worker",)
+
+
+class Side:
+    """One tree as this process imports it, and what its methods depend on."""
+
+    def __init__(self, request: dict[str, Any]) -> None:
+        from gradgate.hw_profiles.fingerprint import fingerprint
+        from gradgate.suites.gate import manifest
+        from gradgate.suites.gate.settings import Settings
+        from gradgate.suites.gate.sources import Imports
+        from gradgate.suites.gate.store import Store
+
+        self.request, self.store = request, Store()
+        self.settings = Settings.read(Path.cwd())
+        self.methods = {
+            g.declared.key: g for g in manifest.gated(self.settings, request["own"], request.get("base", False))
+        }
+        self.imports = Imports([Path(path) for path in request["paths"]], Path.cwd())
+        self.fingerprint = fingerprint()
+        self._digests: dict[tuple[str, ...], str] = {}
+
+    def describe(self) -> dict[str, Any]:
+        """The cells and claims under the gate on this side, and the toolchain."""
+        from gradgate.suites.gate import manifest
+        from gradgate.suites.verdict import Task
+
+        cells, tasks = [], []
+        for known in self.methods.values():
+            cells += [manifest.to_dict(cell) for cell in known.cells(self.settings.profiles)]
+            tasks += [asdict(Task.of(known.declared, claim, known.given.target)) for claim in known.claims]
+        return {
+            "methods": sorted(self.methods), "cells": cells, "tasks": tasks, "fingerprint": self.fingerprint,
+            "run": {"examples": self.settings.examples, "seed": self.settings.seed}, "allow": self.settings.allow,
+        }  # fmt: skip
+
+    def measure(self, rows: list[dict[str, Any]], send: Send) -> None:
+        """Send a figure for every cell, those that are kept first."""
+        from gradgate.hw_profiles.measurement import Measurement
+        from gradgate.hw_profiles.profile import ProfileError, load
+        from gradgate.references.contract import UsageError
+        from gradgate.suites import cells
+        from gradgate.suites.gate import manifest
+
+        asked, keys = [], []
+        for row in rows:
+            try:
+                cell = manifest.from_dict(row, self.methods)
+                if cell is None:
+                    raise UsageError(f"there is no method {manifest.owner(row)}")
+                load(row["profile"])
+            except (UsageError, ProfileError) as error:
+                send({"figure": {"cell": row, "status": "failed", "reason": str(error)}})
+                continue
+            key = self._figure_key(cell)
+            kept = self.store.get(key)
+            if kept is not None:
+                found = cells.row(cell, Measurement.from_json(kept))
+                send({"figure": {**found, "cell": row, "reused": True}})
+            else:
+                asked.append(cell)
+                keys.append((row, key))
+        places = {id(cell): place for place, cell in enumerate(asked)}
+        for cell, measured in cells.measure(asked, workers=self.request["jobs"], limit=self.request["limit"]):
+            row, key = keys[places[id(cell)]]
+            if measured.ok:
+                self.store.put(key, measured.to_json())
+            send({"figure": {**cells.row(cell, measured), "cell": row, "reused": False}})
+
+    def verify(self, rows: list[dict[str, Any]], send: Send) -> None:
+        """Send a verdict for every task, those that are kept first."""
+        from gradgate.suites.engine import Run
+        from gradgate.suites.supervisor import Limits, Supervisor
+        from gradgate.suites.verdict import Task
+
+        asked, keys = [], {}
+        for row in rows:
+            task = Task(**row)
+            keys[task.name] = self._verdict_key(task)
+            kept = self.store.get(keys[task.name])
+            if kept is not None:
+                send({"verdict": {**kept, "reused": True}})
+            else:
+                asked.append(task)
+        limits = Limits(self.request["timeout"])
+        run = Run(self.settings.examples, self.settings.seed, limit=0.75 * limits.seconds)
+        with Supervisor(run, self.request["jobs"], limits) as supervisor:
+            for verdict in supervisor.judge_all(asked):
+                found = verdict.to_dict()
+                if verdict.verdict != "error":  # an error may be this machine's
+                    self.store.put(keys[verdict.task.name], found)
+                send({"verdict": {**found, "reused": False}})
+
+    def _figure_key(self, cell: Any) -> str:
+        from gradgate.hw_profiles.profile import load
+        from gradgate.suites.gate import manifest
+
+        row = manifest.to_dict(cell)
+        return self._digest(cell.declared, MEASURING, "figure", row, load(cell.profile).digest())
+
+    def _verdict_key(self, task: Any) -> str:
+        declared = self.methods[task.owner].declared
+        facts = [asdict(task), self.settings.examples, self.settings.seed, os.environ.get("XLA_FLAGS", "")]
+        return self._digest(declared, JUDGING, "verdict", *facts)
+
+    def _digest(self, declared: Any, judges: tuple[str, ...], *facts: Any) -> str:
+        """Hash of everything that a method's figure or verdict depends on, and of the facts."""
+        import hashlib
+        import json
+
+        from gradgate.references import registry
+        from gradgate.references.contract import UsageError
+        from gradgate.suites.gate.sources import named
+
+        place = declared.implementation.rpartition(":")[0]
+        if self.imports.file(place) is None:  # or an installed copy would be measured, the same on both sides
+            raise UsageError(
+                f"{place} is not among the project's files; [tool.gradgate] path names folders such as src"
+            )
+        strings = [declared.implementation, declared.sharded, registry.family(declared.family).spec]
+        strings += [claim.settings for claim in declared.claims]
+        starts = tuple(sorted({*judges, *named(strings)}))
+        if starts not in self._digests:
+            closure = self.imports.closure(starts)
+            self._digests[starts] = closure.digest(self.fingerprint, self._data())
+        text = json.dumps([self._digests[starts], *facts], sort_keys=True, default=str)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def _data(self) -> dict[str, str]:
+        """Hashes of the files that the settings say results depend on."""
+        import hashlib
+
+        found = sorted({path for pattern in self.settings.depends for path in Path.cwd().glob(pattern)})
+        return {
+            str(p.relative_to(Path.cwd())): hashlib.sha256(p.read_bytes()).hexdigest() for p in found if p.is_file()
+        }
+
+
+def serve(request: dict[str, Any], send: Send) -> None:
+    """Answer one request; whatever goes wrong is an event."""
+    from gradgate.hw_profiles.profile import ProfileError
+    from gradgate.references.contract import UsageError
+    from gradgate.suites.gate.store import CannotKeep
+
+    try:
+        side = Side(request)
+        send({"side": side.describe()})
+        if "measure" in request:
+            side.measure(request["measure"], send)
+        if "verify" in request:
+            side.verify(request["verify"], send)
+    except (UsageError, ProfileError) as error:
+        send({"usage": str(error)})
+    except CannotKeep as error:
+        send({"broken": str(error)})
+    except BaseException as error:  # foreign code may raise anything, SystemExit too
+        traceback.print_exc()
+        send({"broken": f"{type(error).__name__}: {error}"})
+
+
+def main() -> None:
+    """Serve the request on standard input; the answers go to standard output, whatever is printed goes elsewhere."""
+    import json
+
+    replies = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    text = b""
+    while not text.endswith(b"\n"):
+        text += os.read(0, 1 << 16)
+    request = json.loads(text)
+
+    def send(event: dict[str, Any]) -> None:
+        replies.write(json.dumps(event, default=str) + "\n")
+        replies.flush()
+
+    def listen() -> None:
+        while os.read(0, 1 << 16):
+            pass
+        os.killpg(0, signal.SIGKILL)  # the parent is gone; this process leads a group of its own
+
+    threading.Thread(target=listen, daemon=True).start()
+    serve(request, send)
+    replies.close()
+
+
+if __name__ == "__main__":
+    main()

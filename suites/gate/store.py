@@ -1,0 +1,40 @@
+"""Figures and verdicts that are kept by content, so that what no commit touched is not measured or judged again."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from typing import Any
+
+from gradgate.hw_profiles.cache import Cache
+
+
+class CannotKeep(Exception):
+    """The cache cannot be written. Cause: a full or read-only disk. Remedy: make room, or set GRADGATE_CACHE."""
+
+
+class Store:
+    """The measurement cache, insisting that it keeps what it is given: a gate that cannot resume says so."""
+
+    def __init__(self, cache: Cache | None = None) -> None:
+        self._cache = cache or Cache()
+
+    def get(self, key: str) -> dict[str, Any] | None:
+        """The stored value; None where there is none, or a damaged one."""
+        return self._cache.get(key)
+
+    def put(self, key: str, value: Mapping[str, Any]) -> None:
+        """Keep a value.
+
+        Raises:
+            CannotKeep: it is not there afterwards.
+        """
+        self._cache.put(key, value)
+        if self._cache.get(key) is None:
+            folder = self._cache.folder
+            near = next((place for place in (folder, *folder.parents) if place.exists()), folder)
+            try:
+                free = f"{shutil.disk_usage(near).free / 1e6:.1f} MB free"
+            except OSError as error:
+                free = str(error.strerror)
+            raise CannotKeep(f"the cache {folder} cannot be written ({free}); make room, or set GRADGATE_CACHE")

@@ -1,0 +1,178 @@
+"""Scratch repositories: any, and one laid out like gradgate's own, with a class of problems of a few lines."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+DECLARATION = '''"""A chain of elementwise layers, for tests."""
+
+from gradgate.references.claims import contract_claims
+from gradgate.references.contract import Family, Method
+
+HERE = "gradgate.references.cubic"
+SHAPES = ({"width": 1, "depth": 1}, {"width": 3, "depth": 2})
+CLAIMS = [c for c in contract_claims() if c.name in ("tree", "value", "gradient_float64")]
+FAMILY = Family(
+    "cubic", "none", f"{HERE}.problem:CubicSpec",
+    (Method("cubic", "by_hand", "torch", f"{HERE}.by_hand:by_hand", tuple(CLAIMS)),),
+    SHAPES, {}, SHAPES, letters={"N": "width"}, measured={"width": 4096, "depth": 6},
+)
+'''
+PROBLEM = '''"""Loss Σ y², y = tanh(w_k · y) over k."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from gradgate.references.contract import Problem, Spec
+from gradgate.references.draws import Constant, Normal, draw
+
+
+@dataclass(frozen=True)
+class CubicSpec(Spec):
+    width: int = 3
+    depth: int = 2
+
+    def layout(self):
+        params = {"w": Normal((self.depth, self.width))}
+        return CubicProblem, params, {"x": Normal((self.width,)), "upstream": Constant(self.upstream)}
+
+    def build(self, backend):
+        cls, params, data = self.layout()
+        params, data = draw([params, data], self, backend)
+        return cls(self, backend, params, data)
+
+
+@dataclass(frozen=True)
+class CubicProblem(Problem):
+    spec: CubicSpec
+    backend: str
+    params: Any
+    data: dict[str, Any] = field(default_factory=dict)
+
+    def loss(self, params):
+        y = self.data["x"]
+        for k in range(self.spec.depth):
+            y = self.xp.tanh(params["w"][k, ...] * y)
+        return self.xp.sum(y * y) * self.data["upstream"]
+'''
+BY_HAND = '''"""Backprop by hand, keeping each layer's output."""
+
+import torch
+
+
+def by_hand(problem):
+    w, kept = problem.params["w"], [problem.data["x"]]
+    for k in range(problem.spec.depth):
+        kept.append(torch.tanh(w[k] * kept[-1]))
+    g = 2 * kept[-1] * problem.data["upstream"]
+    loss = torch.sum(kept[-1] * kept[-1]) * problem.data["upstream"]
+    grads = torch.zeros_like(w)
+    for k in reversed(range(problem.spec.depth)):
+        y = kept.pop()
+        d = g * (1 - y * y)
+        grads[k] = d * kept[-1]
+        g = d * w[k]
+    return loss, {"w": grads}
+'''
+BENCHMARK = """class Figures:
+    def track_bytes(self):
+        return 1
+
+    def helper(self):
+        return 2
+"""
+
+
+class Scratch:
+    """A git repository that tests commit to; branches start from its first commit, `base`."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        root.mkdir(parents=True)
+        self.git("init", "--quiet", "--initial-branch=main")
+
+    def git(self, *arguments: str) -> str:
+        """The output of a git command in it."""
+        identity = ["-c", "user.name=Test", "-c", "user.email=test@example.org", "-c", "commit.gpgsign=false"]
+        ran = subprocess.run(["git", *identity, *arguments], cwd=self.root, capture_output=True, text=True, check=True)
+        return ran.stdout.strip()
+
+    def write(self, files: dict[str, str]) -> None:
+        """Write files, by path."""
+        for name, content in files.items():
+            place = self.root / name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(content)
+
+    def replace(self, name: str, *pairs: tuple[str, str]) -> None:
+        """Replace strings in a file; each must be there."""
+        content = (self.root / name).read_text()
+        for old, new in pairs:
+            assert old in content, f"{old!r} is not in {name}"
+            content = content.replace(old, new)
+        (self.root / name).write_text(content)
+
+    def commit(self, files: dict[str, str] | None = None) -> str:
+        """Write files and commit everything; the hash."""
+        self.write(files or {})
+        self.git("add", "--all")
+        self.git("commit", "--quiet", "--allow-empty", "--message", "change")
+        return self.git("rev-parse", "HEAD")
+
+    def branch(self) -> None:
+        """Start over from the base, on a new branch."""
+        self.git("checkout", "--quiet", "--force", "-B", "change", "main")
+        self.git("clean", "--quiet", "--force", "-d")
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache that the runs of one test file share, and nobody else."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Scratch:
+    """Like gradgate's own repository, with the tiny family alone; one example per claim, one profile."""
+    pytest.importorskip("torch")
+    made = Scratch(tmp_path_factory.mktemp("own") / "repository")
+    ignored = shutil.ignore_patterns("__pycache__", "tests")
+    for name in ("suites", "hw_profiles"):
+        shutil.copytree(ROOT / name, made.root / name, ignore=ignored)
+    (made.root / "references").mkdir()
+    for path in (ROOT / "references").glob("*.py"):
+        shutil.copy(path, made.root / "references")
+    settings = '[project]\nname = "gradgate"\n[tool.gradgate]\nprofiles = ["nvidia-h100"]\nexamples = 2\n'
+    made.commit({
+        "pyproject.toml": settings, ".gitignore": "__pycache__/\n", "README.md": "hello\n",
+        "references/cubic/__init__.py": DECLARATION, "references/cubic/problem.py": PROBLEM,
+        "references/cubic/by_hand.py": BY_HAND, "asv_bench/benchmarks/figures.py": BENCHMARK,
+    })  # fmt: skip
+    return made
+
+
+@pytest.fixture
+def change(own: Scratch) -> Scratch:
+    """The own repository on a new branch from its base."""
+    own.branch()
+    return own
+
+
+@pytest.fixture
+def gate(cache: Path, gradgate: Callable[..., object], monkeypatch: pytest.MonkeyPatch) -> Callable[..., object]:
+    """Run the gate in a repository, with the module's cache."""
+    monkeypatch.setenv("GRADGATE_CACHE", str(cache))
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+
+    def run(repository: Scratch, *arguments: object, base: str = "main") -> object:
+        monkeypatch.chdir(repository.root)
+        return gradgate("gate", "--base", base, *arguments)
+
+    return run

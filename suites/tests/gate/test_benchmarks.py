@@ -1,0 +1,85 @@
+"""asv's configuration, which asv itself does not check, and what every benchmark must say of itself."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ASV = Path(__file__).resolve().parents[3] / "asv_bench"
+pytestmark = pytest.mark.skipif(not ASV.exists(), reason="not a checkout")
+KIND = re.compile(r"(track|time|timeraw|mem|peakmem)_")
+
+
+@pytest.fixture
+def benchmarks(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Name -> function, of every benchmark there is."""
+    import importlib
+
+    monkeypatch.syspath_prepend(str(ASV))
+    found = {}
+    for path in sorted((ASV / "benchmarks").glob("[a-z]*.py")):
+        module = importlib.import_module(f"benchmarks.{path.stem}")
+        for name, owner in vars(module).items():
+            if inspect.isclass(owner) and owner.__module__ == module.__name__ and not name.startswith("_"):
+                methods = inspect.getmembers(owner, inspect.isfunction)
+                found |= {f"{path.stem}.{name}.{called}": f for called, f in methods if KIND.match(called)}
+    yield found
+    for name in [name for name in sys.modules if name.partition(".")[0] == "benchmarks"]:
+        del sys.modules[name]
+
+
+def test_every_key_of_the_configuration_is_one_that_asv_knows() -> None:
+    config = pytest.importorskip("asv.config", reason="asv is not installed: pip install 'gradgate[asv]'")
+    from asv import util
+
+    given = util.load_json(str(ASV / "asv.conf.json"), config.Config.api_version, js_comments=True)
+    assert set(given) <= {*vars(config.Config()), "version"}
+    loaded = config.Config.load(str(ASV / "asv.conf.json"))
+    assert (ASV / loaded.benchmark_dir).is_dir()
+    assert loaded.environment_type == "overlay"
+    assert [(ASV / (name.removeprefix(".") + ".py")).is_file() for name in loaded.plugins] == [True]
+
+
+def test_every_benchmark_has_a_version_and_what_is_tracked_a_unit(benchmarks: dict[str, Any]) -> None:
+    assert len(benchmarks) >= 8
+    for name, function in benchmarks.items():
+        owner = function.__qualname__.rpartition(".")[0]
+        version = getattr(function, "version", None) or _of_class(function, owner, "version")
+        assert version, f"{name} has no version: an edit would make asv drop its old points"
+        if KIND.match(name.rpartition(".")[2]).group(1) == "track":  # type: ignore[union-attr]
+            assert getattr(function, "unit", None), f"{name} has no unit"
+
+
+def test_any_rise_of_bytes_counts_as_a_regression(benchmarks: dict[str, Any]) -> None:
+    pytest.importorskip("asv", reason="asv is not installed: pip install 'gradgate[asv]'")
+    from asv import util
+
+    thresholds = util.load_json(str(ASV / "asv.conf.json"), 1, js_comments=True)["regressions_thresholds"]
+    for name in (
+        "figures.Figures.track_temp_bytes",
+        "figures.Figures.track_state_bytes",
+        "figures.Figures.track_flops",
+    ):
+        assert name in benchmarks
+        assert max(value for pattern, value in thresholds.items() if re.match(pattern, name)) <= 1e-6
+
+
+def _of_class(function: Any, owner: str, name: str) -> Any:
+    module = sys.modules[function.__module__]
+    return getattr(getattr(module, owner), name, None)
+
+
+def test_the_lock_of_the_pages_scripts_names_all_that_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ASV))
+    import local
+
+    locked = json.loads((ASV / "page" / "package-lock.json").read_text())["packages"]
+    for path in local.FILES.values():
+        assert locked[f"node_modules/{path.partition('/')[0]}"]["integrity"]
+    monkeypatch.delitem(sys.modules, "local")

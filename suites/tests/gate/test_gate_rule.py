@@ -1,0 +1,139 @@
+"""The comparison by itself, and what a figure depends on."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from pathlib import Path
+from typing import Any
+
+from gradgate.suites.gate.benchmarks import names
+from gradgate.suites.gate.compare import Finding, Half, compare
+from gradgate.suites.gate.manifest import identity
+from gradgate.suites.gate.output import Document, markdown, text
+from gradgate.suites.gate.sources import Imports, named
+
+TODAY = datetime.date(2026, 1, 1)
+
+
+def cell(method: str = "m", profile: str = "cpu", **spec: Any) -> dict[str, Any]:
+    return {
+        "family": "f", "method": method, "framework": "jax", "target": "", "profile": profile,
+        "spec": {"n": 4, **spec}, "options": {},
+    }  # fmt: skip
+
+
+def half(*cells: dict[str, Any], **figure: Any) -> Half:
+    found = {
+        "status": "measured", "reason": "", "temp_bytes": 100, "required_bytes": 140, "flops": 7, "memory_bytes": 1000,
+        "roofline_seconds": 1.0, **figure,
+    }  # fmt: skip
+    methods = sorted({f"f:{row['method']}:jax" for row in cells})
+    described = {"methods": methods, "cells": list(cells), "tasks": []}
+    return Half(described, {identity(row): {**found, "cell": row} for row in cells})
+
+
+def kinds(base: Half, head: Half) -> list[str]:
+    return [finding.kind for finding in compare(base, head, (), TODAY)]
+
+
+def test_equal_figures_say_nothing_and_one_byte_more_is_a_rise() -> None:
+    assert kinds(half(cell()), half(cell())) == []
+    [rise] = compare(half(cell()), half(cell(), temp_bytes=101, required_bytes=141), (), TODAY)
+    assert (rise.kind, rise.quantity, rise.base, rise.head) == ("rise", "temp_bytes", 100, 101)
+
+
+def test_state_and_flops_are_gated_and_time_is_advisory() -> None:
+    assert kinds(half(cell()), half(cell(), required_bytes=141)) == ["rise"]
+    assert kinds(half(cell()), half(cell(), flops=8)) == ["rise"]
+    assert kinds(half(cell()), half(cell(), flops=None)) == ["rise"]
+    assert kinds(half(cell()), half(cell(), roofline_seconds=2.0)) == ["time"]
+
+
+def test_a_program_that_no_longer_fits_the_device_is_a_rise() -> None:
+    head = half(cell(), status="too_large", temp_bytes=None, required_bytes=2000)
+    [rise] = compare(half(cell()), head, (), TODAY)
+    assert (rise.kind, rise.quantity, rise.head) == ("rise", "required_bytes", 2000)
+
+
+def test_what_was_not_measured_is_never_passed_over() -> None:
+    head = half(cell())
+    head.figures.clear()
+    assert kinds(half(cell()), head) == ["unmeasured"]
+    assert kinds(half(cell()), half(cell(), status="timeout", reason="slow")) == ["unmeasured"]
+    assert kinds(half(cell(), status="failed", reason="broken"), half(cell())) == ["unmeasured"]
+    assert kinds(half(cell()), half(cell(), status="failed", reason="broken")) == ["failed"]
+
+
+def test_a_new_cell_is_new_and_a_dropped_profile_is_missing() -> None:
+    two = (cell(), cell(profile="tpu-v5p"))
+    assert kinds(half(two[0]), half(*two)) == ["new"]
+    assert kinds(half(*two), half(two[0])) == ["missing"]
+
+
+def test_a_rename_that_hides_a_rise_is_a_missing_method() -> None:
+    assert kinds(half(cell("a")), half(cell("b"))) == ["renamed", "new"]
+    assert kinds(half(cell("a")), half(cell("b"), temp_bytes=101)) == ["missing", "new"]
+
+
+def document(*findings: Finding, cells: tuple[int, int] = (1, 1)) -> Document:
+    return Document("b" * 40, "a" * 40, "main", ({}, {}), cells, (0, 2), (1, 1), 0, 1.0, findings)
+
+
+def test_fewer_cells_than_the_manifest_has_and_no_cell_at_all_are_status_2() -> None:
+    assert document().status == 0
+    assert document(cells=(1, 2)).status == 2
+    assert document(cells=(0, 0)).status == 2
+    assert "no cell is gated" in document(cells=(0, 0)).verdict
+    assert document(Finding("rise", "x", cell(), "flops", 1, 2), cells=(1, 2)).status == 1
+
+
+def test_markdown_cannot_be_broken_by_what_a_method_says() -> None:
+    said = markdown(document(Finding("failed", "x", cell(), sentence="a | b\n<script>")))
+    assert "a \\| b &lt;script>" in said
+    assert said.startswith("<!-- gradgate gate -->\n### ❌")
+
+
+def test_one_verdict_line_ends_the_text() -> None:
+    assert text(document()).endswith("\nPASS: every gated figure is the same\n")
+
+
+def test_a_finding_survives_json() -> None:
+    row = document(Finding("rise", "x", cell(), "temp_bytes", 100, 150, 1000)).to_dict()["findings"][0]
+    assert row["share_of_memory"] == 0.15
+    assert row["reproduce"].startswith("gradgate memory --family f --method m --framework jax --profile cpu")
+    assert {f.name for f in dataclasses.fields(Finding)} <= row.keys()
+
+
+def write(folder: Path, **files: str) -> Imports:
+    for name, content in files.items():
+        place = folder / (name.replace("__dot__", "/") + ".py")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(content)
+    return Imports([folder], folder)
+
+
+def test_a_digest_follows_imports_inside_functions_and_through_packages(tmp_path: Path) -> None:
+    files = {
+        "a": "def f():\n    from pack import inner\n", "pack__dot____init__": "from . import other\n",
+        "pack__dot__inner": "import numpy\n", "pack__dot__other": "", "bystander": "",
+    }  # fmt: skip
+    before = write(tmp_path, **files).closure(["a"])
+    assert set(before.files) == {"a", "pack", "pack.inner", "pack.other"}
+    assert before.foreign == {"numpy"}
+    assert write(tmp_path, bystander="x = 1").closure(["a"]).digest() == before.digest()
+    assert write(tmp_path, pack__dot__other="x = 1").closure(["a"]).digest() != before.digest()
+    assert before.digest("seed 0") != before.digest("seed 1")
+
+
+def test_names_in_a_declaration_are_followed() -> None:
+    found = set(named({"a": ["pkg.mod:fn", "dir/file.py:fn"], "b": "a sentence: with a colon", "c": 3}))
+    assert found == {"pkg.mod", "dir/file.py"}
+
+
+def test_benchmarks_are_named_as_asv_names_them(tmp_path: Path) -> None:
+    (tmp_path / "figures.py").write_text("class A:\n    def track_x(self): ...\n    def help(self): ...\n")
+    (tmp_path / "broken.py").write_text("def (")
+    (tmp_path / "plain.py").write_text("def time_y(): ...\n")
+    assert names(tmp_path) == {"figures.A.track_x", "plain.time_y"}
+    assert names(tmp_path / "none") == frozenset()

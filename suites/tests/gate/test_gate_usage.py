@@ -1,0 +1,171 @@
+"""Repositories and configurations in which nothing can be compared: one sentence and status 3."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gradgate.references.contract import UsageError
+from gradgate.suites.gate import allow
+from gradgate.suites.gate.git import Repository
+from gradgate.suites.gate.settings import Settings
+
+
+@pytest.fixture
+def scratch(tmp_path: Path) -> Any:
+    from gradgate.suites.tests.gate.conftest import Scratch
+
+    made = Scratch(tmp_path / "repository")
+    made.commit({"pyproject.toml": "", "mine.py": "x = 1\n"})
+    return made
+
+
+def test_no_repository(gate: Any, tmp_path: Path, gradgate: Callable[..., Any], monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    ran = gradgate("gate")
+    assert ran.status == 3
+    assert "is not inside a git repository" in ran.err
+
+
+@pytest.mark.parametrize("revision", ["nonsense", "--all", "HEAD~99", ""])
+def test_an_unknown_revision(scratch: Any, gate: Any, revision: str) -> None:
+    ran = gate(scratch, base=revision) if not revision.startswith("-") else gate(scratch, f"--base={revision}")
+    assert ran.status == 3
+    assert "unknown revision" in ran.err
+    assert ran.err.count("\n") == 1
+
+
+def test_changes_that_are_not_committed(scratch: Any, gate: Any) -> None:
+    (scratch.root / "mine.py").write_text("x = 2\n")
+    ran = gate(scratch)
+    assert ran.status == 3
+    assert "differs from HEAD (mine.py)" in ran.err
+
+
+def test_an_untracked_module_counts_as_a_change_and_an_untracked_note_does_not(scratch: Any) -> None:
+    repository = Repository.around(scratch.root)
+    scratch.write({"notes.md": "note", "notes/more.md": "note"})
+    repository.need_clean()
+    scratch.write({"new/module.py": "x = 1"})
+    with pytest.raises(UsageError, match="new/"):
+        repository.need_clean()
+
+
+def test_a_shallow_clone(scratch: Any, gate: Any, tmp_path: Path) -> None:
+    scratch.commit({"mine.py": "x = 3\n"})
+    scratch.git("clone", "--quiet", "--depth", "1", f"file://{scratch.root}", str(tmp_path / "shallow"))
+    scratch.root = tmp_path / "shallow"
+    ran = gate(scratch)
+    assert ran.status == 3
+    assert "shallow" in ran.err
+    assert "--unshallow" in ran.err
+
+
+def test_no_common_ancestor(scratch: Any, gate: Any) -> None:
+    scratch.git("checkout", "--quiet", "--orphan", "other")
+    scratch.commit({"mine.py": "x = 4\n"})
+    ran = gate(scratch)
+    assert ran.status == 3
+    assert "no common ancestor" in ran.err
+
+
+def test_a_project_that_names_nothing_to_gate(scratch: Any, gate: Any) -> None:
+    ran = gate(scratch)
+    assert ran.status == 3
+    assert "[[tool.gradgate.methods]]" in ran.err
+
+
+def test_the_project_is_the_nearest_folder_with_a_pyproject(scratch: Any) -> None:
+    scratch.commit({"packages/one/pyproject.toml": "", "packages/one/src/a.py": ""})
+    repository = Repository.around(scratch.root / "packages/one/src")
+    assert str(repository.project) == "packages/one"
+    assert repository.root == scratch.root.resolve()
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ("profile = ['cpu']", "did you mean 'profiles'"),
+        ("profiles = 'cpu'", "profiles must be a list"),
+        ("profiles = []", "profiles is empty"),
+        ("profiles = [1]", "list of strings"),
+        ("examples = 0", "examples must be at least 1"),
+        ("examples = true", "examples must be a whole number"),
+        ("[[tool.gradgate.methods]]\ntarget = 'a:b'", "'family' is missing"),
+        ("[[tool.gradgate.methods]]\ntarget = 'a:b'\nfamilly = 'x'", "did you mean 'family'"),
+        ("profiles = [", "not TOML"),
+    ],
+)
+def test_settings_say_what_is_wrong(tmp_path: Path, table: str, said: str) -> None:
+    (tmp_path / "pyproject.toml").write_text(f"[tool.gradgate]\n{table}\n")
+    with pytest.raises(UsageError, match=said.replace("[", r"\[")):
+        Settings.read(tmp_path)
+
+
+ENTRY = 'cell = "f:m:jax@cpu"\nceiling = 5\nreason = "why"\nexpires = 2030-01-01\n'
+
+
+def entries(tmp_path: Path, content: str) -> tuple[allow.Entry, ...]:
+    (tmp_path / "allow.toml").write_text(content)
+    return allow.read(tmp_path / "allow.toml", "allow.toml")
+
+
+def test_an_entry_holds_until_its_day_and_for_its_figure_alone(tmp_path: Path) -> None:
+    [entry] = entries(tmp_path, "[[allow]]\n" + ENTRY)
+    assert entry.covers("f:m:jax@cpu", "temp_bytes", datetime.date(2030, 1, 1))
+    assert not entry.covers("f:m:jax@cpu", "temp_bytes", datetime.date(2030, 1, 2))
+    assert not entry.covers("f:m:jax@cpu", "flops", datetime.date(2029, 1, 1))
+    assert allow.read(tmp_path / "none.toml", "none.toml") == ()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("[[alow]]\n" + ENTRY, "did you mean 'allow'"),
+        ("[[allow]]\n" + ENTRY.replace("ceiling", "celing"), "did you mean 'ceiling'"),
+        ("[[allow]]\n" + ENTRY.replace("= 5", "= 5.5"), "ceiling must be a whole number"),
+        ("[[allow]]\n" + ENTRY.replace("= 5", "= -5"), "ceiling must be positive"),
+        ("[[allow]]\n" + ENTRY.replace("why", " "), "reason is empty"),
+        ("[[allow]]\n" + ENTRY.replace("2030-01-01", '"2030"'), "expires must be a date"),
+        ("[[allow]]\n" + ENTRY.replace("expires", "# expires"), "'expires' is missing"),
+        ("[[allow]]\n" + ENTRY.replace("ceiling", "# ceiling"), "'ceiling' is missing"),
+        ("[[allow]]\n" + ENTRY + 'quantity = "bytes"\n', "unknown quantity 'bytes'"),
+        ("[[allow]]\n" + ENTRY + "removed = true\n", "no ceiling"),
+        ("[[allow]]\n" + ENTRY + "[[allow]]\n" + ENTRY, "has an entry already"),
+        ("[[allow]\n", "not TOML"),
+    ],
+)
+def test_allow_says_what_is_wrong(tmp_path: Path, content: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        entries(tmp_path, content)
+
+
+def test_an_entry_for_nothing_is_an_error_that_names_the_nearest(tmp_path: Path) -> None:
+    found = entries(tmp_path, "[[allow]]\n" + ENTRY)
+    with pytest.raises(UsageError, match="did you mean f:m:jax@cpv"):
+        allow.check_names(found, ["f:m:jax@cpv", "other"], "allow.toml")
+
+
+def test_an_interpreter_that_is_not_there(scratch: Any, gate: Any) -> None:
+    ran = gate(scratch, "--base-python", "/nowhere/python")
+    assert ran.status == 3
+    assert "cannot run /nowhere/python" in ran.err
+
+
+def test_two_methods_of_one_name_are_refused(tmp_path: Path, monkeypatch: Any) -> None:
+    pytest.importorskip("torch")
+    from gradgate.suites.gate.manifest import gated
+
+    (tmp_path / "one.py").write_text("import torch\ndef mine(problem): ...\n")
+    (tmp_path / "two.py").write_text("import torch\ndef mine(problem): ...\n")
+    rows = "".join(
+        f'[[tool.gradgate.methods]]\ntarget = "{tmp_path}/{name}.py:mine"\nfamily = "state_space"\n'
+        for name in ("one", "two")
+    )
+    (tmp_path / "pyproject.toml").write_text(rows)
+    with pytest.raises(UsageError, match="two methods are called state_space:mine:torch"):
+        gated(Settings.read(tmp_path), own=False)
