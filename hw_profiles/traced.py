@@ -95,10 +95,8 @@ def trace(
             entered.enter_context(jax.sharding.use_abstract_mesh(abstract))
         return entered
 
-    def place(spec: Any) -> Any:
-        return jax.sharding.NamedSharding(abstract, spec)
-
     if abstract is not None:
+        place = partial(jax.sharding.NamedSharding, abstract)
         for name, specs in (("in_shardings", in_specs), ("out_shardings", out_specs)):
             if specs is not None:
                 options[name] = jax.tree.map(place, specs, is_leaf=lambda x: isinstance(x, jax.P))
