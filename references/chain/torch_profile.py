@@ -80,7 +80,8 @@ def profile(
     """The costs of a chain, each stage run on its own on the values that reach it from `x`.
 
     Args:
-        stages: of the chain. Their parameters' gradients, buffers and random state are left as they are.
+        stages: of the chain. Their parameters' gradients, buffers and random state are left as they are. On the
+            ``meta`` device bytes and FLOPs are the same, and nothing is computed.
         x: x_0, with `requires_grad` as it will be.
         compute: ``time``, seconds, the median of `repeats` runs; or ``flops``, of products of matrices and
             convolutions, which are the same each time.
@@ -191,7 +192,7 @@ def _flops(stage: Stage, value: torch.Tensor, needs: bool) -> tuple[float, float
 
 
 def _wait(device: torch.device) -> None:
-    if device.type != "cpu":
+    if device.type not in ("cpu", "meta"):
         torch.get_device_module(device).synchronize(device)
 
 

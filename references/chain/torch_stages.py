@@ -174,7 +174,7 @@ class Surroundings:
     @classmethod
     def now(cls, device: torch.device) -> Surroundings:
         """Of the caller."""
-        kinds = sorted({"cpu", device.type})
+        kinds = sorted({"cpu", device.type} - {"meta"})
         return cls(tuple((k, torch.is_autocast_enabled(k), torch.get_autocast_dtype(k)) for k in kinds))
 
     @contextlib.contextmanager
@@ -190,9 +190,9 @@ RandomState = tuple[torch.Tensor, ...]
 
 
 def random_state(device: torch.device) -> RandomState:
-    """Of the CPU, and of the device if that is another."""
+    """Of the CPU, and of the device if that is another with one: not ``meta``, on which nothing is computed."""
     states = [torch.get_rng_state()]
-    if device.type != "cpu":
+    if device.type not in ("cpu", "meta"):
         states.append(torch.get_device_module(device).get_rng_state(device))
     return tuple(states)
 
