@@ -248,6 +248,17 @@ PEERS = (
 JAX_PEERS = ("jax.checkpoint, each layer", "jax.checkpoint, √N segments", "jax.checkpoint, dots saveable")
 
 
+def _drawings() -> list[Published]:
+    place = "Fig. 2.20, schedules drawn: ─ forward, ● recorded, ◄ backward, | before a stage whose input stays"
+    return [
+        Published(place, "√N segments", "9 stages", "", f"{HERE}:sqrt_drawing"),
+        Published(
+            place, "precise DP", "ResNet-50, 224 pixels, batch 32, a quarter of plain backprop's peak", "",
+            f"{HERE}:resnet_drawing",
+        ),
+    ]  # fmt: skip
+
+
 def _figure_4_1() -> list[Published]:
     place = "Fig. 4.1, uniform networks"
     rows = [Published(place, "curves", "slots", "operations", f"{HERE}:uniform_curves")]
@@ -325,4 +336,4 @@ def _side_by_side() -> list[Published]:
     return rows
 
 
-PUBLISHED = (*_figure_4_1(), *_figure_4_2(), *_figure_4_3(), *_four_ways(), *_side_by_side())
+PUBLISHED = (*_drawings(), *_figure_4_1(), *_figure_4_2(), *_figure_4_3(), *_four_ways(), *_side_by_side())
