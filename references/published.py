@@ -21,8 +21,8 @@ class Published:
         series: the curve or column that it belongs to.
         x: its place on the curve, or the row's name.
         unit: of both figures.
-        measured: ``module:function`` of `arguments` that returns a number, or a dict of lists for a curve. It raises
-            ``LookupError`` with a sentence where it cannot be measured here.
+        measured: ``module:function`` of `arguments` that returns a number, a dict of lists for a curve, or text that is
+            drawn. It raises ``LookupError`` with a sentence where it cannot be measured here.
         arguments: plain JSON types.
         printed: the paper's figure; None where it has only a plot, or nothing.
         reason: why ours differs, as far as it was tested.

@@ -204,7 +204,7 @@ def _divided(layers: Sequence[nn.Module], sample: torch.Tensor) -> tuple[Stage |
         value = sample.detach().clone()
         alone = True
         for number, layer in enumerate(layers):
-            version, storage = value._version, value.untyped_storage().data_ptr()
+            version, storage = value._version, value.untyped_storage()._cdata
             with surroundings.again():
                 result = plain(Stage(layer), value)
             if not isinstance(result, torch.Tensor):
@@ -213,7 +213,7 @@ def _divided(layers: Sequence[nn.Module], sample: torch.Tensor) -> tuple[Stage |
                     "is not sequential there; put what passes several values into one layer"
                 )
             changed = value._version != version
-            joins = changed or result.untyped_storage().data_ptr() == storage
+            joins = changed or result.untyped_storage()._cdata == storage
             overwrites_input |= number == 0 and changed
             if groups and (joins or not alone):
                 groups[-1].append(layer)

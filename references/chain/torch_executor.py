@@ -10,10 +10,13 @@ which frees it once the next node has used it. So
   same bits, also where stages share parameters;
 * `torch.autograd.grad`, hooks, and a larger model around the chain work as usual.
 
-The price: the fresh gradients of all parameters of one stage are alive together until its node returns, where plain
-backprop adds each to its accumulator at once. The profiler counts them (`Costs.backward_peak`), so
-budgets hold; but where parameters outweigh values, at a small batch say, plain backprop can need less than any
-schedule here.
+A node hands the gradients of its parameters back together. Where they become ``grad``, or results of
+`torch.autograd.grad`, they stay in any case. Where there is a ``grad`` to add to, plain backprop holds one at a time;
+so does the node then, by a backward pass of its own that ends in the parameters' accumulators (`_accumulable`). A
+parameter that is used outside the chain too then gets the same terms added one after another, in place of their sum, as
+with PyTorch's reentrant checkpoint. A stage with a parameter of another stage's, with hooks on parameters, or in a
+distributed process still hands back together; the profiler knows of the first (`Costs.backward_peak`), the other two
+can cost a stage's gradients beyond the budget.
 
 A stage that is run again finds the random state, the autocast state and the mode of its first run; norms update their
 running statistics in the first run only.
@@ -22,10 +25,12 @@ running statistics in the first run only.
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
+from torch.autograd.graph import get_gradient_edge
 
 from gradgate.references.chain.schedule import Operation, Schedule
 from gradgate.references.chain.torch_stages import (
@@ -90,6 +95,8 @@ class Run:
     def __init__(self, stages: Sequence[Stage], schedule: Schedule, x: torch.Tensor) -> None:
         self.stages, self.schedule = stages, schedule
         self.device, self.surroundings = x.device, Surroundings.now(x.device)
+        uses = Counter(id(p) for stage in stages for p in stage.parameters)
+        self.shares = [any(uses[id(p)] > 1 for p in stage.parameters) for stage in stages]
         self.again = [count > 1 for count in schedule.runs()]
         self.needs_input_grad = x.requires_grad
         self.values = {0: x.detach()}
@@ -110,8 +117,13 @@ class Run:
                 self._forward(op)
             self.performed.append(op)
 
-    def backward(self, number: int, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, dict[int, torch.Tensor]]:
-        """Up to "backward `number`", which takes this cotangent: that of x_{l-1}, and the parameters' by id."""
+    def backward(
+        self, number: int, cotangent: torch.Tensor, accumulable: Sequence[torch.Tensor] | None
+    ) -> tuple[torch.Tensor | None, dict[int, torch.Tensor]]:
+        """Up to "backward `number`", which takes this cotangent: that of x_{l-1}, and the parameters' by id.
+
+        The gradients of those that are `accumulable` are added at once, and not given; None: all are given.
+        """
         position = self.schedule.backwards[number - 1]
         if position < len(self.performed):
             raise RuntimeError(
@@ -119,7 +131,11 @@ class Run:
                 "module again (retain_graph keeps nothing of a checkpointed chain)"
             )
         self.advance(position)
-        found = self.recordings.pop(number).backward(cotangent)
+        recording = self.recordings.pop(number)
+        if accumulable is None:
+            found = recording.backward(cotangent)
+        else:
+            found = recording.accumulate(cotangent, accumulable), {}
         self.performed.append(self.schedule.operations[position])
         return found
 
@@ -173,7 +189,7 @@ class _Node(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, run: Run, number: int, link: torch.Tensor, *parameters: torch.Tensor) -> torch.Tensor:
-        ctx.run, ctx.number, ctx.ids = run, number, [id(p) for p in parameters]
+        ctx.run, ctx.number, ctx.parameters = run, number, parameters
         if number == len(run.stages):
             y, run.output = run.output, None
             assert y is not None
@@ -188,5 +204,24 @@ class _Node(torch.autograd.Function):
                 "a checkpointed chain gives first derivatives only: create_graph would need a graph of the "
                 "recomputation itself; use the plain sequence for second derivatives"
             )
-        into, gradients = ctx.run.backward(ctx.number, cotangents[0])
-        return (None, None, into, *(gradients.get(i) for i in ctx.ids))
+        accumulable = None if ctx.run.shares[ctx.number - 1] else _accumulable(ctx.parameters)
+        into, gradients = ctx.run.backward(ctx.number, cotangents[0], accumulable)
+        return (None, None, into, *(gradients.get(id(p)) for p in ctx.parameters))
+
+
+def _accumulable(parameters: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
+    """Those that the pass under way will add to an existing ``grad``; None if any gradient has to be handed back.
+
+    Asked in the backward pass of a node that has all of them as inputs.
+    """
+    needing = [p for p in parameters if p.requires_grad]
+    if all(p.grad is None for p in needing):
+        return None
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return None
+    if not all(p.is_leaf and not p._backward_hooks and not p._post_accumulate_grad_hooks for p in needing):
+        return None
+    try:
+        return [p for p in needing if torch._C._will_engine_execute_node(get_gradient_edge(p).node)]
+    except RuntimeError:  # a leaf that torch.autograd.grad asks for is captured, and its accumulator never runs
+        return None

@@ -5,7 +5,8 @@ from __future__ import annotations
 import statistics
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Literal
 
 import torch
@@ -79,7 +80,8 @@ def profile(
     """The costs of a chain, each stage run on its own on the values that reach it from `x`.
 
     Args:
-        stages: of the chain. Their parameters' gradients, buffers and random state are left as they are.
+        stages: of the chain. Their parameters' gradients, buffers and random state are left as they are. On the
+            ``meta`` device bytes and FLOPs are the same, and nothing is computed.
         x: x_0, with `requires_grad` as it will be.
         compute: ``time``, seconds, the median of `repeats` runs; or ``flops``, of products of matrices and
             convolutions, which are the same each time.
@@ -88,6 +90,7 @@ def profile(
     Cost: a few runs forward and backward of every stage; stores one recording and a few values at a time.
     """
     shapes: list[tuple[Any, ...]] = []
+    shared = {p for p, count in Counter(id(p) for stage in stages for p in stage.parameters).items() if count > 1}
     device, surroundings, kept = x.device, Surroundings.now(x.device), snapshot(stages)
     state = random_state(device)
     random = 0
@@ -97,7 +100,7 @@ def profile(
         needs = number > 1 or x.requires_grad
         with surroundings.again(), statistics_kept(stage):
             before = random_state(device)
-            measured = _memory(stage, value, needs)
+            measured = _memory(stage, value, needs, shared)
             after = random_state(device)
             if any(not torch.equal(a, b) for a, b in zip(before, after, strict=True)):
                 random += sum(part.nbytes for part in before)
@@ -118,8 +121,15 @@ def profile(
     )  # fmt: skip
 
 
-def _memory(stage: Stage, value: torch.Tensor, needs: bool) -> tuple[int, bool, bool, int, int, int, int]:
-    """Saved, saves_input, saves_output, bytes of the input's cotangent, and the three peaks."""
+def _memory(
+    stage: Stage, value: torch.Tensor, needs: bool, shared: Collection[int]
+) -> tuple[int, bool, bool, int, int, int, int]:
+    """Saved, saves_input, saves_output, bytes of the input's cotangent, and the three peaks.
+
+    A gradient of a parameter is let go as soon as it is there, as the executor does, except those `shared`, by their
+    ids, which wait for the other stages'.
+    """
+    at_once = not any(id(p) in shared for p in stage.parameters)
     with LiveBytes() as meter:
         x = value.clone()
         meter.restart()
@@ -145,11 +155,15 @@ def _memory(stage: Stage, value: torch.Tensor, needs: bool) -> tuple[int, bool, 
         del y
         meter.restart()
         at_start = meter.live
-        into, gradients = recording.backward(cotangent)
+        into, gradients = recording.backward(cotangent, _let_go if at_once else None)
         backward_peak = meter.peak - at_start
         size = _bytes(into) if into is not None else 0
         del gradients
     return saved, saves_input, saves_output, size, forward_peak, save_peak, backward_peak
+
+
+def _let_go(gradient: torch.Tensor) -> torch.Tensor:
+    return torch.zeros((), dtype=gradient.dtype, device=gradient.device).expand(gradient.shape)
 
 
 def _seconds(stage: Stage, value: torch.Tensor, needs: bool, repeats: int) -> tuple[float, float]:
@@ -178,7 +192,7 @@ def _flops(stage: Stage, value: torch.Tensor, needs: bool) -> tuple[float, float
 
 
 def _wait(device: torch.device) -> None:
-    if device.type != "cpu":
+    if device.type not in ("cpu", "meta"):
         torch.get_device_module(device).synchronize(device)
 
 

@@ -54,32 +54,92 @@ class Stage:
 
 @dataclass(frozen=True)
 class Recording:
-    """What is kept of a recorded stage: where its graph ends and begins, and the parameters in it."""
+    """What is kept of a recorded stage: where its graph ends and begins, and the parameters in it.
+
+    Attributes:
+        exit: where the graph ends, at x_l; None if nothing in it needs a gradient.
+        entry: where it begins, at x_{l-1}; None if that needs no gradient.
+        parameters: those that need one.
+    """
 
     exit: GradientEdge | None
-    entry: GradientEdge | None
+    entry: Entry | None
     parameters: tuple[torch.Tensor, ...]
 
-    def backward(self, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, dict[int, torch.Tensor]]:
-        """Cotangent of x_l -> that of x_{l-1}, and of each parameter by its id; frees the recording's bytes."""
+    def backward(
+        self, cotangent: torch.Tensor, hook: Callable[[torch.Tensor], torch.Tensor] | None = None
+    ) -> tuple[torch.Tensor | None, dict[int, torch.Tensor]]:
+        """Cotangent of x_l -> that of x_{l-1}, and of each parameter by its id; frees the recording's bytes.
+
+        The parameters' own hooks do not run: they are promised the gradient of the loss, once, and here a stage's share
+        arrives. `hook` takes each that arrives, and gives what is returned in its place.
+        """
         if self.exit is None:
             return None, {}
-        inputs: list[Any] = [*self.parameters] + ([self.entry] if self.entry is not None else [])
-        found = torch.autograd.grad([self.exit], inputs, [cotangent], allow_unused=True)
-        into = found[-1] if self.entry is not None else None
-        return into, {id(p): g for p, g in zip(self.parameters, found, strict=False) if g is not None}
+        with _only_hook(self.parameters, hook):
+            found = torch.autograd.grad(
+                [self.exit], [*self.parameters, *self._entered()], [cotangent], allow_unused=True
+            )
+        return self._arrived(), {id(p): g for p, g in zip(self.parameters, found, strict=False) if g is not None}
+
+    def accumulate(self, cotangent: torch.Tensor, parameters: Sequence[torch.Tensor]) -> torch.Tensor | None:
+        """The same, but each gradient is added to its parameter's ``grad`` as soon as it is there, then let go."""
+        if self.exit is None:
+            return None
+        inputs = [*parameters, *self._entered()]
+        if inputs:
+            torch.autograd.backward([self.exit], [cotangent], inputs=inputs)
+        return self._arrived()
+
+    def _entered(self) -> list[torch.Tensor]:
+        return [self.entry.token] if self.entry is not None else []
+
+    def _arrived(self) -> torch.Tensor | None:
+        return self.entry.cotangents.pop() if self.entry is not None and self.entry.cotangents else None
 
 
-class _Entry(torch.autograd.Function):
-    """The input of a recorded stage: a tensor with a node of its own, at which the gradient is captured."""
+class Entry:
+    """Where the cotangent of a recorded stage's input arrives.
+
+    Attributes:
+        token: a leaf that makes the engine run the node; its own gradient is never given.
+        cotangents: the one that arrived, or none.
+    """
+
+    def __init__(self) -> None:
+        self.token, self.cotangents = torch.empty(0, requires_grad=True), list[torch.Tensor]()
+
+
+class _Enter(torch.autograd.Function):
+    """The input of a recorded stage: a tensor with a node of its own, which takes the cotangent that arrives."""
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, token: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, x: torch.Tensor, token: torch.Tensor, cotangents: list[torch.Tensor]) -> torch.Tensor:
+        ctx.cotangents = cotangents
         return x.view_as(x)
 
     @staticmethod
     def backward(ctx: Any, *cotangents: torch.Tensor) -> Any:
-        return None, None
+        ctx.cotangents.append(cotangents[0])
+        return None, None, None
+
+
+@contextlib.contextmanager
+def _only_hook(
+    parameters: Sequence[torch.Tensor], hook: Callable[[torch.Tensor], torch.Tensor] | None
+) -> Iterator[None]:
+    """A scope in which the parameters have this hook or none."""
+    kept = [(p._backward_hooks, dict(p._backward_hooks)) for p in parameters if p._backward_hooks]
+    for hooks, _ in kept:
+        hooks.clear()
+    handles = [p.register_hook(hook) for p in parameters] if hook else []
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+        for hooks, own in kept:
+            hooks.update(own)
 
 
 def plain(stage: Stage, x: torch.Tensor) -> torch.Tensor:
@@ -93,8 +153,8 @@ def record(stage: Stage, x: torch.Tensor, needs_input_grad: bool = True) -> tupl
     with torch.enable_grad():
         x, entry = x.detach(), None
         if needs_input_grad and (x.is_floating_point() or x.is_complex()):
-            x = _Entry.apply(x, torch.empty(0, requires_grad=True))
-            entry = get_gradient_edge(x)
+            entry = Entry()
+            x = _Enter.apply(x, entry.token, entry.cotangents)
         y = stage.run(x)
         parameters = tuple(p for p in stage.parameters if p.requires_grad)
         end = get_gradient_edge(y) if y.requires_grad else None
@@ -114,7 +174,7 @@ class Surroundings:
     @classmethod
     def now(cls, device: torch.device) -> Surroundings:
         """Of the caller."""
-        kinds = sorted({"cpu", device.type})
+        kinds = sorted({"cpu", device.type} - {"meta"})
         return cls(tuple((k, torch.is_autocast_enabled(k), torch.get_autocast_dtype(k)) for k in kinds))
 
     @contextlib.contextmanager
@@ -130,9 +190,9 @@ RandomState = tuple[torch.Tensor, ...]
 
 
 def random_state(device: torch.device) -> RandomState:
-    """Of the CPU, and of the device if that is another."""
+    """Of the CPU, and of the device if that is another with one: not ``meta``, on which nothing is computed."""
     states = [torch.get_rng_state()]
-    if device.type != "cpu":
+    if device.type not in ("cpu", "meta"):
         states.append(torch.get_device_module(device).get_rng_state(device))
     return tuple(states)
 

@@ -179,10 +179,21 @@ def figure(case: Sweep) -> None:
         raise Inapplicable(str(error)) from None
     case.measured += 1
     printed, unit = settings["printed"], settings["unit"]
-    case.sentence = f"measured {ours:,.0f} {unit}, printed {printed:,.0f} {unit} ({(ours - printed) / printed:+.1%})"
+    case.sentence = (
+        f"measured {_told(ours)} {unit}, printed {_told(printed)} {unit} ({(ours - printed) / printed:+.1%})"
+    )
     miss = (ours - printed) / printed
     if (miss if settings["bound"] == "at most" else abs(miss)) > settings["tolerance"]:
         raise Refuted(case.sentence)
+
+
+def _told(number: float) -> str:
+    """Whole from 100 on, with four significant digits below.
+
+    >>> _told(7_077_888.0), _told(1.21052), _told(0.0)
+    ('7,077,888', '1.211', '0')
+    """
+    return f"{number:,.0f}" if abs(number) >= 100 else f"{number:.4g}"
 
 
 def _fitted(series: Series) -> Series:

@@ -22,6 +22,7 @@ class Place:
         rows: results that are single figures, or could not be had.
         figure: plot of what is a curve; None where nothing is.
         notes: numbers that came with a curve.
+        drawings: results that are text to be shown as it stands.
         dates: when it was measured.
     """
 
@@ -31,6 +32,7 @@ class Place:
     rows: list[Row]
     figure: dict[str, Any] | None
     notes: dict[str, float]
+    drawings: list[Row]
     dates: str
 
 
@@ -46,9 +48,10 @@ def of_families(names: Iterable[str]) -> list[Place]:
 
 
 def place(family: str, name: str, anchor: str, results: list[Row]) -> Place:
-    """The results of one place: a number for x makes a point, dicts of lists are curves, and all else is a table."""
+    """The results of one place: a number for x makes a point, dicts of lists are curves, text is drawn, the rest tabled."""
     curves = [row["ours"] for row in results if isinstance(row["ours"], dict)]
-    rows = [row for row in results if not isinstance(row["ours"], dict)]
+    drawings = [row for row in results if isinstance(row["ours"], str)]
+    rows = [row for row in results if not isinstance(row["ours"], (dict, str))]
     lines: dict[str, tuple[list[float], list[float]]] = {}
     for row in rows:
         if isinstance(row["x"], (int, float)) and row["ours"] is not None:
@@ -62,9 +65,8 @@ def place(family: str, name: str, anchor: str, results: list[Row]) -> Place:
         notes |= {key: value for key, value in curve.items() if isinstance(value, (int, float))}
     figure = _figure(lines, results[0]["unit"], "linear" if curves else "log") if lines else None
     dates = sorted({row["date"] for row in results})
-    return Place(
-        family, name, anchor, rows, figure, notes, dates[0] if len(dates) == 1 else f"{dates[0]} … {dates[-1]}"
-    )
+    told = dates[0] if len(dates) == 1 else f"{dates[0]} … {dates[-1]}"
+    return Place(family, name, anchor, rows, figure, notes, drawings, told)
 
 
 def _figure(lines: Mapping[str, tuple[list[float], list[float]]], unit: str, scale: str) -> dict[str, Any]:

@@ -414,6 +414,68 @@ def test_gradients_of_some_parameters_only_and_hooks() -> None:
     assert order == [4, 2, 0]
 
 
+def test_a_hook_on_a_parameter_runs_once_whatever_it_returns() -> None:
+    module, x, seen = dense(2), torch.randn(8, 16), []
+    module[0].weight.register_hook(lambda g: (seen.append(g.clone()), 2 * g)[1])
+    wanted, plain = step(module, x), seen.pop()
+    found = step(CheckpointedSequential(module, classic.recompute_all(4), x), x)
+    assert len(seen) == 1  # nor does profiling or recomputing run it
+    assert torch.equal(seen[0], plain)
+    assert_same(found, wanted)
+
+
+def test_gradients_are_added_to_those_there_one_by_one_and_in_plain_backprops_bits() -> None:
+    module, x = image(), torch.randn(4, 3, 16, 16)
+    wrapped = CheckpointedSequential(copy.deepcopy(module), classic.recompute_all(len(stages_of(module, x))), x)
+
+    def twice(m: Any) -> list[Any]:
+        calls: list[int] = []
+        for n, p in enumerate(m[0].parameters()):
+            p.register_post_accumulate_grad_hook(lambda _, n=n: calls.append(n))
+        torch.manual_seed(3)
+        for _ in range(2):
+            Loss()(m(x)).backward()
+        assert sorted(calls) == [0, 0, 1, 1]
+        return [p.grad for p in m.parameters()]
+
+    assert all(torch.equal(a, b) for a, b in zip(twice(wrapped), twice(module), strict=True))
+
+
+class Wide(nn.Module):
+    """A stage of many parameters beside whose gradients its values are nothing."""
+
+    def __init__(self, width: int, count: int) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(*[nn.Linear(width, width, bias=False) for _ in range(count)])
+
+    def forward(self, x: Any) -> Any:
+        return self.inner(x)
+
+
+def test_a_stages_parameter_gradients_are_never_alive_together() -> None:
+    one = 4 * 64 * 64
+    module = nn.Sequential(nn.Linear(64, 64), Wide(64, 5), nn.Tanh(), Wide(64, 5), Loss())
+    x = torch.randn(2, 64)
+    costs = costs_of(module, x, compute="flops")
+    least = minimum_budget(costs)
+    wrapped = CheckpointedSequential(module, precise_dp(costs, least), x, costs)
+    assert one < step(wrapped, x, loss=lambda y: y)["peak"] + costs.output[0] <= least < 2 * one
+    module[3].inner[0].weight = module[1].inner[0].weight  # one of each is shared: the stage waits for the other
+    assert minimum_budget(costs_of(module, x, compute="flops")) > 4 * one
+
+
+def test_accumulating_into_some_parameters_leaves_the_others_alone() -> None:
+    module, x = dense(3), torch.randn(8, 16)
+    wrapped = CheckpointedSequential(module, classic.revolve(6, 2), x)
+    step(wrapped, x)
+    wanted = [2 * p.grad if n == 2 else p.grad.clone() for n, p in enumerate(module.parameters())]
+    Loss()(wrapped(x)).backward(inputs=[list(module.parameters())[2]])
+    assert all(torch.equal(p.grad, w) for p, w in zip(module.parameters(), wanted, strict=True))
+    kept = [p.grad.clone() for p in module.parameters()]
+    torch.autograd.grad(Loss()(wrapped(x)), list(module.parameters()))
+    assert all(torch.equal(p.grad, k) for p, k in zip(module.parameters(), kept, strict=True))
+
+
 def test_training_goes_as_without_checkpointing() -> None:
     x = torch.randn(4, 3, 16, 16)
 

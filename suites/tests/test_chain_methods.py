@@ -67,13 +67,29 @@ def test_the_free_schedules_beat_the_solver_where_the_claim_says_so() -> None:
 
 
 def test_the_uniform_trade_off_has_the_shape_of_figure_4_1() -> None:
-    from gradgate.references.chain.paper import figure_4_1
+    from gradgate.references.chain.paper import uniform_curves
 
-    rows = figure_4_1(lengths=(20,), most=24)
-    overheads = [row["overhead"] for row in rows]
-    assert overheads == sorted(overheads, reverse=True)
-    assert overheads[0] > 1.5
-    assert overheads[-1] == 0
+    found = [compute for compute in uniform_curves(most=24)["N = 20"] if compute is not None]
+    assert found == sorted(found, reverse=True)
+    assert found[0] > 2.5 * 40
+    assert found[-1] == 40
+
+
+def test_the_meta_device_tells_the_bytes_and_flops_of_the_cpu(torch: Any) -> None:
+    from gradgate.references.chain.paper import chain_of
+    from gradgate.references.chain.torch_checkpoint import costs_of
+
+    found = [costs_of(*chain_of("resnet50", 2, 64, narrow=8, device=d), compute="flops") for d in ("cpu", "meta")]
+    for name in ("forward", "backward", "output", "gradient", "saved", "saves_input", "saves_output", "backward_peak"):
+        assert getattr(found[0], name) == getattr(found[1], name)
+
+
+def test_another_packages_revolve_schedule_is_read_as_ours() -> None:
+    pytest.importorskip("checkpoint_schedules")
+    from gradgate.references.chain.peers import checkpoint_schedules_revolve
+
+    for stages, values in ((1, 1), (10, 3), (23, 5)):
+        assert checkpoint_schedules_revolve(stages, values).runs() == classic.revolve(stages, values).runs()
 
 
 def test_costs_made_uniform_keep_their_means() -> None:

@@ -111,3 +111,11 @@ def test_the_report_shows_curves_points_and_what_could_not_be_measured() -> None
     assert curve.figure is not None
     assert [trace["name"] for trace in curve.figure["data"]] == ["full"]
     assert curve.notes == {"d": 1e-6}
+
+
+def test_the_report_shows_text_as_a_drawing() -> None:
+    from gradgate.suites.report import paper_section
+
+    row = {"place": "Fig. 1", "series": "a", "x": "9 stages", "unit": "", "ours": "|─ ●\n ◄", "date": "2025-01-01"}
+    found = paper_section.place("performer", "Fig. 1", "anchor", [row])
+    assert (found.drawings, found.rows, found.figure) == ([row], [], None)

@@ -1,0 +1,310 @@
+"""What else saves memory in PyTorch and JAX, run beside the solver's schedules: compute at equal measured peak bytes.
+
+Peers need not be installed: `LookupError` says which is not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from gradgate.references.chain import classic
+from gradgate.references.chain.costs import Costs
+from gradgate.references.chain.schedule import LETTER, Operation, Schedule
+from gradgate.references.chain.solver import BudgetTooSmall, precise_dp
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One training step: the most bytes at once, the input among them, beside parameters and their ``grad``; FLOPs."""
+
+    peak: int
+    flops: int
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network with a loss at its end, an input for it, and what its stages cost in bytes and FLOPs."""
+
+    layers: tuple[Any, ...]
+    x: Any
+    costs: Costs
+
+    def run(self, schedule: Schedule) -> Measured:
+        """A training step by this schedule."""
+        from gradgate.references.chain.torch_checkpoint import CheckpointedSequential
+
+        return step_of(CheckpointedSequential(self.layers, schedule, self.x, self.costs), self.x)
+
+
+def step_of(module: Callable[[Any], Any], x: Any, within: Callable[[Any], Any] = lambda mode: mode) -> Measured:
+    """A training step measured, after one that leaves every parameter a ``grad``.
+
+    Args:
+        module: x -> loss.
+        x: its input.
+        within: how a dispatch mode is made to see what the module runs; compiled code has a way of its own.
+    """
+    from gradgate.references.chain.torch_profile import LiveBytes
+
+    def train(mode: Any) -> None:
+        with within(mode):
+            module(x).backward()
+
+    train(contextlib.nullcontext())
+    meter, flops = LiveBytes(), _Flops()
+    train(meter)
+    train(flops)
+    return Measured(meter.peak + x.nbytes, flops.total)
+
+
+class _Flops:
+    """Counts FLOPs over all its scopes; PyTorch's counter begins anew in each."""
+
+    def __init__(self) -> None:
+        self.total = 0
+
+    def __enter__(self) -> None:
+        from torch.utils.flop_counter import FlopCounterMode
+
+        self.counter = FlopCounterMode(display=False)
+        self.counter.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        self.counter.__exit__(*error)
+        self.total += self.counter.get_total_flops()
+
+
+def torch_peer(name: str, network: Network) -> Measured:
+    """A peer of PyTorch on a network.
+
+    Args:
+        name: ``checkpoint_sequential, √N segments``; ``torch.compile, memory budget 0.5`` or another share; or
+            ``checkpoint-schedules, Revolve, 5`` or another number of values.
+        network: what it runs on.
+
+    Raises:
+        LookupError: it is not installed.
+    """
+    import torch
+
+    plain = torch.nn.Sequential(*network.layers)
+    kind, last = name.split(",")[0], name.split()[-1]
+    if kind == "plain backprop":
+        return step_of(plain, network.x)
+    if kind == "checkpoint_sequential":
+        from torch.utils.checkpoint import checkpoint_sequential
+
+        count = round(len(plain) ** 0.5)
+        return step_of(lambda x: checkpoint_sequential(plain, count, x, use_reentrant=False), network.x)
+    if kind == "torch.compile":
+        found = step_of(*_compiled(plain, float(last), network.x))
+        # Its backward gives all parameters' gradients at once; to its advantage they are taken to be `grad` already.
+        return Measured(found.peak - sum(p.nbytes for p in plain.parameters()), found.flops)
+    if kind == "checkpoint-schedules":
+        return network.run(checkpoint_schedules_revolve(network.costs.stages, int(last)))
+    if kind == "rockmate":
+        return step_of(rockmate(plain, network.x), network.x)
+    raise LookupError(f"no peer is called {name!r}")
+
+
+def at_equal_peak(peer: Measured, network: Network) -> Measured:
+    """The solver's schedule of least FLOPs within the peer's measured peak, run.
+
+    Raises:
+        LookupError: no schedule fits that; says the least that does.
+    """
+    try:
+        return network.run(precise_dp(network.costs, peer.peak))
+    except BudgetTooSmall as error:
+        raise LookupError(f"this peer is below any schedule of whole stages: {error}") from None
+
+
+def _compiled(module: Any, share: float, x: Any) -> tuple[Callable[[Any], Any], Any, Callable[[Any], Any]]:
+    """The module compiled under PyTorch's activation memory budget, the input, and the way into what it runs.
+
+    Dynamo compiles nothing while a dispatch mode is on, so the mode is entered by the compiled graphs themselves, which
+    run operator by operator: the partition is the budget's, code generation is left out.
+    """
+    import torch
+    from functorch.compile import min_cut_rematerialization_partition
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch import config
+
+    modes: list[Any] = [contextlib.nullcontext()]
+
+    def interpreted(graph: Any, example: Any) -> Any:
+        def run(arguments: list[Any]) -> Any:
+            with modes[-1]:
+                return torch.fx.Interpreter(graph).boxed_run(arguments)  # frees each value after its last use
+
+        run._boxed_call = True  # type: ignore[attr-defined] - AOTAutograd's mark: the list may be emptied
+        return run
+
+    @contextlib.contextmanager
+    def within(mode: Any) -> Iterator[None]:
+        modes.append(mode)
+        try:
+            yield
+        finally:
+            modes.pop()
+
+    backend = aot_autograd(
+        fw_compiler=interpreted, bw_compiler=interpreted,
+        partition_fn=functools.partial(min_cut_rematerialization_partition, compiler="inductor"),
+        keep_inference_input_mutations=True,  # running statistics are updated before backward saves what it needs
+    )  # fmt: skip
+    torch._dynamo.reset()
+    with config.patch(activation_memory_budget=share):
+        compiled = torch.compile(module, backend=backend, fullgraph=True)
+        compiled(x).backward()
+    return compiled, x, within
+
+
+def checkpoint_schedules_revolve(stages: int, values: int) -> Schedule:
+    """The REVOLVE schedule of the package checkpoint-schedules, with so many values stored at once.
+
+    Raises:
+        LookupError: it is not installed.
+    """
+    try:
+        import checkpoint_schedules as package
+    except ImportError:
+        raise LookupError("checkpoint-schedules is not installed") from None
+    operations: list[Operation] = []
+    stored, held = set[int](), {0}
+
+    def run(letter: str, index: int) -> None:
+        operations.append(Operation(LETTER[letter], index))
+        if letter in "FS":
+            held.add(index)
+            if index - 1 not in stored:
+                run("D", index - 1)
+        elif letter == "D":
+            held.remove(index)
+
+    for action in package.Revolve(stages, min(values, stages)):
+        if isinstance(action, package.Forward):
+            if action.write_ics:
+                stored.add(action.n0)
+            for stage in range(action.n0 + 1, action.n1 + 1):
+                run("S" if action.write_adj_deps else "F", stage)
+            if action.write_adj_deps:
+                run("D", action.n1)
+        elif isinstance(action, package.Move):
+            stored.discard(action.n)
+        elif isinstance(action, package.Reverse):
+            for stage in range(action.n1, action.n0, -1):
+                run("B", stage)
+        elif isinstance(action, package.EndReverse):
+            break
+    return Schedule(stages, tuple(operations))
+
+
+def revolve_forwards(package: str, stages: int, values: int) -> int:
+    """Unrecorded and recorded forwards of REVOLVE as another package counts them.
+
+    Raises:
+        LookupError: it is not installed.
+    """
+    if package == "checkpoint-schedules":
+        return sum(checkpoint_schedules_revolve(stages, values).runs())
+    try:
+        from pyrevolve.crevolve import numforw
+    except ImportError:
+        raise LookupError("pyrevolve is not installed") from None
+    return int(numforw(stages, values)) + stages
+
+
+def rockmate(module: Any, x: Any) -> Callable[[Any], Any]:
+    """The module under rockmate's schedule.
+
+    Raises:
+        LookupError: it is not installed, or not whole.
+    """
+    try:
+        import rockmate as package
+    except ImportError as error:
+        raise LookupError(f"rockmate cannot be imported: {error}") from None
+    found: Callable[[Any], Any] = package.Rockmate(module, x, x.nbytes * 100)
+    return found
+
+
+def jax_peer(name: str, spec: Any, profile: str) -> Measured:
+    """Bytes and FLOPs of a derivative by JAX, compiled for a profile.
+
+    Args:
+        name: ``jax.checkpoint, each layer``, ``jax.checkpoint, √N segments``, or ``jax.checkpoint, dots saveable`` (the
+            whole chain, its products of matrices kept).
+        spec: of a `ChainProblem`.
+        profile: whose compiler says the bytes.
+
+    Raises:
+        LookupError: the compiler is not there, or gives no bytes; says why.
+    """
+    import jax
+
+    def gradient(problem: Any) -> Any:
+        layers = problem.layers
+        if name == "jax.checkpoint, each layer":
+            layers = [jax.checkpoint(layer) for layer in layers]
+        size = round(len(layers) ** 0.5) if name == "jax.checkpoint, √N segments" else len(layers)
+
+        def segment(x: Any, params: Any, start: int) -> Any:
+            for layer, p in zip(layers[start : start + size], params, strict=True):
+                x = layer(p, x)
+            return x
+
+        if name == "jax.checkpoint, √N segments":
+            segment = jax.checkpoint(segment, static_argnums=2)
+        elif name == "jax.checkpoint, dots saveable":
+            segment = jax.checkpoint(segment, static_argnums=2, policy=jax.checkpoint_policies.dots_saveable)
+
+        def loss(params: Any) -> Any:
+            x = problem.x
+            for start in range(0, len(layers), size):
+                x = segment(x, params["layers"][start : start + size], start)
+            return problem.head(x)
+
+        return jax.value_and_grad(loss)(problem.params)
+
+    return jax_step(gradient, spec, profile)
+
+
+def jax_at_equal_peak(peer: Measured, spec: Any, profile: str, shares: int = 12) -> Measured:
+    """The solver's program of least FLOPs whose compiled bytes are within the peer's, over planned budgets.
+
+    Raises:
+        LookupError: none is; says the fewest bytes.
+    """
+    from gradgate.references.chain import jax_impl
+    from gradgate.references.chain.simulate import simulate
+    from gradgate.references.chain.solver import minimum_budget
+
+    costs = jax_impl.costs_of(spec)
+    least, most = minimum_budget(costs), simulate(classic.save_all(costs.stages), costs).peak
+    tried: dict[Schedule, Measured] = {}
+    for n in range(shares, -1, -1):
+        schedule = precise_dp(costs, least + (most - least) * n // shares)
+        if schedule in tried:
+            continue
+        found = tried[schedule] = jax_step(functools.partial(jax_impl.by_schedule, schedule=schedule), spec, profile)
+        if found.peak <= peer.peak:
+            return found
+    raise LookupError(f"this peer takes {peer.peak} bytes, the solver's programs {min(m.peak for m in tried.values())}")
+
+
+def jax_step(gradient: Callable[[Any], Any], spec: Any, profile: str) -> Measured:
+    """Temporary bytes of the compiled program, and FLOPs of its text."""
+    from gradgate.hw_profiles import work
+    from gradgate.hw_profiles.compile import measure
+    from gradgate.references.draws import shapes
+
+    problem: Any = shapes(spec)
+    found = measure(gradient, (problem,), profile)
+    if found.temp_bytes is None:
+        raise LookupError(f"{profile}: {found.reason}")
+    return Measured(found.temp_bytes, work.of(gradient, (problem,)).flops)
