@@ -56,7 +56,7 @@ class Layer:
         """The Array API namespace."""
         return namespace(self.backend)
 
-    def layout(self, count: int, scale: float) -> dict[str, Any]:
+    def layout(self, count: int, scale: float, bias: float = 0.0) -> dict[str, Any]:
         """The draws of `count` such layers' parameters, stacked."""
         return {}
 
@@ -100,7 +100,7 @@ class Coupling(Layer):
         """Channels of x1."""
         return self.shape.channels // 2
 
-    def layout(self, count: int, scale: float) -> dict[str, Any]:
+    def layout(self, count: int, scale: float, bias: float = 0.0) -> dict[str, Any]:
         """Parameters of the residual functions ``shift`` and, where affine, ``scale``."""
         names = ("shift", "scale") if self.affine else ("shift",)
         return {name: self.residual.layout(count, scale) for name in names}
@@ -173,10 +173,10 @@ class Elementwise(Layer):
         return y, h / pull(self.xp.ones_like(x))[0], {}
 
 
-# y = x (I + V) + b: h_{i−1} = h_i (I + V)ᵀ, so h_iᵀ solves (I + V) h_iᵀ = h_{i−1}ᵀ; x solves (I + V)ᵀ xᵀ = (y − b)ᵀ.
+# y = x W + b: h_{i−1} = h_i Wᵀ, so h_iᵀ solves W h_iᵀ = h_{i−1}ᵀ; x solves Wᵀ xᵀ = (y − b)ᵀ.
 @dataclass(frozen=True)
 class Linear(Layer):
-    """Invertible matrix I + V on all numbers of a sample (dense), or on the channels of each place (1×1 convolution).
+    """Invertible matrix W on all numbers of a sample (dense), or on the channels of each place (1×1 convolution).
 
     Source: the 1×1 convolution is Kingma and Dhariwal's (2018). Cost: an LU decomposition per inverse or vijp.
     """
@@ -185,31 +185,27 @@ class Linear(Layer):
 
     @property
     def width(self) -> int:
-        """Rows of V."""
+        """Rows of W."""
         return self.shape.channels if self.places else self.shape.numbers
 
-    def layout(self, count: int, scale: float) -> dict[str, Any]:
-        """V with a spectral norm of about 2/3, so that I + V is far from singular; and b."""
+    def layout(self, count: int, scale: float, bias: float = 0.0) -> dict[str, Any]:
+        """W without the identity, which the Spec adds, of spectral norm about 2/3·scale; and b."""
         n = self.width
-        return {"w": Normal((count, n, n), 1 / (3 * math.sqrt(n))), "b": Normal((count, n), 0.1)}
+        return {"w": Normal((count, n, n), scale / (3 * math.sqrt(n))), "b": Normal((count, n), 0.1, bias)}
 
     def __call__(self, p: Tree, x: Any) -> Any:
-        """X -> x (I + V) + b."""
-        rows = self._rows(x)
-        return self.xp.reshape(rows + self.xp.matmul(rows, p["w"]) + p["b"], x.shape)
+        """X -> x W + b."""
+        return self.xp.reshape(self.xp.matmul(self._rows(x), p["w"]) + p["b"], x.shape)
 
     def inverse(self, p: Tree, y: Any) -> Any:
-        """By a linear solve; infinite or NaN where I + V is singular, and some backends raise."""
-        return self._solved(self.xp.matrix_transpose(self._matrix(p)), self._rows(y) - p["b"], y.shape)
+        """By a linear solve; infinite or NaN where W is singular, and some backends raise."""
+        return self._solved(self.xp.matrix_transpose(p["w"]), self._rows(y) - p["b"], y.shape)
 
     def advance(self, vjp: Vjp, p: Tree, x: Any, h: Any) -> Step:
         """One solve for vijp; g by vjp."""
-        h = self._solved(self._matrix(p), self._rows(h), h.shape)
+        h = self._solved(p["w"], self._rows(h), h.shape)
         y, pull = vjp(lambda p: self(p, x), p)
         return y, h, pull(h)[0]
-
-    def _matrix(self, p: Tree) -> Any:
-        return self.xp.eye(self.width, dtype=p["w"].dtype) + p["w"]
 
     def _rows(self, x: Any) -> Any:
         return self.xp.reshape(x, (-1, self.width))

@@ -10,7 +10,7 @@ import functools
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from gradgate.references.backends import named_leaves, scan, stop_gradient
+from gradgate.references.backends import named_leaves, precision, scan, stop_gradient, to_backend, to_numpy
 from gradgate.references.contract import Backend, Problem, Spec, Tree, UsageError, unknown, value_field
 from gradgate.references.draws import Constant, Integers, Normal, draw
 from gradgate.references.invertible.layers import PARAMETRISED, Downsampling, Layer, Shape, in_layer, named
@@ -44,8 +44,9 @@ class InvertibleSpec(Spec):
         norm: after that; ``batch`` makes the samples of a batch depend on each other.
         head: on the mean over places and a linear map: ``cross_entropy``, or ``squared_error`` against targets.
         classes: what the head puts out.
-        scale: factor of the weights of residual functions.
+        scale: factor of the weights of residual functions, and of what invertible matrices have besides the identity.
         spread: standard deviation of the input.
+        bias: mean of what is added after an invertible matrix: a tanh behind it is then flat where the chain settles.
     """
 
     unit: str = "additive"
@@ -63,6 +64,7 @@ class InvertibleSpec(Spec):
     classes: int = 3
     scale: float = value_field(1.0)
     spread: float = value_field(1.0)
+    bias: float = value_field(0.0)
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -127,7 +129,7 @@ class InvertibleSpec(Spec):
         params: dict[str, Any] = {}
         for k in range(self.blocks):
             unit = self.block_unit(k, "numpy")
-            params[f"block{k}"] = {key: layer.layout(self.layers, self.scale) for key, layer in unit.items()}
+            params[f"block{k}"] = {key: layer.layout(self.layers, self.scale, self.bias) for key, layer in unit.items()}
         width = self.channels if self.side == 1 else self.channels * 4**self.blocks
         params["head"] = {"w": Normal((width, self.classes), 1.0 / width**0.5), "b": Normal((self.classes,), 0.1)}
         classes = Integers((self.batch,), self.classes)
@@ -143,7 +145,19 @@ class InvertibleSpec(Spec):
         """The Problem; `draws.draw` says how its numbers are rounded."""
         cls, params, data = self.layout()
         params, data = draw([params, data], self, backend)
+        for k in range(self.blocks):
+            for key, layer in params[f"block{k}"].items():
+                if key.partition("_")[2] in ("dense", "conv1x1"):
+                    layer["w"] = self._with_identity(layer["w"], backend)
         return cls(self, backend, params, data)
+
+    def _with_identity(self, drawn: Any, backend: Backend) -> Any:
+        """I + V, rounded to float32 first, as every number of a Problem."""
+        import numpy as np
+
+        matrix = np.eye(drawn.shape[-1]) + to_numpy(drawn).astype(np.float64)
+        with precision(backend, self.dtype):
+            return to_backend(backend, matrix.astype(np.float32), self.dtype)
 
 
 @dataclass(frozen=True)

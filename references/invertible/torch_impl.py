@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import torch
 
 from gradgate.references.backends import leaves, tree_map
@@ -85,11 +86,9 @@ def projected_forward(problem: InvertibleProblem, *, seed: int = 0) -> tuple[tor
 
 def random_direction(problem: InvertibleProblem, seed: int) -> Tree:
     """Standard normal numbers, a tree like ``problem.params``; the global generator is left alone."""
-    generator = torch.Generator().manual_seed(check_integer("seed", seed, 0))
+    rng = np.random.default_rng(check_integer("seed", seed, 0))  # torch.func.vmap forbids PyTorch's own
     problem.check_shapes()
-    return tree_map(
-        lambda leaf: torch.randn(leaf.shape, generator=generator, dtype=torch.float64).to(leaf.dtype), problem.params
-    )
+    return tree_map(lambda leaf: torch.from_numpy(rng.standard_normal(leaf.shape)).to(leaf.dtype), problem.params)
 
 
 def reversible(problem: InvertibleProblem) -> tuple[torch.Tensor, Tree]:
