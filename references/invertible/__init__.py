@@ -100,7 +100,7 @@ def _methods(framework: str) -> tuple[Method, ...]:
                 "Gomez et al. (2017)", where={"unit": "additive"},
             ),
             Claim(
-                "inverses", "inverses", "every layer's inverse gives its input back, and the VJP of vijp is the identity",
+                "inverses", "inverses", "every layer's inverse gives its input back, and vjp of vijp is the identity",
                 "§4, Eq. 10",
             ),
             source="RevBackprop",

@@ -15,10 +15,12 @@ from jax.flatten_util import ravel_pytree
 
 from gradgate.references.contract import Tree, check_integer
 from gradgate.references.invertible.inverse_products import Advance, advance_by
+from gradgate.references.invertible.layers import in_layer
 from gradgate.references.invertible.problem import InvertibleProblem
 
+CLOSED = advance_by("closed", jax.vjp)
 Visit = Callable[[Tree, Tree], Tree]
-"""(a unit's parameters, its gradient) -> what becomes of it."""
+"""(a unit's parameters, its gradient) -> what becomes of them, a tree of the same shapes and dtypes."""
 
 
 def backprop(problem: InvertibleProblem) -> tuple[Any, Tree]:
@@ -196,7 +198,10 @@ def input_gradient_forward(problem: InvertibleProblem, tangents: int) -> Any:
 
 
 def walk(
-    problem: InvertibleProblem, h: Any, visit: Visit = lambda p, dp: dp, advance: Advance = advance_by("closed", jax.vjp)
+    problem: InvertibleProblem,
+    h: Any,
+    visit: Visit = lambda p, dp: dp,
+    advance: Advance = CLOSED,
 ) -> tuple[Any, Tree]:
     """Phase 2: from h_0 forward through the chain, each unit's gradient handed to `visit` as soon as it is there.
 
@@ -217,15 +222,16 @@ def walk(
     x, h, params = jax.lax.optimization_barrier((problem.x, h, problem.params))
     found = {}
     for block in problem.blocks:
-
-        def unit(carry: tuple[Any, Any], p: Tree, block: Any = block) -> tuple[tuple[Any, Any], Tree]:
-            x, h = carry
-            dp = {}
+        # Results take the parameters' place one by one, so that where these are donated nothing is kept twice.
+        def unit(carry: tuple[Any, Any, Tree], i: Any, block: Any = block) -> tuple[tuple[Any, Any, Tree], None]:
+            x, h, kept = carry
+            p, dp = in_layer(kept, i), {}
             for key, layer in block.unit.items():
                 x, h, dp[key] = advance(layer, p[key], x, h)
-            return (x, h), visit(p, dp)
+            return (x, h, jax.tree.map(lambda leaf, new: leaf.at[i].set(new), kept, visit(p, dp))), None
 
-        (x, h), found[block.key] = jax.lax.scan(unit, (x, h), params[block.key])
+        numbers = jnp.arange(problem.spec.layers)
+        (x, h, found[block.key]), _ = jax.lax.scan(unit, (x, h, params[block.key]), numbers)
         if block.after:
             x, h, _ = advance(block.after, {}, x, h)
     loss, d_head = jax.value_and_grad(problem.head_loss)(params["head"], x)

@@ -1,6 +1,6 @@
 """Layers that can be inverted, each with its vector-inverse-Jacobian product, written once for every backend.
 
-A layer maps x (batch, side, side, channels) to y of as many numbers. Besides its inverse it knows one step of Moonwalk's
+A layer maps x (batch, side, side, channels) to y of as many numbers. Besides its inverse it knows a step of Moonwalk's
 second phase, `advance`, and one of reversing backprop, `retreat`; both take the framework's own ``vjp`` (`jax.vjp` or
 `torch.func.vjp`, which have one signature).
 
@@ -69,7 +69,7 @@ class Layer:
         raise NotImplementedError
 
     def advance(self, vjp: Vjp, p: Tree, x: Any, h: Any) -> Step:
-        """x_{i−1} and h_{i−1} -> x_i, h_i = vijp(f_i, x_{i−1}, h_{i−1}) in closed form, and g_i = vjp(f_i, θ_i, h_i)."""
+        """x_{i−1}, h_{i−1} -> x_i, h_i = vijp(f_i, x_{i−1}, h_{i−1}) in closed form, and g_i = vjp(f_i, θ_i, h_i)."""
         raise NotImplementedError
 
     def retreat(self, vjp: Vjp, p: Tree, y: Any, h: Any) -> Step:
@@ -151,7 +151,7 @@ class Coupling(Layer):
         return self.xp.concat([first, second], axis=-1)
 
 
-# h_{i−1} = h_i·f'(x) elementwise, so vijp divides by f'(x). Near a flat place 1 − tanh² has lost digits; but dividing by
+# h_{i−1} = h_i·f'(x) elementwise, so vijp divides by f'(x). Where tanh is flat 1 − tanh² has lost digits; dividing by
 # the very numbers that the VJP of phase 1 multiplied by cancels their error, however large. So they are asked of vjp.
 @dataclass(frozen=True)
 class Elementwise(Layer):
@@ -247,7 +247,7 @@ LAYERS = ("additive", "affine", "dense", "conv1x1", "leaky_relu", "tanh")
 PARAMETRISED = LAYERS[:4]
 NOT_INVERTIBLE = {
     "relu": "it maps every negative number to 0; legal instead: leaky_relu",
-    "conv": "a convolution over places need not be invertible; put it into a coupling with residual='conv', or use conv1x1",
+    "conv": "a convolution over places need not be; put it into a coupling with residual='conv', or use conv1x1",
     "pool": "it has fewer outputs than inputs (its Jacobian is surjective at best); legal instead: the down-sampling ψ",
     "pad": "it has more outputs than inputs: its Jacobian is injective, so ∂J/∂x does not determine ∂J/∂y",
 }

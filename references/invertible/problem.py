@@ -99,7 +99,9 @@ class InvertibleSpec(Spec):
         for k in range(self.blocks):
             self.block_unit(k, "numpy")
         if not set(self.words) & set(PARAMETRISED):
-            raise UsageError(f"unit must have a layer with parameters, {', '.join(PARAMETRISED)}; {self.unit!r} has none")
+            raise UsageError(
+                f"unit must have a layer with parameters, {', '.join(PARAMETRISED)}; {self.unit!r} has none"
+            )
 
     def block_shape(self, k: int) -> Shape:
         """What the units of block k read."""
@@ -180,8 +182,8 @@ class InvertibleProblem(Problem):
     """Mean loss over a batch of a chain of invertible layers with a linear head.
 
     With Λ units per block and C = channels·4^k in block k, ``params`` is ``{"block0": {"0_additive": {"shift": {"w0":
-    (Λ, …), "b0": (Λ, …), …}}, "1_tanh": {}, …}, …, "head": {"w": (C_end, classes), "b": (classes,)}}``; leaves of a block
-    are stacked along axis 0, one per unit, and a layer without parameters has an empty dict. ``data`` holds ``x``
+    (Λ, …), "b0": (Λ, …), …}}, "1_tanh": {}, …}, …, "head": {"w": (C_end, classes), "b": (classes,)}}``; a block's leaves
+    are stacked along axis 0, one per unit; a layer without parameters has an empty dict. ``data`` holds ``x``
     (batch, side, side, channels), ``targets`` (batch,) int32 or (batch, classes), and ``upstream`` (), the factor of
     the loss.
     """

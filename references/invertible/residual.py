@@ -55,7 +55,9 @@ class Residual:
         xp = namespace(self.backend)
         z = x if self.kind == "conv" else xp.reshape(x, (x.shape[0], -1))
         for i in range(len(self.widths) - 1):
-            z = self._activate((convolve(self.backend, z, p[f"w{i}"]) if self.kind == "conv" else z @ p[f"w{i}"]) + p[f"b{i}"])
+            z = self._activate(
+                (convolve(self.backend, z, p[f"w{i}"]) if self.kind == "conv" else z @ p[f"w{i}"]) + p[f"b{i}"]
+            )
             if self.norm == "batch":
                 z = batch_norm(xp, z, p[f"gain{i}"], p[f"shift{i}"])
         return xp.reshape(z, (*x.shape[:-1], self.widths[-1]))
@@ -78,7 +80,7 @@ def batch_norm(xp: Any, z: Any, gain: Any, shift: Any) -> Any:
 
 
 def convolve(backend: str, x: Any, w: Any) -> Any:
-    """x (batch, side, side, in), w (3, 3, in, out) -> (batch, side, side, out), zeros around, no stride.
+    """X (batch, side, side, in), w (3, 3, in, out) -> (batch, side, side, out), zeros around, no stride.
 
     JAX and PyTorch take their own convolution; elsewhere it is a sum of nine shifted products of matrices.
     """

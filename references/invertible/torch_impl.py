@@ -6,6 +6,7 @@ In the words of the code: x_i is ``x``, h_i = ∂J/∂x_i is ``h``, g_i = ∂J/�
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,7 +18,12 @@ from gradgate.references.contract import Tree, check_integer
 from gradgate.references.invertible.inverse_products import Advance, advance_by
 from gradgate.references.invertible.problem import InvertibleProblem
 
+with warnings.catch_warnings():  # PyTorch's first JVP loads rules of its own that it calls deprecated itself
+    warnings.simplefilter("ignore", DeprecationWarning)
+    torch.func.jvp(torch.tanh, (torch.zeros(()),), (torch.ones(()),))
+
 vjp: Callable[..., Any] = torch.func.vjp  # its annotation allows for a third value, which is not asked for here
+CLOSED = advance_by("closed", torch.func.vjp)
 
 
 def backprop(problem: InvertibleProblem) -> tuple[torch.Tensor, Tree]:
@@ -178,9 +184,7 @@ def input_gradient_forward(problem: InvertibleProblem, tangents: int) -> torch.T
     return (found if coupled else found.T).reshape(x.shape)
 
 
-def walk(
-    problem: InvertibleProblem, h: torch.Tensor, advance: Advance = advance_by("closed", torch.func.vjp)
-) -> Iterator[tuple[str, Tree]]:
+def walk(problem: InvertibleProblem, h: torch.Tensor, advance: Advance = CLOSED) -> Iterator[tuple[str, Tree]]:
     """Phase 2: from h_0 forward through the chain, each layer's gradient handed out as soon as it is there.
 
     Yields:
@@ -237,6 +241,9 @@ def _like(flat: torch.Tensor, tree: Tree) -> Tree:
     pieces = iter(torch.split(flat, [leaf.numel() for leaf in leaves(tree)]))
 
     def filled(part: Tree) -> Tree:
-        return {key: filled(part[key]) if isinstance(part[key], dict) else next(pieces).reshape(part[key].shape) for key in sorted(part)}
+        return {
+            key: filled(part[key]) if isinstance(part[key], dict) else next(pieces).reshape(part[key].shape)
+            for key in sorted(part)
+        }
 
     return filled(tree)

@@ -53,7 +53,7 @@ def errors_over_depth(unit: str, scale: float, bias: float, depths: tuple[int, .
 
 
 def examples(spec: InvertibleSpec, count: int) -> tuple[Any, Any]:
-    """Generated images x (count, side, side, channels) and classes (count,): each class a smooth pattern, with noise."""
+    """Generated images x (count, side, side, channels) and classes (count,): a smooth pattern per class, and noise."""
     rng = np.random.default_rng([spec.seed, 5])
     grid = np.arange(spec.side) / spec.side * 2 * np.pi
     waves = rng.integers(1, 3, (spec.classes, 2, spec.channels))
@@ -127,9 +127,8 @@ def train(
         rng = np.random.default_rng([spec.seed, 6])
         for number in range(steps):
             chosen = rng.integers(0, len(xs), spec.batch)
-            data = {
-                "x": to_backend("jax", xs[chosen], spec.dtype), "targets": to_backend("jax", classes[chosen].astype(np.int32)),
-            }  # fmt: skip
+            targets = to_backend("jax", classes[chosen].astype(np.int32))
+            data = {"x": to_backend("jax", xs[chosen], spec.dtype), "targets": targets}
             problem = problem._replace(data={**problem.data, **data})
             if number % every == 0:
                 right, ours, exact = judge(problem)
@@ -163,9 +162,7 @@ def cifar10(folder: Path, split: str = "train", channels: int = 3) -> tuple[Any,
         try:
             found = np.frombuffer(path.read_bytes(), np.uint8)
         except OSError as error:
-            raise UsageError(
-                f"cannot read {path} ({error.strerror}): expected is CIFAR-10, binary version"
-            ) from None
+            raise UsageError(f"cannot read {path} ({error.strerror}): expected is CIFAR-10, binary version") from None
         if not found.size or found.size % RECORD:
             raise UsageError(f"{path} has {found.size:,} bytes; CIFAR-10's files are records of {RECORD:,} bytes")
         raw.append(found.reshape(-1, RECORD))
