@@ -223,7 +223,7 @@ def _memory() -> list[Published]:
 def _ratios() -> list[Published]:
     shares = [
         ("moonwalk", 8, 50.0, "the activations of one layer stay, whatever L"),
-        ("moonwalk_mixed", 8, 50.0, "5 of backprop's 9 bytes per coupling, pixel and channel of a half, and a constant"),
+        ("moonwalk_mixed", 8, 50.0, "5 of backprop's 9 bytes per coupling, pixel and channel of a half"),
         ("reversible", 8, 50.0, ""), ("projected_forward", 8, 100 / 2.4, ""),
         ("moonwalk_mixed", 18, None, "the same 5 of 9: the share does not depend on the channels"),
     ]  # fmt: skip

@@ -182,8 +182,8 @@ class InvertibleProblem(Problem):
     """Mean loss over a batch of a chain of invertible layers with a linear head.
 
     With Λ units per block and C = channels·4^k in block k, ``params`` is ``{"block0": {"0_additive": {"shift": {"w0":
-    (Λ, …), "b0": (Λ, …), …}}, "1_tanh": {}, …}, …, "head": {"w": (C_end, classes), "b": (classes,)}}``; a block's leaves
-    are stacked along axis 0, one per unit; a layer without parameters has an empty dict. ``data`` holds ``x``
+    (Λ, …), "b0": (Λ, …), …}}, "1_tanh": {}, …}, …, "head": {"w": (C_end, classes), "b": (classes,)}}``; all of a
+    block's are stacked along axis 0, one per unit; a layer without parameters has an empty dict. ``data`` holds ``x``
     (batch, side, side, channels), ``targets`` (batch,) int32 or (batch, classes), and ``upstream`` (), the factor of
     the loss.
     """
