@@ -7,7 +7,7 @@ import torch
 from gradgate.references.backends import leaves, tree_map
 from gradgate.references.contract import Tree
 from gradgate.references.invertible.problem import InvertibleProblem
-from gradgate.references.invertible.torch_impl import random_direction
+from gradgate.references.invertible.torch_impl import jvp, random_direction
 
 
 def projected_forward_printed(problem: InvertibleProblem, *, seed: int = 0) -> tuple[torch.Tensor, Tree]:
@@ -27,5 +27,5 @@ def projected_forward_printed(problem: InvertibleProblem, *, seed: int = 0) -> t
     direction = random_direction(problem, seed)
     length = torch.sqrt(torch.stack([torch.sum(u * u) for u in leaves(direction)]).sum())
     direction = tree_map(lambda u: u / length, direction)
-    loss, slope = torch.func.jvp(problem.loss, (problem.params,), (direction,))
+    loss, slope = jvp(problem.loss, (problem.params,), (direction,))
     return loss, tree_map(lambda u: slope * u, direction)

@@ -55,9 +55,9 @@ def _round_trip(layer: Any, p: Any, x: Any, y: Any, allowed: float) -> float:
         raise NotInvertible(f"{layer.name}: its inverse has shape {back.shape}; its input has {exact.shape}")
     if not np.isfinite(back).all():
         raise NotInvertible(f"{layer.name} cannot be inverted here: its inverse is not finite (singular or saturated)")
-    error = float(np.linalg.norm(back - exact)) / (float(np.linalg.norm(exact)) or 1.0)
-    if error > allowed:
+    missed = float(np.linalg.norm(back - exact)) / (float(np.linalg.norm(exact)) or 1.0)
+    if missed > allowed:
         raise NotInvertible(
-            f"{layer.name}: its inverse misses its input by {error:.1g}; at most {allowed:.1g} is allowed"
+            f"{layer.name}: its inverse misses its input by {missed:.1g}; at most {allowed:.1g} is allowed"
         )
-    return error
+    return missed

@@ -39,7 +39,8 @@ class Residual:
         found: dict[str, Any] = {}
         for i, (into, out) in enumerate(zip(self.widths[:-1], self.widths[1:], strict=True)):
             if self.kind == "conv":
-                shape, fan = (count, KERNEL, KERNEL, into, out), into * min(KERNEL, self.side) ** 2
+                shape: tuple[int, ...] = (count, KERNEL, KERNEL, into, out)
+                fan = into * min(KERNEL, self.side) ** 2
             else:
                 into, out = into * self.side**2, out * self.side**2
                 shape, fan = (count, into, out), into

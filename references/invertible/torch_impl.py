@@ -22,7 +22,8 @@ with warnings.catch_warnings():  # PyTorch's first JVP loads rules of its own th
     warnings.simplefilter("ignore", DeprecationWarning)
     torch.func.jvp(torch.tanh, (torch.zeros(()),), (torch.ones(()),))
 
-vjp: Callable[..., Any] = torch.func.vjp  # its annotation allows for a third value, which is not asked for here
+vjp: Callable[..., Any] = torch.func.vjp  # their annotations allow for a third value, which is not asked for here
+jvp: Callable[..., Any] = torch.func.jvp
 CLOSED = advance_by("closed", torch.func.vjp)
 
 
@@ -86,7 +87,7 @@ def projected_forward(problem: InvertibleProblem, *, seed: int = 0) -> tuple[tor
     layer; computes one pass with tangents. Do not use it where an error of that size is too large.
     """
     direction = random_direction(problem, seed)
-    loss, slope = torch.func.jvp(problem.loss, (problem.params,), (direction,))
+    loss, slope = jvp(problem.loss, (problem.params,), (direction,))
     return loss, tree_map(lambda u: slope * u, direction)
 
 
