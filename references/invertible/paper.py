@@ -113,9 +113,9 @@ def step(method: str, handed_out: bool, rate: float = 1e-3) -> Callable[..., Any
     return stepped
 
 
-def work_ratio(method: str, other: str, channels: int, layers: int) -> float:
-    """FLOPs of one method over another's on the RevNet (Fig. 3, as work)."""
-    return _flops(method, channels, layers) / _flops(other, channels, layers)
+def work_ratio(method: str, other: str, channels: int, layers: int, norm: str = "batch") -> float:
+    """FLOPs of one method over another's on the RevNet (Fig. 3, as work), with batch norm or ``none``."""
+    return _flops(method, channels, layers, norm) / _flops(other, channels, layers, norm)
 
 
 def time_ratio(method: str, other: str, layers: int, repeats: int = 5) -> float:
@@ -182,11 +182,11 @@ def _method(name: str) -> Callable[..., Any]:
 
 
 @functools.lru_cache(maxsize=64)
-def _flops(method: str, channels: int, layers: int) -> int:
+def _flops(method: str, channels: int, layers: int, norm: str) -> int:
     from gradgate.hw_profiles import work
     from gradgate.references.draws import shapes
 
-    return work.of(_method(method), (shapes(revnet(channels, layers)),)).flops
+    return work.of(_method(method), (shapes(revnet(channels, layers, norm=norm)),)).flops
 
 
 def _bytes(program: Callable[..., Any], spec: InvertibleSpec, profile: str) -> int:
@@ -256,6 +256,14 @@ def _times() -> list[Published]:
             ("moonwalk_mixed", "backprop", 10, 2.0, "5 passes against 3, of the same convolutions"),
             ("reversible", "backprop", 10, None, "4 passes against 3"),
         )
+    ]  # fmt: skip
+    found += [
+        Published(
+            "Fig. 3, work without batch norm", "forward / moonwalk", 3 * layers, "times", f"{HERE}:work_ratio",
+            {"method": "forward", "other": "moonwalk", "channels": 18, "layers": layers, "norm": "none"}, printed,
+            "work, not time",
+        )
+        for layers, printed in ((2, 27.0), (20, 110.0))
     ]  # fmt: skip
     found += [
         Published(
