@@ -62,11 +62,12 @@ def examples(spec: InvertibleSpec, count: int) -> tuple[Any, Any]:
     level = rng.standard_normal((spec.classes, 1, 1, spec.channels))
     patterns = np.cos(angle + phase[:, None, None]) + level
     classes = rng.integers(0, spec.classes, count)
-    return patterns[classes] + 0.5 * rng.standard_normal((count, spec.side, spec.side, spec.channels)), classes
+    noise = 0.5 * rng.standard_normal((count, spec.side, spec.side, spec.channels))
+    return spec.spread * (patterns[classes] + noise), classes
 
 
 def curves(
-    steps: int = 600, layers: int = 6, unit: str = "additive tanh", scale: float = 1.0, rate: float = 1e-3
+    steps: int = 600, layers: int = 6, scale: float = 0.3, spread: float = 0.5, rate: float = 1e-3
 ) -> dict[str, Any]:
     """Three trainings on the same batches (Fig. 4), and at each step their gradient's error (Fig. 5), in float32.
 
@@ -78,8 +79,8 @@ def curves(
     from gradgate.references.invertible import jax_impl
 
     spec = InvertibleSpec(
-        dtype="float32", unit=unit, layers=layers, blocks=2, side=8, channels=6, batch=32, residual="conv",
-        activation="relu", norm="batch", classes=5, scale=scale,
+        dtype="float32", unit="additive tanh", layers=layers, blocks=2, side=8, channels=6, batch=32, residual="conv",
+        activation="relu", norm="batch", classes=5, scale=scale, spread=spread,
     )  # fmt: skip
     xs, classes = examples(spec, 512)
     result: dict[str, Any] = {"step": list(range(0, steps, 20))}
