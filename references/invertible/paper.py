@@ -317,7 +317,7 @@ PUBLISHED = (
             (600, 0.3, 0.5, "as printed: reversing stays at chance, mixed learns as backprop does"),
             (200, 1.0, 1.0, "tanh so flat that its float32 derivative is 0: mixed fails from the first step too"),
         )
-    ),  # fmt: skip
+    ),
     Published(
         "§6.7",
         "squared error of projected forward over (P + 1)·‖∇J‖²",
