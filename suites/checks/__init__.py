@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gradgate.suites.checks import composition, counts, form, gradient, hygiene, laws, oracles, statistics
+from gradgate.suites.checks import composition, counts, form, gradient, hygiene, inverses, laws, oracles, statistics
 from gradgate.suites.checks.base import Case, Check
 
 CHECKS: dict[str, Check] = {
@@ -21,6 +21,7 @@ CHECKS: dict[str, Check] = {
     "refuses": Check(composition.refuses, share=0.03),
     "vjp_count": Check(counts.vjp_count, share=0.06),
     "own_layers": Check(counts.own_layers, share=0.03),
+    "inverses": Check(inverses.inverses, share=0.2),
     "taylor": Check(oracles.taylor, share=0.25),
     "oracles_agree": Check(oracles.oracles_agree, share=1.0),
     "memory_law": Check(laws.law, draws="profile"),

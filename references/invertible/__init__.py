@@ -1,0 +1,191 @@
+"""invertible: Moonwalk, gradients of invertible chains from the input's gradient forward, and what it is compared with.
+
+Paper: Krylov, Karamzade, Fox, "Moonwalk: inverse-forward differentiation" (2024).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gradgate.references.claims import COMPOSITIONS, contract_claims
+from gradgate.references.contract import Claim, Family, Method, Option
+from gradgate.references.invertible.promises import PROMISES
+
+PAPER = "Krylov, Karamzade, Fox, Moonwalk: inverse-forward differentiation, 2024"
+HERE = "gradgate.references.invertible"
+KAPPA = 4096.0
+"""κ of what passes through inverses. A layer's inverse, or its vijp, magnifies rounding by up to the condition number
+of the layer's Jacobian where plain backprop does not: log2 κ = 12 of float64's 53 and float32's 24 digits may go. On
+drawn problems, of at most 4 units, κ is used up to a few hundred; over depth see the claims of stability."""
+
+
+def pushed(spec: Any) -> Sequence[int]:
+    """JVPs pushed forward together: few, in ragged groups, or all; one by one on the smallest problem."""
+    return (1, 1000) if spec.layers * spec.numbers <= 2 else (7, 1000)
+
+
+TANGENTS = Option(
+    "tangents", "an integer of at least 1", pushed, illegal=(0, -1, 1.5, None, "all", True), usual=lambda spec: 1
+)
+VIJP = Option(
+    "vijp", "closed, inverse or solve", lambda spec: ("closed", "inverse", "solve"), illegal=("exact", 1, None)
+)
+SEED = Option("seed", "an integer of at least 0", lambda spec: (0, 1), illegal=(-1, 0.5, None, "now"))
+
+RANDOM = "one random projection of the gradient is not the gradient; its mean is"
+SETTLED = {"layers": (12, 40)}
+MIXING = {"layers": 24}
+LOST = (
+    "tanh^{-1} magnifies rounding by 1/(1 − y²) in every layer, about 5 to 100 times where the chain has settled; over "
+    "12 layers nothing is left, and an output rounded to ±1 has no inverse at all"
+)
+ILL = (
+    "h_0 = h_L ∏ ∂x_i/∂x_{i−1} holds no digits of h_L's components that other, larger ones were added to: where layers "
+    "mix strongly and tanh is flat, the product's condition number exceeds 1/u, and vijp cannot bring back what is lost"
+)
+UNIT_LENGTH = "E[u uᵀ] = I/P for u of unit length: the mean is the gradient divided by the number of parameters"
+
+
+def _methods(framework: str) -> tuple[Method, ...]:
+    every = COMPOSITIONS[framework]
+
+    def declare(
+        name: str, *claims: Claim, options: tuple[Option, ...] = (), module: str = "", kappa: float = 16.0,
+        replaced: tuple[Claim, ...] = (), **contract: Any,
+    ) -> Method:  # fmt: skip
+        own = contract_claims(composes=every, options=options, **contract)
+        instead = {claim.name: claim for claim in replaced}
+        own = tuple(instead.get(claim.name, claim) for claim in own)
+        return Method(
+            "invertible",
+            name,
+            framework,
+            f"{HERE}.{module or f'{framework}_impl'}:{name}",
+            own + claims + PROMISES[framework].get(name, ()),
+            options,
+            kappa=kappa,
+            composes=every,
+        )
+
+    return (
+        declare("backprop", *_oracle_claims()),
+        declare("forward", options=(TANGENTS,), source="§3.2"),
+        declare(
+            "projected_forward",
+            Claim("unbiased", "unbiased", "its mean over u is the gradient", "§3.3", settings={"seed_option": "seed"}),
+            options=(SEED,),
+            kappa=KAPPA,
+            source="§3.3: exact it is not",
+            expected="refuted",
+            reason=RANDOM,
+        ),
+        declare(
+            "projected_forward_printed",
+            Claim(
+                "unbiased", "unbiased", "its mean over u of unit length is the gradient", "§3.3, Eq. 5 as printed",
+                "refuted", UNIT_LENGTH, settings={"seed_option": "seed"},
+            ),
+            options=(SEED,),
+            module=f"as_printed_{framework}",
+            kappa=KAPPA,
+            source="§3.3, Eq. 5 as printed",
+            expected="refuted",
+            reason=RANDOM,
+        ),
+        declare(
+            "reversible",
+            Claim(
+                "stability_couplings", "stability", "keeps its digits over 40 additive couplings without tanh",
+                "Gomez et al. (2017)", where={"unit": "additive"},
+            ),
+            Claim(
+                "inverses", "inverses", "every layer's inverse gives its input back, and vjp of vijp is the identity",
+                "§4, Eq. 10",
+            ),
+            source="RevBackprop",
+            kappa=KAPPA,
+            replaced=(
+                Claim(
+                    "stability", "stability", "keeps its digits with tanh on the outputs", "§6.6, Fig. 4, 5", "refuted",
+                    LOST, where=SETTLED,
+                ),
+            ),
+        ),
+        declare(
+            "moonwalk", *_stability_mixing(), options=(TANGENTS,), source="Algorithm 1, §4.1", kappa=KAPPA,
+            replaced=(_stability(),),
+        ),
+        declare(
+            "moonwalk_mixed", *_stability_mixing(), options=(VIJP,), source="Algorithm 1, §4.2", kappa=KAPPA,
+            replaced=(_stability(),),
+        ),
+    )  # fmt: skip
+
+
+def _stability() -> Claim:
+    return Claim(
+        "stability", "stability", "keeps its digits with tanh on the outputs, where reversing loses them",
+        "§6.6, Fig. 4, 5", where=SETTLED,
+        settings={"options": {}},
+    )  # fmt: skip
+
+
+def _stability_mixing() -> tuple[Claim, ...]:
+    statement = "keeps its digits with tanh on the outputs of layers that mix strongly, over 24 units"
+    return (Claim("stability_mixing", "stability", statement, "§6.6", "refuted", ILL, where=MIXING),)
+
+
+def _oracle_claims() -> tuple[Claim, ...]:
+    return (
+        Claim("taylor", "taylor", "the Taylor remainder of the NumPy loss falls with slope 2", "oracle"),
+        Claim("oracles_agree", "oracles_agree", "JAX and PyTorch backprop agree", "oracle"),
+    )
+
+
+def _shape(unit: str, L: int, side: int, channels: int, batch: int, rest: str, **more: Any) -> dict[str, Any]:
+    residual, activation, norm, head = rest.split()
+    return {
+        "unit": unit, "layers": L, "side": side, "channels": channels, "batch": batch, "residual": residual,
+        "activation": activation, "norm": norm, "head": head, **more,
+    }  # fmt: skip
+
+
+# Every layer occurs, alone and behind others, and every pair of two settings of residual function, activation, norm and
+# head; batch norm sees at least 4 numbers per channel, since of two it makes ± its gain.
+SHAPES = (
+    _shape("additive", 1, 1, 2, 1, "dense tanh none squared_error"),
+    _shape("dense", 1, 1, 1, 1, "dense tanh none cross_entropy"),
+    _shape("affine", 2, 1, 3, 2, "dense relu none cross_entropy", depth=2),
+    _shape("additive tanh", 3, 1, 4, 2, "dense tanh none cross_entropy"),
+    _shape("dense tanh", 2, 1, 3, 3, "dense tanh none squared_error"),
+    _shape("additive leaky_relu", 2, 1, 3, 5, "dense relu batch squared_error", depth=2, hidden=2),
+    _shape("conv1x1 affine", 1, 2, 2, 2, "dense tanh batch cross_entropy", depth=1, classes=2),
+    _shape("additive", 2, 2, 3, 2, "conv relu batch cross_entropy"),
+    _shape("additive tanh", 1, 4, 2, 1, "conv relu none squared_error", blocks=2),
+    _shape("affine conv1x1 leaky_relu", 2, 2, 2, 2, "conv tanh batch cross_entropy"),
+)
+
+STRESS = (
+    _shape("dense tanh", 12, 1, 6, 3, "dense tanh none cross_entropy", scale=0.1, bias=1.0),
+    _shape("conv1x1 additive tanh", 12, 1, 6, 3, "dense tanh none cross_entropy", scale=0.05, bias=1.0),
+    _shape("additive", 40, 1, 6, 3, "dense tanh none cross_entropy"),
+    _shape("affine conv1x1 tanh", 24, 1, 6, 3, "dense tanh none cross_entropy"),
+)
+
+MEASURED = {
+    "dtype": "float32", "unit": "additive", "layers": 16, "channels": 32, "batch": 256, "residual": "dense", "depth": 2,
+    "hidden": 8, "activation": "relu", "norm": "none", "classes": 10,
+}  # fmt: skip
+
+FAMILY = Family(
+    name="invertible",
+    paper=PAPER,
+    spec=f"{HERE}.problem:InvertibleSpec",
+    methods=_methods("jax") + _methods("torch"),
+    shapes=SHAPES,
+    values={"scale": (0.1, 1.0), "spread": (0.1, 1.5), "bias": (-0.5, 0.5)},
+    stress=STRESS,
+    letters={"L": "layers", "n": "channels", "d": "hidden"},
+    measured=MEASURED,
+)

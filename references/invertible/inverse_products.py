@@ -1,0 +1,32 @@
+"""The step of Moonwalk's second phase, with the vector-inverse-Jacobian product in closed form or in a general one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gradgate.references.contract import IllegalOption, Tree
+from gradgate.references.invertible.layers import Layer, Step, Vjp, vijp_by_solve, vijp_of_inverse
+
+WAYS = ("closed", "inverse", "solve")
+Advance = Callable[[Layer, Tree, Any, Any], Step]
+"""(layer, its parameters, x_{i−1}, h_{i−1}) -> (x_i, h_i, g_i)."""
+
+
+def advance_by(way: Any, vjp: Vjp, vmap: Callable[..., Any] | None = None) -> Advance:
+    """One layer's step, with vijp found in one of WAYS.
+
+    Raises:
+        IllegalOption: `way` is none of them.
+    """
+    if way not in WAYS:
+        raise IllegalOption(f"vijp must be {', '.join(WAYS[:-1])} or {WAYS[-1]}, not {way!r}")
+    if way == "closed":
+        return lambda layer, p, x, h: layer.advance(vjp, p, x, h)
+
+    def general(layer: Layer, p: Tree, x: Any, h: Any) -> Step:
+        h = vijp_of_inverse(vjp, layer, p, x, h) if way == "inverse" else vijp_by_solve(vmap, vjp, layer, p, x, h)  # type: ignore[arg-type]
+        y, pull = vjp(lambda p: layer(p, x), p)
+        return y, h, pull(h)[0]
+
+    return general

@@ -1,0 +1,238 @@
+"""Gradients of chains of invertible layers in JAX: backprop, forward mode, reversing backprop, and Moonwalk.
+
+In the words of the code: x_i is ``x``, h_i = ∂J/∂x_i is ``h``, g_i = ∂J/∂θ_i is ``dp``. The units of a block are the
+steps of one `jax.lax.scan`, so what a scan does not put out is not kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+
+from gradgate.references.contract import Tree, check_integer
+from gradgate.references.invertible.inverse_products import Advance, advance_by
+from gradgate.references.invertible.layers import in_layer
+from gradgate.references.invertible.problem import InvertibleProblem
+
+CLOSED = advance_by("closed", jax.vjp)
+Visit = Callable[[Tree, Tree], Tree]
+"""(a unit's parameters, its gradient) -> what becomes of them, a tree of the same shapes and dtypes."""
+
+
+def backprop(problem: InvertibleProblem) -> tuple[Any, Tree]:
+    """Loss and gradient by reverse-mode differentiation of the whole loss.
+
+    Returns:
+        The scalar loss and a tree like ``problem.params``, in its shapes and dtypes.
+
+    Source: the baseline of the paper. Stores: Mx + Mθ numbers per layer, what its VJPs by x and by θ need. Computes:
+    one forward and one backward pass. Not for chains whose activations exceed memory.
+    """
+    problem.check_shapes()
+    return jax.value_and_grad(problem.loss)(problem.params)
+
+
+def forward(problem: InvertibleProblem, *, tangents: int = 1) -> tuple[Any, Tree]:
+    """Loss and exact gradient by one JVP per parameter.
+
+    Args:
+        problem: any InvertibleProblem; nothing is inverted.
+        tangents: JVPs pushed forward together, an integer of at least 1.
+
+    Returns:
+        The scalar loss and a tree like ``problem.params``, in its shapes and dtypes.
+
+    Raises:
+        IllegalOption: `tangents` is no integer of at least 1.
+
+    Source: §3.2. Stores: the activations of one layer, `tangents` times. Computes: dL passes through L layers, so its
+    work grows like L². Not for more than a few thousand parameters.
+    """
+    tangents = check_integer("tangents", tangents, 1)
+    problem.check_shapes()
+    flat, unravel = ravel_pytree(problem.params)
+
+    def derivative(i: Any) -> Any:
+        unit = jnp.zeros_like(flat).at[i].set(1)
+        return jax.jvp(lambda theta: problem.loss(unravel(theta)), (flat,), (unit,))[1]
+
+    found = jax.lax.map(derivative, jnp.arange(flat.size), batch_size=min(tangents, flat.size))
+    return problem.loss(problem.params), unravel(found)
+
+
+def projected_forward(problem: InvertibleProblem, *, seed: int = 0) -> tuple[Any, Tree]:
+    """Loss, and an unbiased random estimate of the gradient from a single JVP: (∇J·u) u, u standard normal.
+
+    E[u uᵀ] = I makes it unbiased; its squared error is (P + 1)·‖∇J‖² in the mean, P the number of parameters.
+
+    Args:
+        problem: any InvertibleProblem; nothing is inverted.
+        seed: of u, an integer of at least 0, or one traced by JAX.
+
+    Returns:
+        The scalar loss and a tree like ``problem.params``, in its shapes and dtypes.
+
+    Raises:
+        IllegalOption: `seed` is no integer of at least 0.
+
+    Source: §3.3, Eq. 5, with a normal u in place of the unit-length one printed. Stores: the activations of one layer.
+    Computes: one pass with tangents. Not where the error above, of the size of P, is more than an optimiser bears.
+    """
+    direction = random_direction(problem, seed)
+    loss, slope = jax.jvp(problem.loss, (problem.params,), (direction,))
+    return loss, jax.tree.map(lambda u: slope * u, direction)
+
+
+def random_direction(problem: InvertibleProblem, seed: Any) -> Tree:
+    """Standard normal numbers, a tree like ``problem.params``."""
+    seed = seed if isinstance(seed, jax.Array) else check_integer("seed", seed, 0)
+    problem.check_shapes()
+    leaves, tree = jax.tree.flatten(problem.params)
+    keys = jax.random.split(jax.random.key(seed), len(leaves))
+    drawn = [jax.random.normal(key, leaf.shape, leaf.dtype) for key, leaf in zip(keys, leaves, strict=True)]
+    return jax.tree.unflatten(tree, drawn)
+
+
+def reversible(problem: InvertibleProblem) -> tuple[Any, Tree]:
+    """Loss and gradient by backprop that rebuilds each layer's input from its output by the inverse.
+
+    Returns:
+        The scalar loss and a tree like ``problem.params``, in its shapes and dtypes.
+
+    Source: RevBackprop of the paper (Gomez et al., 2017; MacKay et al., 2018). Stores: the activations of one layer.
+    Computes: a forward pass, and per layer its inverse and a backward pass. Not where an inverse is ill-conditioned,
+    as that of tanh near saturation: what it loses is lost to all layers below.
+    """
+    problem.check_shapes()
+    params = problem.params
+    x = problem.body(params, problem.x)
+    loss, (d_head, h) = jax.value_and_grad(problem.head_loss, argnums=(0, 1))(params["head"], x)
+    grads = {"head": d_head}
+    for block in reversed(problem.blocks):
+        if block.after:
+            x, h, _ = block.after.retreat(jax.vjp, {}, x, h)
+
+        def unit(carry: tuple[Any, Any], p: Tree, block: Any = block) -> tuple[tuple[Any, Any], Tree]:
+            x, h = carry
+            dp = {}
+            for key, layer in reversed(block.unit.items()):
+                x, h, dp[key] = layer.retreat(jax.vjp, p[key], x, h)
+            return (x, h), dp
+
+        (x, h), grads[block.key] = jax.lax.scan(unit, (x, h), params[block.key], reverse=True)
+    return loss, grads
+
+
+def moonwalk(problem: InvertibleProblem, *, tangents: int = 1) -> tuple[Any, Tree]:
+    """Loss and exact gradient without reverse mode through more than one layer: h_0 by JVPs, then `walk`.
+
+    Where batch norm does not join the samples, one JVP gives the same component of h_0 of every sample of the batch, so
+    that n are enough; else there is one for each of the batch·n numbers.
+
+    Args:
+        problem: any InvertibleProblem.
+        tangents: JVPs pushed forward together, an integer of at least 1.
+
+    Returns:
+        The scalar loss and a tree like ``problem.params``, in its shapes and dtypes.
+
+    Raises:
+        IllegalOption: `tangents` is no integer of at least 1.
+
+    Source: Algorithm 1, §4.1. Stores: the activations of one layer, `tangents` times, and h. Computes: n JVPs of the
+    chain (batch·n with batch norm), and `walk`: linear in L. Not for large inputs.
+    """
+    tangents = check_integer("tangents", tangents, 1)
+    problem.check_shapes()
+    return walk(problem, input_gradient_forward(problem, tangents))
+
+
+def moonwalk_mixed(problem: InvertibleProblem, *, vijp: str = "closed") -> tuple[Any, Tree]:
+    """Loss and exact gradient: h_0 by reverse mode with the parameters held constant, then `walk`.
+
+    Args:
+        problem: any InvertibleProblem.
+        vijp: how h_i is found from h_{i−1}: ``closed``, each layer's own form; ``inverse``, the VJP of its inverse;
+            ``solve``, its whole Jacobian and a linear solve. The last two are for checks.
+
+    Returns:
+        The scalar loss and a tree like ``problem.params``, in its shapes and dtypes.
+
+    Raises:
+        IllegalOption: `vijp` is none of these.
+
+    Source: Algorithm 1, §4.2. Stores: Mx numbers per layer, what its VJP by x needs, then Mθ of one layer. Computes:
+    two forward passes, a backward pass by x, and one by x and θ. Not where the Jacobian of the chain is nearly
+    singular: h_0 then holds too few digits of h_L.
+    """
+    advance = advance_by(vijp, jax.vjp, jax.vmap)
+    problem.check_shapes()
+    return walk(problem, input_gradient_reverse(problem), advance=advance)
+
+
+def input_gradient_reverse(problem: InvertibleProblem) -> Any:
+    """h_0 by backprop through x alone."""
+    return jax.grad(lambda x: problem.head_loss(problem.params["head"], problem.body(problem.params, x)))(problem.x)
+
+
+def input_gradient_forward(problem: InvertibleProblem, tangents: int) -> Any:
+    """h_0 by a JVP per number of a sample, or of the batch where its samples depend on each other."""
+    x, params = problem.x, problem.params
+    size = x.size if problem.spec.coupled else x[0].size
+
+    def losses(x: Any) -> Any:
+        return problem.head_losses(params["head"], problem.body(params, x))
+
+    def component(i: Any) -> Any:
+        unit = jnp.zeros(size, x.dtype).at[i].set(1)
+        unit = unit.reshape(x.shape) if problem.spec.coupled else jnp.broadcast_to(unit.reshape(x.shape[1:]), x.shape)
+        slopes = jax.jvp(losses, (x,), (unit,))[1]
+        return slopes.sum() if problem.spec.coupled else slopes
+
+    found = jax.lax.map(component, jnp.arange(size), batch_size=min(tangents, size))
+    return found.reshape(x.shape) if problem.spec.coupled else found.T.reshape(x.shape)
+
+
+def walk(
+    problem: InvertibleProblem,
+    h: Any,
+    visit: Visit = lambda p, dp: dp,
+    advance: Advance = CLOSED,
+) -> tuple[Any, Tree]:
+    """Phase 2: from h_0 forward through the chain, each unit's gradient handed to `visit` as soon as it is there.
+
+    Args:
+        problem: any InvertibleProblem.
+        h: h_0, like ``problem.x``.
+        visit: of a unit's parameters and gradient, and last the head's; its results are returned in the gradients'
+            place. One that returns updated parameters never has the gradient of more than a unit in memory.
+        advance: one layer's step.
+
+    Returns:
+        The loss and a tree like ``problem.params`` of what `visit` returned, a block's stacked.
+
+    Source: Algorithm 1.
+    """
+    # The barrier keeps the compiler from seeing that these are the activations which phase 1 computed, all of which it
+    # would else keep and save itself the second pass.
+    x, h, params = jax.lax.optimization_barrier((problem.x, h, problem.params))
+    found = {}
+    for block in problem.blocks:
+        # Results take the parameters' place one by one, so that where these are donated nothing is kept twice.
+        def unit(carry: tuple[Any, Any, Tree], i: Any, block: Any = block) -> tuple[tuple[Any, Any, Tree], None]:
+            x, h, kept = carry
+            p, dp = in_layer(kept, i), {}
+            for key, layer in block.unit.items():
+                x, h, dp[key] = advance(layer, p[key], x, h)
+            return (x, h, jax.tree.map(lambda leaf, new: leaf.at[i].set(new), kept, visit(p, dp))), None
+
+        numbers = jnp.arange(problem.spec.layers)
+        (x, h, found[block.key]), _ = jax.lax.scan(unit, (x, h, params[block.key]), numbers)
+        if block.after:
+            x, h, _ = advance(block.after, {}, x, h)
+    loss, d_head = jax.value_and_grad(problem.head_loss)(params["head"], x)
+    return loss, {**found, "head": visit(params["head"], d_head)}

@@ -1,0 +1,279 @@
+"""Chains of invertible layers with a head that need not be, written once for NumPy, JAX and PyTorch.
+
+Notation of the paper (Moonwalk, §3.1): layer i maps x_{i−1} of n numbers per sample to x_i with d parameters θ_i;
+J(x_L) is the loss. Blocks of equal units follow each other, each block but on a single place followed by ψ (§6.1).
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from gradgate.references.backends import named_leaves, precision, scan, stop_gradient, to_backend, to_numpy
+from gradgate.references.contract import Backend, Problem, Spec, Tree, UsageError, unknown, value_field
+from gradgate.references.draws import Constant, Integers, Normal, draw
+from gradgate.references.invertible.layers import PARAMETRISED, Downsampling, Layer, Shape, in_layer, named
+from gradgate.references.invertible.residual import Residual
+
+CHOICES = {
+    "residual": ("dense", "conv"),
+    "activation": ("tanh", "relu"),
+    "norm": ("none", "batch"),
+    "head": ("cross_entropy", "squared_error"),
+}
+MOST_BLOCKS = 4
+
+
+@dataclass(frozen=True)
+class InvertibleSpec(Spec):
+    """Plain numbers that build an `InvertibleProblem`.
+
+    Attributes:
+        unit: the layers of one unit, by name, blanks between: ``additive``, ``affine``, ``dense``, ``conv1x1``,
+            ``leaky_relu``, ``tanh``; for example ``additive tanh``.
+        layers: units per block, all of one shape.
+        blocks: blocks; ψ follows each, where there is more than one place.
+        side: places along each side of the input, divisible by 2^blocks, or 1.
+        channels: numbers per place of the input; n = side²·channels throughout.
+        batch: samples.
+        residual: ``dense`` or ``conv``, the kind of the functions inside couplings.
+        depth: linear maps in each of these functions.
+        hidden: channels between them.
+        activation: after each of them.
+        norm: after that; ``batch`` makes the samples of a batch depend on each other.
+        head: on the mean over places and a linear map: ``cross_entropy``, or ``squared_error`` against targets.
+        classes: what the head puts out.
+        scale: factor of the weights of residual functions, and of what invertible matrices have besides the identity.
+        spread: standard deviation of the input.
+        bias: mean of what is added after an invertible matrix: a tanh behind it is then flat where the chain settles.
+    """
+
+    unit: str = "additive"
+    layers: int = 2
+    blocks: int = 1
+    side: int = 1
+    channels: int = 4
+    batch: int = 2
+    residual: str = "dense"
+    depth: int = 1
+    hidden: int = 3
+    activation: str = "tanh"
+    norm: str = "none"
+    head: str = "cross_entropy"
+    classes: int = 3
+    scale: float = value_field(1.0)
+    spread: float = value_field(1.0)
+    bias: float = value_field(0.0)
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The layers of a unit."""
+        return tuple(self.unit.split())
+
+    @property
+    def numbers(self) -> int:
+        """n, numbers per sample."""
+        return self.side**2 * self.channels
+
+    @property
+    def coupled(self) -> bool:
+        """Whether the samples of a batch depend on each other."""
+        return self.norm == "batch" and bool({"additive", "affine"} & set(self.words))
+
+    def validate(self) -> None:
+        """Raise UsageError unless every size is at least 1, every choice one of CHOICES and every layer invertible."""
+        for name, legal in CHOICES.items():
+            if getattr(self, name) not in legal:
+                raise unknown(name, getattr(self, name), legal)
+        for name in ("layers", "blocks", "side", "channels", "batch", "depth", "hidden", "classes"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.blocks > MOST_BLOCKS:
+            raise UsageError(f"blocks must be at most {MOST_BLOCKS}, not {self.blocks}")
+        if self.side > 1 and self.side % 2**self.blocks:
+            raise UsageError(f"side must be 1 or divisible by 2^blocks = {2**self.blocks}, not {self.side}")
+        for name in ("scale", "spread"):
+            if getattr(self, name) <= 0:
+                raise UsageError(f"{name} must be positive, not {getattr(self, name)}")
+        for k in range(self.blocks):
+            self.block_unit(k, "numpy")
+        if not set(self.words) & set(PARAMETRISED):
+            raise UsageError(
+                f"unit must have a layer with parameters, {', '.join(PARAMETRISED)}; {self.unit!r} has none"
+            )
+
+    def block_shape(self, k: int) -> Shape:
+        """What the units of block k read."""
+        if self.side == 1:
+            return Shape(1, self.channels)
+        return Shape(self.side // 2**k, self.channels * 4**k)
+
+    def block_unit(self, k: int, backend: str) -> dict[str, Layer]:
+        """Key of the parameters -> layer, in order, of the unit that block k repeats.
+
+        Raises:
+            UsageError: a word of `unit` is no invertible layer; names it.
+        """
+        shape = self.block_shape(k)
+
+        def residual(into: int, out: int) -> Residual:
+            widths = (into, *[self.hidden] * (self.depth - 1), out)
+            return Residual(backend, self.residual, self.activation, self.norm, shape.side, widths)
+
+        return {
+            f"{i}_{word}": named(word, f"block{k}.{i}_{word}", backend, shape, residual)
+            for i, word in enumerate(self.words)
+        }
+
+    def layout(self) -> tuple[type[InvertibleProblem], Tree, dict[str, Any]]:
+        """The draws of params and data, in the order in which they are drawn."""
+        params: dict[str, Any] = {}
+        for k in range(self.blocks):
+            unit = self.block_unit(k, "numpy")
+            params[f"block{k}"] = {key: layer.layout(self.layers, self.scale, self.bias) for key, layer in unit.items()}
+        width = self.channels if self.side == 1 else self.channels * 4**self.blocks
+        params["head"] = {"w": Normal((width, self.classes), 1.0 / width**0.5), "b": Normal((self.classes,), 0.1)}
+        classes = Integers((self.batch,), self.classes)
+        targets = classes if self.head == "cross_entropy" else Normal((self.batch, self.classes))
+        data = {
+            "x": Normal((self.batch, self.side, self.side, self.channels), self.spread),
+            "targets": targets,
+            "upstream": Constant(self.upstream),
+        }
+        return InvertibleProblem, params, data
+
+    def build(self, backend: Backend) -> InvertibleProblem:
+        """The Problem; `draws.draw` says how its numbers are rounded."""
+        cls, params, data = self.layout()
+        params, data = draw([params, data], self, backend)
+        for k in range(self.blocks):
+            for key, layer in params[f"block{k}"].items():
+                if key.partition("_")[2] in ("dense", "conv1x1"):
+                    layer["w"] = self._with_identity(layer["w"], backend)
+        return cls(self, backend, params, data)
+
+    def _with_identity(self, drawn: Any, backend: Backend) -> Any:
+        """I + V, rounded to float32 first, as every number of a Problem."""
+        import numpy as np
+
+        matrix = np.eye(drawn.shape[-1]) + to_numpy(drawn).astype(np.float64)
+        with precision(backend, self.dtype):
+            return to_backend(backend, matrix.astype(np.float32), self.dtype)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Units of one shape, whose parameters are stacked, and what follows them.
+
+    Attributes:
+        key: of the parameters.
+        unit: key of the parameters within the block -> layer, in order.
+        after: ψ, or None.
+    """
+
+    key: str
+    unit: dict[str, Layer]
+    after: Layer | None
+
+
+@dataclass(frozen=True)
+class InvertibleProblem(Problem):
+    """Mean loss over a batch of a chain of invertible layers with a linear head.
+
+    With Λ units per block and C = channels·4^k in block k, ``params`` is ``{"block0": {"0_additive": {"shift": {"w0":
+    (Λ, …), "b0": (Λ, …), …}}, "1_tanh": {}, …}, …, "head": {"w": (C_end, classes), "b": (classes,)}}``; all of a
+    block's are stacked along axis 0, one per unit; a layer without parameters has an empty dict. ``data`` holds ``x``
+    (batch, side, side, channels), ``targets`` (batch,) int32 or (batch, classes), and ``upstream`` (), the factor of
+    the loss.
+    """
+
+    spec: InvertibleSpec
+    backend: Backend
+    params: Tree
+    data: dict[str, Any] = field(default_factory=dict)
+
+    stacked: ClassVar[tuple[str, ...]] = tuple(f"block{k}" for k in range(MOST_BLOCKS))
+
+    @property
+    def x(self) -> Any:
+        """x_0, (batch, side, side, channels)."""
+        return self.data["x"]
+
+    @functools.cached_property
+    def blocks(self) -> tuple[Block, ...]:
+        """The chain, block by block."""
+        spec, found = self.spec, []
+        for k in range(spec.blocks):
+            after = Downsampling(f"block{k}.after", self.backend, spec.block_shape(k)) if spec.side > 1 else None
+            found.append(Block(f"block{k}", spec.block_unit(k, self.backend), after))
+        return tuple(found)
+
+    @property
+    def layers(self) -> list[Layer]:
+        """Every layer of the chain in order, each ``layer(p, x) -> y`` with ``layer.inverse(p, y)``."""
+        return [layer for layer, _ in self.chain(self.params)]
+
+    def chain(self, params: Tree) -> list[tuple[Layer, Tree]]:
+        """Every layer in order with its own parameters, named in words such as ``block0[2].1_tanh``."""
+        import dataclasses
+
+        found: list[tuple[Layer, Tree]] = []
+        for block in self.blocks:
+            for i in range(self.spec.layers):
+                for key, layer in block.unit.items():
+                    named_so = dataclasses.replace(layer, name=f"{block.key}[{i}].{key}")
+                    found.append((named_so, in_layer(params[block.key][key], i)))
+            if block.after:
+                found.append((block.after, {}))
+        return found
+
+    def body(self, params: Tree, x: Any) -> Any:
+        """x_0 -> x_L, every layer applied in order."""
+        for block in self.blocks:
+
+            def unit(x: Any, p: Tree, block: Block = block) -> tuple[Any, Tree]:
+                for key, layer in block.unit.items():
+                    x = layer(p[key], x)
+                return x, {}
+
+            x, _ = scan(self.backend, unit, x, params[block.key])
+            x = block.after({}, x) if block.after else x
+        return x
+
+    def head_losses(self, head: Tree, y: Any) -> Any:
+        """x_L -> each sample's share of the loss, (batch,)."""
+        xp = self.xp
+        out = xp.matmul(xp.mean(y, axis=(1, 2)), head["w"]) + head["b"]
+        targets = self.data["targets"]
+        if self.spec.head == "squared_error":
+            each = 0.5 * xp.sum((out - targets) ** 2, axis=-1)
+        else:
+            top = stop_gradient(self.backend, xp.max(out, axis=-1, keepdims=True))
+            log_sum = xp.log(xp.sum(xp.exp(out - top), axis=-1)) + top[..., 0]
+            hot = xp.astype(xp.arange(self.spec.classes, dtype=targets.dtype) == targets[..., None], out.dtype)
+            each = log_sum - xp.sum(out * hot, axis=-1)
+        return self.data["upstream"] * each / self.spec.batch
+
+    def head_loss(self, head: Tree, y: Any) -> Any:
+        """x_L -> J, the scalar loss; of x_L it need not be invertible."""
+        return self.xp.sum(self.head_losses(head, y))
+
+    def loss(self, params: Tree) -> Any:
+        """The scalar loss."""
+        return self.head_loss(params["head"], self.body(params, self.x))
+
+    def check_shapes(self) -> None:
+        """Refuse parameters or an input whose shapes are not those of the Spec.
+
+        Raises:
+            UsageError: names the leaf, its shape and the right one.
+        """
+        _, params, data = self.spec.layout()
+        for where, expected, given in (("", params, self.params), ("", {"x": data["x"]}, {"x": self.x})):
+            wanted, got = named_leaves(expected), named_leaves(given)
+            for name in sorted(wanted.keys() | got.keys()):
+                if name not in got or name not in wanted:
+                    raise UsageError(f"{where}{name} is {'missing' if name not in got else 'not known here'}")
+                if tuple(got[name].shape) != tuple(wanted[name].shape):
+                    raise UsageError(f"{name} has shape {tuple(got[name].shape)}; expected {tuple(wanted[name].shape)}")

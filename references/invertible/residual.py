@@ -1,0 +1,109 @@
+"""The functions inside a coupling, which need not be invertible: dense or convolutional, with batch norm."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from gradgate.references.backends import namespace
+from gradgate.references.contract import Tree
+from gradgate.references.draws import Normal
+
+KERNEL = 3
+EPSILON = 1e-5
+"""Added to the variance in batch norm."""
+
+
+@dataclass(frozen=True)
+class Residual:
+    """𝓕: linear maps, each followed by its activation and batch norm, in this order (§6.1).
+
+    Attributes:
+        backend: of the arrays.
+        kind: ``conv``, 3×3 over the places with zeros around, or ``dense`` over all numbers of the sample.
+        activation: ``relu`` or ``tanh``.
+        norm: ``batch`` or ``none``.
+        side: places along each side.
+        widths: channels in, of each hidden map, and out.
+    """
+
+    backend: str
+    kind: str
+    activation: str
+    norm: str
+    side: int
+    widths: tuple[int, ...]
+
+    def layout(self, count: int, scale: float) -> dict[str, Any]:
+        """The draws of `count` such functions' parameters, stacked."""
+        found: dict[str, Any] = {}
+        for i, (into, out) in enumerate(zip(self.widths[:-1], self.widths[1:], strict=True)):
+            if self.kind == "conv":
+                shape: tuple[int, ...] = (count, KERNEL, KERNEL, into, out)
+                fan = into * min(KERNEL, self.side) ** 2
+            else:
+                into, out = into * self.side**2, out * self.side**2
+                shape, fan = (count, into, out), into
+            found[f"w{i}"] = Normal(shape, scale / fan**0.5)
+            found[f"b{i}"] = Normal((count, out), 0.1 * scale)
+            if self.norm == "batch":
+                found[f"gain{i}"] = Normal((count, out), 0.1 * scale, scale)
+                found[f"shift{i}"] = Normal((count, out), 0.1 * scale)
+        return found
+
+    def __call__(self, p: Tree, x: Any) -> Any:
+        """(batch, side, side, widths[0]) -> (batch, side, side, widths[-1])."""
+        xp = namespace(self.backend)
+        z = x if self.kind == "conv" else xp.reshape(x, (x.shape[0], -1))
+        for i in range(len(self.widths) - 1):
+            z = self._activate(
+                (convolve(self.backend, z, p[f"w{i}"]) if self.kind == "conv" else z @ p[f"w{i}"]) + p[f"b{i}"]
+            )
+            if self.norm == "batch":
+                z = batch_norm(xp, z, p[f"gain{i}"], p[f"shift{i}"])
+        return xp.reshape(z, (*x.shape[:-1], self.widths[-1]))
+
+    def _activate(self, z: Any) -> Any:
+        xp = namespace(self.backend)
+        return xp.tanh(z) if self.activation == "tanh" else xp.where(z > 0, z, xp.zeros_like(z))
+
+
+def batch_norm(xp: Any, z: Any, gain: Any, shift: Any) -> Any:
+    """Over all axes but the last: the samples of a batch and the places.
+
+    The gain is multiplied with the small 1/σ first: so the pull-back by the gain needs no number per element that the
+    one by z does not need as well.
+    """
+    axes = tuple(range(len(z.shape) - 1))
+    centred = z - xp.mean(z, axis=axes, keepdims=True)
+    deviation = xp.sqrt(xp.mean(centred * centred, axis=axes, keepdims=True) + EPSILON)
+    return centred * (gain / deviation) + shift
+
+
+def convolve(backend: str, x: Any, w: Any) -> Any:
+    """X (batch, side, side, in), w (3, 3, in, out) -> (batch, side, side, out), zeros around, no stride.
+
+    JAX and PyTorch take their own convolution; elsewhere it is a sum of nine shifted products of matrices.
+    """
+    if backend == "jax":
+        import jax
+
+        return jax.lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+    if backend == "torch":
+        import torch
+
+        moved = torch.nn.functional.conv2d(x.permute(0, 3, 1, 2), w.permute(3, 2, 0, 1), padding=KERNEL // 2)
+        return moved.permute(0, 2, 3, 1)
+    return shifted_products(namespace(backend), x, w)
+
+
+def shifted_products(xp: Any, x: Any, w: Any) -> Any:
+    """`convolve` in the words of the Array API alone."""
+    side = x.shape[1]
+    column = xp.zeros((x.shape[0], side, 1, x.shape[3]), dtype=x.dtype)
+    wide = xp.concat([column, x, column], axis=2)
+    row = xp.zeros((x.shape[0], 1, side + 2, x.shape[3]), dtype=x.dtype)
+    wide = xp.concat([row, wide, row], axis=1)
+    return sum(
+        xp.matmul(wide[:, i : i + side, j : j + side, :], w[i, j, ...]) for i in range(KERNEL) for j in range(KERNEL)
+    )

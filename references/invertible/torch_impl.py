@@ -1,0 +1,250 @@
+"""Gradients of chains of invertible layers in PyTorch: backprop, forward mode, reversing backprop, and Moonwalk.
+
+In the words of the code: x_i is ``x``, h_i = ∂J/∂x_i is ``h``, g_i = ∂J/∂θ_i is ``dp``. Every method is written with
+`torch.func`, so that `torch.func.vmap` over the parameters and a further derivative work.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+from gradgate.references.backends import leaves, tree_map
+from gradgate.references.contract import Tree, check_integer
+from gradgate.references.invertible.inverse_products import Advance, advance_by
+from gradgate.references.invertible.problem import InvertibleProblem
+
+with warnings.catch_warnings():  # PyTorch's first JVP loads rules of its own that it calls deprecated itself
+    warnings.simplefilter("ignore", DeprecationWarning)
+    torch.func.jvp(torch.tanh, (torch.zeros(()),), (torch.ones(()),))
+
+vjp: Callable[..., Any] = torch.func.vjp  # their annotations allow for a third value, which is not asked for here
+jvp: Callable[..., Any] = torch.func.jvp
+CLOSED = advance_by("closed", torch.func.vjp)
+
+
+def backprop(problem: InvertibleProblem) -> tuple[torch.Tensor, Tree]:
+    """Loss and gradient by reverse-mode differentiation of the whole loss.
+
+    Returns:
+        The loss, a scalar, and its gradient, shaped and typed like ``problem.params``.
+
+    Source: the baseline of the paper. Cost: stores Mx + Mθ numbers per layer, what its VJPs by x and by θ need;
+    computes one forward and one backward pass. Do not use it when the graph does not fit.
+    """
+    problem.check_shapes()
+    grads, loss = torch.func.grad_and_value(problem.loss)(problem.params)
+    return loss, grads
+
+
+def forward(problem: InvertibleProblem, *, tangents: int = 1) -> tuple[torch.Tensor, Tree]:
+    """Exact gradient by one JVP per parameter.
+
+    Args:
+        problem: any InvertibleProblem; nothing is inverted.
+        tangents: JVPs pushed forward together, at least 1.
+
+    Returns:
+        The loss, a scalar, and its gradient, shaped and typed like ``problem.params``.
+
+    Raises:
+        IllegalOption: `tangents` is no integer of at least 1.
+
+    Source: §3.2. Cost: stores the activations of one layer, `tangents` times; computes dL passes through L layers, so
+    its work grows like L². Do not use it with more than a few thousand parameters.
+    """
+    tangents = check_integer("tangents", tangents, 1)
+    problem.check_shapes()
+    flat = torch.cat([leaf.reshape(-1) for leaf in leaves(problem.params)])
+
+    def loss(theta: torch.Tensor) -> torch.Tensor:
+        return problem.loss(_like(theta, problem.params))
+
+    found = _components(loss, flat, flat.numel(), tangents, lambda unit: unit)
+    return problem.loss(problem.params), _like(found, problem.params)
+
+
+def projected_forward(problem: InvertibleProblem, *, seed: int = 0) -> tuple[torch.Tensor, Tree]:
+    """Unbiased random estimate of the gradient from a single JVP: (∇J·u) u, u standard normal.
+
+    E[u uᵀ] = I makes it unbiased; its squared error is (P + 1)·‖∇J‖² in the mean, P the number of parameters.
+
+    Args:
+        problem: any InvertibleProblem; nothing is inverted.
+        seed: of u, at least 0.
+
+    Returns:
+        The loss, a scalar, and the estimate, shaped and typed like ``problem.params``.
+
+    Raises:
+        IllegalOption: `seed` is no integer of at least 0.
+
+    Source: §3.3, Eq. 5, with a normal u in place of the unit-length one printed. Cost: stores the activations of one
+    layer; computes one pass with tangents. Do not use it where an error of that size is too large.
+    """
+    direction = random_direction(problem, seed)
+    loss, slope = jvp(problem.loss, (problem.params,), (direction,))
+    return loss, tree_map(lambda u: slope * u, direction)
+
+
+def random_direction(problem: InvertibleProblem, seed: int) -> Tree:
+    """Standard normal numbers, a tree like ``problem.params``; the global generator is left alone."""
+    rng = np.random.default_rng(check_integer("seed", seed, 0))  # torch.func.vmap forbids PyTorch's own
+    problem.check_shapes()
+    return tree_map(lambda leaf: torch.from_numpy(rng.standard_normal(leaf.shape)).to(leaf.dtype), problem.params)
+
+
+def reversible(problem: InvertibleProblem) -> tuple[torch.Tensor, Tree]:
+    """Backprop that rebuilds each layer's input from its output by the inverse.
+
+    Returns:
+        The loss, a scalar, and its gradient, shaped and typed like ``problem.params``.
+
+    Source: RevBackprop of the paper (Gomez et al., 2017; MacKay et al., 2018). Cost: stores the activations of one
+    layer; computes a forward pass, and per layer its inverse and a backward pass. Do not use it where an inverse is
+    ill-conditioned, as that of tanh near saturation: what it loses is lost to all layers below.
+    """
+    problem.check_shapes()
+    params = problem.params
+    x = problem.body(params, problem.x)
+    (d_head, h), loss = torch.func.grad_and_value(problem.head_loss, argnums=(0, 1))(params["head"], x)
+    parts: list[Tree] = []
+    for layer, p in reversed(problem.chain(params)):
+        x, h, dp = layer.retreat(vjp, p, x, h)
+        parts.append(dp)
+    return loss, _stacked(problem, reversed(parts), d_head)
+
+
+def moonwalk(problem: InvertibleProblem, *, tangents: int = 1) -> tuple[torch.Tensor, Tree]:
+    """Exact gradient without reverse mode through more than one layer: h_0 by JVPs, then `walk`.
+
+    Where batch norm does not join the samples, one JVP gives the same component of h_0 of every sample of the batch, so
+    that n are enough; else there is one for each of the batch·n numbers.
+
+    Args:
+        problem: any InvertibleProblem.
+        tangents: JVPs pushed forward together, at least 1.
+
+    Returns:
+        The loss, a scalar, and its gradient, shaped and typed like ``problem.params``.
+
+    Raises:
+        IllegalOption: `tangents` is no integer of at least 1.
+
+    Source: Algorithm 1, §4.1. Cost: stores the activations of one layer, `tangents` times, and h; computes n JVPs of
+    the chain (batch·n with batch norm), and `walk`: linear in L. Do not use it with large inputs.
+    """
+    tangents = check_integer("tangents", tangents, 1)
+    problem.check_shapes()
+    return gathered(problem, walk(problem, input_gradient_forward(problem, tangents)))
+
+
+def moonwalk_mixed(problem: InvertibleProblem, *, vijp: str = "closed") -> tuple[torch.Tensor, Tree]:
+    """Exact gradient: h_0 by reverse mode with the parameters held constant, then `walk`.
+
+    Args:
+        problem: any InvertibleProblem.
+        vijp: how h_i is found from h_{i−1}: ``closed``, each layer's own form; ``inverse``, the VJP of its inverse;
+            ``solve``, its whole Jacobian and a linear solve. The last two are for checks.
+
+    Returns:
+        The loss, a scalar, and its gradient, shaped and typed like ``problem.params``.
+
+    Raises:
+        IllegalOption: `vijp` is none of these.
+
+    Source: Algorithm 1, §4.2. Cost: stores what each layer's VJP by x needs (Mx; `torch.conv2d` saves its input all the
+    same), then Mθ of one layer; computes two forward passes, a backward pass by x, and one by x and θ. Do not use it
+    where the Jacobian of the chain is nearly singular: h_0 then holds too few digits of h_L.
+    """
+    advance = advance_by(vijp, torch.func.vjp, torch.func.vmap)
+    problem.check_shapes()
+    return gathered(problem, walk(problem, input_gradient_reverse(problem), advance))
+
+
+def input_gradient_reverse(problem: InvertibleProblem) -> torch.Tensor:
+    """h_0 by backprop through x alone."""
+    params = problem.params
+    return torch.func.grad(lambda x: problem.head_loss(params["head"], problem.body(params, x)))(problem.x)
+
+
+def input_gradient_forward(problem: InvertibleProblem, tangents: int) -> torch.Tensor:
+    """h_0 by a JVP per number of a sample, or of the batch where its samples depend on each other."""
+    x, params, coupled = problem.x, problem.params, problem.spec.coupled
+    shape = x.shape if coupled else x.shape[1:]
+
+    def losses(x: torch.Tensor) -> torch.Tensor:
+        found = problem.head_losses(params["head"], problem.body(params, x))
+        return found.sum() if coupled else found
+
+    found = _components(losses, x, shape.numel(), tangents, lambda unit: unit.reshape(shape).expand(x.shape))
+    return (found if coupled else found.T).reshape(x.shape)
+
+
+def walk(problem: InvertibleProblem, h: torch.Tensor, advance: Advance = CLOSED) -> Iterator[tuple[str, Tree]]:
+    """Phase 2: from h_0 forward through the chain, each layer's gradient handed out as soon as it is there.
+
+    Yields:
+        (name, gradient) of every layer, such as ``block0[1].0_additive``, in order; then (``head``, (loss, gradient)).
+        An optimiser that applies and drops each keeps the gradient of no more than a layer in memory.
+
+    Source: Algorithm 1.
+    """
+    x = problem.x
+    for layer, p in problem.chain(problem.params):
+        x, h, dp = advance(layer, p, x, h)
+        yield layer.name, dp
+        del dp
+    d_head, loss = torch.func.grad_and_value(problem.head_loss)(problem.params["head"], x)
+    yield "head", (loss, d_head)
+
+
+def gathered(problem: InvertibleProblem, handed: Iterator[tuple[str, Tree]]) -> tuple[torch.Tensor, Tree]:
+    """What `walk` hands out as (loss, grads)."""
+    *parts, (loss, d_head) = [part for _, part in handed]
+    return loss, _stacked(problem, iter(parts), d_head)
+
+
+def _stacked(problem: InvertibleProblem, parts: Any, d_head: Tree) -> Tree:
+    """Gradients layer by layer, in order -> the tree of the parameters."""
+    grads: dict[str, Any] = {}
+    for block in problem.blocks:
+        units = [{key: next(parts) for key in block.unit} for _ in range(problem.spec.layers)]
+        grads[block.key] = tree_map(lambda *items: torch.stack(items), *units)
+        if block.after:
+            next(parts)
+    return {**grads, "head": d_head}
+
+
+def _components(
+    function: Callable[[torch.Tensor], torch.Tensor], at: torch.Tensor, size: int, tangents: int,
+    direction: Callable[[torch.Tensor], torch.Tensor],
+) -> torch.Tensor:  # fmt: skip
+    """JVPs of `function` along the directions of the `size` unit vectors, stacked on axis 0."""
+
+    def derivative(unit: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = torch.func.jvp(function, (at,), (direction(unit).to(at.dtype),))[1]
+        return found
+
+    found = []
+    for first in range(0, size, tangents):
+        numbers = torch.arange(first, min(first + tangents, size))
+        found.append(torch.func.vmap(derivative)(torch.nn.functional.one_hot(numbers, size)))
+    return torch.cat(found)
+
+
+def _like(flat: torch.Tensor, tree: Tree) -> Tree:
+    """The leaves of `tree`, in order of their names, cut from a vector."""
+    pieces = iter(torch.split(flat, [leaf.numel() for leaf in leaves(tree)]))
+
+    def filled(part: Tree) -> Tree:
+        return {
+            key: filled(part[key]) if isinstance(part[key], dict) else next(pieces).reshape(part[key].shape)
+            for key in sorted(part)
+        }
+
+    return filled(tree)
