@@ -193,13 +193,13 @@ class Schedule:
         """
         try:
             fields = json.loads(text)
-            stages, words = fields["stages"], fields["operations"].split()
-        except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+            stages, words = int(fields["stages"]), fields["operations"].split()
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UsageError(f'a Schedule is JSON like {{"stages": 1, "operations": "S1 B1"}}: {error!r}') from None
         for word in words:
             if not re.fullmatch(r"[FSBD]\d+", word):
                 raise UsageError(f"unknown operation {word!r}; legal: F, S, B or D and a number, such as F3")
-        return cls(int(stages), tuple(Operation(LETTER[word[0]], int(word[1:])) for word in words))
+        return cls(stages, tuple(Operation(LETTER[word[0]], int(word[1:])) for word in words))
 
     def drawing(self) -> str:
         """The schedule as text, after Fig. 2.20: a column per stage, a line per sweep.

@@ -83,6 +83,7 @@ def precise_dp(costs: Costs, budget: int, slot: int | None = None) -> Schedule:
     Source: Alg. 3.4, mended as CLAIMS and `as_printed` say; the module's docstring derives it. Cost: there.
     """
     budget = check_integer("budget", budget, 1)
+    slot = None if slot is None else check_integer("slot", slot, 1)
     least = minimum_budget(costs)
     if budget < least:
         raise BudgetTooSmall(budget, least)
@@ -90,7 +91,7 @@ def precise_dp(costs: Costs, budget: int, slot: int | None = None) -> Schedule:
     if simulate(everything, costs).peak <= budget:
         return everything
     if slot is not None:
-        found = _solved(costs, budget, check_integer("slot", slot, 1))
+        found = _solved(costs, budget, slot)
         if found is None:
             least = minimum_budget(costs.in_slots(slot)) * slot
             raise BudgetTooSmall(

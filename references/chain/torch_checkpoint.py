@@ -61,12 +61,17 @@ class CheckpointedSequential(nn.Sequential):
         super().__init__()
         for name, layer in layers:
             self.add_module(name, layer)
-        self.prefix, self.stages = _divided([layer for _, layer in layers], sample)
-        if schedule.stages != len(self.stages):
+        self._division = _divided([layer for _, layer in layers], sample)
+        if not isinstance(schedule, Schedule):
+            raise UsageError(f"schedule must be a Schedule, not {type(schedule).__name__}")
+        stages = len(self._division.groups)
+        if schedule.stages != stages:
             raise UsageError(
-                f"the schedule has {schedule.stages} stages, this sequence {len(self.stages)}: layers that "
+                f"the schedule has {schedule.stages} stages, this sequence {stages}: layers that "
                 "overwrite or view their input belong to the stage before, leading ones without gradients to none"
             )
+        if costs is not None and costs.stages != stages:
+            raise UsageError(f"the costs are of {costs.stages} stages, this sequence has {stages}")
         self.schedule, self.costs = schedule, costs
         self._expected = (tuple(sample.shape), sample.dtype, sample.device)
         self._input_grad = sample.requires_grad
@@ -82,9 +87,12 @@ class CheckpointedSequential(nn.Sequential):
         """The sequence's output.
 
         Raises:
-            UsageError: `input` has another shape, dtype or device than the sample, so that the schedule's bytes would
-                not be those planned; or it needs a gradient though the sample did not.
+            UsageError: `input` is no tensor, or has another shape, dtype or device than the sample, so that the
+                schedule's bytes would not be those planned; or it needs a gradient though the sample did not; or layers
+                were added or removed.
         """
+        if not isinstance(input, torch.Tensor):
+            raise UsageError(f"the input must be one tensor, not {type(input).__name__}")
         needed = any(p.requires_grad for p in self.parameters()) or input.requires_grad
         if not (torch.is_grad_enabled() and needed):
             return super().forward(input)
@@ -96,10 +104,11 @@ class CheckpointedSequential(nn.Sequential):
             )
         if input.requires_grad and not self._input_grad:
             raise UsageError("the input needs a gradient, the sample did not: plan with sample.requires_grad_()")
-        if self.prefix is not None:
+        prefix, stages = self._division.of(list(self._modules.values()))  # anew: layers may have been exchanged
+        if prefix is not None:
             with torch.no_grad():
-                input = self.prefix.run(input)
-        return execute(self.stages, self.schedule, input)
+                input = prefix.run(input)
+        return execute(stages, self.schedule, input)
 
 
 def checkpointed(
@@ -142,11 +151,14 @@ def costs_of(
     memory: Memory | Costs = "measured",
 ) -> Costs:
     """The costs of the stages of a sequence, measured, uniform or given; arguments and errors as `checkpointed`."""
-    prefix, stages = _divided([layer for _, layer in _named(sequence)], sample)
-    if isinstance(compute, str) and compute not in ("time", "flops", "uniform"):
+    if compute not in ("time", "flops", "uniform") and (isinstance(compute, str) or not isinstance(compute, Sequence)):
         raise UsageError(f"compute must be time, flops, uniform or a pair per stage, not {compute!r}")
-    if isinstance(memory, str) and memory not in ("measured", "uniform"):
+    if memory not in ("measured", "uniform") and not isinstance(memory, Costs):
         raise UsageError(f"memory must be measured, uniform or Costs, not {memory!r}")
+    layers = [layer for _, layer in _named(sequence)]
+    prefix, stages = _divided(layers, sample).of(layers)
+    if isinstance(memory, Costs) and memory.stages != len(stages):
+        raise UsageError(f"memory must be Costs of {len(stages)} stages, one per stage, not of {memory.stages}")
     if isinstance(memory, Costs) and not isinstance(compute, str):
         costs = memory
     else:
@@ -165,11 +177,12 @@ def costs_of(
 
 def stages_of(sequence: Iterable[nn.Module], sample: torch.Tensor) -> list[Stage]:
     """The stages that schedules of this sequence count: layers, but for those that overwrite or view their input."""
-    return _divided([layer for _, layer in _named(sequence)], sample)[1]
+    layers = [layer for _, layer in _named(sequence)]
+    return _divided(layers, sample).of(layers)[1]
 
 
 def _with_compute(costs: Costs, compute: Sequence[tuple[float, float]]) -> Costs:
-    pairs = [tuple(pair) for pair in compute]
+    pairs = [tuple(pair) if isinstance(pair, Sequence) else (pair,) for pair in compute]
     if len(pairs) != costs.stages or any(len(pair) != 2 for pair in pairs):
         raise UsageError(f"compute must hold {costs.stages} pairs (forward, backward), one per stage, not {pairs}")
     return dataclasses.replace(costs, forward=tuple(p[0] for p in pairs), backward=tuple(p[1] for p in pairs))
@@ -183,6 +196,8 @@ def _named(sequence: Any) -> list[tuple[str, nn.Module]]:
             f"{type(sequence).__name__} is not a sequence: give an nn.Sequential or a list of layers, each taking the "
             "one tensor that the one before gives; what branches and merges becomes one layer"
         )
+    elif not isinstance(sequence, Iterable):
+        raise UsageError(f"{sequence!r} is not a sequence: give an nn.Sequential or a list of layers")
     else:
         layers = [(str(n), layer) for n, layer in enumerate(sequence)]
     if not layers or not all(isinstance(layer, nn.Module) for _, layer in layers):
@@ -190,13 +205,46 @@ def _named(sequence: Any) -> list[tuple[str, nn.Module]]:
     return layers
 
 
-def _divided(layers: Sequence[nn.Module], sample: torch.Tensor) -> tuple[Stage | None, list[Stage]]:
-    """Leading layers without anything to differentiate, or None; and the stages.
+@dataclasses.dataclass(frozen=True)
+class Division:
+    """Which layers of a sequence, by their numbers, make up which stage; numbers only, so that modules can be copied.
+
+    Attributes:
+        layers: of the sequence.
+        prefix: leading layers without anything to differentiate.
+        groups: the layers of each stage.
+        clone: whether the first of all layers overwrites its input.
+    """
+
+    layers: int
+    prefix: tuple[int, ...]
+    groups: tuple[tuple[int, ...], ...]
+    clone: bool
+
+    def of(self, layers: Sequence[nn.Module]) -> tuple[Stage | None, list[Stage]]:
+        """The prefix, or None, and the stages, of these layers; UsageError if they are more or fewer."""
+        if len(layers) != self.layers:
+            raise UsageError(
+                f"this chain was planned with {self.layers} layers and now has {len(layers)}: plan it anew"
+            )
+        chosen = [[layers[n] for n in group] for group in self.groups]
+        stages = [
+            Stage.of(group, _name(n, group), clone=self.clone and not self.prefix and n == 0)
+            for n, group in enumerate(chosen)
+        ]
+        prefix = [layers[n] for n in self.prefix]
+        return (Stage.of(prefix, "prefix", clone=self.clone) if prefix else None), stages
+
+
+def _divided(layers: Sequence[nn.Module], sample: torch.Tensor) -> Division:
+    """The stages of a sequence.
 
     A stage's output must be a storage of its own. A layer that overwrites its input or gives a view of it therefore
     joins the layer before, and if it is the first, the layer after. Runs every layer once; leaves no trace.
     """
-    groups: list[list[nn.Module]] = []
+    if not isinstance(sample, torch.Tensor):
+        raise UsageError(f"the sample must be one tensor, not {type(sample).__name__}")
+    groups: list[list[int]] = []
     whole = Stage.of(layers, "the sequence")
     kept, state, surroundings = snapshot([whole]), random_state(sample.device), Surroundings.now(sample.device)
     overwrites_input = False
@@ -205,8 +253,15 @@ def _divided(layers: Sequence[nn.Module], sample: torch.Tensor) -> tuple[Stage |
         alone = True
         for number, layer in enumerate(layers):
             version, storage = value._version, value.untyped_storage()._cdata
-            with surroundings.again():
-                result = plain(Stage(layer), value)
+            try:
+                with surroundings.again():
+                    result = plain(Stage(layer), value)
+            except (RuntimeError, TypeError) as error:
+                told = f"{tuple(value.shape)}, {value.dtype}, {value.device}"
+                raise UsageError(
+                    f"layer {number}, {type(layer).__name__}, cannot run on what reaches it from the sample, a tensor "
+                    f"of {told}: {error}"
+                ) from error
             if not isinstance(result, torch.Tensor):
                 raise UsageError(
                     f"layer {number}, {type(layer).__name__}, gives {type(result).__name__}, not one tensor: the model "
@@ -216,25 +271,21 @@ def _divided(layers: Sequence[nn.Module], sample: torch.Tensor) -> tuple[Stage |
             joins = changed or result.untyped_storage()._cdata == storage
             overwrites_input |= number == 0 and changed
             if groups and (joins or not alone):
-                groups[-1].append(layer)
+                groups[-1].append(number)
                 alone = alone or not joins
             else:
-                groups.append([layer])
+                groups.append([number])
                 alone = not joins or changed  # a view of x_0 is not yet a storage of its own
             value = result
     finally:
         restore(kept)
         set_random_state(sample.device, state)
-    needed = [any(p.requires_grad for layer in group for p in layer.parameters()) for group in groups]
+    needed = [any(p.requires_grad for n in group for p in layers[n].parameters()) for group in groups]
     first = 0 if sample.requires_grad else next((n for n, need in enumerate(needed) if need), len(groups))
     if first == len(groups):
         raise UsageError("nothing in the sequence needs a gradient: neither its parameters nor the sample")
-    stages = [
-        Stage.of(group, _name(n, group), clone=first == 0 and n == 0 and overwrites_input)
-        for n, group in enumerate(groups[first:])
-    ]
-    prefix = [layer for group in groups[:first] for layer in group]
-    return (Stage.of(prefix, "prefix", clone=overwrites_input) if prefix else None), stages
+    prefix = tuple(n for group in groups[:first] for n in group)
+    return Division(len(layers), prefix, tuple(map(tuple, groups[first:])), overwrites_input)
 
 
 def _name(number: int, group: Sequence[nn.Module]) -> str:

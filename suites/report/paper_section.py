@@ -48,7 +48,7 @@ def of_families(names: Iterable[str]) -> list[Place]:
 
 
 def place(family: str, name: str, anchor: str, results: list[Row]) -> Place:
-    """The results of one place: a number for x makes a point, dicts of lists are curves, text is drawn, else a row."""
+    """The results of one place: a number for x makes a point, dicts of lists are curves, text is drawn."""
     curves = [row["ours"] for row in results if isinstance(row["ours"], dict)]
     drawings = [row for row in results if isinstance(row["ours"], str)]
     rows = [row for row in results if not isinstance(row["ours"], (dict, str))]

@@ -14,7 +14,7 @@ from gradgate.references.chain.costs import Costs
 from gradgate.references.chain.schedule import Operation, Schedule
 from gradgate.references.chain.simulate import simulate
 from gradgate.references.chain.solver import BudgetTooSmall, minimum_budget, precise_dp
-from gradgate.references.contract import NotComposable, UsageError
+from gradgate.references.contract import IllegalOption, NotComposable, UsageError
 
 torch = pytest.importorskip("torch")
 
@@ -370,6 +370,50 @@ def test_an_input_of_another_shape_or_need_is_refused_in_words() -> None:
 def test_a_schedule_of_another_length_is_refused() -> None:
     with pytest.raises(UsageError, match="3 stages, this sequence 4"):
         CheckpointedSequential(dense(2), classic.sqrt_n(3), torch.randn(8, 16))
+
+
+def test_wrong_types_are_refused_in_words() -> None:
+    module, x = dense(2), torch.randn(8, 16)
+    wrapped = checkpointed(module, x, 10**6, compute="flops")
+    refused: list[tuple[Callable[[], Any], str]] = [
+        (lambda: checkpointed(None, x, 1000), "None is not a sequence"),  # type: ignore[arg-type]
+        (lambda: checkpointed(module, [1], 1000), "sample must be one tensor, not list"),  # type: ignore[arg-type]
+        (lambda: checkpointed(module, x[:, :3], 1000), "layer 0, Linear, cannot run"),
+        (lambda: checkpointed(module, x, "2GB"), "budget must be an integer"),  # type: ignore[arg-type]
+        (lambda: checkpointed(module, x, 1000, compute=None), "compute must be time"),  # type: ignore[arg-type]
+        (lambda: checkpointed(module, x, 1000, compute=[1] * 4), "4 pairs"),  # type: ignore[list-item]
+        (lambda: checkpointed(module, x, 1000, memory=Costs.uniform(3)), "Costs of 4 stages"),
+        (lambda: checkpointed(module, x, 10**4, slot=0), "slot must be an integer"),
+        (lambda: CheckpointedSequential(module, "S1 B1", x), "must be a Schedule"),  # type: ignore[arg-type]
+        (lambda: wrapped([1.0]), "input must be one tensor, not list"),
+        (lambda: wrapped.append(nn.ReLU())(x), "planned with 4 layers and now has 5"),
+    ]
+    for call, says in refused:
+        with pytest.raises((UsageError, IllegalOption), match=says):
+            call()
+
+
+def test_a_wrapped_module_is_copied_pickled_and_loaded_like_any_other() -> None:
+    import io
+
+    module, x = dense(2), torch.randn(8, 16)
+    wrapped = CheckpointedSequential(module, classic.recompute_all(4), x)
+    wanted = step(module, x)
+    file = io.BytesIO()
+    torch.save(wrapped, file)
+    file.seek(0)
+    for other in (copy.deepcopy(wrapped), torch.load(file, weights_only=False)):
+        kept = [p.detach().clone() for p in module.parameters()]
+        with torch.no_grad():
+            for p in module.parameters():
+                p.zero_()
+        assert_same(step(other, x), wanted)
+        with torch.no_grad():
+            for p, value in zip(module.parameters(), kept, strict=True):
+                p.copy_(value)
+    fresh = dense(2)
+    wrapped.load_state_dict(fresh.state_dict(keep_vars=True), assign=True)
+    assert_same(step(wrapped, x), step(fresh, x))
 
 
 class Counting(nn.Module):
