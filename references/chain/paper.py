@@ -120,7 +120,7 @@ def batch_curves(budget: int = K80) -> dict[str, list[Any]]:
         plain = simulate(classic.save_all(costs.stages), costs)
         try:
             found = simulate(precise_dp(costs, budget), costs)
-            row = [found.compute / plain.compute, found.peak / budget]
+            row: list[float | None] = [found.compute / plain.compute, found.peak / budget]
         except BudgetTooSmall:
             row = [None, None]
         for values, value in zip(curves.values(), [batch, *row, plain.peak / budget], strict=True):
@@ -328,10 +328,12 @@ def _side_by_side() -> list[Published]:
         ]  # fmt: skip
     for package in ("checkpoint-schedules", "pyrevolve"):
         for stages, values in ((10, 3), (100, 5), (200, 12)):
-            told = {"package": package, "stages": stages, "values": values}
+            asked = {"package": package, "stages": stages, "values": values}
             x = f"{stages} stages, {values} values"
             rows.append(
-                Published("Forwards of REVOLVE", f"ours over {package}", x, "times", f"{HERE}:revolve_ratio", told, 1.0)
+                Published(
+                    "Forwards of REVOLVE", f"ours over {package}", x, "times", f"{HERE}:revolve_ratio", asked, 1.0
+                )
             )
     return rows
 

@@ -141,7 +141,8 @@ def _compiled(module: Any, share: float, x: Any) -> tuple[Callable[[Any], Any], 
             with modes[-1]:
                 return torch.fx.Interpreter(graph).boxed_run(arguments)  # frees each value after its last use
 
-        run._boxed_call = True  # type: ignore[attr-defined] - AOTAutograd's mark: the list may be emptied
+        # AOTAutograd's mark: the list may be emptied.
+        run._boxed_call = True  # type: ignore[attr-defined]
         return run
 
     @contextlib.contextmanager

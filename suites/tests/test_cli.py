@@ -126,7 +126,6 @@ WRONG = [
         ("report", "no/verdicts.json"),
         "cannot read no/verdicts.json: No such file or directory; gradgate verify --report.*",
     ),
-    (("gate", "--base", "main"), ".*"),
     (("calibrate", "--family", "nope"), "unknown family 'nope'; legal: .*state_space.*"),
 ]
 
