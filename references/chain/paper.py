@@ -295,7 +295,7 @@ def _figure_4_3() -> list[Published]:
 def _four_ways() -> list[Published]:
     rows = []
     for network in ("resnet50", "densenet121"):
-        for share in (0.05, 0.2, 0.4, 0.7):
+        for share in (0.05, 0.2, 0.5):
             for compute in (False, True):
                 for memory in (False, True):
                     series = f"{'uniform' if compute else 'measured'} compute, {'uniform' if memory else 'measured'} "
