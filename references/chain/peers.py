@@ -67,21 +67,27 @@ def step_of(
     """
     from torch.utils.flop_counter import FlopCounterMode
 
-    module(x).backward()
-    for p in parameters:
-        p.grad = None
-    meter, flops = _ledger(), 0
+    def train(scope: Scope) -> None:
+        for p in parameters:
+            p.grad = None
+        with within(scope):
+            module(x).backward()
+
+    flops = 0
 
     @contextlib.contextmanager
-    def metered() -> Iterator[None]:
+    def counted() -> Iterator[None]:
         nonlocal flops
-        with meter, FlopCounterMode(display=False) as counter:  # which begins anew in every scope
+        with FlopCounterMode(display=False) as counter:  # which begins anew in every scope
             yield
         flops += counter.get_total_flops()
 
-    with within(metered):
-        module(x).backward()
-    return Measured(meter.peak_without([p.grad for p in parameters if p.grad is not None]) + x.nbytes, flops)
+    train(contextlib.nullcontext)
+    meter = _ledger()
+    train(lambda: meter)
+    peak = meter.peak_without([p.grad for p in parameters if p.grad is not None])
+    train(counted)  # a run of its own: the counter's hooks keep values alive
+    return Measured(peak + x.nbytes, flops)
 
 
 def _ledger() -> Any:
