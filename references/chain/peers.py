@@ -180,7 +180,7 @@ def _compiled(module: Any, share: float, x: Any) -> tuple[Callable[[Any], Any], 
             with scopes[-1]():
                 return torch.fx.Interpreter(graph).boxed_run(arguments)  # frees each value after its last use
 
-        run._boxed_call = True  # type: ignore[attr-defined] - AOTAutograd's mark: the list may be emptied
+        run._boxed_call = True  # type: ignore[attr-defined]  # AOTAutograd's mark: the list may be emptied
         return run
 
     @contextlib.contextmanager
@@ -262,7 +262,8 @@ def rockmate(module: Any, x: Any) -> Callable[[Any], Any]:
     """The module under rockmate's schedule.
 
     Raises:
-        LookupError: it is not installed, or not whole.
+        LookupError: it cannot be imported. rockmate 2.0.0 needs parts of rkgb that its package lacks, 1.0.1 a solver
+            that is sold.
     """
     try:
         import rockmate as package
