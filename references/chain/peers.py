@@ -7,19 +7,29 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+import itertools
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from gradgate.references.chain import classic
 from gradgate.references.chain.costs import Costs
 from gradgate.references.chain.schedule import LETTER, Operation, Schedule
 from gradgate.references.chain.solver import BudgetTooSmall, precise_dp
 
+Scope: TypeAlias = Callable[[], contextlib.AbstractContextManager[Any]]
+"""Makes a scope in which all that PyTorch does is measured; may be entered several times."""
+
 
 @dataclass(frozen=True)
 class Measured:
-    """One training step: the most bytes at once, the input among them, beside parameters and their ``grad``; FLOPs."""
+    """A training step.
+
+    Attributes:
+        peak: the most bytes at once, the input among them, beside parameters and what becomes their ``grad``.
+        flops: of products of matrices and convolutions.
+    """
 
     peak: int
     flops: int
@@ -37,45 +47,74 @@ class Network:
         """A training step by this schedule."""
         from gradgate.references.chain.torch_checkpoint import CheckpointedSequential
 
-        return step_of(CheckpointedSequential(self.layers, schedule, self.x, self.costs), self.x)
+        module = CheckpointedSequential(self.layers, schedule, self.x, self.costs)
+        return step_of(module, self.x, list(module.parameters()))
 
 
-def step_of(module: Callable[[Any], Any], x: Any, within: Callable[[Any], Any] = lambda mode: mode) -> Measured:
-    """A training step measured, after one that leaves every parameter a ``grad``.
+def step_of(
+    module: Callable[[Any], Any],
+    x: Any,
+    parameters: Sequence[Any],
+    within: Callable[[Scope], Any] = lambda scope: scope(),
+) -> Measured:
+    """A training step measured, after one that compiles what is compiled.
 
     Args:
         module: x -> loss.
         x: its input.
-        within: how a dispatch mode is made to see what the module runs; compiled code has a way of its own.
+        parameters: that it gives gradients to.
+        within: how the scope that measures is put around what the module runs; compiled code has a way of its own.
     """
-    from gradgate.references.chain.torch_profile import LiveBytes
+    from torch.utils.flop_counter import FlopCounterMode
 
-    def train(mode: Any) -> None:
-        with within(mode):
+    def train(scope: Scope) -> None:
+        for p in parameters:
+            p.grad = None
+        with within(scope):
             module(x).backward()
 
-    train(contextlib.nullcontext())
-    meter, flops = LiveBytes(), _Flops()
-    train(meter)
-    train(flops)
-    return Measured(meter.peak + x.nbytes, flops.total)
+    flops = 0
+
+    @contextlib.contextmanager
+    def counted() -> Iterator[None]:
+        nonlocal flops
+        with FlopCounterMode(display=False) as counter:  # which begins anew in every scope
+            yield
+        flops += counter.get_total_flops()
+
+    train(contextlib.nullcontext)
+    meter = _ledger()
+    train(lambda: meter)
+    peak = meter.peak_without([p.grad for p in parameters if p.grad is not None])
+    train(counted)  # a run of its own: the counter's hooks keep values alive
+    return Measured(peak + x.nbytes, flops)
 
 
-class _Flops:
-    """Counts FLOPs over all its scopes; PyTorch's counter begins anew in each."""
+def _ledger() -> Any:
+    """A `LiveBytes` that can say afterwards what the peak was without some tensors."""
+    from gradgate.references.chain.torch_profile import LiveBytes
 
-    def __init__(self) -> None:
-        self.total = 0
+    class Ledger(LiveBytes):
+        def __init__(self) -> None:
+            super().__init__()
+            self.changes: list[tuple[int, int]] = []
+            self.numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
-    def __enter__(self) -> None:
-        from torch.utils.flop_counter import FlopCounterMode
+        def _count(self, tensor: Any) -> None:
+            storage = tensor.untyped_storage()
+            if storage not in self._seen:
+                number = self.numbers[storage] = len(self.changes)
+                self.changes.append((number, storage.nbytes()))
+                weakref.finalize(storage, self.changes.append, (number, -storage.nbytes()))
+            super()._count(tensor)
 
-        self.counter = FlopCounterMode(display=False)
-        self.counter.__enter__()
+        def peak_without(self, tensors: Sequence[Any]) -> int:
+            """Bytes, as if these had taken none."""
+            left_out = {self.numbers.get(tensor.untyped_storage()) for tensor in tensors}
+            counted = [change for number, change in self.changes if number not in left_out]
+            return max(itertools.accumulate(counted), default=0)
 
-    def __exit__(self, *error: Any) -> None:
-        self.counter.__exit__(*error)
-        self.total += self.counter.get_total_flops()
+    return Ledger()
 
 
 def torch_peer(name: str, network: Network) -> Measured:
@@ -92,22 +131,22 @@ def torch_peer(name: str, network: Network) -> Measured:
     import torch
 
     plain = torch.nn.Sequential(*network.layers)
+    parameters = list(plain.parameters())
     kind, last = name.split(",")[0], name.split()[-1]
     if kind == "plain backprop":
-        return step_of(plain, network.x)
+        return step_of(plain, network.x, parameters)
     if kind == "checkpoint_sequential":
         from torch.utils.checkpoint import checkpoint_sequential
 
         count = round(len(plain) ** 0.5)
-        return step_of(lambda x: checkpoint_sequential(plain, count, x, use_reentrant=False), network.x)
+        return step_of(lambda x: checkpoint_sequential(plain, count, x, use_reentrant=False), network.x, parameters)
     if kind == "torch.compile":
-        found = step_of(*_compiled(plain, float(last), network.x))
-        # Its backward gives all parameters' gradients at once; to its advantage they are taken to be `grad` already.
-        return Measured(found.peak - sum(p.nbytes for p in plain.parameters()), found.flops)
+        run, within = _compiled(plain, float(last), network.x)
+        return step_of(run, network.x, parameters, within)
     if kind == "checkpoint-schedules":
         return network.run(checkpoint_schedules_revolve(network.costs.stages, int(last)))
     if kind == "rockmate":
-        return step_of(rockmate(plain, network.x), network.x)
+        return step_of(rockmate(plain, network.x), network.x, parameters)
     raise LookupError(f"no peer is called {name!r}")
 
 
@@ -123,35 +162,34 @@ def at_equal_peak(peer: Measured, network: Network) -> Measured:
         raise LookupError(f"this peer is below any schedule of whole stages: {error}") from None
 
 
-def _compiled(module: Any, share: float, x: Any) -> tuple[Callable[[Any], Any], Any, Callable[[Any], Any]]:
-    """The module compiled under PyTorch's activation memory budget, the input, and the way into what it runs.
+def _compiled(module: Any, share: float, x: Any) -> tuple[Callable[[Any], Any], Callable[[Scope], Any]]:
+    """The module compiled under PyTorch's activation memory budget, and the way into what runs.
 
-    Dynamo compiles nothing while a dispatch mode is on, so the mode is entered by the compiled graphs themselves, which
-    run operator by operator: the partition is the budget's, code generation is left out.
+    Dynamo compiles nothing while a dispatch mode is on, so the scope is entered by the compiled graphs themselves.
+    They run operator by operator: the partition is the budget's, code generation is left out.
     """
     import torch
     from functorch.compile import min_cut_rematerialization_partition
     from torch._dynamo.backends.common import aot_autograd
     from torch._functorch import config
 
-    modes: list[Any] = [contextlib.nullcontext()]
+    scopes: list[Scope] = [contextlib.nullcontext]
 
     def interpreted(graph: Any, example: Any) -> Any:
         def run(arguments: list[Any]) -> Any:
-            with modes[-1]:
+            with scopes[-1]():
                 return torch.fx.Interpreter(graph).boxed_run(arguments)  # frees each value after its last use
 
-        # AOTAutograd's mark: the list may be emptied.
-        run._boxed_call = True  # type: ignore[attr-defined]
+        run._boxed_call = True  # type: ignore[attr-defined]  # AOTAutograd's mark: the list may be emptied
         return run
 
     @contextlib.contextmanager
-    def within(mode: Any) -> Iterator[None]:
-        modes.append(mode)
+    def within(scope: Scope) -> Iterator[None]:
+        scopes.append(scope)
         try:
             yield
         finally:
-            modes.pop()
+            scopes.pop()
 
     backend = aot_autograd(
         fw_compiler=interpreted, bw_compiler=interpreted,
@@ -162,7 +200,7 @@ def _compiled(module: Any, share: float, x: Any) -> tuple[Callable[[Any], Any], 
     with config.patch(activation_memory_budget=share):
         compiled = torch.compile(module, backend=backend, fullgraph=True)
         compiled(x).backward()
-    return compiled, x, within
+    return compiled, within
 
 
 def checkpoint_schedules_revolve(stages: int, values: int) -> Schedule:
@@ -224,7 +262,8 @@ def rockmate(module: Any, x: Any) -> Callable[[Any], Any]:
     """The module under rockmate's schedule.
 
     Raises:
-        LookupError: it is not installed, or not whole.
+        LookupError: it cannot be imported. rockmate 2.0.0 needs parts of rkgb that its package lacks, 1.0.1 a solver
+            that is sold.
     """
     try:
         import rockmate as package
