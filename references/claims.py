@@ -9,6 +9,12 @@ from gradgate.references.contract import Claim, Expected, Option
 COMPOSITIONS = {"jax": ("jit", "vmap", "second_order"), "torch": ("vmap", "second_order")}
 """Framework -> the transformations that a method composes with or disclaims; every reference method says which."""
 
+ORACLE_CLAIMS = (
+    Claim("taylor", "taylor", "the Taylor remainder of the NumPy loss falls with slope 2", "oracle"),
+    Claim("oracles_agree", "oracles_agree", "JAX and PyTorch backprop agree", "oracle"),
+)
+"""What guards the oracles themselves; each family's backprop carries it."""
+
 
 def contract_claims(
     *,
@@ -20,6 +26,7 @@ def contract_claims(
     expected: Expected = "upheld",
     reason: str = "",
     bfloat16: bool = False,
+    replaced: Sequence[Claim] = (),
 ) -> tuple[Claim, ...]:
     """The checks of every method, as claims; those about the gradient's numbers share one expectation.
 
@@ -29,6 +36,7 @@ def contract_claims(
         gradient: what the method's gradient is claimed to equal, in words.
         expected: of the claims about the gradient's numbers.
         bfloat16: claim the gradient in bfloat16 too.
+        replaced: claims that take the place of those of the same name.
     """
 
     def numbers(name: str, check: str, statement: str, **settings: object) -> Claim:
@@ -60,4 +68,5 @@ def contract_claims(
     for name in disclaims:
         statement = f"refuses {name} with NotComposable, in words"
         claims.append(Claim(f"refuses_{name}", "refuses", statement, "contract", settings={"transformation": name}))
-    return tuple(claims)
+    instead = {claim.name: claim for claim in replaced}
+    return tuple(instead.get(claim.name, claim) for claim in claims)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gradgate.references.chain.promises import PROMISES
-from gradgate.references.claims import COMPOSITIONS, contract_claims
+from gradgate.references.claims import COMPOSITIONS, ORACLE_CLAIMS, contract_claims
 from gradgate.references.contract import Claim, Family, Method, Option
 
 PAPER = "Butt, Precise optimal checkpointing for memory-efficient deep learning, MEng thesis, Imperial College, 2019"
@@ -63,20 +63,13 @@ def _methods(framework: str) -> tuple[Method, ...]:
         )  # fmt: skip
 
     return (
-        declare("backprop", *_oracle_claims(), source="§2.1.4", checkpointed=False),
+        declare("backprop", *ORACLE_CLAIMS, source="§2.1.4", checkpointed=False),
         declare("sqrt_n", source="§2.5.1, Chen et al. 2016"),
         declare("recursive", source="§2.5.2"),
         declare("recompute_all", source="§2.5.2"),
         declare("revolve", source="§2.5.3, Griewank and Walther 2000"),
         declare("uniform_dp", source="§2.5.5, Alg. 2.1"),
         declare("precise_dp", source="§3.1, Alg. 3.4 mended"),
-    )
-
-
-def _oracle_claims() -> tuple[Claim, ...]:
-    return (
-        Claim("taylor", "taylor", "the Taylor remainder of the NumPy loss falls with slope 2", "oracle"),
-        Claim("oracles_agree", "oracles_agree", "JAX and PyTorch backprop agree", "oracle"),
     )
 
 

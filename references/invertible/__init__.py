@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gradgate.references.claims import COMPOSITIONS, contract_claims
+from gradgate.references.claims import COMPOSITIONS, ORACLE_CLAIMS, contract_claims
 from gradgate.references.contract import Claim, Family, Method, Option
 from gradgate.references.invertible.promises import PROMISES
 
@@ -52,11 +52,9 @@ def _methods(framework: str) -> tuple[Method, ...]:
 
     def declare(
         name: str, *claims: Claim, options: tuple[Option, ...] = (), module: str = "", kappa: float = 16.0,
-        replaced: tuple[Claim, ...] = (), **contract: Any,
+        **contract: Any,
     ) -> Method:  # fmt: skip
         own = contract_claims(composes=every, options=options, **contract)
-        instead = {claim.name: claim for claim in replaced}
-        own = tuple(instead.get(claim.name, claim) for claim in own)
         return Method(
             "invertible",
             name,
@@ -69,7 +67,7 @@ def _methods(framework: str) -> tuple[Method, ...]:
         )
 
     return (
-        declare("backprop", *_oracle_claims()),
+        declare("backprop", *ORACLE_CLAIMS),
         declare("forward", options=(TANGENTS,), source="§3.2"),
         declare(
             "projected_forward",
@@ -134,13 +132,6 @@ def _stability() -> Claim:
 def _stability_mixing() -> tuple[Claim, ...]:
     statement = "keeps its digits with tanh on the outputs of layers that mix strongly, over 24 units"
     return (Claim("stability_mixing", "stability", statement, "§6.6", "refuted", ILL, where=MIXING),)
-
-
-def _oracle_claims() -> tuple[Claim, ...]:
-    return (
-        Claim("taylor", "taylor", "the Taylor remainder of the NumPy loss falls with slope 2", "oracle"),
-        Claim("oracles_agree", "oracles_agree", "JAX and PyTorch backprop agree", "oracle"),
-    )
 
 
 def _shape(unit: str, L: int, side: int, channels: int, batch: int, rest: str, **more: Any) -> dict[str, Any]:

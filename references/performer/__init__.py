@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gradgate.references.claims import COMPOSITIONS, contract_claims
+from gradgate.references.claims import COMPOSITIONS, ORACLE_CLAIMS, contract_claims
 from gradgate.references.contract import Claim, Family, Method, Option
 from gradgate.references.performer.promises import PROMISES
 from gradgate.references.performer.slicing import PREFIX_SUMS, TERMS
@@ -62,11 +62,9 @@ def _methods(framework: str) -> tuple[Method, ...]:
 
     def declare(
         name: str, *claims: Claim, options: tuple[Option, ...] = (), module: str = "", kappa: float = KAPPA,
-        replaced: tuple[Claim, ...] = (), **contract: Any,
+        **contract: Any,
     ) -> Method:  # fmt: skip
         own = contract_claims(composes=every, options=options, **contract)
-        instead = {claim.name: claim for claim in replaced}
-        own = tuple(instead.get(claim.name, claim) for claim in own)
         return Method(
             "performer",
             name,
@@ -79,7 +77,7 @@ def _methods(framework: str) -> tuple[Method, ...]:
         )
 
     return (
-        declare("full", *_oracle_claims(), bfloat16=True, kappa=16.0),
+        declare("full", *ORACLE_CLAIMS, bfloat16=True, kappa=16.0),
         declare(
             "slim",
             Claim(
@@ -141,13 +139,6 @@ def _methods(framework: str) -> tuple[Method, ...]:
             ),
         ),
     )  # fmt: skip
-
-
-def _oracle_claims() -> tuple[Claim, ...]:
-    return (
-        Claim("taylor", "taylor", "the Taylor remainder of the NumPy loss falls with slope 2", "oracle"),
-        Claim("oracles_agree", "oracles_agree", "JAX and PyTorch backprop agree", "oracle"),
-    )
 
 
 def _shape(L: int, s: int, k: int, d: int, rest: str, M: int = 0, **more: Any) -> dict[str, Any]:

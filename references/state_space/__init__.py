@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from gradgate.references.claims import COMPOSITIONS, contract_claims
+from gradgate.references.claims import COMPOSITIONS, ORACLE_CLAIMS, contract_claims
 from gradgate.references.contract import Claim, Family, Method, Option
 from gradgate.references.state_space.promises import PROMISES
 
@@ -113,7 +113,7 @@ def _methods(framework: str) -> tuple[Method, ...]:
 
     return (
         declare(
-            "backprop", LINEAR, *_oracle_claims(), bfloat16=True,
+            "backprop", LINEAR, *ORACLE_CLAIMS, bfloat16=True,
         ),
         declare("adjoint_sharding", QUADRATIC, source="Prop. 2, Alg. 1–4; Prop. 3 mended", bfloat16=True),
         declare(
@@ -166,13 +166,6 @@ def _methods(framework: str) -> tuple[Method, ...]:
             source="§4.4, Alg. 1–4",
         ),
     )  # fmt: skip
-
-
-def _oracle_claims() -> tuple[Claim, ...]:
-    return (
-        Claim("taylor", "taylor", "the Taylor remainder of the NumPy loss falls with slope 2", "oracle"),
-        Claim("oracles_agree", "oracles_agree", "JAX and PyTorch backprop agree", "oracle"),
-    )
 
 
 def _shape(structure: str, T: int, K: int, N: int, P: int, batch: int, depth: int, rest: str) -> dict[str, Any]:
