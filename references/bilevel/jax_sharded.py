@@ -88,16 +88,14 @@ def on_profile(
 def _arguments(problem: BilevelProblem, devices: int) -> tuple[Tree, Tree]:
     """η and the data, what is cut into parts in parts: (D, numbers of a part)."""
     data = problem.data
-    parts = {name: _parts(data[name], devices) for name in ("theta",) if name in data}
-    return _parts(problem.params, devices), {**data, **parts}
+    return _parts(problem.params, devices), {**data, "theta": _parts(data.get("theta", ()), devices)}
 
 
 def _specs(problem: BilevelProblem) -> tuple[Any, Any]:
     """Where the arguments are: parts and data points on their device, single numbers on all."""
     data: dict[str, Any] = dict.fromkeys(problem.data, WHOLE)
     data["xs"] = {name: WHOLE if name == "step" else PartitionSpec(None, AXIS) for name in problem.xs}
-    data["y"] = PARTS
-    return PARTS, {**data, **{name: PARTS for name in ("theta",) if name in data}}
+    return PARTS, {**data, "y": PARTS, "theta": PARTS}
 
 
 def _parts(tree: Tree, devices: int) -> Tree:
@@ -137,8 +135,8 @@ def _mapped(problem: BilevelProblem, devices: int, mesh: Mesh | None) -> Callabl
         return shared(hessian), shared(mixed)
 
     def on_device(eta: Tree, data: dict[str, Any]) -> tuple[Any, Tree]:
-        eta, parts = jax.tree.map(lambda leaf: leaf[0], (eta, {k: data[k] for k in ("theta",) if k in data}))
-        part = problem._replace(params=eta, data={**data, **parts})
+        eta, theta = jax.tree.map(lambda leaf: leaf[0], (eta, data["theta"]))
+        part = problem._replace(params=eta, data={**data, "theta": theta})
 
         def forward(carry: Carry, x: Tree) -> tuple[Carry, Carry]:
             return part.update(gradient(carry[0], eta, x), *carry, eta, x), carry
