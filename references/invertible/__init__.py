@@ -5,7 +5,8 @@ Paper: Krylov, Karamzade, Fox, "Moonwalk: inverse-forward differentiation" (2024
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gradgate.references.claims import COMPOSITIONS, ORACLE_CLAIMS, contract_claims
@@ -29,13 +30,16 @@ TANGENTS = Option(
     "tangents", "an integer of at least 1", pushed, illegal=(0, -1, 1.5, None, "all", True), usual=lambda spec: 1
 )
 VIJP = Option(
-    "vijp", "closed, inverse or solve", lambda spec: ("closed", "inverse", "solve"), illegal=("exact", 1, None)
-)
+    "vijp", "closed, inverse or solve",
+    lambda spec: ("closed", "solve") if spec.submersive else ("closed", "inverse", "solve"), illegal=("exact", 1, None),
+)  # fmt: skip
 SEED = Option("seed", "an integer of at least 0", lambda spec: (0, 1), illegal=(-1, 0.5, None, "now"))
 
 RANDOM = "one random projection of the gradient is not the gradient; its mean is"
 SETTLED = {"layers": (12, 40)}
 MIXING = {"layers": 24}
+INVERTIBLE = {"submersive": 0}
+SUBMERSIVE = {"submersive": 1}
 LOST = (
     "tanh^{-1} magnifies rounding by 1/(1 − y²) in every layer, about 5 to 100 times where the chain has settled; over "
     "12 layers nothing is left, and an output rounded to ±1 has no inverse at all"
@@ -52,9 +56,10 @@ def _methods(framework: str) -> tuple[Method, ...]:
 
     def declare(
         name: str, *claims: Claim, options: tuple[Option, ...] = (), module: str = "", kappa: float = 16.0,
-        **contract: Any,
+        where: Mapping[str, Any] | None = None, **contract: Any,
     ) -> Method:  # fmt: skip
         own = contract_claims(composes=every, options=options, **contract)
+        own = tuple(dataclasses.replace(claim, where={**claim.where, **(where or {})}) for claim in own)
         return Method(
             "invertible",
             name,
@@ -99,10 +104,16 @@ def _methods(framework: str) -> tuple[Method, ...]:
             ),
             Claim(
                 "inverses", "inverses", "every layer's inverse gives its input back, and vjp of vijp is the identity",
-                "§4, Eq. 10",
+                "§4, Eq. 10", where=INVERTIBLE,
+            ),
+            Claim(
+                "refuses_submersive", "refuses_problem", "refuses a layer without an inverse, by its name",
+                "beyond the paper", where=SUBMERSIVE,
+                settings={"error": f"{HERE}.layers:NotInvertible", "says": "submersive1 has no inverse"},
             ),
             source="RevBackprop",
             kappa=KAPPA,
+            where=INVERTIBLE,
             replaced=(
                 Claim(
                     "stability", "stability", "keeps its digits with tanh on the outputs", "§6.6, Fig. 4, 5", "refuted",
@@ -111,12 +122,13 @@ def _methods(framework: str) -> tuple[Method, ...]:
             ),
         ),
         declare(
-            "moonwalk", *_stability_mixing(), options=(TANGENTS,), source="Algorithm 1, §4.1", kappa=KAPPA,
-            replaced=(_stability(),),
+            "moonwalk", *_stability_mixing(), _submersive(), options=(TANGENTS,), source="Algorithm 1, §4.1",
+            kappa=KAPPA, replaced=(_stability(),),
         ),
         declare(
-            "moonwalk_mixed", *_stability_mixing(), options=(VIJP,), source="Algorithm 1, §4.2", kappa=KAPPA,
-            replaced=(_stability(),),
+            "moonwalk_mixed", *_stability_mixing(), _submersive(),
+            Claim("vijp", "vijp", "of every layer, submersive ones too, vijp of vjp is the identity", "§4, Eq. 10"),
+            options=(VIJP,), source="Algorithm 1, §4.2", kappa=KAPPA, replaced=(_stability(),),
         ),
     )  # fmt: skip
 
@@ -127,6 +139,13 @@ def _stability() -> Claim:
         "§6.6, Fig. 4, 5", where=SETTLED,
         settings={"options": {}},
     )  # fmt: skip
+
+
+def _submersive() -> Claim:
+    statement = "equals the gradient of backprop where a layer's Jacobian is surjective only"
+    return Claim(
+        "submersive", "gradient", statement, "beyond the paper", where=SUBMERSIVE, settings={"dtype": "float64"}
+    )
 
 
 def _stability_mixing() -> tuple[Claim, ...]:
@@ -155,6 +174,7 @@ SHAPES = (
     _shape("additive", 2, 2, 3, 2, "conv relu batch cross_entropy"),
     _shape("additive tanh", 1, 4, 2, 1, "conv relu none squared_error", blocks=2),
     _shape("affine conv1x1 leaky_relu", 2, 2, 2, 2, "conv tanh batch cross_entropy"),
+    _shape("additive tanh", 1, 1, 5, 2, "dense tanh none squared_error", blocks=2, submersive=1),
 )
 
 STRESS = (

@@ -7,15 +7,8 @@ from typing import Any
 import numpy as np
 
 from gradgate.references.backends import UNIT_ROUNDOFF, precision, to_numpy
+from gradgate.references.invertible.layers import NotInvertible
 from gradgate.references.invertible.problem import InvertibleProblem
-
-
-class NotInvertible(ValueError):
-    """A layer's inverse does not give its input back.
-
-    Cause: a singular matrix, a saturated tanh, an inverse that is wrong or loses too many digits. Remedy: the message
-    names the layer and the error; backprop and forward mode need no inverse.
-    """
 
 
 def check_invertible(problem: InvertibleProblem, digits: float = 0.5) -> float:
