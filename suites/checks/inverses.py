@@ -27,7 +27,7 @@ def inverses(case: Case) -> None:
 
 
 def vijp(case: Case) -> None:
-    """From every layer of a chain vijp(f, x, vjp(f, x, h)) gives h back, to within its condition number.
+    """Every layer's vijp takes back what its VJP does to h, to within the layer's condition number.
 
     As `inverses`, but a layer need have no inverse: that its Jacobian is surjective is enough.
     """
