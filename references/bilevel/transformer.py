@@ -126,6 +126,13 @@ def token_losses(
 
 def outputs(backend: str, theta: Tree, tokens: Any, *, block: Block = lambda layer: layer) -> Any:
     """Logits (B, S, V) of the token that follows each position; arguments as for `token_losses`."""
+    hidden = features(backend, theta, tokens, block=block)
+    xp = namespace(backend)
+    return xp.matmul(hidden, xp.matrix_transpose(theta["embedding"]))
+
+
+def features(backend: str, theta: Tree, tokens: Any, *, block: Block = lambda layer: layer) -> Any:
+    """What the layers make of each position, normed, (B, S, d); arguments as for `token_losses`."""
     xp = namespace(backend)
     embedding = theta["embedding"]
     batch, length = tokens.shape
@@ -140,7 +147,7 @@ def outputs(backend: str, theta: Tree, tokens: Any, *, block: Block = lambda lay
 
     run = block(layer)
     x, _ = scan(backend, lambda x, p: (run(p, x), ()), x, theta["layers"])
-    return xp.matmul(rms_norm(xp, theta["norm"], x), xp.matrix_transpose(embedding))
+    return rms_norm(xp, theta["norm"], x)
 
 
 def attention(backend: str, p: Tree, x: Any, turns: tuple[Any, Any]) -> Any:
