@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 from gradgate.references.bilevel import paper_scale as scale
@@ -38,7 +37,7 @@ def gain_total(profile: str, millions: int, default: str = DEFAULT, **fields: An
 def toy_gain(profile: str, transformations: int) -> float:
     """Percent by which mixed mode needs fewer bytes than the default in the motivating example."""
     spec = scale.toy(transformations)
-    return 100 * (1 - scale.total(spec, "+-+", profile) / scale.total(spec, "---", profile))
+    return 100 * (1 - scale.total(spec, "+--", profile) / scale.total(spec, "---", profile))
 
 
 def toy_bytes(profile: str, optimisations: str, transformations: int) -> float:
@@ -95,9 +94,10 @@ COMPONENTS = {
 """Table 5, some values of each row."""
 SWEPT_FIELD = {"d_model": "width", "ffw_size": "ffw", "n_heads": "heads", "n_layers": "layers"}
 LADDER = (44, 140, 278, 489, 1018, 2639, 6796, 16183)
-REGIMES = (
-    {"task": "maml", "layers": 9, "batch": 2, "sequence": 2048, "steps": 2},
-)
+TABLE_1 = (Size(57, 576, 2304, 64, 9, 9), Size(163, 768, 3072, 64, 12, 18), Size(306, 1024, 4096, 64, 16, 20))
+"""Three of Table 1's five models, which Table 6 lacks: rows of Hoffmann et al. (2022), Table A9."""
+SAMPLE = ((2, 2, 2048), (4, 4, 4096), (8, 8, 8192))
+"""T, B and S of Table 1 that go with these."""
 
 
 def _ablation(place: str, millions: int, printed: dict[str, Any]) -> list[Published]:
@@ -108,7 +108,10 @@ def _ablation(place: str, millions: int, printed: dict[str, Any]) -> list[Publis
             rows.append(Published(place, f"HBM, {device}", signs, "GiB", f"{HERE}:hbm", told, figures[column]))
             rows.append(Published(place, f"dynamic, {device}", signs, "GiB", f"{HERE}:hbm_dynamic", told))
         for default in ("-++", "-+-"):
-            what, asked = f"{default} over +++, {device}", {"profile": profile, "millions": millions, "default": default}
+            what, asked = (
+                f"{default} over +++, {device}",
+                {"profile": profile, "millions": millions, "default": default},
+            )
             ratio = printed[default][column] / printed["+++"][column]
             rows.append(Published(place, what, "HBM", "times", f"{HERE}:gain_total", asked, ratio))
             rows.append(Published(place, what, "dynamic (Eq. 10)", "times", f"{HERE}:gain", asked))
@@ -121,9 +124,77 @@ def _times() -> list[Published]:
     for column, (device, profile) in enumerate(PROFILES.items(), 2):
         for signs, figures in TABLE_3.items():
             told = {"profile": profile, "optimisations": signs, "millions": 44}
-            rows.append(Published(place, f"roofline, {device}", signs, "s", f"{HERE}:step_seconds", told, figures[column]))
+            rows.append(
+                Published(place, f"roofline, {device}", signs, "s", f"{HERE}:step_seconds", told, figures[column])
+            )
         ratio = TABLE_3["-+-"][column] / TABLE_3["+++"][column]
         asked: dict[str, Any] = {"profile": profile, "millions": 44}
-        rows.append(Published(place, f"-+- over +++, roofline, {device}", "44M", "times", f"{HERE}:time_gain", asked, ratio))
+        rows.append(
+            Published(place, f"-+- over +++, roofline, {device}", "44M", "times", f"{HERE}:time_gain", asked, ratio)
+        )
     rows.append(Published(place, "-+- over +++, FLOPs", "44M", "times", f"{HERE}:flops_gain", {"millions": 44}))
     return rows
+
+
+def _ladder() -> list[Published]:
+    place = "Fig. 7, dynamic bytes of -+- over those of +++"
+    rows = []
+    for device, profile in PROFILES.items():
+        for millions in LADDER:
+            told = {"profile": profile, "millions": millions}
+            printed = {"GPU": 10.0, "TPU": 24.0}[device] if millions == LADDER[-1] else None
+            rows.append(Published(place, device, millions, "times", f"{HERE}:gain", told, printed))
+    return rows
+
+
+def _sweeps() -> list[Published]:
+    rows = []
+    for name, values in {"batch": (2, 4, 8), "sequence": (1024, 2048, 4096, 8192), "steps": (2, 4, 8)}.items():
+        for value in values:
+            told = {"profile": PROFILES["GPU"], "millions": SWEPT, **REGIME, name: value}
+            rows.append(Published(f"Fig. 5, {SWEPT}M, GPU, over {name}", "gain", value, "times", f"{HERE}:gain", told))
+    for name, settings in COMPONENTS.items():
+        place = f"Fig. 6, GPU, over {name}"
+        for fields in settings:
+            told = {"profile": PROFILES["GPU"], "millions": 44, **fields}
+            rows.append(Published(place, "gain", fields[SWEPT_FIELD[name]], "times", f"{HERE}:gain", told))
+        if name == "n_layers":
+            fixed = {key: value for key, value in settings[0].items() if key != "layers"}
+            told = {"profile": PROFILES["GPU"], "variable": "layers", "values": list(DEPTHS), "millions": 44, **fixed}
+            rows.append(Published(place, "growth", "exponent of L", "", f"{HERE}:growth", told, 1.0))
+    return rows
+
+
+def _figure_4() -> list[Published]:
+    rows = []
+    for task in ("maml", "learning_lr", "loss_weighting"):
+        for size, (steps, batch, sequence) in zip(TABLE_1, SAMPLE, strict=True):
+            x = f"{size.millions}M, T = {steps}, B = {batch}, S = {sequence}"
+            told = {
+                "millions": 44, "task": task, "steps": steps, "batch": batch, "sequence": sequence,
+                "width": size.width, "ffw": size.ffw, "key_size": size.key_size, "heads": size.heads,
+                "layers": size.layers,
+            }  # fmt: skip
+            on = {"profile": PROFILES["GPU"], **told}
+            rows.append(Published("Fig. 4, dynamic bytes, GPU", task, x, "times", f"{HERE}:gain", on))
+            rows.append(Published("Fig. 4, step time as FLOPs", task, x, "times", f"{HERE}:flops_gain", told))
+            rows.append(Published("Fig. 4, step time as roofline, GPU", task, x, "times", f"{HERE}:time_gain", on))
+    return rows
+
+
+def _figure_1() -> list[Published]:
+    rows = []
+    for transformations in (4, 16, 64, 256):
+        told = {"profile": PROFILES["GPU"], "transformations": transformations}
+        for signs in ("---", "+--"):
+            rows.append(Published("Fig. 1, toy, GPU", signs, transformations, "GiB", f"{HERE}:toy_bytes",
+                                  told | {"optimisations": signs}))  # fmt: skip
+        rows.append(Published("Fig. 1, toy, GPU: bytes saved", "+-- for ---", transformations, "%", f"{HERE}:toy_gain",
+                              told, 85.0 if transformations == 256 else None))  # fmt: skip
+    return rows
+
+
+PUBLISHED = (
+    *_ablation("Table 2, 489M", 489, TABLE_2), *_ladder(), *_ablation("Table 3, 44M", 44, TABLE_3), *_times(),
+    *_sweeps(), *_figure_4(), *_figure_1(),
+)  # fmt: skip
