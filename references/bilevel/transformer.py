@@ -138,10 +138,9 @@ def features(backend: str, theta: Tree, tokens: Any, *, block: Block = lambda la
     batch, length = tokens.shape
     width = embedding.shape[-1]
     x = xp.reshape(xp.take(embedding, xp.reshape(tokens, (-1,)), axis=0), (batch, length, width)) * math.sqrt(width)
-    turns = rotations(xp, length, theta["layers"]["attention"]["query"].shape[-2], embedding.dtype)
 
-    def layer(p: Tree, x: Any) -> Any:
-        x = x + attention(backend, p["attention"], x, turns)
+    def layer(p: Tree, x: Any) -> Any:  # closes over no array: PyTorch's rematerialisation could not follow it there
+        x = x + attention(backend, p["attention"], x)
         f = p["feed_forward"]
         return x + xp.matmul(gelu(xp, xp.matmul(rms_norm(xp, f["norm"], x), f["up"])), f["down"])
 
@@ -150,11 +149,12 @@ def features(backend: str, theta: Tree, tokens: Any, *, block: Block = lambda la
     return rms_norm(xp, theta["norm"], x)
 
 
-def attention(backend: str, p: Tree, x: Any, turns: tuple[Any, Any]) -> Any:
+def attention(backend: str, p: Tree, x: Any) -> Any:
     """Causal attention of a block: (B, S, d) -> (B, S, d); reads ``norm query key value out``."""
     xp = namespace(backend)
     batch, length, width = x.shape
     heads, key_size, _ = p["query"].shape
+    turns = rotations(xp, length, key_size, x.dtype)
     normed = rms_norm(xp, p["norm"], x)
 
     def flat(name: str) -> Any:
