@@ -52,6 +52,7 @@ def program(optimisations: str) -> Callable[..., Any]:
     return functools.partial(method, remat=remat, save_inner_grads=save)
 
 
+@functools.lru_cache(maxsize=256)
 def total(spec: BilevelSpec, optimisations: str, profile: str) -> float:
     """Bytes in all: temporaries, arguments and results; of a program too large for the device what it wanted.
 
