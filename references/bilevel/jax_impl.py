@@ -49,7 +49,7 @@ def truncated_bptt(
     ∇L_i reads, which also with `remat` grows with layers times activations. Computes: two gradients of L per step and
     their backward pass, which is about two gradients more. Not for inner models of many layers; use `mixflow`.
     """
-    inner = _inner(problem, remat)
+    inner = inner_loss(problem, remat)
     saved = ("inner_grads",) if check_flag("save_inner_grads", save_inner_grads) else ()
 
     @functools.partial(jax.checkpoint, policy=jax.checkpoint_policies.save_only_these_names(*saved))
@@ -60,7 +60,7 @@ def truncated_bptt(
 
     def outer(eta: Tree) -> Any:
         (theta, _), _ = jax.lax.scan(lambda carry, x: (step(carry, eta, x), None), problem.init(eta), problem.xs)
-        return problem.outer_loss(theta, problem.y, block=_block(remat))
+        return problem.outer_loss(theta, problem.y, block=block_of(remat))
 
     return jax.value_and_grad(outer)(problem.params)
 
@@ -87,7 +87,7 @@ def mixflow(problem: BilevelProblem, *, remat: bool = False, save_inner_grads: b
     `log_remat`.
     """
     save = check_flag("save_inner_grads", save_inner_grads)
-    return _stored(problem, _inner(problem, remat), forward_over_reverse, save, _block(remat))
+    return _stored(problem, inner_loss(problem, remat), forward_over_reverse, save, block_of(remat))
 
 
 def reverse_over_forward(problem: BilevelProblem) -> tuple[Any, Tree]:
@@ -100,7 +100,7 @@ def reverse_over_forward(problem: BilevelProblem) -> tuple[Any, Tree]:
     their tangents. Computes: per step two gradients of L, and one of L with its tangents. Not with layers
     rematerialised: what reverse mode needs of them is kept here, which `mixflow` need not keep.
     """
-    return _stored(problem, problem.inner_loss, reverse_over_forward_product, False, _block(False))
+    return _stored(problem, problem.inner_loss, reverse_over_forward_product, False, block_of(False))
 
 
 # v ∂Υ/∂∇L, which the VJP of the update gives, takes the place of v below; then Eq. 7 and 8 are the two products, of
@@ -187,10 +187,11 @@ def _sum(*trees: Tree) -> Tree:
     return jax.tree.map(lambda *leaves: sum(leaves[1:], leaves[0]), *trees)
 
 
-def _block(remat: Any) -> Callable[..., Any]:
+def block_of(remat: Any) -> Callable[..., Any]:
     """The wrapper of a layer. Layers run in a scan, across which the compiler merges nothing, so CSE may stay on."""
     return functools.partial(jax.checkpoint, prevent_cse=False) if check_flag("remat", remat) else lambda layer: layer
 
 
-def _inner(problem: BilevelProblem, remat: Any) -> Inner:
-    return functools.partial(problem.inner_loss, block=_block(remat))
+def inner_loss(problem: BilevelProblem, remat: Any) -> Inner:
+    """L, with its layers rematerialised or not."""
+    return functools.partial(problem.inner_loss, block=block_of(remat))

@@ -57,17 +57,17 @@ def momentum_update(
     return _descend(rate, velocity, theta), velocity
 
 
-def momentum_before(h: dict[str, Any], rate: Tree, theta: Tree, velocity: Tree) -> Tree:
+def momentum_theta_before(rate: Tree, theta: Tree, velocity: Tree) -> Tree:
     """The parameters before a step of `momentum_update`, from those and the velocity after it (Maclaurin, 2015)."""
     return tree_map(lambda a, v, p: p + a * v, rate, velocity, theta)
 
 
-def momentum_velocity_before(h: dict[str, Any], grad: Tree, velocity: Tree) -> Tree:
+def momentum_velocity_before(momentum: Any, grad: Tree, velocity: Tree) -> Tree:
     """The velocity before a step, from the one after it and the gradient at the parameters before it.
 
     Cost in digits: dividing by μ magnifies the velocity's rounding errors by 1/μ per step taken back.
     """
-    return tree_map(lambda v, g: (v - g) / h["momentum"], velocity, grad)
+    return tree_map(lambda v, g: (v - g) / momentum, velocity, grad)
 
 
 def adam_update(
