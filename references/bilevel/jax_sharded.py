@@ -8,6 +8,7 @@ the update goes number by number, it acts on parts.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -34,6 +35,7 @@ AXIS = "device"
 PARTS, WHOLE = PartitionSpec(AXIS), PartitionSpec()
 
 
+@functools.partial(jax.jit, static_argnames="devices")
 def bilevel_sharded(problem: BilevelProblem, *, devices: int) -> tuple[Any, Tree]:
     """Loss and meta-gradient of `mixflow`, batches and all that lasts over the steps shared out to several devices.
 
@@ -59,13 +61,11 @@ def bilevel_sharded(problem: BilevelProblem, *, devices: int) -> tuple[Any, Tree
             f"JAX_NUM_CPU_DEVICES={devices} before JAX starts, for more on the CPU"
         )
     mesh = Mesh(np.array(jax.devices()[:devices]), (AXIS,))
-    loss, grads = jax.jit(_mapped(problem, devices, mesh))(*_arguments(problem, devices))
+    loss, grads = _mapped(problem, devices, mesh)(*_arguments(problem, devices))
     return loss, _whole(grads, problem.params)
 
 
-def on_profile(
-    problem: BilevelProblem, *, devices: int
-) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+def on_profile(problem: BilevelProblem, *, devices: int) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
     """The program of `bilevel_sharded` for D devices of a profile instead of this machine's.
 
     Args:
@@ -88,16 +88,14 @@ def on_profile(
 def _arguments(problem: BilevelProblem, devices: int) -> tuple[Tree, Tree]:
     """η and the data, what is cut into parts in parts: (D, numbers of a part)."""
     data = problem.data
-    parts = {name: _parts(data[name], devices) for name in ("theta",) if name in data}
-    return _parts(problem.params, devices), {**data, **parts}
+    return _parts(problem.params, devices), {**data, "theta": _parts(data.get("theta", ()), devices)}
 
 
 def _specs(problem: BilevelProblem) -> tuple[Any, Any]:
     """Where the arguments are: parts and data points on their device, single numbers on all."""
     data: dict[str, Any] = dict.fromkeys(problem.data, WHOLE)
     data["xs"] = {name: WHOLE if name == "step" else PartitionSpec(None, AXIS) for name in problem.xs}
-    data["y"] = PARTS
-    return PARTS, {**data, **{name: PARTS for name in ("theta",) if name in data}}
+    return PARTS, {**data, "y": PARTS, "theta": PARTS}
 
 
 def _parts(tree: Tree, devices: int) -> Tree:
@@ -137,8 +135,8 @@ def _mapped(problem: BilevelProblem, devices: int, mesh: Mesh | None) -> Callabl
         return shared(hessian), shared(mixed)
 
     def on_device(eta: Tree, data: dict[str, Any]) -> tuple[Any, Tree]:
-        eta, parts = jax.tree.map(lambda leaf: leaf[0], (eta, {k: data[k] for k in ("theta",) if k in data}))
-        part = problem._replace(params=eta, data={**data, **parts})
+        eta, theta = jax.tree.map(lambda leaf: leaf[0], (eta, data["theta"]))
+        part = problem._replace(params=eta, data={**data, "theta": theta})
 
         def forward(carry: Carry, x: Tree) -> tuple[Carry, Carry]:
             return part.update(gradient(carry[0], eta, x), *carry, eta, x), carry
@@ -157,6 +155,4 @@ def _mapped(problem: BilevelProblem, devices: int, mesh: Mesh | None) -> Callabl
         grads = jax.tree.map(lambda leaf: leaf[None], pull_init(part, cotangents))
         return jax.lax.pmean(loss, AXIS), grads
 
-    return jax.shard_map(
-        on_device, mesh=mesh, in_specs=_specs(problem), out_specs=(WHOLE, PARTS), check_vma=False
-    )
+    return jax.shard_map(on_device, mesh=mesh, in_specs=_specs(problem), out_specs=(WHOLE, PARTS), check_vma=False)
