@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from gradgate.references.bilevel import paper_scale as scale
-from gradgate.references.bilevel.problem import BilevelSpec
+from typing import Any
+
 from gradgate.references.laws import figure
 
 HERE = "gradgate.references.bilevel.paper_laws"
 DEPTHS = (16, 32, 48)
 
 
-def small(layers: int) -> BilevelSpec:
+def small(layers: int) -> Any:
     """A transformer whose scores (B, h, S, S) outweigh all that a layer hands on, as the paper's do (Eq. 12)."""
+    from gradgate.references.bilevel.problem import BilevelSpec
+
     return BilevelSpec(
         dtype="float32", task="maml", model="transformer", optimiser="adam", steps=2, batch=1, sequence=512,
         vocabulary=16, layers=layers, width=8, ffw=16, heads=4, key_size=2,
@@ -20,6 +22,8 @@ def small(layers: int) -> BilevelSpec:
 
 def gain(layers: int, profile: str) -> float:
     """Dynamic bytes of the default over those of mixed mode (Eq. 10)."""
+    from gradgate.references.bilevel import paper_scale as scale
+
     spec = small(layers)
     return scale.dynamic(spec, scale.DEFAULT, profile) / scale.dynamic(spec, scale.MIXFLOW, profile)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from gradgate.references.bilevel.paper_laws import LINEAR_GAIN
 from gradgate.references.contract import Claim
 
-JAX: dict[str, tuple[Claim, ...]] = {}
+JAX: dict[str, tuple[Claim, ...]] = {"mixflow": (LINEAR_GAIN,)}
 TORCH: dict[str, tuple[Claim, ...]] = {}
 PROMISES = {"jax": JAX, "torch": TORCH}
 """Framework -> method -> its claims about memory and work."""
