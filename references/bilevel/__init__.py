@@ -114,6 +114,7 @@ def _methods(framework: str) -> tuple[Method, ...]:
             ),
         ),
         declare("log_remat", module="static", source="App. A.2, Griewank 1992"),
+        declare("gradient_replay", options=(REMAT,), module="replay", source="beyond the paper; §4"),
         declare(
             "bilevel_sharded",
             options=(DEVICES,),

@@ -17,7 +17,7 @@ from gradgate.references.bilevel.problem import BilevelSpec
 from gradgate.references.bilevel.transformer import SIZES, VOCABULARY
 
 GiB = 2**30
-DEFAULT, MIXFLOW = "-+-", "+++"
+DEFAULT, MIXFLOW, REPLAY = "-+-", "+++", "replay"
 LIMIT = 7200.0
 """Seconds that one compilation may take; on a quiet machine none of those here takes more than 130."""
 RATE = {"gpu": "tensorfloat32", "tpu": "float32"}
@@ -45,9 +45,11 @@ def toy(transformations: int, **fields: Any) -> BilevelSpec:
 
 
 def program(optimisations: str) -> Callable[..., Any]:
-    """The method that three signs stand for."""
-    from gradgate.references.bilevel import jax_impl
+    """The method that three signs stand for; ``"replay"``: `gradient_replay` with block rematerialisation."""
+    from gradgate.references.bilevel import jax_impl, jax_replay
 
+    if optimisations == REPLAY:
+        return functools.partial(jax_replay.gradient_replay, remat=True)
     mixed, remat, save = (sign == "+" for sign in optimisations)
     method = jax_impl.mixflow if mixed else jax_impl.truncated_bptt
     return functools.partial(method, remat=remat, save_inner_grads=save)
@@ -79,7 +81,8 @@ def static(spec: BilevelSpec, optimisations: str) -> int:
 
     problem: Any = shapes(spec)
     theta, state = jax.eval_shape(problem.init, problem.params)
-    kept = _bytes((theta, state)) + (_bytes(theta) if optimisations[2] == "+" else 0)
+    replayed = optimisations == REPLAY
+    kept = (0 if replayed else _bytes((theta, state))) + (_bytes(theta) if replayed or optimisations[2] == "+" else 0)
     return _bytes(problem) + _bytes(problem.params) + spec.steps * kept
 
 
