@@ -1,0 +1,69 @@
+"""What a mutant is: a reference method with one bug put into it, and the claims that must refute it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from gradgate.references import registry
+from gradgate.references.contract import Method, Tree, method
+
+Answer = tuple[Any, Tree]
+"""(loss, grads), as every method returns."""
+Function = Callable[..., Answer]
+"""``(problem, **options) -> (loss, grads)``."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A broken variant of a reference method, judged as a plugged-in method with its options and claims.
+
+    Attributes:
+        name: ``family.framework.bug``, unique.
+        story: the mechanism in a sentence.
+        source: where the bug was published, or the generic operator that makes it.
+        family, framework: of the method.
+        method: the method that is broken.
+        kill: the claims that are expected to refute it, the likeliest first; one of them has to.
+        build: makes the broken function; called in a worker, where the framework may be imported.
+        verdict: what a kill is: ``refuted``, or ``error`` where the bug is a crash or a wrong tree.
+        equivalent: the proof that no claim can tell it from its method; "" for a bug. It must then give the same bits.
+    """
+
+    name: str
+    story: str
+    source: str
+    family: str
+    framework: str
+    method: str
+    kill: tuple[str, ...]
+    build: Callable[[], Function]
+    verdict: str = "refuted"
+    equivalent: str = ""
+
+    @property
+    def base(self) -> Method:
+        """The declaration of the method that is broken."""
+        [declared] = registry.methods(self.family, self.method, self.framework)
+        return declared
+
+    @property
+    def target(self) -> str:
+        """By which `gradgate verify` judges it, and the selftest's workers load it."""
+        return f"gradgate.suites.bugs.corpus:{self.name}"
+
+    def function(self) -> Function:
+        """The broken method, marked with what its method declares; its docstring tells story and source."""
+        base, built = self.base, self.build()
+
+        def mutant(problem: Any, **options: Any) -> Answer:
+            return built(problem, **options)
+
+        mutant.__name__ = mutant.__qualname__ = self.name
+        mutant.__doc__ = f"{self.story}\n\n    Source: {self.source}."
+        marked: Function = method(
+            options=base.options, composes=base.composes, disclaims=base.disclaims, kappa=base.kappa,
+            oracle=base.oracle, claims=base.claims,
+        )(mutant)  # fmt: skip
+        return marked
