@@ -9,10 +9,10 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
-from gradgate.suites.bugs import state_space
+from gradgate.suites.bugs import performer, state_space
 from gradgate.suites.bugs.mutant import Mutant
 
-TABLES = (state_space.MUTANTS,)
+TABLES = (state_space.MUTANTS, performer.MUTANTS)
 
 
 @functools.cache

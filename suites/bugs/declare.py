@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from gradgate.references import registry
 from gradgate.references.contract import FRAMEWORKS
@@ -41,16 +42,56 @@ def bug(
     )  # fmt: skip
 
 
-def erratum(family: str, printed: str, mended: str, kill: Sequence[str] = GRADIENT) -> tuple[Mutant, ...]:
-    """What a paper prints, as a mutant of the method that mends it: where that promises, this must be refuted."""
+def impostor(
+    family: str,
+    name: str,
+    other: str,
+    method: str,
+    kill: Sequence[str] = GRADIENT,
+    *,
+    story: str,
+    source: str,
+    options: Sequence[str] = (),
+    given: Mapping[str, Any] | None = None,
+) -> tuple[Mutant, ...]:
+    """Another method of the family in the place of `method`, whose promises it does not keep.
+
+    Args:
+        options: of `method`, taken and not used.
+        given: options that the other method always gets.
+    """
     return tuple(
         Mutant(
-            f"{family}.{method.framework}.{printed}", f"{printed}, in the place of {mended}",
-            f"the paper as printed: {family} {printed}", family, method.framework, mended, tuple(kill),
-            functools.partial(registry.load, method.implementation),
+            f"{family}.{declared.framework}.{name}", story, source, family, declared.framework, method, tuple(kill),
+            functools.partial(_load, declared.implementation, tuple(options), dict(given or {})),
         )
-        for method in registry.methods(family, printed)
+        for declared in registry.methods(family, other)
     )  # fmt: skip
+
+
+def erratum(
+    family: str,
+    printed: str,
+    mended: str,
+    kill: Sequence[str] = GRADIENT,
+    *,
+    without: Sequence[str] = (),
+    given: Mapping[str, Any] | None = None,
+) -> tuple[Mutant, ...]:
+    """What a paper prints, in the place of the method that mends it; `without` are the mended method's own options."""
+    return impostor(
+        family, "_".join([printed, *map(str, (given or {}).values())]), printed, mended, kill,
+        story=f"{printed} in the place of {mended}", source="an erratum, the paper as printed", options=without,
+        given=given,
+    )  # fmt: skip
+
+
+def _load(implementation: str, dropped: Sequence[str], given: Mapping[str, Any]) -> Function:
+    """A method that takes some options without using them."""
+    function = registry.load(implementation)
+    return lambda problem, **options: function(
+        problem, **{name: value for name, value in options.items() if name not in dropped}, **given
+    )
 
 
 def _build(family: str, method: str, framework: str, change: Change) -> Function:

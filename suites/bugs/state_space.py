@@ -319,7 +319,7 @@ WINDOWED = (
         story="differentiated again, it gives numbers that are no Hessian, in silence",
         source="operator: a refusal that is gone",
         torch=_T("return loss, tree_map(FirstOrderOnly.apply, grads)", "return loss, grads"),
-        jax=_J("return _sharded(problem.with_params(params), window)", "return _sharded(problem, window)"),
+        jax=_J("params = first_order_only(", "params = (lambda tree, reason: tree)("),
     ),
 )  # fmt: skip
 
