@@ -9,10 +9,10 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
-from gradgate.suites.bugs import performer, state_space
+from gradgate.suites.bugs import chain, generic, invertible, performer, state_space
 from gradgate.suites.bugs.mutant import Mutant
 
-TABLES = (state_space.MUTANTS, performer.MUTANTS)
+TABLES = (state_space.MUTANTS, performer.MUTANTS, invertible.MUTANTS, chain.MUTANTS, generic.MUTANTS)
 
 
 @functools.cache

@@ -71,8 +71,7 @@ def _remade(package: str, place: str, texts: Mapping[str, str]) -> list[str]:
         """Whether this module has to be made anew."""
         if module in order:
             return True
-        imported = re.findall(rf"^\s*(?:from|import) ({re.escape(package)}\.\w+)", _source(module), re.MULTILINE)
-        touched = [visit(name) for name in dict.fromkeys(imported) if name != module]
+        touched = [visit(name) for name in _imported(package, _source(module)) if name != module]
         if module in texts or any(touched):
             order.append(module)
             return True
@@ -80,6 +79,15 @@ def _remade(package: str, place: str, texts: Mapping[str, str]) -> list[str]:
 
     visit(place)
     return order
+
+
+def _imported(package: str, text: str) -> list[str]:
+    """The package's modules that a text imports, as ``from package.module import …`` or ``from package import …``."""
+    prefix = re.escape(package)
+    found = re.findall(rf"^\s*(?:from|import) ({prefix}\.\w+)", text, re.MULTILINE)
+    for names in re.findall(rf"^\s*from {prefix} import ([\w, ]+)$", text, re.MULTILINE):
+        found += [f"{package}.{name.strip()}" for name in names.split(",")]
+    return list(dict.fromkeys(found))
 
 
 def _source(module: str) -> str:
@@ -91,19 +99,23 @@ def _in_place_of(order: Sequence[str], texts: Mapping[str, str]) -> Iterator[dic
     """Run modules anew, edited or not, while they take the place of those in use."""
     kept = {name: sys.modules[name] for name in order}
     made: dict[str, ModuleType] = {}
+
+    def put(name: str, module: ModuleType) -> None:
+        sys.modules[name] = module
+        package, _, short = name.rpartition(".")
+        setattr(sys.modules[package], short, module)  # where ``from package import module`` looks
+
     try:
         for name in order:
-            module = ModuleType(name)
-            module.__file__, module.__package__ = kept[name].__file__, kept[name].__package__
-            sys.modules[name] = made[name] = module
-            exec(compile(texts.get(name) or _source_of(kept[name]), f"<{name}, edited>", "exec"), module.__dict__)
+            made[name] = ModuleType(name)
+            made[name].__file__, made[name].__package__ = kept[name].__file__, kept[name].__package__
+            put(name, made[name])
+            text = texts.get(name) or inspect.getsource(kept[name])
+            exec(compile(text, f"<{name}, edited>", "exec"), made[name].__dict__)
         yield made
     finally:
-        sys.modules.update(kept)
-
-
-def _source_of(module: ModuleType) -> str:
-    return inspect.getsource(module)
+        for name, module in kept.items():
+            put(name, module)
 
 
 def _adopting(function: Function, problems: ModuleType) -> Function:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from gradgate.references import registry
-from gradgate.references.contract import Method, Tree, method
+from gradgate.references.contract import Claim, Method, Tree, method
 
 Answer = tuple[Any, Tree]
 """(loss, grads), as every method returns."""
@@ -28,6 +29,7 @@ class Mutant:
         kill: the claims that are expected to refute it, the likeliest first; one of them has to.
         build: makes the broken function; called in a worker, where the framework may be imported.
         verdict: what a kill is: ``refuted``, or ``error`` where the bug is a crash or a wrong tree.
+        claims: in the place of its method's, where the bug is in what a figure is measured by.
         equivalent: the proof that no claim can tell it from its method; "" for a bug. It must then give the same bits.
     """
 
@@ -41,12 +43,13 @@ class Mutant:
     build: Callable[[], Function]
     verdict: str = "refuted"
     equivalent: str = ""
+    claims: tuple[Claim, ...] = ()
 
     @property
-    def base(self) -> Method:
-        """The declaration of the method that is broken."""
-        [declared] = registry.methods(self.family, self.method, self.framework)
-        return declared
+    def declared(self) -> Method:
+        """The declaration of the method that is broken, under the mutant's name."""
+        [base] = registry.methods(self.family, self.method, self.framework)
+        return dataclasses.replace(base, name=self.name, claims=self.claims or base.claims)
 
     @property
     def target(self) -> str:
@@ -55,7 +58,7 @@ class Mutant:
 
     def function(self) -> Function:
         """The broken method, marked with what its method declares; its docstring tells story and source."""
-        base, built = self.base, self.build()
+        declared, built = self.declared, self.build()
 
         def mutant(problem: Any, **options: Any) -> Answer:
             return built(problem, **options)
@@ -63,7 +66,7 @@ class Mutant:
         mutant.__name__ = mutant.__qualname__ = self.name
         mutant.__doc__ = f"{self.story}\n\n    Source: {self.source}."
         marked: Function = method(
-            options=base.options, composes=base.composes, disclaims=base.disclaims, kappa=base.kappa,
-            oracle=base.oracle, claims=base.claims,
+            options=declared.options, composes=declared.composes, disclaims=declared.disclaims, kappa=declared.kappa,
+            oracle=declared.oracle, claims=declared.claims,
         )(mutant)  # fmt: skip
         return marked

@@ -55,9 +55,9 @@ def scaled(factor: float, chosen: Chosen = every) -> Operator:
     return on_leaves(lambda problem, leaf: leaf * factor, chosen)
 
 
-def elsewhere(chosen: Chosen, in_dtype: str, factor: float) -> Operator:
-    """Leaves times a factor in one dtype only."""
-    return on_leaves(lambda problem, leaf: leaf * factor if problem.dtype == in_dtype else leaf, chosen)
+def elsewhere_only(dtype: str, change: Callable[[Problem, Any], Any]) -> Operator:
+    """A change of all leaves in one dtype only."""
+    return on_leaves(lambda problem, leaf: change(problem, leaf) if problem.dtype == dtype else leaf)
 
 
 def zeroed(chosen: Chosen = every) -> Operator:
@@ -199,20 +199,6 @@ def detached(method: Function, problem: Any, options: Mapping[str, Any]) -> Answ
     """First order only: the gradient is a constant to whoever differentiates it again."""
     loss, grads = method(problem, **options)
     return loss, tree_map(lambda leaf: stop_gradient(problem.backend, leaf), grads)
-
-
-def option_dropped(name: str) -> Operator:
-    """A check of an option that is no longer made: whatever is illegal is replaced by 1."""
-
-    def operator(method: Function, problem: Any, options: Mapping[str, Any]) -> Answer:
-        from gradgate.references.contract import IllegalOption
-
-        try:
-            return method(problem, **options)
-        except IllegalOption:
-            return method(problem, **{**options, name: 1})
-
-    return operator
 
 
 def loss_off(factor: float) -> Operator:
