@@ -71,6 +71,7 @@ class Worker:
         self.buffer = b""
         self.call: dict[str, Any] | None = None
         self.since = time.monotonic()
+        self.oracles: tuple[str, str] | None = None  # family and framework of what it judged last
 
     def send(self, request: dict[str, Any]) -> None:
         """Hand over one request."""
@@ -177,14 +178,22 @@ class Supervisor:
         queues: dict[tuple[str, str], collections.deque[Task]] = {}
         for task in tasks:
             queues.setdefault((task.owner, task.target), collections.deque()).append(task)
-        waiting = collections.deque(queues.values())
+        waiting = list(queues.values())
         while waiting or self._busy:
             while waiting and len(self._busy) < self.jobs:
-                self._start(self._idle.pop() if self._idle else Worker(), waiting.popleft())
+                worker = self._idle.pop() if self._idle else Worker()
+                self._start(worker, waiting.pop(self._next(worker, waiting)))
             yield from self._step(progress)
+
+    def _next(self, worker: Worker, waiting: list[collections.deque[Task]]) -> int:
+        """The place of the queue whose oracles the worker has computed, else of one that no other worker is at."""
+        others = [other.oracles for other, _ in self._busy.values()]
+        ranks = [(queue[0].oracles != worker.oracles) + (queue[0].oracles in others) for queue in waiting]
+        return ranks.index(min(ranks))
 
     def _start(self, worker: Worker, queue: collections.deque[Task]) -> None:
         self._busy[worker.events] = (worker, queue)
+        worker.oracles = queue[0].oracles
         worker.send({"task": dataclasses.asdict(queue[0]), "run": dataclasses.asdict(self.run)})
 
     def _step(self, progress: Callable[[Task, int], None]) -> list[Verdict]:

@@ -1,4 +1,6 @@
-"""All mutants by name. Each is also an attribute of this module, so that it can be judged like any plugged-in method:
+"""All mutants by name.
+
+Each is also an attribute of this module, so that it can be judged like any plugged-in method:
 
 ``gradgate verify gradgate.suites.bugs.corpus:state_space.torch.gate_sign --family state_space --framework torch``
 """
@@ -6,9 +8,12 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
+from gradgate.references import registry
+from gradgate.references.contract import FRAMEWORKS
 from gradgate.suites.bugs import chain, generic, invertible, performer, state_space
 from gradgate.suites.bugs.mutant import Mutant
 
@@ -24,7 +29,30 @@ def corpus() -> Mapping[str, Mutant]:
     return found
 
 
+@functools.cache
+def unbroken() -> Mapping[str, Mutant]:
+    """Name -> the methods that save memory and that most mutants are made of, as they are: nothing may find fault."""
+    found: dict[str, Mutant] = {}
+    for facts in generic.FACTS:
+        for framework, method in itertools.product(FRAMEWORKS, dict.fromkeys((facts.clever, facts.lossy))):
+            [base] = registry.methods(facts.family, method, framework)
+            name = f"{facts.family}.{framework}.unbroken_{method}"
+            found[name] = Mutant(
+                name, "the reference as it is", "reference", facts.family, framework, method, ("gradient_float64",),
+                functools.partial(registry.load, base.implementation),
+            )  # fmt: skip
+    return found
+
+
 def __getattr__(name: str) -> Any:
-    if name.count(".") == 2 and name in corpus():
-        return corpus()[name].function()
+    if name.count(".") == 2:
+        return _function(name)
     raise AttributeError(name)
+
+
+@functools.lru_cache(maxsize=8)
+def _function(name: str) -> Any:
+    found = corpus().get(name) or unbroken().get(name)
+    if found is None:
+        raise AttributeError(name)
+    return found.function()

@@ -91,7 +91,9 @@ def _of(facts: Facts) -> Iterator[Mutant]:
     yield from on_plain("leaf_twice", "one leaf is counted twice", "double counting", op.scaled(2.0, first))
     yield from on_plain("leaf_detached", "one leaf gets no gradient", "detached input", op.zeroed(first))
     yield from on_plain("square_transposed", "square leaves are transposed", "transpose", op.transposed())
-    yield from on_plain("half_written", "half of the columns are right, the rest 0", "one head only", op.one_head_only())
+    yield from on_plain(
+        "half_written", "half of the columns are right, the rest 0", "one head only", op.one_head_only()
+    )
     yield from on_plain("row_dropped", "the last row is left out", "drop a term", op.row_dropped())
     yield from on_plain(
         "layers_reversed", "layers get each other's gradients, from last to first", "reversed order", op.layers_reversed
@@ -111,7 +113,8 @@ def _of(facts: Facts) -> Iterator[Mutant]:
         op.when(op.single(facts.single), 1 + 1e-6),
     )  # fmt: skip
     yield from on_plain(
-        "wrong_where_hard", "wrong by 1e-6 where a decay, a weight or an input is large", "error where numbers are large",
+        "wrong_where_large", "wrong by 1e-6 where a decay, a weight or an input is large",
+        "error where numbers are large",
         op.when(facts.hard, 1 + 1e-6),
     )  # fmt: skip
     yield from on_plain(
@@ -122,7 +125,9 @@ def _of(facts: Facts) -> Iterator[Mutant]:
         "second_order_zero", "differentiated again, it is a constant",
         "jaxopt#141: second order through a custom root is zero", op.detached, "second_order",
     )  # fmt: skip
-    yield from on_plain("loss_off", "the loss is off by 1e-11", "an error in the value", op.loss_off(1 + 1e-11), "value")
+    yield from on_plain(
+        "loss_off", "the loss is off by 1e-11", "an error in the value", op.loss_off(1 + 1e-11), "value"
+    )
     yield from on_plain(
         "state_updated_twice", "the gradient is right, an input is changed",
         "PT#96136: BatchNorm statistics updated twice: gradients equal, state wrong", op.input_changed(facts.state),
@@ -140,13 +145,16 @@ def _of(facts: Facts) -> Iterator[Mutant]:
         "none_for_a_leaf", "a leaf is None", "DeepSpeed PR 8455: stray None gradients after non-tensor arguments",
         op.a_leaf_is_none, "tree", verdict="error",
     )  # fmt: skip
-    yield from on_plain("flat_leaf", "a leaf has another shape", "wrong form", op.a_wrong_shape, "tree", verdict="error")
+    yield from on_plain(
+        "flat_leaf", "a leaf has another shape", "wrong form", op.a_wrong_shape, "tree", verdict="error"
+    )
     yield from on_plain(
         "float32_for_float64", "the gradient comes back in float32", "downcast", op.a_wrong_dtype, "tree",
         verdict="error",
     )  # fmt: skip
     yield from make(
-        "wrong_where_ragged", facts.clever, "wrong by 1e-6 where sizes do not divide evenly", "operator: error at an edge",
+        "wrong_where_ragged", facts.clever, "wrong by 1e-6 where sizes do not divide evenly",
+        "operator: error at an edge",
         both=op.when(facts.ragged, 1 + 1e-6), kill=("gradient_float64", "options"),
     )  # fmt: skip
     for number, k in enumerate(PLANTED):
@@ -157,7 +165,7 @@ def _of(facts: Facts) -> Iterator[Mutant]:
         )  # fmt: skip
     yield from make(
         "planted_1e17", facts.plain, "every leaf is multiplied by 1 + 10^-17", "operator: relative error 10^-k",
-        both=op.scaled(1 + 1e-17),
+        both=op.scaled(1 + 1e-17), kill=("gradient_float64", "gradient_float32", "same_bits"),
         equivalent="1 + 10^-17 is nearer to 1 than to any other number of the dtype, and IEEE 754's x·1 is x",
     )  # fmt: skip
 

@@ -95,7 +95,8 @@ STRUCTURAL = (
         both=_L(_ADVANCE, _ADVANCE.replace("self._join(h2, h1 - d1)", "self._join(h1 - d1, h2)")),
     ),
     *_mixed(
-        name="scale_inverted", kill=("options",), story="an affine coupling's h is multiplied by the scale, not divided by it",
+        name="scale_inverted", kill=("options",),
+        story="an affine coupling's h is multiplied by the scale, not divided by it",
         source="operator: flip a sign",
         both=_L(
             "            h2 = h2 * self.xp.exp(-self._log_scale(p, x1))\n",
@@ -107,7 +108,8 @@ STRUCTURAL = (
         source="operator: transpose", both=_L(_DIVIDED, _DIVIDED.replace("h / pull", "h * pull")),
     ),
     *_mixed(
-        name="matrix_transposed", kill=("options",), story="vijp of a matrix solves with its transpose", source="operator: transpose",
+        name="matrix_transposed", kill=("options",), story="vijp of a matrix solves with its transpose",
+        source="operator: transpose",
         both=_L(
             'h = self._solved(p["w"], self._rows(h), h.shape)',
             'h = self._solved(self.xp.matrix_transpose(p["w"]), self._rows(h), h.shape)',
@@ -119,7 +121,8 @@ STRUCTURAL = (
         both=_L("self._rows(y) - p[\"b\"], y.shape)", "self._rows(y), y.shape)"),
     ),
     *_mixed(
-        name="places_in_order_of_x", kill=("options",), story="h is not down-sampled with x: its places keep their order",
+        name="places_in_order_of_x", kill=("options",),
+        story="h is not down-sampled with x: its places keep their order",
         source="operator: stale state",
         both=_L(
             "return self(p, x), self(p, h), {}",

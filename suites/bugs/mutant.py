@@ -9,6 +9,8 @@ from typing import Any
 
 from gradgate.references import registry
 from gradgate.references.contract import Claim, Method, Tree, method
+from gradgate.suites.checks import rivals
+from gradgate.suites.verdict import Task
 
 Answer = tuple[Any, Tree]
 """(loss, grads), as every method returns."""
@@ -51,6 +53,20 @@ class Mutant:
         [base] = registry.methods(self.family, self.method, self.framework)
         return dataclasses.replace(base, name=self.name, claims=self.claims or base.claims)
 
+    def task(self, claim: str) -> Task:
+        """One claim of the mutant, or of a rival, as a worker judges it."""
+        declared = self.declared
+        return Task.of(declared, {found.name: found for found in self._claims()}[claim], self.target)
+
+    def _claims(self) -> tuple[Claim, ...]:
+        """Its method's, those of the rivals, and of an equivalent mutant that it gives its method's bits."""
+        [base] = registry.methods(self.family, self.method, self.framework)
+        same = Claim(
+            "same_bits", "same_bits", "gives the bits of its method", self.equivalent,
+            settings={"implementation": base.implementation},
+        )  # fmt: skip
+        return (*self.declared.claims, *rivals.CLAIMS, *((same,) if self.equivalent else ()))
+
     @property
     def target(self) -> str:
         """By which `gradgate verify` judges it, and the selftest's workers load it."""
@@ -67,6 +83,6 @@ class Mutant:
         mutant.__doc__ = f"{self.story}\n\n    Source: {self.source}."
         marked: Function = method(
             options=declared.options, composes=declared.composes, disclaims=declared.disclaims, kappa=declared.kappa,
-            oracle=declared.oracle, claims=declared.claims,
+            oracle=declared.oracle, claims=self._claims(),
         )(mutant)  # fmt: skip
         return marked

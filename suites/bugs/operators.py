@@ -230,7 +230,7 @@ def reseeded(method: Function, problem: Any, options: Mapping[str, Any]) -> Answ
     import numpy as np
 
     random.seed(0)
-    np.random.seed(0)  # noqa: NPY002 - what is done wrong here
+    np.random.seed(0)
     return method(problem, **options)
 
 
@@ -274,4 +274,3 @@ def a_wrong_dtype(method: Function, problem: Any, options: Mapping[str, Any]) ->
     loss, grads = method(problem, **options)
     xp = problem.xp
     return loss, tree_map(lambda leaf: xp.astype(leaf, xp.float32), grads)
-

@@ -281,12 +281,12 @@ STRUCTURAL = (
     ),
     *_recurrence(
         name="first_token_skipped", kill=("vjp_count",),
-        story="A's VJP at the first token is skipped: its cotangent is 0 there, so the gradient is right, the count not",
+        story="A's VJP at the first token is skipped: its cotangent is 0, so the gradient is right, the count not",
         source="operator: drop a term",
         torch=_T(
             "grad_A, x_A = A_vjp(problem.transition_cotangent(mu, h_before))",
-            "_, A_vjp = vjp(problem.A, {\"A\": p[\"A\"]}, x[1:]) if len(x) > 1 and not h_before[0].any() else (0, A_vjp)"
-            "\n    short = len(x) > 1 and not h_before[0].any()\n"
+            "short = len(x) > 1 and not h_before[0].any()\n"
+            '    _, A_vjp = vjp(problem.A, {"A": p["A"]}, x[1:]) if short else (0, A_vjp)\n'
             "    grad_A, x_A = A_vjp(problem.transition_cotangent(mu, h_before)[1 if short else 0:])\n"
             "    x_A = torch.cat([torch.zeros_like(x[:1]), x_A]) if short else x_A",
         ),
