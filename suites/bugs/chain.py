@@ -146,7 +146,8 @@ STRUCTURAL = (
         name="budget_not_refused", method="uniform_dp", kill=("refusal",),
         story="a budget that no schedule fits is exceeded and not refused", source="operator: a refusal that is gone",
         both=Edit(
-            "classic", "    if not fitting:\n        raise", "    if not fitting:\n        return tried[0][1]\n        raise"
+            "classic", "    if not fitting:\n        raise",
+            "    if not fitting:\n        return tried[0][1]\n        raise",
         ),
     ),
 )  # fmt: skip
