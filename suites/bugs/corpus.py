@@ -14,10 +14,10 @@ from typing import Any
 
 from gradgate.references import registry
 from gradgate.references.contract import FRAMEWORKS
-from gradgate.suites.bugs import chain, generic, invertible, performer, state_space
+from gradgate.suites.bugs import bilevel, chain, generic, invertible, performer, state_space
 from gradgate.suites.bugs.mutant import Mutant
 
-TABLES = (state_space.MUTANTS, performer.MUTANTS, invertible.MUTANTS, chain.MUTANTS, generic.MUTANTS)
+TABLES = (state_space.MUTANTS, performer.MUTANTS, invertible.MUTANTS, chain.MUTANTS, bilevel.MUTANTS, generic.MUTANTS)
 
 
 @functools.cache

@@ -51,6 +51,10 @@ def _odd_layers(problem: Any, options: Mapping[str, Any]) -> bool:
     return bool(problem.spec.layers > 1 and problem.spec.layers % 2)
 
 
+def _odd_steps(problem: Any, options: Mapping[str, Any]) -> bool:
+    return bool(problem.spec.steps > 1 and problem.spec.steps % 2)
+
+
 FACTS = (
     Facts(
         "state_space", "backprop", "reverse_recurrence", "reverse_recurrence",
@@ -70,6 +74,10 @@ FACTS = (
     Facts(
         "chain", "backprop", "uniform_dp", "revolve", ("layers[0].w", "layers[0].b"),
         "target", ("layers",), op.largest("layers", 4.0), _odd_layers, "x",
+    ),
+    Facts(
+        "bilevel", "truncated_bptt", "mixflow", "momentum_inversion", ("",),
+        "y", ("batch",), op.largest("", 2.0), _odd_steps, "learning_rate",
     ),
 )  # fmt: skip
 

@@ -175,7 +175,7 @@ def shifted(key: str) -> Operator:
     """Off by one: the loss of each position, or sample, is fed back to its neighbour."""
 
     def change(problem: Any, data: dict[str, Any]) -> dict[str, Any]:
-        return data | {key: problem.xp.roll(data[key], 1, axis=0)}
+        return data | {key: tree_map(lambda leaf: problem.xp.roll(leaf, 1, axis=0), data[key])}
 
     return on_data(change)
 
@@ -217,7 +217,7 @@ def input_changed(key: str) -> Operator:
     def operator(method: Function, problem: Any, options: Mapping[str, Any]) -> Answer:
         answer = method(problem, **options)
         with precision(problem.backend, problem.dtype):
-            problem.data[key] = problem.data[key] * 1.5
+            problem.data[key] = problem.data[key] * 2
         return answer
 
     return operator
