@@ -14,7 +14,9 @@ _OPTIONS = ("remat", "save_inner_grads")
 
 _RETURNED = "return _sum(d_theta, hessian), d_state, _sum(d_eta, d_eta_update, mixed)"
 _PRODUCT_T, _PRODUCT_J = "hessian, mixed = products(v)\n", "hessian, mixed = product(inner, theta, eta, x, v)\n"
-_KEPT_T = "kept.append((x, carry, grad if save else None))\n        carry = problem.update(grad, *carry, problem.params, x)"
+_KEPT_T = (
+    "kept.append((x, carry, grad if save else None))\n        carry = problem.update(grad, *carry, problem.params, x)"
+)
 _KEPT_J = "return problem.update(grad, *carry, eta, x), (carry, grad if save else None)"
 _BACK_J = "jax.lax.scan(backward, cotangents, (problem.xs, kept), reverse=True)"
 
@@ -109,7 +111,7 @@ STRUCTURAL = (
         ),
         jax=_J(
             _BACK_J,
-            _BACK_J.replace("(problem.xs, kept)", "(jax.tree.map(lambda leaf: jnp.roll(leaf, 1, 0), problem.xs), kept)"),
+            _BACK_J.replace("(problem.xs,", "(jax.tree.map(lambda leaf: jnp.roll(leaf, 1, 0), problem.xs),"),
         ),
     ),
     *_mixflow(

@@ -53,17 +53,20 @@ def impostor(
     source: str,
     options: Sequence[str] = (),
     given: Mapping[str, Any] | None = None,
+    profiles: Mapping[str, str] | None = None,
 ) -> tuple[Mutant, ...]:
     """Another method of the family in the place of `method`, whose promises it does not keep.
 
     Args:
         options: of `method`, taken and not used.
         given: options that the other method always gets.
+        profiles: framework -> the profile that it is judged on, ``cpu`` unless told.
     """
     return tuple(
         Mutant(
             f"{family}.{declared.framework}.{name}", story, source, family, declared.framework, method, tuple(kill),
             functools.partial(_load, declared.implementation, tuple(options), dict(given or {})),
+            profile=(profiles or {}).get(declared.framework, "cpu"),
         )
         for declared in registry.methods(family, other)
     )  # fmt: skip

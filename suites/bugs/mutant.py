@@ -31,6 +31,7 @@ class Mutant:
         kill: the claims that are expected to refute it, the likeliest first; one of them has to.
         build: makes the broken function; called in a worker, where the framework may be imported.
         verdict: what a kill is: ``refuted``, or ``error`` where the bug is a crash or a wrong tree.
+        profile: of the claim, where it is about bytes that the CPU's compiler does not show.
         claims: in the place of its method's, where the bug is in what a figure is measured by.
         equivalent: the proof that no claim can tell it from its method; "" for a bug. It must then give the same bits.
     """
@@ -46,6 +47,7 @@ class Mutant:
     verdict: str = "refuted"
     equivalent: str = ""
     claims: tuple[Claim, ...] = ()
+    profile: str = "cpu"
 
     @property
     def declared(self) -> Method:
@@ -56,7 +58,7 @@ class Mutant:
     def task(self, claim: str) -> Task:
         """One claim of the mutant, or of a rival, as a worker judges it."""
         declared = self.declared
-        return Task.of(declared, {found.name: found for found in self._claims()}[claim], self.target)
+        return Task.of(declared, {found.name: found for found in self._claims()}[claim], self.target, self.profile)
 
     def _claims(self) -> tuple[Claim, ...]:
         """Its method's, those of the rivals, and of an equivalent mutant that it gives its method's bits."""

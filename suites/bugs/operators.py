@@ -172,10 +172,12 @@ def on_data(change: Callable[[Any, dict[str, Any]], dict[str, Any]]) -> Operator
 
 
 def shifted(key: str) -> Operator:
-    """Off by one: the loss of each position, or sample, is fed back to its neighbour."""
+    """Off by one: the loss of each position, or sample, is fed back to its neighbour; the key may lie deeper."""
 
     def change(problem: Any, data: dict[str, Any]) -> dict[str, Any]:
-        return data | {key: tree_map(lambda leaf: problem.xp.roll(leaf, 1, axis=0), data[key])}
+        if key in data:
+            return data | {key: problem.xp.roll(data[key], 1, axis=0)}
+        return {name: change(problem, part) if isinstance(part, dict) else part for name, part in data.items()}
 
     return on_data(change)
 

@@ -6,6 +6,7 @@ import functools
 
 from gradgate.suites.bugs.declare import bug, erratum
 from gradgate.suites.bugs.edits import Edit
+from gradgate.suites.bugs.operators import when
 
 _bug = functools.partial(bug, "state_space")
 _recurrence = functools.partial(_bug, method="reverse_recurrence")
@@ -293,6 +294,12 @@ STRUCTURAL = (
     ),
 )  # fmt: skip
 
+IN_ONE_CELL = _recurrence(
+    name="wrong_in_one_cell", story="wrong by 1e-6 at one chunk of one length, 6 of 7, only",
+    source="operator: error at an edge", kill=("options", "gradient_float64"),
+    both=when(lambda problem, options: problem.spec.length == 7 and options["chunk"] == 6, 1 + 1e-6),
+)  # fmt: skip
+
 WINDOWED = (
     *_bug(
         name="window_off_by_one", method="adjoint_truncated", story="a window of T̄ reaches back T̄ + 1 tokens",
@@ -358,6 +365,7 @@ MEMORY = (
 MUTANTS = (
     *PUBLISHED,
     *STRUCTURAL,
+    *IN_ONE_CELL,
     *WINDOWED,
     *MEMORY,
     *erratum("state_space", "adjoint_sharding_printed", "adjoint_sharding"),

@@ -21,7 +21,7 @@ CHECKS: dict[str, Check] = {
     "value": Check(form.value, share=0.25),
     "refusal": Check(form.refusal, share=0.03),
     "gradient": Check(gradient.gradient),
-    "options": Check(gradient.options, share=0.1),
+    "options": Check(gradient.options, share=0.12),  # of 100 examples: every shape of the largest vocabulary
     "upstream": Check(gradient.upstream, share=0.2),
     "stability": Check(gradient.stability, draws="stress"),
     "deterministic": Check(hygiene.deterministic, share=0.03),

@@ -41,7 +41,8 @@ class Tool:
         asked_gradient, found_gradient: of these, the mutants whose float64 gradient itself is wrong.
         unbroken, alarms: unbroken methods it judged, and those that it finds fault with.
         seconds: the median of an unbroken method's problem, compiled already.
-        smallest: the smallest planted relative error up to which it finds all, in every family; None: not one.
+        smallest: the smallest planted relative error up to which it finds all, in every family and framework where it
+            raises no false alarm; None: not one.
     """
 
     name: str
@@ -107,10 +108,16 @@ def planted(outcomes: Sequence[Outcome]) -> dict[int, list[Outcome]]:
 
 
 def shares(outcomes: Sequence[Outcome], tool: str) -> list[tuple[int, float]]:
-    """(k, share of the mutants off by 10^-k that a tool finds)."""
+    """(k, share of the mutants off by 10^-k that a tool finds), where it raises no false alarm: else it tells nothing."""
+    noisy = {
+        (row["family"], row["framework"])
+        for row in outcomes
+        if row["status"] in ("sound", "alarm") and found_by(row, tool)
+    }
     pairs = []
     for k, rows in planted(outcomes).items():
-        judged = [found for row in rows if (found := found_by(row, tool)) is not None]
+        told = [row for row in rows if (row["family"], row["framework"]) not in noisy]
+        judged = [found for row in told if (found := found_by(row, tool)) is not None]
         if judged:
             pairs.append((k, sum(judged) / len(judged)))
     return pairs

@@ -99,5 +99,6 @@ def _grid(*columns: tuple[str, str]) -> Table:
 
 
 def _command(row: Outcome) -> str:
-    target = everything()[row["name"]].target
-    return f"gradgate verify {target} --family {row['family']} --framework {row['framework']} --claim {row['claim']}"
+    mutant = everything()[row["name"]]
+    words = f"gradgate verify {mutant.target} --family {mutant.family} --framework {mutant.framework}"
+    return f"{words} --claim {row['claim']}" + (f" --profile {mutant.profile}" if mutant.profile != "cpu" else "")
