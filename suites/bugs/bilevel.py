@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 from gradgate.suites.bugs.declare import bug, erratum
 from gradgate.suites.bugs.edits import Edit
@@ -21,7 +22,7 @@ _KEPT_J = "return problem.update(grad, *carry, eta, x), (carry, grad if save els
 _BACK_J = "jax.lax.scan(backward, cotangents, (problem.xs, kept), reverse=True)"
 
 
-def _both(old: str, new: str) -> dict[str, Edit]:
+def _both(old: str, new: str) -> dict[str, Any]:
     """The same edit of either framework's recursion."""
     return {"torch": _T(old, new), "jax": _J(old, new)}
 

@@ -29,7 +29,7 @@ def gradcheck(case: Case) -> None:
     problem = case.problem()
     inputs = [leaf.detach().clone().requires_grad_() for leaf in leaves(problem.params)]
 
-    class Loss(torch.autograd.Function):  # type: ignore[misc, name-defined]
+    class Loss(torch.autograd.Function):  # type: ignore[name-defined]
         @staticmethod
         def forward(ctx: Any, *flat: Any) -> Any:
             ctx.save_for_backward(*flat)

@@ -108,7 +108,7 @@ def planted(outcomes: Sequence[Outcome]) -> dict[int, list[Outcome]]:
 
 
 def shares(outcomes: Sequence[Outcome], tool: str) -> list[tuple[int, float]]:
-    """(k, share of the mutants off by 10^-k that a tool finds), where it raises no false alarm: else it tells nothing."""
+    """(k, share of the mutants off by 10^-k that a tool finds), where it raises no false alarm."""
     noisy = {
         (row["family"], row["framework"])
         for row in outcomes
