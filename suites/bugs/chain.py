@@ -93,6 +93,10 @@ STRUCTURAL = (
         name="cotangent_detached", story="no cotangent passes from the third stage to the second",
         source="operator: detached input",
         torch=_E(_HANDED, _HANDED.replace("into,", "into * (ctx.number != 3) if into is not None else into,")),
+    ),
+    *_sqrt(
+        name="cotangent_detached", story="no cotangent passes from the third stage to the second",
+        source="operator: detached input",
         jax=_J(
             _SAVE_J,
             "x = jax.lax.stop_gradient(x) if plan.start == 2 else x\n            " + _SAVE_J,

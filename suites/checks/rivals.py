@@ -26,6 +26,8 @@ LOOSE = 1e-3
 def gradcheck(case: Case) -> None:
     """`torch.autograd.gradcheck` of the loss with the method as its backward pass; settings: ``fast``."""
     torch = _framework(case, "torch")
+    from torch.autograd.gradcheck import GradcheckError
+
     problem = case.problem()
     inputs = [leaf.detach().clone().requires_grad_() for leaf in leaves(problem.params)]
 
@@ -46,7 +48,7 @@ def gradcheck(case: Case) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             torch.autograd.gradcheck(Loss.apply, inputs, fast_mode=case.settings["fast"])
-    except torch.autograd.gradcheck.GradcheckError as error:
+    except GradcheckError as error:
         raise Refuted(_line(error)) from None
 
 

@@ -30,6 +30,7 @@ def render(document: dict[str, Any], expected: int) -> str:
             faults=[row for row in outcomes if row["status"] in ("survived", "alarm", "undecided")],
             equivalent=[row for row in outcomes if row["status"] == "equivalent"],
             status=summary.status(outcomes, expected), groups=summary.groups(outcomes), tools=tools,
+            killers=summary.killers(outcomes),
             percent=summary.percent, power=summary.power, found_by=summary.found_by, labels=summary.LABELS,
             figures={"rates": rates(tools), "planted": planted(outcomes, tools)},
             plotly_js=Markup(get_plotlyjs()),

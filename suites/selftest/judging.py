@@ -12,6 +12,11 @@ from gradgate.suites.supervisor import Supervisor
 from gradgate.suites.verdict import Verdict
 
 RIVALS = tuple(claim.name for claim in rivals.CLAIMS)
+FOREIGN = {
+    "torch": ("check_grads", "check_vjp"),
+    "jax": ("gradcheck", "gradcheck_fast", "assert_close", "assert_close_loose"),
+}
+"""Rivals that do not judge a framework."""
 SUITE = "gradgate"
 Outcome = dict[str, Any]
 """One mutant's, as in the file of ``gradgate selftest --json``."""
@@ -54,22 +59,27 @@ def judged(names: Iterable[str], supervisor: Supervisor) -> Iterator[Outcome]:
 
 
 def _rivals(mutant: Mutant) -> list[str]:
-    """Those that judge this framework; where a claim of the mutant's has no gradient in it, they are asked too."""
-    other = {"torch": ("check_grads", "check_vjp"), "jax": ("gradcheck", "gradcheck_fast", "assert_close")}
-    skipped = (*other[mutant.framework], *(("assert_close_loose",) if mutant.framework == "jax" else ()))
-    return [] if mutant.claims else [name for name in RIVALS if name not in skipped]
+    """Those that judge this framework; none where the bug is not in the method but in what a figure is measured by."""
+    return [] if mutant.claims else [name for name in RIVALS if name not in FOREIGN[mutant.framework]]
+
+
+def _tells(verdict: Verdict) -> bool:
+    """Whether it says something of the method, and not that the check failed or that the mutant cannot be built."""
+    return not verdict.reason.startswith(("the check itself failed", "importing"))
 
 
 def _killer(mutant: Mutant, verdicts: dict[str, Verdict]) -> Verdict | None:
     found = (verdicts[claim] for claim in mutant.kill if claim in verdicts)
-    return next((verdict for verdict in found if verdict.verdict == mutant.verdict), None)
+    return next((verdict for verdict in found if verdict.verdict == mutant.verdict and _tells(verdict)), None)
 
 
 def _outcome(mutant: Mutant, verdicts: dict[str, Verdict]) -> Outcome:
-    killer = _killer(mutant, verdicts)
-    last = killer or [verdicts[claim] for claim in mutant.kill if claim in verdicts][-1]
-    measured = any(verdicts[c].verdict in ("upheld", "refuted") for c in mutant.kill if c in verdicts)
-    status = "killed" if killer else "survived" if measured else "undecided"
+    asked, killer = [verdicts[claim] for claim in mutant.kill if claim in verdicts], _killer(mutant, verdicts)
+    last = next((verdict for verdict in verdicts.values() if not _tells(verdict)), killer or asked[-1])
+    if not _tells(last) or not any(verdict.verdict in ("upheld", "refuted", mutant.verdict) for verdict in asked):
+        status = "undecided"
+    else:
+        status = "killed" if killer else "survived"
     if mutant.equivalent:  # the proof is told in words; no claim may contradict it, nor may a single bit
         status = {"survived": "equivalent", "killed": "alarm", "undecided": "undecided"}[status]
     elif mutant.name in unbroken():

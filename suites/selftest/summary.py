@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import re
 import statistics
 from collections.abc import Sequence
@@ -97,6 +98,12 @@ def found_by(row: Outcome, tool: str) -> bool | None:
     return row["rivals"][tool]["found"] if tool in row["rivals"] else None
 
 
+def killers(outcomes: Sequence[Outcome]) -> list[tuple[str, int]]:
+    """(claim, mutants that it killed), the most first."""
+    counted = collections.Counter(row["claim"] for row in outcomes if row["status"] == "killed")
+    return counted.most_common()
+
+
 def planted(outcomes: Sequence[Outcome]) -> dict[int, list[Outcome]]:
     """K -> the mutants with a planted relative error of 10^-k."""
     found: dict[int, list[Outcome]] = {}
@@ -134,7 +141,7 @@ def _smallest(outcomes: Sequence[Outcome], tool: str) -> float | None:
 
 def _tool(outcomes: Sequence[Outcome], name: str) -> Tool:
     bugs = [row for row in outcomes if row["status"] in BUGS and found_by(row, name) is not None]
-    wrong = [row for row in bugs if row["kill"][0] in ("gradient_float64", "options") and "_printed" not in row["name"]]
+    wrong = [row for row in bugs if row["kill"][0] in ("gradient_float64", "options")]
     sound = [row for row in outcomes if row["status"] in ("sound", "alarm") and found_by(row, name) is not None]
     costs = [
         (row["seconds"] / max(1, row["examples"]))

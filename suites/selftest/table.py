@@ -44,6 +44,8 @@ def show(outcomes: Sequence[Outcome], expected: int) -> None:
     """Kill rates by family and framework, every survivor and alarm in words, the rivals, and one line."""
     out = console()
     out.print(_kills(outcomes))
+    killers = ", ".join(f"{claim} {count}" for claim, count in summary.killers(outcomes))
+    out.print(f"\nkilled by {killers or 'no claim'}", markup=False)
     if any(row["rivals"] for row in outcomes):
         out.print()
         out.print(_tools(outcomes))

@@ -12,15 +12,16 @@ from typing import Any
 import pytest
 
 from gradgate.references.contract import Claim, Method, installed
-from gradgate.references.registry import plugged_in
+from gradgate.references.registry import methods, plugged_in, spec_class
 from gradgate.suites.bugs.corpus import corpus, unbroken
 from gradgate.suites.bugs.declare import bug
 from gradgate.suites.bugs.edits import Edit, edited
-from gradgate.suites.checks import rivals
+from gradgate.suites.checks import CHECKS, Case, rivals
 from gradgate.suites.engine import Run
 from gradgate.suites.selftest import judging, summary
+from gradgate.suites.subject import Inapplicable, Refuted, Subject
 from gradgate.suites.supervisor import Limits, Supervisor, Worker
-from gradgate.suites.verdict import Task
+from gradgate.suites.verdict import Task, Verdict
 
 PUBLISHED = (
     "PT#190758", "OLMo-core PR 828", "guided-diffusion#167", "PT#193671", "PT#71124", "fairscale#1199", "PT#7617",
@@ -158,10 +159,62 @@ def test_the_help_says_what_is_judged_and_how_to_go_on(gradgate: Callable[..., A
     assert "goes on where an earlier run stopped" in ran.out
 
 
-def _row(name: str, status: str, found: bool, k: int = 0) -> judging.Outcome:
+@pytest.fixture
+def case(framework: str) -> Callable[..., Case]:
+    """Backprop on the smallest problem of the chain, for one claim; with `wrong`, its sign flipped."""
+    from gradgate.references.backends import tree_map
+
+    [declared] = methods("chain", "backprop", framework)
+
+    def make(claim: Claim, wrong: bool = False) -> Case:
+        plain = Subject.load(declared)
+
+        def flipped(problem: Any) -> Any:
+            loss, grads = plain.function(problem)
+            return loss, tree_map(lambda leaf: -leaf, grads)
+
+        spec = spec_class("chain")(layers=1, width=2, batch=1, seed=3)
+        return Case(Subject(declared, flipped) if wrong else plain, claim, spec, {})
+
+    return make
+
+
+@pytest.mark.parametrize("claim", rivals.CLAIMS, ids=lambda claim: claim.name)
+def test_a_rival_passes_backprop_and_refutes_its_negative(
+    case: Callable[..., Case], claim: Claim, framework: str
+) -> None:
+    check = CHECKS[claim.check].function
+    if claim.name in judging.FOREIGN[framework]:
+        with pytest.raises(Inapplicable, match="alone"):
+            check(case(claim))
+        return
+    check(case(claim))
+    with pytest.raises(Refuted):
+        check(case(claim, wrong=True))
+
+
+def test_a_check_that_fails_by_itself_kills_nothing_and_is_told() -> None:
+    mutant = corpus()["chain.torch.none_for_a_leaf"]
+    for reason in ("the check itself failed, please report it: KeyError", "importing x raised LookupError: no text"):
+        verdict = Verdict(mutant.task("tree"), "error", reason=reason)
+        assert judging._outcome(mutant, {"tree": verdict})["status"] == "undecided"
+    crashed = Verdict(mutant.task("tree"), "error", reason="wrong tree")
+    assert judging._outcome(mutant, {"tree": crashed})["status"] == "killed"
+
+
+def test_bits_are_compared_with_another_implementation(case: Callable[..., Case]) -> None:
+    implementation = case(rivals.CLAIMS[0]).subject.declared.implementation
+    claim = Claim("same_bits", "same_bits", "", "", settings={"implementation": implementation})
+    CHECKS["same_bits"].function(case(claim))
+    with pytest.raises(Refuted, match="other bits"):
+        CHECKS["same_bits"].function(case(claim, wrong=True))
+
+
+def _row(name: str, status: str, found: bool) -> judging.Outcome:
     return {
-        "name": name, "family": "chain", "framework": "torch", "kill": ["gradient_float64"], "status": status,
-        "examples": 2, "seconds": 1.0, "rivals": {"isapprox": {"found": found, "examples": 1, "seconds": 0.5}},
+        "name": name, "claim": "gradient_float64", "family": "chain", "framework": "torch",
+        "kill": ["gradient_float64"], "status": status, "examples": 2, "seconds": 1.0,
+        "rivals": {"isapprox": {"found": found, "examples": 1, "seconds": 0.5}},
     }  # fmt: skip
 
 
@@ -178,6 +231,7 @@ def test_the_summary_counts_kills_alarms_and_the_smallest_planted_error() -> Non
     assert next(tool for tool in summary.tools([*rows[:2], *rows[4:]]) if tool.name == "isapprox").smallest == 1e-2
     assert [summary.status(part, len(part)) for part in (rows, rows[:1], [_row("x", "undecided", False)])] == [1, 0, 2]
     assert summary.status(rows[:1], 2) == 2  # cut off
+    assert summary.killers(rows) == [("gradient_float64", 3)]
     assert summary.percent(999, 1000) == "99.9 %"
 
 
