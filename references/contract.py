@@ -329,6 +329,7 @@ class Family:
         stress: Spec fields of problems that are hard on rounding, for the stability check.
         letters: the paper's letter -> the Spec field that it stands for.
         measured: Spec fields of the problem whose bytes and work are measured unless told, one field of it swept.
+        eager: those of `measured` that are smaller where the gate runs a program to measure it (PyTorch).
     """
 
     name: str
@@ -340,6 +341,7 @@ class Family:
     stress: tuple[Mapping[str, Any], ...] = ()
     letters: Mapping[str, str] = field(default_factory=dict)
     measured: Mapping[str, Any] = field(default_factory=dict)
+    eager: Mapping[str, Any] = field(default_factory=dict)
 
 
 def method(

@@ -11,7 +11,7 @@ import dataclasses
 import json
 import multiprocessing
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from gradgate.references.contract import Method, Spec, UsageError, installed
 from gradgate.suites import terminal
 from gradgate.suites.checks.base import Case, Rejected
 from gradgate.suites.files import write_atomically
-from gradgate.suites.strategies import pick_options, value_at
+from gradgate.suites.strategies import pick_options, shapes, value_at
 from gradgate.suites.subject import Subject
 from gradgate.suites.tolerance import compare
 from gradgate.suites.worker import environment
@@ -71,8 +71,9 @@ def measure(family: str, seed: int, start: int, count: int) -> dict[str, Any]:
     found: dict[str, Any] = {"judged": 0, "rejected": 0, "alarms": [], "ratios": {}, "caught": {}, "planted": {}}
     for number in range(start, start + count):
         rng = np.random.default_rng([seed, number])
-        subject, spec = subjects[number % len(subjects)], random_spec(family, rng)
+        subject = subjects[number % len(subjects)]
         claim = subject.declared.claim("gradient_float64")
+        spec = random_spec(family, rng, claim.where)
         case = Case(subject, claim, spec, pick_options(subject.declared, spec))
         try:
             for dtype in PLANTED:
@@ -83,10 +84,11 @@ def measure(family: str, seed: int, start: int, count: int) -> dict[str, Any]:
     return found
 
 
-def random_spec(family: str, rng: np.random.Generator) -> Spec:
-    """A Spec of a random shape of the vocabulary and random values."""
+def random_spec(family: str, rng: np.random.Generator, where: Mapping[str, Any]) -> Spec:
+    """A Spec of a random shape of the vocabulary, of those that satisfy `where`, and random values."""
     declared = registry.family(family)
-    shape = declared.shapes[rng.integers(len(declared.shapes))]
+    fitting = shapes(declared, where)
+    shape = fitting[rng.integers(len(fitting))]
     values = {name: value_at(float(rng.random()), low, high) for name, (low, high) in declared.values.items()}
     return registry.spec_class(family)(**{**shape, **values, "seed": int(rng.integers(2**32))})
 

@@ -62,6 +62,7 @@ def _listing1(inner: Callable[..., Any]) -> Callable[..., Tree]:
     return gradient
 
 
+@jax.jit
 def algorithm2_printed(problem: BilevelProblem) -> tuple[Any, Tree]:
     """Loss, and the meta-gradient of Algorithm 2 read literally: ∇L comes from fwdrev_grad(L)(θ, x), of θ and x alone.
 
@@ -111,7 +112,7 @@ def listing3_printed(problem: BilevelProblem, *, mistake: str = "name") -> tuple
         return None if mistake == "result" else result
 
     def steps_with_the_name(eta: Tree) -> Any:
-        inner_step = jax.checkpoint(inner_step, policy=policy)  # noqa: F821 - as printed
+        inner_step = jax.checkpoint(inner_step, policy=policy)  # noqa: F823 - as printed
         return jax.lax.scan(functools.partial(inner_step, eta), problem.init(eta), problem.xs)
 
     def steps(eta: Tree) -> Any:

@@ -43,10 +43,8 @@ def listing2_printed(problem: BilevelProblem, *, mistake: str = "trees") -> tupl
     theta, state = problem.init(eta)
     for x in steps(problem):
         arguments = theta, eta, x["inputs"], x["targets"]
-        if mistake == "trees":
-            grad = _listing2(inner, mistake)(*arguments)
-        else:
-            grad = _of_leaves(inner, arguments, mistake)
+        whole = mistake == "trees"
+        grad = _listing2(inner, mistake)(*arguments) if whole else _of_leaves(inner, arguments, mistake)
         theta, state = problem.update(grad, theta, state, eta, x)
     loss = problem.outer_loss(theta, problem.y)
     flat, structure = _pytree.tree_flatten(eta)
@@ -55,9 +53,7 @@ def listing2_printed(problem: BilevelProblem, *, mistake: str = "trees") -> tupl
 
 
 def _of_leaves(inner: Callable[..., torch.Tensor], arguments: tuple[Any, ...], mistake: str) -> Tree:
-    """∇L by the listing, trees taken apart so that each of its inputs is a tensor; θ has one leaf or the listing is
-    called for each leaf of it.
-    """
+    """∇L by the listing, trees taken apart so that its inputs are tensors; it is called for each leaf of θ."""
     flat, structure = _pytree.tree_flatten(arguments)
     theta, shape = _pytree.tree_flatten(arguments[0])
 

@@ -28,9 +28,8 @@ Cotangents = tuple[Tree, Tree, Tree]
 """dV/dθ_i, dV/dυ_i, and what the steps from i on add to dV/dη."""
 
 
-def truncated_bptt(
-    problem: BilevelProblem, *, remat: bool = False, save_inner_grads: bool = False
-) -> tuple[Any, Tree]:
+@functools.partial(jax.jit, static_argnames=("remat", "save_inner_grads"))
+def truncated_bptt(problem: BilevelProblem, *, remat: bool = False, save_inner_grads: bool = False) -> tuple[Any, Tree]:
     """Loss and meta-gradient by reverse mode over the inner steps, each checkpointed; reverse mode over reverse mode.
 
     Args:
@@ -65,6 +64,7 @@ def truncated_bptt(
     return jax.value_and_grad(outer)(problem.params)
 
 
+@functools.partial(jax.jit, static_argnames=("remat", "save_inner_grads"))
 def mixflow(problem: BilevelProblem, *, remat: bool = False, save_inner_grads: bool = False) -> tuple[Any, Tree]:
     """Loss and meta-gradient by the recursion of Eq. 6, its second derivatives by forward mode over reverse mode.
 
@@ -90,6 +90,7 @@ def mixflow(problem: BilevelProblem, *, remat: bool = False, save_inner_grads: b
     return _stored(problem, inner_loss(problem, remat), forward_over_reverse, save, block_of(remat))
 
 
+@jax.jit
 def reverse_over_forward(problem: BilevelProblem) -> tuple[Any, Tree]:
     """Loss and meta-gradient by the recursion of Eq. 6, its second derivatives by reverse mode over forward mode.
 
@@ -142,9 +143,7 @@ def _stored(
     return loss, pull_init(problem, cotangents)
 
 
-def pull_outer(
-    problem: BilevelProblem, theta: Tree, state: Tree, block: Callable[..., Any]
-) -> tuple[Any, Cotangents]:
+def pull_outer(problem: BilevelProblem, theta: Tree, state: Tree, block: Callable[..., Any]) -> tuple[Any, Cotangents]:
     """V and its cotangents (Eq. 5): V depends on neither the last state nor, but through θ_T, on η."""
     loss, d_theta = jax.value_and_grad(lambda theta: problem.outer_loss(theta, problem.y, block=block))(theta)
     return loss, (d_theta, jax.tree.map(jnp.zeros_like, state), jax.tree.map(jnp.zeros_like, problem.params))

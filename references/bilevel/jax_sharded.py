@@ -8,6 +8,7 @@ the update goes number by number, it acts on parts.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -34,6 +35,7 @@ AXIS = "device"
 PARTS, WHOLE = PartitionSpec(AXIS), PartitionSpec()
 
 
+@functools.partial(jax.jit, static_argnames="devices")
 def bilevel_sharded(problem: BilevelProblem, *, devices: int) -> tuple[Any, Tree]:
     """Loss and meta-gradient of `mixflow`, batches and all that lasts over the steps shared out to several devices.
 
@@ -59,13 +61,11 @@ def bilevel_sharded(problem: BilevelProblem, *, devices: int) -> tuple[Any, Tree
             f"JAX_NUM_CPU_DEVICES={devices} before JAX starts, for more on the CPU"
         )
     mesh = Mesh(np.array(jax.devices()[:devices]), (AXIS,))
-    loss, grads = jax.jit(_mapped(problem, devices, mesh))(*_arguments(problem, devices))
+    loss, grads = _mapped(problem, devices, mesh)(*_arguments(problem, devices))
     return loss, _whole(grads, problem.params)
 
 
-def on_profile(
-    problem: BilevelProblem, *, devices: int
-) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+def on_profile(problem: BilevelProblem, *, devices: int) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
     """The program of `bilevel_sharded` for D devices of a profile instead of this machine's.
 
     Args:
@@ -155,6 +155,4 @@ def _mapped(problem: BilevelProblem, devices: int, mesh: Mesh | None) -> Callabl
         grads = jax.tree.map(lambda leaf: leaf[None], pull_init(part, cotangents))
         return jax.lax.pmean(loss, AXIS), grads
 
-    return jax.shard_map(
-        on_device, mesh=mesh, in_specs=_specs(problem), out_specs=(WHOLE, PARTS), check_vma=False
-    )
+    return jax.shard_map(on_device, mesh=mesh, in_specs=_specs(problem), out_specs=(WHOLE, PARTS), check_vma=False)

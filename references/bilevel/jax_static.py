@@ -28,6 +28,7 @@ from gradgate.references.bilevel.refusal import check_momentum
 from gradgate.references.contract import Tree
 
 
+@jax.jit
 def momentum_inversion(problem: BilevelProblem) -> tuple[Any, Tree]:
     """Loss and meta-gradient in memory that does not grow with T: each step of momentum is taken back.
 
@@ -61,6 +62,7 @@ def momentum_inversion(problem: BilevelProblem) -> tuple[Any, Tree]:
     return loss, pull_init(problem, cotangents)
 
 
+@jax.jit
 def log_remat(problem: BilevelProblem) -> tuple[Any, Tree]:
     """Loss and meta-gradient with 2·log2 T states in memory, in place of T: steps are run again from the middle.
 
@@ -83,8 +85,9 @@ def log_remat(problem: BilevelProblem) -> tuple[Any, Tree]:
 
 
 def _pull_halves(problem: BilevelProblem, inner: Inner, carry: Carry, xs: Tree, cotangents: Cotangents) -> Cotangents:
-    """Pull back the 2^k steps that `xs` holds, which start from `carry`: later half first. A scan over the halves has
-    the program of one, so that the whole has k of them.
+    """Pull back the 2^k steps that `xs` holds, which start from `carry`: later half first.
+
+    A scan over the halves has the program of one of them, so that the whole has k programs.
     """
     length = len(xs["step"])
     if length == 1:

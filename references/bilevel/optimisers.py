@@ -79,9 +79,7 @@ def adam_update(
     first, second = 1 - b1**t, 1 - b2**t
     m = tree_map(lambda m, g: b1 * m + (1 - b1) * g, state["m"], grad)
     v = tree_map(lambda v, g: b2 * v + (1 - b2) * g * g, state["v"], grad)
-    direction = tree_map(
-        lambda m, v: m / first / (safe_root(xp, v / second + h["epsilon_root"]) + h["epsilon"]), m, v
-    )
+    direction = tree_map(lambda m, v: m / first / (safe_root(xp, v / second + h["epsilon_root"]) + h["epsilon"]), m, v)
     return _descend(rate, direction, theta), {"m": m, "v": v}
 
 

@@ -18,5 +18,5 @@ def check_momentum(problem: BilevelProblem) -> None:
     name = problem.spec.optimiser
     if name != "momentum":
         raise NotInvertible(
-            f"the inner optimiser must be momentum, whose step can be taken back, not {name}; log_remat needs no inverse"
+            f"the inner optimiser must be momentum, whose step can be taken back, not {name}; see log_remat"
         )

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from gradgate.references.backends import leaves, tree_map
+from gradgate.references.backends import tree_map
 from gradgate.references.bilevel.options import check_flag
 from gradgate.references.bilevel.problem import BilevelProblem
 from gradgate.references.bilevel.torch_remat import remat as rematerialised
