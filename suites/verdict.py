@@ -37,11 +37,6 @@ class Task:
         return f"{self.family}:{self.method}:{self.framework}"
 
     @property
-    def oracles(self) -> tuple[str, str]:
-        """Family and framework: what shares oracles."""
-        return self.family, self.framework
-
-    @property
     def name(self) -> str:
         """``family:method:framework:claim``, unique in a run."""
         return f"{self.owner}:{self.claim}"

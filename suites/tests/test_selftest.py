@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import json
 import re
 from collections.abc import Callable
@@ -20,8 +19,8 @@ from gradgate.suites.checks import CHECKS, Case, rivals
 from gradgate.suites.engine import Run
 from gradgate.suites.selftest import judging, summary
 from gradgate.suites.subject import Inapplicable, Refuted, Subject
-from gradgate.suites.supervisor import Limits, Supervisor, Worker
-from gradgate.suites.verdict import Task, Verdict
+from gradgate.suites.supervisor import Limits, Supervisor
+from gradgate.suites.verdict import Verdict
 
 PUBLISHED = (
     "PT#190758", "OLMo-core PR 828", "guided-diffusion#167", "PT#193671", "PT#71124", "fairscale#1199", "PT#7617",
@@ -240,19 +239,6 @@ def test_a_claim_of_a_plug_in_takes_the_place_of_the_contracts(torch: Any) -> No
     [stability] = [claim for claim in declared.claims if claim.name == "stability"]
     assert stability.where
     assert sum(claim.name == "tree" for claim in declared.claims) == 1
-
-
-def test_a_worker_is_given_what_shares_the_oracles_that_it_has() -> None:
-    tasks = [Task("chain", str(n), framework, "value") for n, framework in enumerate(("jax", "torch", "jax", "torch"))]
-    with Supervisor(Run(), jobs=1) as supervisor:
-        worker = Worker()
-        try:
-            worker.oracles = ("chain", "torch")
-            assert supervisor._next(worker, [collections.deque([task]) for task in tasks]) == 1
-            worker.oracles = None
-            assert supervisor._next(worker, [collections.deque([task]) for task in tasks]) == 0
-        finally:
-            worker.close()
 
 
 def test_unbroken_methods_are_declared_for_every_family_and_framework() -> None:
