@@ -72,7 +72,6 @@ class Worker:
         self.call: dict[str, Any] | None = None
         self.problems: tuple[str, str] | None = None
         self.since = time.monotonic()
-        self.oracles: tuple[str, str] | None = None  # family and framework of what it judged last
 
     def send(self, request: dict[str, Any]) -> None:
         """Hand over one request."""
@@ -184,25 +183,14 @@ class Supervisor:
         while waiting or self._busy:
             while waiting and len(self._busy) < self.jobs:
                 worker = self._idle.pop() if self._idle else Worker()
-<<<<<<< HEAD
-                self._start(worker, waiting.pop(self._next(worker, waiting)))
-=======
                 taken = {other.problems for other, _ in self._busy.values()}
                 ranks = [_rank(queue[0], worker.problems, taken) for queue in waiting]
                 self._start(worker, waiting.pop(ranks.index(min(ranks))))
->>>>>>> main
             yield from self._step(progress)
-
-    def _next(self, worker: Worker, waiting: list[collections.deque[Task]]) -> int:
-        """The place of the queue whose oracles the worker has computed, else of one that no other worker is at."""
-        others = [other.oracles for other, _ in self._busy.values()]
-        ranks = [(queue[0].oracles != worker.oracles) + (queue[0].oracles in others) for queue in waiting]
-        return ranks.index(min(ranks))
 
     def _start(self, worker: Worker, queue: collections.deque[Task]) -> None:
         worker.problems = _problems(queue[0])
         self._busy[worker.events] = (worker, queue)
-        worker.oracles = queue[0].oracles
         worker.send({"task": dataclasses.asdict(queue[0]), "run": dataclasses.asdict(self.run)})
 
     def _step(self, progress: Callable[[Task, int], None]) -> list[Verdict]:
