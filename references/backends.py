@@ -84,7 +84,10 @@ def to_backend(backend: str, array: Any, dtype: str | None = None) -> Any:
     if backend == "torch":
         tensor = xp.asarray(np.array(array, order="C"))
         return tensor if dtype is None else tensor.to(getattr(xp, dtype))
-    return xp.asarray(array, dtype=dtype)
+    import jax
+
+    # Cast by NumPy and put as it is: jnp.asarray compiles a program for every shape and dtype.
+    return jax.device_put(np.asarray(array, dtype=None if dtype is None else xp.dtype(dtype)))
 
 
 def to_numpy(array: Any) -> Any:

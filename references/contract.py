@@ -329,6 +329,7 @@ class Family:
         stress: Spec fields of problems that are hard on rounding, for the stability check.
         letters: the paper's letter -> the Spec field that it stands for.
         measured: Spec fields of the problem whose bytes and work are measured unless told, one field of it swept.
+        eager: those of `measured` that are smaller where the gate runs a program to measure it (PyTorch).
     """
 
     name: str
@@ -340,6 +341,7 @@ class Family:
     stress: tuple[Mapping[str, Any], ...] = ()
     letters: Mapping[str, str] = field(default_factory=dict)
     measured: Mapping[str, Any] = field(default_factory=dict)
+    eager: Mapping[str, Any] = field(default_factory=dict)
 
 
 def method(
@@ -359,7 +361,8 @@ def method(
         disclaims: those that must be refused with NotComposable. What is in neither is not judged.
         kappa: how many times the measured noise the error may reach.
         oracle: the Problem's function whose gradient is claimed, ``loss`` unless told.
-        claims: what it promises besides the contract, such as the laws of `gradgate.references.laws`.
+        claims: what it promises besides the contract, such as the laws of `gradgate.references.laws`; one that has the
+            name of a contract's claim takes its place.
 
     Raises:
         UsageError: an unknown transformation.

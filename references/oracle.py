@@ -54,7 +54,8 @@ class Reference:
 
 def split(problem: Problem, tree: Tree) -> dict[str, Any]:
     """Judged leaf -> NumPy array. Leaves under `problem.stacked` are taken apart along axis 0, one per layer."""
-    return {name: leaf[0] for name, leaf in split_stack(problem, tree_map(lambda leaf: leaf[None], tree)).items()}
+    stack = tree_map(lambda leaf: to_numpy(leaf)[None], tree)
+    return {name: leaf[0] for name, leaf in split_stack(problem, stack).items()}
 
 
 def split_stack(problem: Problem, tree: Tree) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +51,7 @@ class Limits:
 
 
 class Worker:
-    """One child process; `call` is what it is doing, or None."""
+    """One child process; `call` is what it is doing, or None; `problems` are the family and framework of its tasks."""
 
     def __init__(self) -> None:
         down, up = os.pipe(), os.pipe()
@@ -70,6 +70,7 @@ class Worker:
         self.requests, self.events = os.fdopen(down[1], "w"), up[0]
         self.buffer = b""
         self.call: dict[str, Any] | None = None
+        self.problems: tuple[str, str] | None = None
         self.since = time.monotonic()
 
     def send(self, request: dict[str, Any]) -> None:
@@ -171,19 +172,24 @@ class Supervisor:
     def judge_all(self, tasks: Iterable[Task], progress: Callable[[Task, int], None] = lambda *_: None) -> Any:
         """Yield a verdict for every task, in the order in which they finish.
 
-        Tasks of one method go to one worker, one after the other, so that they share compiled programs. Once a method
+        Tasks of one method go to one worker, one after the other, so that they share compiled programs, and methods of
+        one family and framework to one worker while there are others to do, so that they share oracles. Once a method
         has hung or ended its process, its remaining claims are not tried: each would cost another time limit.
         """
         queues: dict[tuple[str, str], collections.deque[Task]] = {}
         for task in tasks:
             queues.setdefault((task.owner, task.target), collections.deque()).append(task)
-        waiting = collections.deque(queues.values())
+        waiting = list(queues.values())
         while waiting or self._busy:
             while waiting and len(self._busy) < self.jobs:
-                self._start(self._idle.pop() if self._idle else Worker(), waiting.popleft())
+                worker = self._idle.pop() if self._idle else Worker()
+                taken = {other.problems for other, _ in self._busy.values()}
+                ranks = [_rank(queue[0], worker.problems, taken) for queue in waiting]
+                self._start(worker, waiting.pop(ranks.index(min(ranks))))
             yield from self._step(progress)
 
     def _start(self, worker: Worker, queue: collections.deque[Task]) -> None:
+        worker.problems = _problems(queue[0])
         self._busy[worker.events] = (worker, queue)
         worker.send({"task": dataclasses.asdict(queue[0]), "run": dataclasses.asdict(self.run)})
 
@@ -236,6 +242,15 @@ class Supervisor:
         if worker.resident() > limit:
             return events, f"the method exhausted memory: its process grew past {limit / 2**30:.3g} GiB"
         return events, ""
+
+
+def _problems(task: Task) -> tuple[str, str]:
+    return task.family, task.framework
+
+
+def _rank(task: Task, own: tuple[str, str] | None, taken: Set[tuple[str, str] | None]) -> int:
+    """What a worker does first: 0 its own problems, 1 those that no other worker is at, 2 what is left of another's."""
+    return 0 if _problems(task) == own else 1 if _problems(task) not in taken else 2
 
 
 def _given_up(queue: collections.deque[Task], death: str, call: dict[str, Any]) -> list[Verdict]:

@@ -106,4 +106,5 @@ FAMILY = Family(
     stress=STRESS,
     letters={"N": "layers", "B": "batch"},
     measured={"dtype": "float32", "layers": 16, "width": 8, "batch": 256, "profile": "uniform"},
+    eager={"batch": 32},
 )

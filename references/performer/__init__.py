@@ -171,4 +171,5 @@ FAMILY = Family(
     stress=STRESS,
     letters={"L": "length", "s": "layers", "k": "heads", "d": "head_width", "M": "features"},
     measured=MEASURED,
+    eager={"length": 32},
 )

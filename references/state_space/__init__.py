@@ -215,4 +215,5 @@ FAMILY = Family(
     stress=STRESS,
     letters={"T": "length", "K": "layers", "N": "state", "P": "width"},
     measured=MEASURED,
+    eager={"length": 32},
 )

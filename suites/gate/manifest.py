@@ -14,9 +14,6 @@ from gradgate.references.contract import Claim, Family, Method, Spec, UsageError
 from gradgate.suites.cells import MethodCell, usual_options
 from gradgate.suites.gate.settings import Settings, Target
 
-SHRUNK, BY = 64, 8
-"""PyTorch methods are run, not compiled: sizes of SHRUNK and more that a paper has a letter for are divided by BY."""
-
 
 @dataclass(frozen=True)
 class Gated:
@@ -77,19 +74,9 @@ def gated(settings: Settings, own: bool, base: bool = False) -> list[Gated]:
 
 def measured_spec(family: Family, framework: str, fields: Mapping[str, Any] | None = None) -> Spec:
     """The problem at which a method of this family is gated: the family's own, smaller for PyTorch."""
-    cls = registry.spec_class(family.name)
-    chosen: dict[str, Any] = {"dtype": "float32", **family.measured}
-    if framework == "torch":
-        swept = set(family.letters.values())
-        small: dict[str, Any] = {
-            k: v // BY if k in swept and isinstance(v, int) and v >= SHRUNK else v for k, v in chosen.items()
-        }
-        try:
-            cls(**small)
-            chosen = small
-        except UsageError:  # these sizes depend on one another
-            pass
-    return cls.from_json(json.dumps({**chosen, **(fields or {})}))
+    smaller = getattr(family, "eager", {}) if framework == "torch" else {}  # a base may be older than the field
+    chosen = {"dtype": "float32", **family.measured, **smaller, **(fields or {})}
+    return registry.spec_class(family.name).from_json(json.dumps(chosen))
 
 
 def to_dict(cell: MethodCell) -> dict[str, Any]:

@@ -1,0 +1,57 @@
+"""How tasks are shared out between workers; what happens when one dies is in test_hostile_methods.py."""
+
+from __future__ import annotations
+
+from gradgate.suites.supervisor import Supervisor, Worker
+from gradgate.suites.verdict import Task, Verdict
+
+
+class _Worker(Worker):
+    """A worker that is no process."""
+
+    made = 0
+
+    def __init__(self) -> None:
+        _Worker.made += 1
+        self.events, self.problems = _Worker.made, None
+
+    def send(self, request: object) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class _Supervisor(Supervisor):
+    """Workers answer in turn, those with a larger number first, and what each judged is written down."""
+
+    def __init__(self, jobs: int) -> None:
+        super().__init__(jobs=jobs, run=None)  # type: ignore[arg-type]
+        self.judged: dict[int, list[str]] = {}
+
+    def _start(self, worker: Worker, queue: object) -> None:
+        worker.problems = (queue[0].family, queue[0].framework)  # type: ignore[index]
+        self._busy[worker.events] = (worker, queue)  # type: ignore[assignment]
+
+    def _step(self, progress: object) -> list[Verdict]:
+        worker, queue = self._busy.pop(max(self._busy))
+        self.judged.setdefault(worker.events, []).extend(task.family + task.framework[0] for task in queue)
+        self._idle.append(worker)
+        return [Verdict(task, "upheld") for task in queue]
+
+
+def test_methods_of_one_family_and_framework_go_to_one_worker_until_it_alone_has_work(monkeypatch) -> None:
+    monkeypatch.setattr("gradgate.suites.supervisor.Worker", _Worker)
+    tasks = [
+        Task(family, method, framework, "tree")
+        for family in "ab" for framework in ("jax", "torch") for method in ("x", "y", "z")
+    ]  # fmt: skip
+    supervisor = _Supervisor(jobs=2)
+    _Worker.made = 0
+    found = list(supervisor.judge_all(tasks))
+    assert {(v.task.owner) for v in found} == {task.owner for task in tasks}
+    assert len(found) == len(tasks)
+    first, second = supervisor.judged[1], supervisor.judged[2]
+    # The second worker is always the one that answers: it does its own, then what nobody has begun, then helps.
+    assert second == ["at"] * 3 + ["bj"] * 3 + ["bt"] * 3 + ["aj"] * 2
+    assert first == ["aj"]
