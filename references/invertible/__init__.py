@@ -5,6 +5,7 @@ Paper: Krylov, Karamzade, Fox, "Moonwalk: inverse-forward differentiation" (2024
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Sequence
 from typing import Any
