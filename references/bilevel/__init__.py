@@ -114,6 +114,7 @@ def _methods(framework: str) -> tuple[Method, ...]:
             ),
         ),
         declare("log_remat", module="static", source="App. A.2, Griewank 1992"),
+        declare("gradient_replay", options=(REMAT,), module="replay", source="beyond the paper; §4"),
         declare(
             "bilevel_sharded",
             options=(DEVICES,),
@@ -156,7 +157,7 @@ STRESS = (
 )
 
 MEASURED = {
-    "dtype": "float32", "task": "maml", "model": "mlp", "optimiser": "adam", "steps": 2, "batch": 256, "layers": 8,
+    "dtype": "float32", "task": "maml", "model": "mlp", "optimiser": "momentum", "steps": 2, "batch": 256, "layers": 8,
     "width": 16, "vocabulary": 16, "activation": "gelu",
 }  # fmt: skip
 

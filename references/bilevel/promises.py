@@ -8,19 +8,20 @@ from __future__ import annotations
 
 from typing import Any
 
+from gradgate.references.bilevel.paper_laws import LINEAR_GAIN
 from gradgate.references.contract import Claim
 from gradgate.references.laws import figure, memory_law, per_device, work_law
 
 HERE = "gradgate.references.bilevel.promises"
 DEEP = (4, 8, 16, 32, 64)
 LONG = (4, 16, 64, 256, 1024)
-STATIC: dict[str, Any] = {"model": "toy", "layers": 2, "width": 64, "batch": 4}
+STATIC: dict[str, Any] = {"model": "toy", "optimiser": "adam", "layers": 2, "width": 64, "batch": 4}
 """A problem whose θ and υ are most of what there is."""
 
 
 def _deep(name: str, statement: str, **settings: Any) -> Claim:
     source = settings.pop("source", "§5.3, Eq. 12")
-    return memory_law(name, statement, source, variable="layers", sizes=DEEP, **settings)
+    return memory_law(name, statement, source, variable="layers", sizes=DEEP, spec={"optimiser": "adam"}, **settings)
 
 
 def _long(statement: str, exponent: float, **settings: Any) -> Claim:
@@ -88,6 +89,7 @@ JAX: dict[str, tuple[Claim, ...]] = {
             "numbers, few beside the B·S² of one layer's attention, but not none",
         ),
         _work(LINEAR),
+        LINEAR_GAIN,
     ),
     "momentum_inversion": (
         _long(
