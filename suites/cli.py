@@ -45,7 +45,7 @@ EXAMPLES = {
     ],
     "paper": ["  gradgate paper --family performer --place 'Table 2'   the paper's figures beside ours"],
     "selftest": [
-        "  gradgate selftest                                        the whole corpus, about ten minutes on two cores",
+        "  gradgate selftest                                        the whole corpus",
         "  gradgate selftest --json report/selftest.json            goes on where an earlier run stopped",
         "  gradgate selftest --family chain --framework torch       the mutants of one family",
         "  gradgate selftest gate_sign planted_1e11                 some of them, by parts of their names",
