@@ -366,7 +366,8 @@ def method(
         kappa: how many times the measured noise the error may reach.
         rounding: the Problem's loss whose rounding is allowed besides backprop's, such as ``loss_by_subtraction``.
         oracle: the Problem's function whose gradient is claimed, ``loss`` unless told.
-        claims: what it promises besides the contract, such as the laws of `gradgate.references.laws`.
+        claims: what it promises besides the contract, such as the laws of `gradgate.references.laws`; one that has the
+            name of a contract's claim takes its place.
 
     Raises:
         UsageError: an unknown transformation.

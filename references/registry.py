@@ -96,7 +96,9 @@ def plugged_in(target: str, family_name: str, framework: str | None = None) -> M
         if not callable(getattr(problem, name, None)):
             raise unknown(f"{role} of {target}", name, [n for n in dir(problem) if "loss" in n and n[0] != "_"])
     asked = {key: declared.get(key, ()) for key in ("composes", "disclaims", "options")}
-    claims = contract_claims(**asked) + tuple(declared.pop("claims", ()))
+    own = tuple(declared.pop("claims", ()))
+    contract = contract_claims(**asked, replaced=own)
+    claims = contract + tuple(claim for claim in own if claim not in contract)
     return Method(family(family_name).name, target.rpartition(":")[2], framework, target, claims, **declared)
 
 

@@ -25,7 +25,7 @@ from gradgate.references.contract import FRAMEWORKS, Method, Spec, UsageError, i
 from gradgate.suites import terminal
 from gradgate.suites.checks.base import Case, Rejected
 from gradgate.suites.files import write_atomically
-from gradgate.suites.strategies import pick_options, value_at
+from gradgate.suites.strategies import pick_options, shapes, value_at
 from gradgate.suites.subject import Subject
 from gradgate.suites.tolerance import compare
 from gradgate.suites.worker import environment, relieve
@@ -91,8 +91,9 @@ def measure(family: str, seed: int, start: int, count: int) -> dict[str, Any]:
         if number % 10 == 0:
             relieve()
         rng = np.random.default_rng([seed, number])
-        subject, spec = subjects[number % len(subjects)], random_spec(family, rng)
+        subject = subjects[number % len(subjects)]
         claim = subject.declared.claim("gradient_float64")
+        spec = random_spec(family, rng, claim.where)
         case = Case(subject, claim, spec, pick_options(subject.declared, spec))
         try:
             for dtype in PLANTED:
@@ -103,10 +104,11 @@ def measure(family: str, seed: int, start: int, count: int) -> dict[str, Any]:
     return found
 
 
-def random_spec(family: str, rng: np.random.Generator) -> Spec:
-    """A Spec of a random shape of the vocabulary and random values."""
+def random_spec(family: str, rng: np.random.Generator, where: Mapping[str, Any]) -> Spec:
+    """A Spec of a random shape of the vocabulary, of those that satisfy `where`, and random values."""
     declared = registry.family(family)
-    shape = declared.shapes[rng.integers(len(declared.shapes))]
+    fitting = shapes(declared, where)
+    shape = fitting[int(rng.integers(len(fitting)))]
     values = {name: value_at(float(rng.random()), low, high) for name, (low, high) in declared.values.items()}
     return registry.spec_class(family)(**{**shape, **values, "seed": int(rng.integers(2**32))})
 

@@ -103,6 +103,9 @@ def reversible(problem: InvertibleProblem) -> tuple[Any, Tree]:
     Returns:
         The scalar loss and a tree like ``problem.params``, in its shapes and dtypes.
 
+    Raises:
+        NotInvertible: a layer has no inverse; names it.
+
     Source: RevBackprop of the paper (Gomez et al., 2017; MacKay et al., 2018). Stores: the activations of one layer.
     Computes: a forward pass, and per layer its inverse and a backward pass. Not where an inverse is ill-conditioned,
     as that of tanh near saturation: what it loses is lost to all layers below.
@@ -111,10 +114,10 @@ def reversible(problem: InvertibleProblem) -> tuple[Any, Tree]:
     params = problem.params
     x = problem.body(params, problem.x)
     loss, (d_head, h) = jax.value_and_grad(problem.head_loss, argnums=(0, 1))(params["head"], x)
-    grads = {"head": d_head}
+    grads: dict[str, Any] = {"head": d_head}
     for block in reversed(problem.blocks):
-        if block.after:
-            x, h, _ = block.after.retreat(jax.vjp, {}, x, h)
+        for key, layer in reversed(block.after.items()):
+            x, h, grads[key] = layer.retreat(jax.vjp, params[key], x, h)
 
         def unit(carry: tuple[Any, Any], p: Tree, block: Any = block) -> tuple[tuple[Any, Any], Tree]:
             x, h = carry
@@ -180,21 +183,26 @@ def input_gradient_reverse(problem: InvertibleProblem) -> Any:
 
 
 def input_gradient_forward(problem: InvertibleProblem, tangents: int) -> Any:
-    """h_0 by a JVP per number of a sample, or of the batch where its samples depend on each other."""
+    """h_0 by a JVP per number of a sample, or one sample after another where those of a batch depend on each other."""
     x, params = problem.x, problem.params
-    size = x.size if problem.spec.coupled else x[0].size
 
     def losses(x: Any) -> Any:
         return problem.head_losses(params["head"], problem.body(params, x))
 
-    def component(i: Any) -> Any:
-        unit = jnp.zeros(size, x.dtype).at[i].set(1)
-        unit = unit.reshape(x.shape) if problem.spec.coupled else jnp.broadcast_to(unit.reshape(x.shape[1:]), x.shape)
-        slopes = jax.jvp(losses, (x,), (unit,))[1]
-        return slopes.sum() if problem.spec.coupled else slopes
+    def slopes(samples: Any, i: Any) -> Any:
+        """Every sample's loss along number i of some samples, (batch,)."""
+        unit = jnp.zeros(x[0].size, x.dtype).at[i].set(1).reshape(x.shape[1:])
+        return jax.jvp(losses, (x,), (samples[:, None, None, None] * unit,))[1]
 
-    found = jax.lax.map(component, jnp.arange(size), batch_size=min(tangents, size))
-    return found.reshape(x.shape) if problem.spec.coupled else found.T.reshape(x.shape)
+    def components(slope: Callable[[Any], Any]) -> Any:
+        return jax.lax.map(slope, jnp.arange(x[0].size), batch_size=min(tangents, x[0].size))
+
+    if not problem.spec.coupled:
+        every = jnp.ones(len(x), x.dtype)
+        return components(lambda i: slopes(every, i)).T.reshape(x.shape)
+    # Two loops, not one of batch·n steps: XLA for GPUs walks through the steps of a loop while it compiles.
+    found = jax.lax.map(lambda one: components(lambda i: slopes(one, i).sum()), jnp.eye(len(x), dtype=x.dtype))
+    return found.reshape(x.shape)
 
 
 def walk(
@@ -208,8 +216,9 @@ def walk(
     Args:
         problem: any InvertibleProblem.
         h: h_0, like ``problem.x``.
-        visit: of a unit's parameters and gradient, and last the head's; its results are returned in the gradients'
-            place. One that returns updated parameters never has the gradient of more than a unit in memory.
+        visit: of the parameters and gradient of a unit, of a layer between blocks, and last of the head; its results
+            are returned in the gradients' place. One that returns updated parameters never has the gradient of more
+            than a unit in memory.
         advance: one layer's step.
 
     Returns:
@@ -232,7 +241,8 @@ def walk(
 
         numbers = jnp.arange(problem.spec.layers)
         (x, h, found[block.key]), _ = jax.lax.scan(unit, (x, h, params[block.key]), numbers)
-        if block.after:
-            x, h, _ = advance(block.after, {}, x, h)
+        for key, layer in block.after.items():
+            x, h, dp = advance(layer, params[key], x, h)
+            found[key] = visit(params[key], dp)
     loss, d_head = jax.value_and_grad(problem.head_loss)(params["head"], x)
     return loss, {**found, "head": visit(params["head"], d_head)}

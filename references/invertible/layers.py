@@ -1,8 +1,8 @@
 """Layers that can be inverted, each with its vector-inverse-Jacobian product, written once for every backend.
 
-A layer maps x (batch, side, side, channels) to y of as many numbers. Besides its inverse it knows a step of Moonwalk's
-second phase, `advance`, and one of reversing backprop, `retreat`; both take the framework's own ``vjp`` (`jax.vjp` or
-`torch.func.vjp`, which have one signature).
+A layer maps x (batch, side, side, channels) to y of as many numbers; only a `Submersion` gives fewer. Besides its
+inverse it knows a step of Moonwalk's second phase, `advance`, and one of reversing backprop, `retreat`; both take the
+framework's own ``vjp`` (`jax.vjp` or `torch.func.vjp`, which have one signature).
 
 Notation of the paper (Moonwalk, §4): h is the row vector ∂J/∂x; vijp(f, x, h) = h (∂f/∂x)^{-1}, so it takes ∂J/∂x_{i−1}
 to ∂J/∂x_i; g is ∂J/∂θ.
@@ -25,6 +25,15 @@ Vjp = Callable[..., Any]
 Step = tuple[Any, Any, Tree]
 SLOPE = 0.2
 """Of the leaky ReLU, left of 0."""
+
+
+class NotInvertible(ValueError):
+    """A layer's inverse does not give its input back, or it has none.
+
+    Cause: a singular matrix, a saturated tanh, an inverse that is wrong or loses too many digits, fewer outputs than
+    inputs. Remedy: the message names the layer and the error; backprop and forward mode need no inverse, and Moonwalk
+    none of layers whose Jacobian is surjective.
+    """
 
 
 @dataclass(frozen=True)
@@ -215,6 +224,48 @@ class Linear(Layer):
         return self.xp.reshape(turn(self.xp.linalg.solve(matrix, turn(rows))), shape)
 
 
+# y = x W + b with more rows in W than columns: h_{i−1} = h_i Wᵀ still has one solution h_i where W has full column
+# rank, though x cannot be had from y. With W = Q R it is h_iᵀ = R⁻¹ (h_{i−1} Q)ᵀ; what rounding has added to h_{i−1}
+# outside the range of Wᵀ is orthogonal to Q and drops out.
+@dataclass(frozen=True)
+class Submersion(Layer):
+    """W with more rows than columns, on the channels of each place: its Jacobian is surjective, and it has no inverse.
+
+    Not in the paper, which asks for invertible layers (§4); its last section leaves others open. Moonwalk passes it,
+    since vijp needs only a right inverse of ∂y/∂x; reversing backprop cannot. Cost: a QR decomposition per vijp.
+    """
+
+    outputs: int = 1
+
+    def layout(self, count: int, scale: float, bias: float = 0.0) -> dict[str, Any]:
+        """As `Linear`'s: W without the identity's first columns, and b."""
+        n, m = self.shape.channels, self.outputs
+        return {"w": Normal((count, n, m), scale / (3 * math.sqrt(n))), "b": Normal((count, m), 0.1, bias)}
+
+    def __call__(self, p: Tree, x: Any) -> Any:
+        """X -> x W + b, (batch, side, side, channels) -> (batch, side, side, outputs)."""
+        return self.xp.matmul(x, p["w"]) + p["b"]
+
+    def inverse(self, p: Tree, y: Any) -> Any:
+        """There is none.
+
+        Raises:
+            NotInvertible: always.
+        """
+        raise NotInvertible(
+            f"{self.name} has no inverse: from {self.shape.channels} channels it makes {self.outputs}, its Jacobian is "
+            "surjective only; moonwalk, and moonwalk_mixed with vijp closed or solve, need none"
+        )
+
+    def advance(self, vjp: Vjp, p: Tree, x: Any, h: Any) -> Step:
+        """One QR decomposition and a solve for vijp; g by vjp."""
+        rows = self.xp.reshape(h, (-1, self.shape.channels))
+        h = right_solved(self.xp, p["w"], rows)
+        y, pull = vjp(lambda p: self(p, x), p)
+        h = self.xp.reshape(h, y.shape)
+        return y, h, pull(h)[0]
+
+
 @dataclass(frozen=True)
 class Downsampling(Layer):
     """ψ: each square of 2×2 places becomes one place of four times the channels (Jacobsen et al., 2018).
@@ -248,11 +299,12 @@ PARAMETRISED = LAYERS[:4]
 NOT_INVERTIBLE = {
     "relu": "it maps every negative number to 0; legal instead: leaky_relu",
     "conv": "a convolution over places need not be; put it into a coupling with residual='conv', or use conv1x1",
-    "pool": "it has fewer outputs than inputs (its Jacobian is surjective at best); legal instead: the down-sampling ψ",
+    "pool": "it has fewer outputs than inputs (its Jacobian is surjective at best); legal instead: the down-sampling ψ "
+    "and, between blocks, submersive=1",
     "pad": "it has more outputs than inputs: its Jacobian is injective, so ∂J/∂x does not determine ∂J/∂y",
 }
-"""Layers that are often asked for, and why they are refused. A Jacobian that is injective only loses what of h_i lies
-outside its range, and no vijp brings that back; submersive layers, surjective only, are not supported here."""
+"""Layers that are often asked for, and why a unit may not have them. A Jacobian that is injective only loses what of
+h_i lies outside its range, and no vijp brings that back; one that is surjective only is that of `Submersion`."""
 
 
 def named(word: str, name: str, backend: str, shape: Shape, residual: Callable[[int, int], Residual]) -> Layer:
@@ -289,16 +341,22 @@ def vijp_of_inverse(vjp: Vjp, layer: Layer, p: Tree, x: Any, h: Any) -> Any:
 
 
 def vijp_by_solve(vmap: Callable[..., Any], vjp: Vjp, layer: Layer, p: Tree, x: Any, h: Any) -> Any:
-    """Vijp of any layer, invertible in closed form or not: builds ∂f/∂x, row by row, and solves.
+    """Vijp of any layer whose Jacobian is surjective: builds ∂f/∂x, row by row, and solves.
 
-    Cost: with N numbers in x, N VJPs at once, N² numbers, and N³ operations: for small layers and for checks.
+    Cost: with N numbers in x, at most N VJPs at once, N² numbers, and N³ operations: for small layers and for checks.
     """
-    xp, size = layer.xp, math.prod(x.shape)
+    xp = layer.xp
     y, pull = vjp(lambda x: layer(p, x), x)
+    size = math.prod(y.shape)
     rows = vmap(lambda row: pull(xp.reshape(row, y.shape))[0])(xp.eye(size, dtype=x.dtype))
-    jacobian = xp.reshape(rows, (size, size))
-    solved = xp.linalg.solve(xp.matrix_transpose(jacobian), xp.reshape(h, (size, 1)))
-    return xp.reshape(solved, y.shape)
+    jacobian = xp.reshape(rows, (size, math.prod(x.shape)))
+    return xp.reshape(right_solved(xp, xp.matrix_transpose(jacobian), xp.reshape(h, (1, -1))), y.shape)
+
+
+def right_solved(xp: Any, matrix: Any, rows: Any) -> Any:
+    """Each row's r with r Aᵀ = row, A of full column rank (n, m), rows (k, n) in the range of Aᵀ -> (k, m)."""
+    q, r = xp.linalg.qr(matrix)
+    return xp.matrix_transpose(xp.linalg.solve(r, xp.matrix_transpose(xp.matmul(rows, q))))
 
 
 def in_layer(params: Tree, index: Any) -> Tree:

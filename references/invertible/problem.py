@@ -1,11 +1,13 @@
 """Chains of invertible layers with a head that need not be, written once for NumPy, JAX and PyTorch.
 
 Notation of the paper (Moonwalk, §3.1): layer i maps x_{i−1} of n numbers per sample to x_i with d parameters θ_i;
-J(x_L) is the loss. Blocks of equal units follow each other, each block but on a single place followed by ψ (§6.1).
+J(x_L) is the loss. Blocks of equal units follow each other, each block but on a single place followed by ψ (§6.1), and
+by a submersive layer where the Spec asks for one.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -13,7 +15,7 @@ from typing import Any, ClassVar
 from gradgate.references.backends import named_leaves, precision, scan, stop_gradient, to_backend, to_numpy
 from gradgate.references.contract import Backend, Problem, Spec, Tree, UsageError, unknown, value_field
 from gradgate.references.draws import Constant, Integers, Normal, draw
-from gradgate.references.invertible.layers import PARAMETRISED, Downsampling, Layer, Shape, in_layer, named
+from gradgate.references.invertible.layers import PARAMETRISED, Downsampling, Layer, Shape, Submersion, in_layer, named
 from gradgate.references.invertible.residual import Residual
 
 CHOICES = {
@@ -34,8 +36,10 @@ class InvertibleSpec(Spec):
             ``leaky_relu``, ``tanh``; for example ``additive tanh``.
         layers: units per block, all of one shape.
         blocks: blocks; ψ follows each, where there is more than one place.
+        submersive: channels that a linear layer after each block, behind ψ, takes away: it is not invertible, but its
+            Jacobian is surjective; 0: there is none.
         side: places along each side of the input, divisible by 2^blocks, or 1.
-        channels: numbers per place of the input; n = side²·channels throughout.
+        channels: numbers per place of the input; n = side²·channels, throughout unless `submersive` takes some away.
         batch: samples.
         residual: ``dense`` or ``conv``, the kind of the functions inside couplings.
         depth: linear maps in each of these functions.
@@ -52,6 +56,7 @@ class InvertibleSpec(Spec):
     unit: str = "additive"
     layers: int = 2
     blocks: int = 1
+    submersive: int = 0
     side: int = 1
     channels: int = 4
     batch: int = 2
@@ -73,7 +78,7 @@ class InvertibleSpec(Spec):
 
     @property
     def numbers(self) -> int:
-        """n, numbers per sample."""
+        """n, numbers per sample of the input."""
         return self.side**2 * self.channels
 
     @property
@@ -96,18 +101,24 @@ class InvertibleSpec(Spec):
         for name in ("scale", "spread"):
             if getattr(self, name) <= 0:
                 raise UsageError(f"{name} must be positive, not {getattr(self, name)}")
+        if self.submersive < 0:
+            raise UsageError(f"submersive must be at least 0, not {self.submersive}")
         for k in range(self.blocks):
             self.block_unit(k, "numpy")
+            self.after(k, "numpy")
         if not set(self.words) & set(PARAMETRISED):
             raise UsageError(
                 f"unit must have a layer with parameters, {', '.join(PARAMETRISED)}; {self.unit!r} has none"
             )
 
     def block_shape(self, k: int) -> Shape:
-        """What the units of block k read."""
-        if self.side == 1:
-            return Shape(1, self.channels)
-        return Shape(self.side // 2**k, self.channels * 4**k)
+        """What the units of block k read; of k = blocks, what the head does."""
+        side, channels = self.side, self.channels
+        for _ in range(k):
+            if self.side > 1:
+                side, channels = side // 2, channels * 4
+            channels -= self.submersive
+        return Shape(side, channels)
 
     def block_unit(self, k: int, backend: str) -> dict[str, Layer]:
         """Key of the parameters -> layer, in order, of the unit that block k repeats.
@@ -126,13 +137,34 @@ class InvertibleSpec(Spec):
             for i, word in enumerate(self.words)
         }
 
+    def after(self, k: int, backend: str) -> dict[str, Layer]:
+        """Key of the parameters -> layer, in order, of what stands between block k and the next, or the head.
+
+        Raises:
+            UsageError: a submersive layer would leave no channels; names it.
+        """
+        shape = self.block_shape(k)
+        found: dict[str, Layer] = {}
+        if self.side > 1:
+            found[f"psi{k}"] = Downsampling(f"psi{k}", backend, shape)
+            shape = Shape(shape.side // 2, shape.channels * 4)
+        if self.submersive:
+            left = shape.channels - self.submersive
+            if left < 1:
+                raise UsageError(f"submersive{k}: of {shape.channels} channels {self.submersive} cannot be taken away")
+            found[f"submersive{k}"] = Submersion(f"submersive{k}", backend, shape, left)
+        return found
+
     def layout(self) -> tuple[type[InvertibleProblem], Tree, dict[str, Any]]:
         """The draws of params and data, in the order in which they are drawn."""
         params: dict[str, Any] = {}
         for k in range(self.blocks):
             unit = self.block_unit(k, "numpy")
             params[f"block{k}"] = {key: layer.layout(self.layers, self.scale, self.bias) for key, layer in unit.items()}
-        width = self.channels if self.side == 1 else self.channels * 4**self.blocks
+            for key, layer in self.after(k, "numpy").items():
+                stacked = layer.layout(1, self.scale, self.bias)
+                params[key] = {name: dataclasses.replace(leaf, shape=leaf.shape[1:]) for name, leaf in stacked.items()}
+        width = self.block_shape(self.blocks).channels
         params["head"] = {"w": Normal((width, self.classes), 1.0 / width**0.5), "b": Normal((self.classes,), 0.1)}
         classes = Integers((self.batch,), self.classes)
         targets = classes if self.head == "cross_entropy" else Normal((self.batch, self.classes))
@@ -151,13 +183,15 @@ class InvertibleSpec(Spec):
             for key, layer in params[f"block{k}"].items():
                 if key.partition("_")[2] in ("dense", "conv1x1"):
                     layer["w"] = self._with_identity(layer["w"], backend)
+            if self.submersive:
+                params[f"submersive{k}"]["w"] = self._with_identity(params[f"submersive{k}"]["w"], backend)
         return cls(self, backend, params, data)
 
     def _with_identity(self, drawn: Any, backend: Backend) -> Any:
         """I + V, rounded to float32 first, as every number of a Problem."""
         import numpy as np
 
-        matrix = np.eye(drawn.shape[-1]) + to_numpy(drawn).astype(np.float64)
+        matrix = np.eye(*drawn.shape[-2:]) + to_numpy(drawn).astype(np.float64)
         with precision(backend, self.dtype):
             return to_backend(backend, matrix.astype(np.float32), self.dtype)
 
@@ -169,21 +203,22 @@ class Block:
     Attributes:
         key: of the parameters.
         unit: key of the parameters within the block -> layer, in order.
-        after: ψ, or None.
+        after: key of the parameters -> ψ, or a submersive layer, or first the one and then the other.
     """
 
     key: str
     unit: dict[str, Layer]
-    after: Layer | None
+    after: dict[str, Layer]
 
 
 @dataclass(frozen=True)
 class InvertibleProblem(Problem):
-    """Mean loss over a batch of a chain of invertible layers with a linear head.
+    """Mean loss over a batch of a chain of invertible layers, or submersive ones, with a linear head.
 
-    With Λ units per block and C = channels·4^k in block k, ``params`` is ``{"block0": {"0_additive": {"shift": {"w0":
-    (Λ, …), "b0": (Λ, …), …}}, "1_tanh": {}, …}, …, "head": {"w": (C_end, classes), "b": (classes,)}}``; all of a
-    block's are stacked along axis 0, one per unit; a layer without parameters has an empty dict. ``data`` holds ``x``
+    With Λ units per block ``params`` is ``{"block0": {"0_additive": {"shift": {"w0": (Λ, …), "b0": (Λ, …), …}},
+    "1_tanh": {}, …}, "psi0": {}, "submersive0": {"w": (C, C − s), "b": (C − s,)}, "block1": …, "head": {"w": (C_end,
+    classes), "b": (classes,)}}``; all of a block's are stacked along axis 0, one per unit; a layer without parameters
+    has an empty dict, and what stands after a block only what the Spec asks for. ``data`` holds ``x``
     (batch, side, side, channels), ``targets`` (batch,) int32 or (batch, classes), and ``upstream`` (), the factor of
     the loss.
     """
@@ -205,8 +240,7 @@ class InvertibleProblem(Problem):
         """The chain, block by block."""
         spec, found = self.spec, []
         for k in range(spec.blocks):
-            after = Downsampling(f"block{k}.after", self.backend, spec.block_shape(k)) if spec.side > 1 else None
-            found.append(Block(f"block{k}", spec.block_unit(k, self.backend), after))
+            found.append(Block(f"block{k}", spec.block_unit(k, self.backend), spec.after(k, self.backend)))
         return tuple(found)
 
     @property
@@ -216,16 +250,13 @@ class InvertibleProblem(Problem):
 
     def chain(self, params: Tree) -> list[tuple[Layer, Tree]]:
         """Every layer in order with its own parameters, named in words such as ``block0[2].1_tanh``."""
-        import dataclasses
-
         found: list[tuple[Layer, Tree]] = []
         for block in self.blocks:
             for i in range(self.spec.layers):
                 for key, layer in block.unit.items():
                     named_so = dataclasses.replace(layer, name=f"{block.key}[{i}].{key}")
                     found.append((named_so, in_layer(params[block.key][key], i)))
-            if block.after:
-                found.append((block.after, {}))
+            found += [(layer, params[key]) for key, layer in block.after.items()]
         return found
 
     def body(self, params: Tree, x: Any) -> Any:
@@ -238,7 +269,8 @@ class InvertibleProblem(Problem):
                 return x, {}
 
             x, _ = scan(self.backend, unit, x, params[block.key])
-            x = block.after({}, x) if block.after else x
+            for key, layer in block.after.items():
+                x = layer(params[key], x)
         return x
 
     def head_losses(self, head: Tree, y: Any) -> Any:

@@ -104,6 +104,9 @@ def reversible(problem: InvertibleProblem) -> tuple[torch.Tensor, Tree]:
     Returns:
         The loss, a scalar, and its gradient, shaped and typed like ``problem.params``.
 
+    Raises:
+        NotInvertible: a layer has no inverse; names it.
+
     Source: RevBackprop of the paper (Gomez et al., 2017; MacKay et al., 2018). Cost: stores the activations of one
     layer; computes a forward pass, and per layer its inverse and a backward pass. Do not use it where an inverse is
     ill-conditioned, as that of tanh near saturation: what it loses is lost to all layers below.
@@ -215,8 +218,7 @@ def _stacked(problem: InvertibleProblem, parts: Any, d_head: Tree) -> Tree:
     for block in problem.blocks:
         units = [{key: next(parts) for key in block.unit} for _ in range(problem.spec.layers)]
         grads[block.key] = tree_map(lambda *items: torch.stack(items), *units)
-        if block.after:
-            next(parts)
+        grads |= {key: next(parts) for key in block.after}
     return {**grads, "head": d_head}
 
 

@@ -1,15 +1,17 @@
-"""Layers that can be inverted: the inverse gives the input back, and the VJP of the vijp is the identity."""
+"""Layers of a chain: their inverses, their vector-inverse-Jacobian products, and the problems that lack one."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from gradgate.references import registry
 from gradgate.references.backends import UNIT_ROUNDOFF, precision, to_backend, to_numpy
 from gradgate.suites.checks.base import Case
-from gradgate.suites.subject import Refuted
+from gradgate.suites.subject import Fault, Refuted
 
 SLACK = 64.0
 """Times u·(condition number of the layer's Jacobian) that either identity may miss."""
@@ -21,26 +23,76 @@ def inverses(case: Case) -> None:
     The problem has ``chain(params)``, pairs of a layer and its parameters; a layer has ``inverse`` and ``advance``. The
     bound is SLACK·u·cond(∂f/∂x), of the whole layer at this x; h is random.
     """
+    _walk(case, _inverse)
+
+
+def vijp(case: Case) -> None:
+    """Every layer's vijp takes back what its VJP does to h, to within the layer's condition number.
+
+    As `inverses`, but a layer need have no inverse: that its Jacobian is surjective is enough.
+    """
+    _walk(case, _left_inverse)
+
+
+def refuses_problem(case: Case) -> None:
+    """A problem that is none of the method's is refused in words.
+
+    Settings: ``error``, ``module:class`` of the documented exception; ``says``, what its message has in it.
+    """
+    error, says = registry.load(case.settings["error"]), case.settings["says"]
+    try:
+        case.subject.call(case.problem(), case.options)
+    except Fault as fault:
+        if not isinstance(fault.__cause__, error) or says not in str(fault.__cause__):
+            raise Refuted(f"failed by accident: {fault}; expected {error.__name__} that says {says!r}") from None
+    else:
+        raise Refuted("gave a gradient of a problem that it is claimed to refuse: claim it")
+
+
+Found = tuple[str, str, Any, Any, float]
+"""(what, name of what it should be, it, what it should be, bound)."""
+
+
+def _walk(case: Case, identities: Callable[..., list[Found]]) -> None:
     problem: Any = case.problem()
+
+    def walk(problem: Any) -> list[Found]:
+        rng, x, found = np.random.default_rng(problem.spec.seed), problem.x, []
+        vjp, vmap = _transforms(problem.backend)
+        for layer, p in problem.chain(problem.params):
+            y, pull = vjp(lambda x: layer(p, x), x)  # noqa: B023 - called at once
+            eye = problem.xp.eye(math.prod(y.shape), dtype=x.dtype)
+            rows = vmap(lambda row: pull(problem.xp.reshape(row, y.shape))[0])(eye)  # noqa: B023 - called at once
+            bound = SLACK * UNIT_ROUNDOFF[problem.dtype] * float(np.linalg.cond(to_numpy(rows).reshape(len(eye), -1)))
+
+            def random(like: Any) -> Any:
+                return to_backend(problem.backend, rng.standard_normal(tuple(like.shape)), problem.dtype)
+
+            found += identities(layer, p, x, y, pull, vjp, random, bound)
+            x = y
+        return found
+
     with precision(problem.backend, problem.dtype):
-        case.subject.guard(problem, case.options, _walk, problem)
+        # Layers are foreign code, judging is not: what is raised under guard would count as the method's fault.
+        for found in case.subject.guard(problem, case.options, walk, problem):
+            _near(*found)
 
 
-def _walk(problem: Any) -> None:
-    vjp, vmap = _transforms(problem.backend)
-    rng, x = np.random.default_rng(problem.spec.seed), problem.x
-    for layer, p in problem.chain(problem.params):
-        h = to_backend(problem.backend, rng.standard_normal(tuple(x.shape)), problem.dtype)
-        y, pull = vjp(lambda x: layer(p, x), x)  # noqa: B023 - called at once
-        rows = vmap(lambda row: pull(problem.xp.reshape(row, y.shape))[0])(  # noqa: B023 - called at once
-            problem.xp.eye(math.prod(x.shape), dtype=x.dtype)
-        )
-        jacobian = to_numpy(rows).reshape(math.prod(x.shape), -1)
-        bound = SLACK * UNIT_ROUNDOFF[problem.dtype] * float(np.linalg.cond(jacobian))
-        back = layer.inverse(p, y)
-        _near(f"{layer.name}: inverse(forward(x))", "x", back, x, bound + _scale_of(x, y) * bound)
-        _near(f"{layer.name}: vjp(vijp(h))", "h", pull(layer.advance(vjp, p, x, h)[1])[0], h, bound)
-        x = y
+def _inverse(
+    layer: Any, p: Any, x: Any, y: Any, pull: Any, vjp: Any, random: Callable[[Any], Any], bound: float
+) -> list[Found]:
+    h = random(x)
+    return [
+        (f"{layer.name}: inverse(forward(x))", "x", layer.inverse(p, y), x, bound + _scale_of(x, y) * bound),
+        (f"{layer.name}: vjp(vijp(h))", "h", pull(layer.advance(vjp, p, x, h)[1])[0], h, bound),
+    ]
+
+
+def _left_inverse(
+    layer: Any, p: Any, x: Any, y: Any, pull: Any, vjp: Any, random: Callable[[Any], Any], bound: float
+) -> list[Found]:
+    h = random(y)
+    return [(f"{layer.name}: vijp(vjp(h))", "h", layer.advance(vjp, p, x, pull(h)[0])[1], h, bound)]
 
 
 def _near(what: str, exact_name: str, found: Any, exact: Any, bound: float) -> None:

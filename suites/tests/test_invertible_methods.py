@@ -12,6 +12,7 @@ from gradgate.references.backends import leaves, precision, to_numpy
 from gradgate.references.contract import IllegalOption
 from gradgate.references.draws import shapes
 from gradgate.references.invertible import paper
+from gradgate.references.invertible.layers import NotInvertible
 from gradgate.references.invertible.problem import InvertibleSpec
 from gradgate.references.invertible.training import curves, distance
 from gradgate.references.oracle import split
@@ -54,6 +55,21 @@ def test_every_method_is_exact_on_a_small_revnet(method: str, torch: Any) -> Non
     assert worst("torch", method, spec, **EXACT[method]) < 300
 
 
+@pytest.mark.parametrize("method", ["moonwalk", "moonwalk_mixed"])
+def test_moonwalk_passes_layers_whose_jacobian_is_surjective_only(method: str, torch: Any) -> None:
+    spec = InvertibleSpec(residual="conv", side=4, channels=2, blocks=2, layers=1, submersive=2)
+    assert worst("torch", method, spec) < 64
+
+
+def test_reversing_refuses_a_layer_without_an_inverse_by_its_name(framework: str) -> None:
+    spec = InvertibleSpec(channels=6, blocks=2, submersive=1)
+    refused = "submersive1 has no inverse: from 5 channels it makes 4"
+    with pytest.raises(NotInvertible, match=refused):
+        run(framework, "reversible", spec)
+    with pytest.raises(NotInvertible, match="submersive0 has no inverse"):
+        run(framework, "moonwalk_mixed", spec, vijp="inverse")
+
+
 @pytest.mark.parametrize("seed", [0, 1])
 def test_with_settled_tanh_reversing_loses_its_digits_and_moonwalk_does_not(seed: int, torch: Any) -> None:
     spec = dataclasses.replace(SETTLED, seed=seed)
@@ -77,12 +93,12 @@ def test_dividing_by_the_vjps_own_derivative_cancels_its_error(torch: Any) -> No
 
 
 def test_batch_norm_joins_the_samples_so_one_jvp_per_number_of_a_sample_is_not_enough(
-    framework: str, monkeypatch: pytest.MonkeyPatch
+    torch: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec = InvertibleSpec(batch=5, norm="batch")
-    assert worst(framework, "moonwalk", spec, tangents=50) < 1000
+    assert worst("torch", "moonwalk", spec, tangents=50) < 1000
     monkeypatch.setattr(InvertibleSpec, "coupled", False)
-    assert worst(framework, "moonwalk", spec, tangents=50) > 1e6
+    assert worst("torch", "moonwalk", spec, tangents=50) > 1e6
 
 
 @pytest.mark.parametrize("method", ["moonwalk", "moonwalk_mixed"])

@@ -159,11 +159,11 @@ def test_a_distributed_pytorch_gradient_refuses_transformations(torch: Any) -> N
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="ranks are forked")
 def test_a_killed_rank_is_an_error_and_the_next_call_works(torch: Any) -> None:
-    from gradgate.references.state_space import torch_distributed
+    from gradgate.references import torch_ranks
 
     spec = StateSpace(layers=2, length=2, seed=5)
     before = run("torch", "adjoint_distributed", spec, devices=2)
-    ranks = torch_distributed._ranks
+    ranks = torch_ranks._ranks
     assert ranks is not None
     children = [
         int(entry) for entry in os.listdir("/proc")

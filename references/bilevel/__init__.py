@@ -1,0 +1,176 @@
+"""bilevel: MixFlow-MG, meta-gradients by mixed-mode differentiation.
+
+Paper: Kemaev, Calian, Zintgraf, Farquhar, van Hasselt, "Scalable meta-learning via mixed-mode differentiation" (2025).
+
+What is claimed where second derivatives are delicate. Adam with epsilon_root = 0 has no second derivative where v̂ = 0;
+the meta-gradient needs a first one only, which exists there and is claimed (`optimisers`), and nothing beyond it is: a
+problem on which the oracle is not finite is not judged. ReLU's second derivative is 0 on both sides of its kink; the
+claim is about points where no argument of it is 0, as drawn numbers never are.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from gradgate.references.bilevel.promises import PROMISES
+from gradgate.references.claims import COMPOSITIONS, ORACLE_CLAIMS, contract_claims
+from gradgate.references.contract import Claim, Family, Method, Option
+
+PAPER = "Kemaev et al., Scalable meta-learning via mixed-mode differentiation, 2025"
+HERE = "gradgate.references.bilevel"
+KAPPA_INVERTED = 1024.0
+"""κ of momentum taken back: T·log2(1/μ) bits are lost, 4 at T = 5 and μ = 1/2, and θ_i rebuilt by additions lacks a
+few more."""
+
+
+def flags(spec: Any) -> Sequence[bool]:
+    """Both values of a flag; of the transformer, whose programs are large, the paper's alone."""
+    return (True,) if spec.model == "transformer" else (False, True)
+
+
+REMAT = Option("remat", "True or False", flags, illegal=(1, 0, None, "yes"), usual=lambda spec: True)
+SAVE = Option(
+    "save_inner_grads", "True or False", lambda spec: flags(spec)[:: -1 if spec.layers % 2 else 1],
+    illegal=(1, 0, None, "no"), usual=lambda spec: True,
+)  # fmt: skip
+
+
+def divisors(spec: Any) -> Sequence[int]:
+    """Numbers of devices, 4 at most, that the batch can be shared out to."""
+    return [devices for devices in range(1, 5) if spec.batch % devices == 0]
+
+
+DEVICES = Option(
+    "devices", "an integer that divides the batch; in JAX at most the number of its devices", divisors,
+    illegal=(0, -1, 1.5, 10**6, None), usual=lambda spec: divisors(spec)[-1],
+)  # fmt: skip
+
+LOST_VELOCITY = (
+    "each step back divides the rounding errors of υ by μ: at μ = 0.3, 56 bits are lost over 32 steps, which is all "
+    "that there are"
+)
+NO_ETA = "∇L is taken of θ and x alone, so ∂²L/∂η∂θ of Eq. 8 is missing: all that there is in loss_weighting"
+PRINTED = "Algorithms 1 and 2 as printed"
+
+
+def _methods(framework: str) -> tuple[Method, ...]:
+    every = COMPOSITIONS[framework]
+
+    def declare(
+        name: str, *claims: Claim, options: tuple[Option, ...] = (), module: str = "impl", kappa: float = 16.0,
+        where: dict[str, Any] | None = None, sharded: str = "", unmeasured: str = "", disclaims: tuple[str, ...] = (),
+        **contract: Any,
+    ) -> Method:  # fmt: skip
+        composes = tuple(c for c in every if c not in disclaims)
+        own = contract_claims(composes=composes, disclaims=disclaims, options=options, **contract)
+        restricted = tuple(dataclasses.replace(claim, where={**(where or {}), **claim.where}) for claim in own)
+        return Method(
+            "bilevel",
+            name,
+            framework,
+            f"{HERE}.{framework}_{module}:{name}",
+            restricted + claims + PROMISES[framework].get(name, ()),
+            options,
+            kappa=kappa,
+            composes=composes,
+            disclaims=disclaims,
+            sharded=sharded,
+            unmeasured=unmeasured,
+        )
+
+    printed = Method(
+        "bilevel", "algorithm2_printed", framework, f"{HERE}.as_printed_{framework}:algorithm2_printed",
+        (
+            *contract_claims(composes=every, source=PRINTED, expected="refuted", reason=NO_ETA),
+            Claim(
+                "gradient_without_eta", "gradient", "equals backprop where η is not in the inner loss", PRINTED,
+                where={"task": ("maml", "learning_lr")}, settings={"dtype": "float64"},
+            ),
+        ),
+        composes=every,
+    )  # fmt: skip
+
+    return (
+        declare("truncated_bptt", *ORACLE_CLAIMS, options=(REMAT, SAVE), source="Algorithm 1"),
+        declare("mixflow", options=(REMAT, SAVE), source="Algorithm 2, Eq. 7, 8"),
+        declare("reverse_over_forward", source="Proposition 3.1"),
+        declare(
+            "momentum_inversion",
+            Claim(
+                "drift", "stability", "over 32 steps at μ = 0.9, keeps all but ten bits of its digits", "App. A.2",
+                where={"optimiser": "momentum", "momentum": 0.9},
+            ),
+            module="static",
+            kappa=KAPPA_INVERTED,
+            where={"optimiser": "momentum"},
+            source="App. A.2, Maclaurin et al. 2015",
+            replaced=(
+                Claim(
+                    "stability", "stability", "keeps its digits over 32 steps at μ = 0.3", "App. A.2", "refuted",
+                    LOST_VELOCITY, where={"momentum": 0.3},
+                ),
+            ),
+        ),
+        declare("log_remat", module="static", source="App. A.2, Griewank 1992"),
+        declare("gradient_replay", options=(REMAT,), module="replay", source="beyond the paper; §4"),
+        declare(
+            "bilevel_sharded",
+            options=(DEVICES,),
+            module="sharded",
+            source="App. A.2, Rajbhandari et al. 2020",
+            sharded=f"{HERE}.jax_sharded:on_profile" if framework == "jax" else "",
+            unmeasured="" if framework == "jax" else "it runs in processes of its own, which MemTracker does not see",
+            disclaims=() if framework == "jax" else ("vmap", "second_order"),
+        ),
+        printed,
+    )  # fmt: skip
+
+
+def _shape(choices: str, T: int, L: int, B: int, D: int, V: int, **more: Any) -> dict[str, Any]:
+    task, model, optimiser = choices.split()
+    return {
+        "task": task, "model": model, "optimiser": optimiser, "steps": T, "layers": L, "batch": B, "width": D,
+        "vocabulary": V, **more,
+    }  # fmt: skip
+
+
+# Every task, model and optimiser occurs, and every size at its edge. With one data point half of ReLU's units put out
+# 0: their weights have no gradient, which is Adam's trap. Programs of the transformer take long to compile; those with
+# Adam, twice as long.
+SHAPES = (
+    _shape("maml toy sgd", 1, 1, 1, 1, 2),
+    _shape("learning_lr mlp adam", 2, 1, 1, 3, 3, activation="relu"),
+    _shape("maml mlp momentum", 1, 2, 4, 2, 3),
+    _shape("loss_weighting mlp sgd", 2, 2, 2, 2, 2),
+    _shape("maml transformer sgd", 2, 1, 2, 2, 3, ffw=2, sequence=2),
+    _shape("loss_weighting toy momentum", 5, 2, 3, 2, 2),
+)
+
+# But for the length of the first two, of the shapes above, so that no more programs are compiled.
+STRESS = (
+    {**SHAPES[2], "steps": 32, "momentum": 0.9},
+    {**SHAPES[2], "steps": 32, "momentum": 0.3},
+    {**SHAPES[1], "epsilon": 1e-12},
+    {**SHAPES[3], "scale": 3.0, "learning_rate": 1.0},
+)
+
+MEASURED = {
+    "dtype": "float32", "task": "maml", "model": "mlp", "optimiser": "momentum", "steps": 2, "batch": 256, "layers": 8,
+    "width": 16, "vocabulary": 16, "activation": "gelu",
+}  # fmt: skip
+
+FAMILY = Family(
+    name="bilevel",
+    paper=PAPER,
+    spec=f"{HERE}.problem:BilevelSpec",
+    methods=_methods("jax") + _methods("torch"),
+    shapes=SHAPES,
+    values={
+        "learning_rate": (0.01, 0.3), "momentum": (0.5, 0.99), "epsilon": (1e-8, 1e-2), "scale": (0.2, 1.0),
+    },
+    stress=STRESS,
+    letters={"T": "steps", "L": "layers", "B": "batch", "S": "sequence"},
+    measured=MEASURED,
+)  # fmt: skip

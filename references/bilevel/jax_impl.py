@@ -1,0 +1,196 @@
+"""Meta-gradients in JAX: truncated BPTT, and the explicit recursion of Eq. 5–8 with mixed-mode products.
+
+In the words of the code: θ_i is ``theta``, υ_i ``state``, ∇L_i ``grad``. The cotangents that go backwards through the
+steps are ``d_theta`` = dV/dθ_i, ``d_state`` = dV/dυ_i and ``d_eta``, what the later steps add to dV/dη.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
+
+from gradgate.references.bilevel.options import check_flag
+from gradgate.references.bilevel.problem import BilevelProblem
+from gradgate.references.contract import Tree
+
+Inner = Callable[[Tree, Tree, Tree], Any]
+"""L(θ, η, x), with or without block rematerialisation."""
+Product = Callable[[Inner, Tree, Tree, Tree, Tree], tuple[Tree, Tree]]
+"""(L, θ, η, x, v) -> ∂²L/∂θ² v and ∂²L/∂θ∂η v, the first like θ, the second like η."""
+Carry = tuple[Tree, Tree]
+"""θ_i and υ_i."""
+Cotangents = tuple[Tree, Tree, Tree]
+"""dV/dθ_i, dV/dυ_i, and what the steps from i on add to dV/dη."""
+
+
+@functools.partial(jax.jit, static_argnames=("remat", "save_inner_grads"))
+def truncated_bptt(problem: BilevelProblem, *, remat: bool = False, save_inner_grads: bool = False) -> tuple[Any, Tree]:
+    """Loss and meta-gradient by reverse mode over the inner steps, each checkpointed; reverse mode over reverse mode.
+
+    Args:
+        problem: any BilevelProblem.
+        remat: rematerialise the layers of the inner model one by one (block rematerialisation).
+        save_inner_grads: keep ∇L_i of every step from the forward pass.
+
+    Returns:
+        The scalar loss and a tree like ``problem.params``, in its shapes and dtypes.
+
+    Raises:
+        IllegalOption: an option is not a bool.
+
+    Source: Algorithm 1 with the checkpointing of §4, the paper's baseline ("standard", "default").
+    Stores: θ_i and υ_i of every step, with saved gradients ∇L_i too; and all that the backward pass through one
+    ∇L_i reads, which also with `remat` grows with layers times activations. Computes: two gradients of L per step and
+    their backward pass, which is about two gradients more. Not for inner models of many layers; use `mixflow`.
+    """
+    inner = inner_loss(problem, remat)
+    saved = ("inner_grads",) if check_flag("save_inner_grads", save_inner_grads) else ()
+
+    @functools.partial(jax.checkpoint, policy=jax.checkpoint_policies.save_only_these_names(*saved))
+    def step(carry: Carry, eta: Tree, x: Tree) -> Carry:
+        theta, state = carry
+        grad = checkpoint_name(jax.grad(inner)(theta, eta, x), "inner_grads")
+        return problem.update(grad, theta, state, eta, x)
+
+    def outer(eta: Tree) -> Any:
+        (theta, _), _ = jax.lax.scan(lambda carry, x: (step(carry, eta, x), None), problem.init(eta), problem.xs)
+        return problem.outer_loss(theta, problem.y, block=block_of(remat))
+
+    return jax.value_and_grad(outer)(problem.params)
+
+
+@functools.partial(jax.jit, static_argnames=("remat", "save_inner_grads"))
+def mixflow(problem: BilevelProblem, *, remat: bool = False, save_inner_grads: bool = False) -> tuple[Any, Tree]:
+    """Loss and meta-gradient by the recursion of Eq. 6, its second derivatives by forward mode over reverse mode.
+
+    Args:
+        problem: any BilevelProblem.
+        remat: rematerialise the layers of the inner model one by one (block rematerialisation).
+        save_inner_grads: keep ∇L_i of every step from the forward pass, in place of computing it again.
+
+    Returns:
+        The scalar loss and a tree like ``problem.params``, in its shapes and dtypes.
+
+    Raises:
+        IllegalOption: an option is not a bool.
+
+    Source: MixFlow-MG, Algorithm 2, §4; the recursion itself in place of a custom rule for ∇L, so that a further
+    derivative works.
+    Stores: θ_i and υ_i of every step, with saved gradients ∇L_i too; and the activations of one gradient of L and
+    their tangents, with `remat` those of one layer at a time. Computes: per step two gradients of L, one if they are
+    saved, and one gradient with tangents, about two more. Nothing is lost against `truncated_bptt`; with T large, see
+    `log_remat`.
+    """
+    save = check_flag("save_inner_grads", save_inner_grads)
+    return _stored(problem, inner_loss(problem, remat), forward_over_reverse, save, block_of(remat))
+
+
+@jax.jit
+def reverse_over_forward(problem: BilevelProblem) -> tuple[Any, Tree]:
+    """Loss and meta-gradient by the recursion of Eq. 6, its second derivatives by reverse mode over forward mode.
+
+    Returns:
+        The scalar loss and a tree like ``problem.params``, in its shapes and dtypes.
+
+    Source: Proposition 3.1, the other alternative. Stores: θ_i and υ_i of every step, and the activations of one L and
+    their tangents. Computes: per step two gradients of L, and one of L with its tangents. Not with layers
+    rematerialised: what reverse mode needs of them is kept here, which `mixflow` need not keep.
+    """
+    return _stored(problem, problem.inner_loss, reverse_over_forward_product, False, block_of(False))
+
+
+# v ∂Υ/∂∇L, which the VJP of the update gives, takes the place of v below; then Eq. 7 and 8 are the two products, of
+# which one differentiation yields both: the first by θ, the second by η.
+def forward_over_reverse(inner: Inner, theta: Tree, eta: Tree, x: Tree, v: Tree) -> tuple[Tree, Tree]:
+    """∂²L/∂θ² v and ∂²L/∂θ∂η v as the JVP along v of the gradient by (θ, η)."""
+    gradients = jax.grad(inner, argnums=(0, 1))
+    found: tuple[Tree, Tree] = jax.jvp(lambda theta: gradients(theta, eta, x), (theta,), (v,))[1]
+    return found
+
+
+def reverse_over_forward_product(inner: Inner, theta: Tree, eta: Tree, x: Tree, v: Tree) -> tuple[Tree, Tree]:
+    """∂²L/∂θ² v and ∂²L/∂θ∂η v as the gradient by (θ, η) of the slope of L along v."""
+
+    def slope(theta: Tree, eta: Tree) -> Any:
+        return jax.jvp(lambda theta: inner(theta, eta, x), (theta,), (v,))[1]
+
+    found: tuple[Tree, Tree] = jax.grad(slope, argnums=(0, 1))(theta, eta)
+    return found
+
+
+def _stored(
+    problem: BilevelProblem, inner: Inner, product: Product, save: bool, block: Callable[..., Any]
+) -> tuple[Any, Tree]:
+    """Forward over the steps, every (θ_i, υ_i) kept, and backward over them."""
+    eta = problem.params
+
+    def forward(carry: Carry, x: Tree) -> tuple[Carry, Any]:
+        grad = jax.grad(inner)(carry[0], eta, x)
+        return problem.update(grad, *carry, eta, x), (carry, grad if save else None)
+
+    def backward(cotangents: Cotangents, inputs: Any) -> tuple[Cotangents, None]:
+        x, (carry, grad) = inputs
+        return pull_step(problem, inner, product, carry, grad, x, cotangents), None
+
+    (theta, state), kept = jax.lax.scan(forward, problem.init(eta), problem.xs)
+    loss, cotangents = pull_outer(problem, theta, state, block)
+    cotangents, _ = jax.lax.scan(backward, cotangents, (problem.xs, kept), reverse=True)
+    return loss, pull_init(problem, cotangents)
+
+
+def pull_outer(problem: BilevelProblem, theta: Tree, state: Tree, block: Callable[..., Any]) -> tuple[Any, Cotangents]:
+    """V and its cotangents (Eq. 5): V depends on neither the last state nor, but through θ_T, on η."""
+    loss, d_theta = jax.value_and_grad(lambda theta: problem.outer_loss(theta, problem.y, block=block))(theta)
+    return loss, (d_theta, jax.tree.map(jnp.zeros_like, state), jax.tree.map(jnp.zeros_like, problem.params))
+
+
+def pull_step(
+    problem: BilevelProblem, inner: Inner, product: Product, carry: Carry, grad: Tree | None, x: Tree,
+    cotangents: Cotangents,
+) -> Cotangents:  # fmt: skip
+    """Eq. 6 from the left, one step: the cotangents of what it puts out -> those of what it reads.
+
+    Args:
+        problem: supplies the update.
+        inner: L.
+        product: the second derivatives.
+        carry: θ_i and υ_i.
+        grad: ∇L_i; None: it is computed here.
+        x: x_i.
+        cotangents: dV/dθ_{i+1}, dV/dυ_{i+1}, and dV/dη of the later steps.
+    """
+    theta, state = carry
+    eta = problem.params
+    d_theta, d_state, d_eta = cotangents
+    if grad is None:
+        grad = jax.grad(inner)(theta, eta, x)
+    _, pull = jax.vjp(lambda g, t, s, e: problem.update(g, t, s, e, x), grad, theta, state, eta)
+    v, d_theta, d_state, d_eta_update = pull((d_theta, d_state))
+    hessian, mixed = product(inner, theta, eta, x, v)
+    return _sum(d_theta, hessian), d_state, _sum(d_eta, d_eta_update, mixed)
+
+
+def pull_init(problem: BilevelProblem, cotangents: Cotangents) -> Tree:
+    """The last of Eq. 6: what η has to do with θ_0 and υ_0, added."""
+    d_theta, d_state, d_eta = cotangents
+    _, pull = jax.vjp(problem.init, problem.params)
+    return _sum(d_eta, *pull((d_theta, d_state)))
+
+
+def _sum(*trees: Tree) -> Tree:
+    return jax.tree.map(lambda *leaves: sum(leaves[1:], leaves[0]), *trees)
+
+
+def block_of(remat: Any) -> Callable[..., Any]:
+    """The wrapper of a layer. Layers run in a scan, across which the compiler merges nothing, so CSE may stay on."""
+    return functools.partial(jax.checkpoint, prevent_cse=False) if check_flag("remat", remat) else lambda layer: layer
+
+
+def inner_loss(problem: BilevelProblem, remat: Any) -> Inner:
+    """L, with its layers rematerialised or not."""
+    return functools.partial(problem.inner_loss, block=block_of(remat))

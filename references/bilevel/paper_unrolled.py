@@ -1,0 +1,108 @@
+"""The paper's Listings 1 and 3 to the letter, the layers of the model in a scan or in a Python loop.
+
+Written to test why the paper's GPU needs saved inner gradients and today's does not. Across the iterations of a scan a
+compiler merges nothing. In a loop it can see that the gradient which a step recomputes and the one inside the product
+are the same; saved gradients leave only one of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
+
+import jax
+import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
+
+from gradgate.references.backends import tree_map
+from gradgate.references.bilevel import transformer
+from gradgate.references.contract import Tree
+
+RATE, FIRST, SECOND, EPSILON = 1e-3, 0.9, 0.999, 1e-8
+
+
+def temporary(profile: str, save: bool, unrolled: bool, millions: int = 44, layers: int = 4) -> float:
+    """GiB of temporaries of a meta step in mixed mode with block rematerialisation, T = 2, batch 4, context 2048.
+
+    Raises:
+        LookupError: the profile's compiler gives no bytes; says why.
+    """
+    from gradgate.hw_profiles.compile import measure
+    from gradgate.references.bilevel.paper_scale import LIMIT, GiB
+
+    with mock.patch.object(transformer, "scan", _loop) if unrolled else contextlib.nullcontext():
+        found = measure(program(save), arguments(millions, layers), profile, limit=LIMIT)
+    if found.temp_bytes is None:
+        raise LookupError(f"{profile}: {found.reason}")
+    return found.temp_bytes / GiB
+
+
+def arguments(millions: int, layers: int) -> tuple[Any, Any, Any]:
+    """Shapes of η, of the tokens and targets of two steps, and of those of the outer loss."""
+    size = transformer.SIZES[millions]
+    theta = transformer.draws(size.width, size.ffw, size.heads, size.key_size, layers, transformer.VOCABULARY)
+    inner, outer = (jax.ShapeDtypeStruct(shape, jnp.int32) for shape in ((2, 4, 2048), (4, 2048)))
+    shapes = tree_map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, jnp.float32), theta)
+    return shapes, (inner, inner), (outer, outer)
+
+
+def program(save: bool) -> Callable[..., Any]:
+    """The meta-gradient of maml: Listing 1's custom rule inside Listing 3's checkpointed step, Adam, plain options."""
+
+    def loss(p: Tree, x: tuple[Any, Any]) -> Any:
+        return jnp.mean(transformer.token_losses("jax", p, x[0], x[1], block=lambda layer: jax.checkpoint(layer)))
+
+    grad = fwdrev_grad(loss)
+    policy = jax.checkpoint_policies.save_only_these_names("inner_grads") if save else None
+
+    def meta(eta: Tree, xs: Any, y: Any) -> Any:
+        def step(carry: Any, x: Any) -> tuple[Any, None]:
+            theta, state, i = carry
+            g = grad(theta, x)
+            if save:
+                g = jax.tree.map(lambda leaf: checkpoint_name(leaf, "inner_grads"), g)
+            theta, state = adam(g, theta, state, i)
+            return (theta, state, i + 1), None
+
+        zeros = jax.tree.map(jnp.zeros_like, eta)
+        start = (eta, (zeros, zeros), jnp.float32(0))
+        (theta, _, _), _ = jax.lax.scan(jax.checkpoint(step, policy=policy), start, xs)
+        return loss(theta, y)
+
+    return lambda eta, xs, y: jax.value_and_grad(meta)(eta, xs, y)
+
+
+def fwdrev_grad(loss: Callable[..., Any]) -> Callable[..., Any]:
+    """Listing 1: ∇ loss with forward mode over reverse mode for its product; of the tokens there is none."""
+
+    @jax.custom_vjp
+    def gradient(p: Tree, x: Any) -> Tree:
+        return jax.grad(loss)(p, x)
+
+    def backward(residuals: tuple[Tree, Any], ct: Tree) -> tuple[Tree, None]:
+        p, x = residuals
+        return jax.jvp(lambda p: jax.grad(loss)(p, x), (p,), (ct,))[1], None
+
+    gradient.defvjp(lambda p, x: (gradient(p, x), (p, x)), backward)
+    return gradient
+
+
+def adam(g: Tree, theta: Tree, state: tuple[Tree, Tree], step: Any) -> tuple[Tree, tuple[Tree, Tree]]:
+    """A step of Adam, counted from 0."""
+    m, v = state
+    m = tree_map(lambda m, g: FIRST * m + (1 - FIRST) * g, m, g)
+    v = tree_map(lambda v, g: SECOND * v + (1 - SECOND) * g * g, v, g)
+    c1, c2 = 1 - FIRST ** (step + 1.0), 1 - SECOND ** (step + 1.0)
+
+    def move(p: Any, m: Any, v: Any) -> Any:
+        return p - RATE * (m / c1) / (jnp.sqrt(v / c2 + 1e-16) + EPSILON)
+
+    return tree_map(move, theta, m, v), (m, v)
+
+
+def _loop(backend: str, step: Callable[..., Any], carry: Any, xs: Tree) -> tuple[Any, tuple[()]]:
+    for i in range(jax.tree.leaves(xs)[0].shape[0]):
+        carry, _ = step(carry, jax.tree.map(lambda leaf: leaf[i], xs))  # noqa: B023 - called at once
+    return carry, ()

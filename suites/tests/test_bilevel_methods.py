@@ -1,0 +1,224 @@
+"""What the claims do not say of the bilevel methods: large steps, what inversion loses, how states are kept, errata."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gradgate.references import oracle, registry
+from gradgate.references.backends import leaves, precision, to_numpy, tree_map
+from gradgate.references.bilevel import MEASURED
+from gradgate.references.bilevel.problem import BilevelSpec
+from gradgate.references.contract import IllegalOption, NotComposable, UsageError
+from gradgate.references.oracle import split
+from gradgate.references.registry import load
+from gradgate.suites.tolerance import compare
+
+EXACT = ("truncated_bptt", "mixflow", "reverse_over_forward", "log_remat")
+
+
+def run(framework: str, method: Any, spec: BilevelSpec, **options: Any) -> tuple[float, dict[str, Any]]:
+    """Loss and judged leaves, of a method by name or of a callable."""
+    if isinstance(method, str):
+        method = load(registry.methods("bilevel", method, framework)[0].implementation)
+    with precision(framework, spec.dtype):
+        problem = spec.build(framework)  # type: ignore[arg-type]
+        loss, grads = method(problem, **options)
+    return float(loss), split(problem, grads)
+
+
+def worst(framework: str, method: Any, spec: BilevelSpec, **options: Any) -> float:
+    """The largest error in units of the noise of plain backprop."""
+    _, grads = run(framework, method, spec, **options)
+    return compare(grads, oracle.reference(spec, framework, "float32"), spec.dtype, kappa=16).ratio
+
+
+@pytest.mark.parametrize("task", ["maml", "learning_lr", "loss_weighting"])
+@pytest.mark.parametrize("model", ["toy", "mlp", "transformer"])
+@pytest.mark.parametrize("optimiser", ["sgd", "momentum", "adam"])
+def test_mixed_mode_is_exact_for_every_task_model_and_optimiser(
+    task: str, model: str, optimiser: str, torch: Any
+) -> None:
+    spec = BilevelSpec(task=task, model=model, optimiser=optimiser, width=2, ffw=2, layers=1, seed=3)
+    assert worst("torch", "mixflow", spec, remat=True, save_inner_grads=True) < 16
+
+
+def test_in_the_papers_setting_both_frameworks_give_one_gradient(jax: Any, torch: Any) -> None:
+    spec = BilevelSpec(model="transformer", optimiser="adam", width=2, ffw=2, layers=1, sequence=2, seed=3)
+    options = {"remat": True, "save_inner_grads": True}
+    (ours, mine), (theirs, other) = (run(f, "mixflow", spec, **options) for f in ("jax", "torch"))
+    assert ours == pytest.approx(theirs, rel=1e-13)
+    assert mine.keys() == other.keys()
+    assert all(mine[name] == pytest.approx(other[name], rel=1e-9, abs=1e-12) for name in mine)
+
+
+@pytest.mark.parametrize("method", EXACT)
+def test_a_method_is_exact_over_many_steps(method: str, torch: Any) -> None:
+    assert worst("torch", method, BilevelSpec(steps=11, optimiser="adam", layers=1, width=2, seed=4)) < 16
+
+
+@pytest.mark.parametrize("steps", [1, 6, 8])
+def test_halving_covers_every_number_of_steps(steps: int, jax: Any) -> None:
+    assert worst("jax", "log_remat", BilevelSpec(model="toy", steps=steps, width=1, batch=1, seed=5)) < 16
+
+
+def test_momentum_taken_back_loses_its_digits_as_fast_as_is_said(torch: Any) -> None:
+    def lost(momentum: float, steps: int) -> float:
+        spec = BilevelSpec(optimiser="momentum", momentum=momentum, steps=steps, layers=1, width=2, seed=6)
+        return worst("torch", "momentum_inversion", spec)
+
+    assert lost(0.9, 32) < 1024
+    assert 1e3 < lost(0.5, 24) < 2.0**26
+    assert lost(0.3, 32) > 1e9
+
+
+@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
+def test_an_optimiser_that_cannot_be_taken_back_is_refused(optimiser: str, framework: str) -> None:
+    with pytest.raises(ValueError, match=f"must be momentum, whose step can be taken back, not {optimiser}; see log"):
+        run(framework, "momentum_inversion", BilevelSpec(optimiser=optimiser))
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "message"),
+    [
+        ("mixflow", {"remat": 1}, "remat must be True or False, not 1"),
+        ("truncated_bptt", {"save_inner_grads": None}, "save_inner_grads must be True or False, not None"),
+        ("bilevel_sharded", {"devices": 0}, "devices must be an integer of at least 1 and at most 6, not 0"),
+        ("bilevel_sharded", {"devices": 4}, "devices must divide the batch of 6, which 4 does not"),
+    ],
+)
+def test_an_illegal_option_is_refused_with_the_legal_values(
+    method: str, options: dict[str, Any], message: str, framework: str
+) -> None:
+    with pytest.raises(IllegalOption) as caught:
+        run(framework, method, BilevelSpec(batch=6), **options)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"task": "mmal"}, "unknown task 'mmal'; .*nearest: maml"),
+        ({"steps": 0}, "steps must be at least 1, not 0"),
+        ({"momentum": 1.0}, "momentum must lie between 0 and 1"),
+        ({"model": "transformer", "key_size": 3}, "key_size must be even, since RoPE turns pairs of numbers, not 3"),
+        ({"epsilon_root": -1.0}, "epsilon_root must be at least 0"),
+    ],
+)
+def test_a_spec_that_builds_no_problem_is_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        BilevelSpec(**fields)
+
+
+def test_more_devices_than_jax_has_are_refused_with_how_to_get_them(jax: Any) -> None:
+    with pytest.raises(IllegalOption, match="set JAX_NUM_CPU_DEVICES=64 before JAX starts"):
+        run("jax", "bilevel_sharded", BilevelSpec(batch=64), devices=64)
+
+
+def test_shared_out_to_processes_it_refuses_transforms(torch: Any) -> None:
+    problem = BilevelSpec(model="toy").build("torch")
+    method: Callable[..., Any] = load(registry.methods("bilevel", "bilevel_sharded", "torch")[0].implementation)
+    with pytest.raises(NotComposable, match="use mixflow, or detach the parameters"):
+        torch.func.grad(lambda p: method(problem.with_params(p), devices=2)[0])(problem.params)
+
+
+def test_a_leaf_that_the_devices_do_not_divide_is_padded_and_cut_again(framework: str) -> None:
+    spec = BilevelSpec(task="loss_weighting", model="toy", width=3, batch=2, layers=1, seed=7)
+    assert worst(framework, "bilevel_sharded", spec, devices=2) < 16
+
+
+def test_the_hessian_is_not_forgotten(framework: str) -> None:
+    def first_order(problem: Any, **_: Any) -> Any:
+        return problem.loss(problem.params), grads_at_the_end(problem)
+
+    def grads_at_the_end(problem: Any) -> Any:
+        import importlib
+
+        grad = importlib.import_module("jax" if framework == "jax" else "torch.func").grad
+        theta, state = problem.init(problem.params)
+        for i in range(problem.spec.steps):
+            x = tree_map(lambda leaf: leaf[i], problem.xs)  # noqa: B023 - called at once
+            found = grad(lambda theta: problem.inner_loss(theta, problem.params, x))(theta)  # noqa: B023
+            theta, state = problem.update(found, theta, state, problem.params, x)
+        return grad(lambda theta: problem.outer_loss(theta, problem.y))(theta)
+
+    assert worst(framework, first_order, BilevelSpec(model="toy", width=2, batch=1, layers=1, seed=8)) > 1e9
+
+
+# The listings
+
+
+def raised(framework: str, function: Any, spec: BilevelSpec, **options: Any) -> type[BaseException]:
+    """The error that a listing ends in."""
+    with pytest.raises(Exception) as caught:  # which one is what is asked for
+        run(framework, function, spec, **options)
+    return caught.type
+
+
+TOY = BilevelSpec(model="toy", width=2, layers=1, seed=9)
+CLASSES = BilevelSpec(model="mlp", width=2, layers=1, seed=9)
+
+
+def test_listing_1_is_right_on_floating_inputs_and_fails_on_classes(jax: Any) -> None:
+    from gradgate.references.bilevel.as_printed_jax import listing1_printed
+
+    assert worst("jax", listing1_printed, TOY) < 16
+    assert raised("jax", listing1_printed, CLASSES) is TypeError
+
+
+def test_listing_1_has_no_further_derivative_and_ours_has(jax: Any) -> None:
+    from gradgate.references.bilevel.as_printed_jax import listing1_printed
+    from gradgate.references.bilevel.jax_impl import mixflow
+
+    def along(method: Any) -> Any:
+        with precision("jax", "float64"):
+            problem = TOY.build("jax")
+            direction = tree_map(jax.numpy.ones_like, problem.params)
+            return jax.jvp(lambda p: method(problem.with_params(p))[1], (problem.params,), (direction,))[1]
+
+    with pytest.raises(TypeError, match="forward-mode"):
+        along(listing1_printed)
+    assert all(np.isfinite(to_numpy(leaf)).all() for leaf in leaves(along(mixflow)))
+
+
+@pytest.mark.parametrize(
+    ("mistake", "error"), [("name", UnboundLocalError), ("result", TypeError), ("unpacking", ValueError)]
+)
+def test_each_mistake_of_listing_3_ends_it(mistake: str, error: type[BaseException], jax: Any) -> None:
+    from gradgate.references.bilevel.as_printed_jax import listing3_printed
+
+    assert raised("jax", listing3_printed, TOY, mistake=mistake) is error
+
+
+def test_listing_2_names_what_is_not_there(torch: Any) -> None:
+    from gradgate.references.bilevel.as_printed_torch import listing2_printed
+
+    assert raised("torch", listing2_printed, TOY, mistake="name") is NameError
+
+
+def test_listing_2_forgets_the_hessian_where_parameters_are_a_tree_and_says_nothing(torch: Any) -> None:
+    from gradgate.references.bilevel.as_printed_torch import listing2_printed
+
+    assert worst("torch", functools.partial(listing2_printed, mistake="trees"), TOY) > 1e9
+
+
+def test_listing_2_is_right_on_floating_tensors_and_fails_on_classes(torch: Any) -> None:
+    from gradgate.references.bilevel.as_printed_torch import listing2_printed
+
+    assert worst("torch", functools.partial(listing2_printed, mistake="integers"), TOY) < 16
+    assert raised("torch", listing2_printed, CLASSES, mistake="integers") is RuntimeError
+
+
+def test_a_mistake_that_no_listing_makes_is_refused(torch: Any) -> None:
+    from gradgate.references.bilevel.as_printed_torch import listing2_printed
+
+    with pytest.raises(IllegalOption, match="mistake must be name, trees or integers, not 'sign'"):
+        run("torch", listing2_printed, TOY, mistake="sign")
+
+
+def test_what_is_measured_builds() -> None:
+    assert BilevelSpec(**MEASURED).layout() is not None

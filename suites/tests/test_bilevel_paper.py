@@ -1,0 +1,82 @@
+"""The paper's figures as they are listed, and what was recorded of them."""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from gradgate.references import registry
+from gradgate.references.bilevel import paper, paper_scale
+from gradgate.references.bilevel.transformer import SIZES
+from gradgate.suites import paper_command
+
+RESULTS = paper_command.read(paper_command.results_path("bilevel"))["results"]
+
+
+def recorded(place: str, series: str, x: Any) -> float:
+    """Our figure of a recorded result."""
+    (row,) = [row for row in RESULTS if (row["place"], row["series"], row["x"]) == (place, series, x)]
+    return float(row["ours"])
+
+
+def test_every_figure_is_listed_once_and_names_what_measures_it() -> None:
+    assert max(Counter(item.key for item in paper.PUBLISHED).values()) == 1
+    for item in paper.PUBLISHED:
+        inspect.signature(registry.load(item.measured)).bind(**item.arguments)
+
+
+def test_every_setting_is_a_legal_problem() -> None:
+    for item in paper.PUBLISHED:
+        told = {k: v for k, v in item.arguments.items() if k not in ("profile", "optimisations", "default", "variable")}
+        if "millions" in told:
+            told.pop("values", None)
+            assert paper_scale.configuration(**told).model == "transformer"
+
+
+def test_the_ablations_are_whole() -> None:
+    for place, printed in (("Table 2, 489M", paper.TABLE_2), ("Table 3, 44M", paper.TABLE_3)):
+        rows = {(i.series, i.x): i.printed for i in paper.PUBLISHED if i.place == place and i.series.startswith("HBM")}
+        for column, device in enumerate(("GPU", "TPU")):
+            for signs, figures in printed.items():
+                assert rows[f"HBM, {device}", signs] == figures[column]
+        assert len(rows) == 16
+
+
+def test_what_is_recorded_is_what_is_listed() -> None:
+    listed = {item.key: item for item in paper.PUBLISHED}
+    assert RESULTS
+    for row in RESULTS:
+        item = listed[row["key"]]
+        assert (row["printed"], row["reason"]) == (item.printed, item.reason)
+        assert row["fingerprint"]["jax"]
+
+
+@pytest.mark.parametrize(("device", "least"), [("GPU", 182.4 / 54.8), ("TPU", 130.8 / 46.9)])
+def test_the_recorded_gain_at_489_million_is_at_least_the_papers(device: str, least: float) -> None:
+    assert recorded("Table 2, 489M", f"-++ over +++, {device}", "dynamic (Eq. 10)") >= least
+
+
+def test_static_memory_is_inputs_results_and_what_every_step_keeps(jax: Any) -> None:
+    spec = paper_scale.configuration(44, layers=1, width=8, ffw=8, heads=1, key_size=2, vocabulary=16, steps=3)
+    theta = 4 * (16 * 8 + 4 * 16 + 2 * 64 + 3 * 8)
+    tokens = 4 * 2 * (3 + 1) * 4 * 2048
+    scalars = 4 * 6 + 4 * 3  # upstream, learning rate, four hyperparameters; a number per step
+    inputs_and_results = theta + tokens + scalars + theta
+    assert paper_scale.static(spec, "++-") == inputs_and_results + 3 * 3 * theta
+    assert paper_scale.static(spec, "+++") == inputs_and_results + 3 * 4 * theta
+
+
+def test_signs_choose_the_method_and_its_options(jax: Any) -> None:
+    for signs, name in (("-+-", "truncated_bptt"), ("+-+", "mixflow")):
+        chosen: Any = paper_scale.program(signs)
+        assert chosen.func.__name__ == name
+        assert chosen.keywords == {"remat": signs[1] == "+", "save_inner_grads": signs[2] == "+"}
+
+
+def test_mixed_mode_counts_fewer_operations(jax: Any) -> None:
+    spec = paper_scale.configuration(44, layers=2, width=8, ffw=8, heads=1, key_size=2, vocabulary=16, sequence=16)
+    assert paper_scale.flops(spec, "+++") < paper_scale.flops(spec, "++-")
+    assert SIZES[44].layers == 8
