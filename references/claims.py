@@ -86,6 +86,7 @@ def reference_method(
     options: tuple[Option, ...] = (),
     module: str = "",
     kappa: float = 16.0,
+    rounding: str = "",
     **contract: Any,
 ) -> Method:
     """A reference method that composes with everything: the contract's claims, those given, and its promises.
@@ -93,7 +94,7 @@ def reference_method(
     Args:
         promises: name of a method -> its claims about memory and work.
         module: of the family's folder, the framework's implementation unless told.
-        kappa: as for `Method`.
+        kappa, rounding: as for `Method`.
         contract: the other arguments of `contract_claims`.
     """
     composes = COMPOSITIONS[framework]
@@ -105,5 +106,6 @@ def reference_method(
         contract_claims(composes=composes, options=options, **contract) + claims + promises.get(name, ()),
         options,
         kappa=kappa,
+        rounding=rounding,
         composes=composes,
     )

@@ -256,7 +256,7 @@ class Claim:
         expected: ``refuted`` for a claim that is known to be false; `reason` then says why.
         where: Spec fields that the claim is restricted to; a value may be a tuple of alternatives.
         settings: arguments of the check; of these every check heeds ``options``, the method's options that are fixed,
-            and those about the gradient ``kappa``, in place of the method's.
+            and those about the gradient ``kappa`` and ``rounding``, in place of the method's.
     """
 
     name: str
@@ -278,6 +278,8 @@ class Method:
         oracle: name of the Problem's function whose gradient this method claims to compute; options of the method that
             are not in the plain loss, such as a window, are passed to it by keyword.
         kappa: how many times the measured noise its error may reach (the rule of equality).
+        rounding: for a method that is allowed to lose digits, name of the Problem's loss that rounds as it does: how
+            far plain backprop of that strays counts as noise too. "": it loses no more than backprop.
         composes: transformations that must work: ``jit``, ``vmap``, ``second_order``.
         disclaims: transformations that must be refused.
         sharded: ``module:function`` of (Problem of shapes, **options) -> (program, arguments, arguments of
@@ -293,6 +295,7 @@ class Method:
     options: tuple[Option, ...] = ()
     oracle: str = "loss"
     kappa: float = 16.0
+    rounding: str = ""
     composes: tuple[str, ...] = ()
     disclaims: tuple[str, ...] = ()
     sharded: str = ""
@@ -350,6 +353,7 @@ def method(
     composes: Sequence[str] = (),
     disclaims: Sequence[str] = (),
     kappa: float = 16.0,
+    rounding: str = "",
     oracle: str = "loss",
     claims: Sequence[Claim] = (),
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -360,6 +364,7 @@ def method(
         composes: the transformations that must work, of ``jit``, ``vmap`` and ``second_order``.
         disclaims: those that must be refused with NotComposable. What is in neither is not judged.
         kappa: how many times the measured noise the error may reach.
+        rounding: the Problem's loss whose rounding is allowed besides backprop's, such as ``loss_by_subtraction``.
         oracle: the Problem's function whose gradient is claimed, ``loss`` unless told.
         claims: what it promises besides the contract, such as the laws of `gradgate.references.laws`; one that has the
             name of a contract's claim takes its place.
@@ -377,6 +382,7 @@ def method(
             "composes": tuple(composes),
             "disclaims": tuple(disclaims),
             "kappa": kappa,
+            "rounding": rounding,
             "oracle": oracle,
             "claims": tuple(claims),
         }

@@ -51,6 +51,14 @@ class Reference:
     grads: dict[str, Any]
     noise: dict[str, float]
 
+    def allowing(self, other: Reference) -> Reference:
+        """This oracle, and as noise also how far the runs of another, of a loss that rounds otherwise, lie from it."""
+        u = UNIT_ROUNDOFF["float64"]
+        apart = {name: float(np.linalg.norm(other.grads[name] - leaf)) / u for name, leaf in self.grads.items()}
+        apart[""] = abs(other.loss - self.loss) / u
+        wider = {name: max(noise, other.noise[name] + apart[name]) for name, noise in self.noise.items()}
+        return dataclasses.replace(self, noise=wider)
+
 
 def split(problem: Problem, tree: Tree) -> dict[str, Any]:
     """Judged leaf -> NumPy array. Leaves under `problem.stacked` are taken apart along axis 0, one per layer."""

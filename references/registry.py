@@ -91,8 +91,10 @@ def plugged_in(target: str, family_name: str, framework: str | None = None) -> M
         raise unknown("framework", framework, FRAMEWORKS)
     declared: dict[str, Any] = dict(getattr(function, "gradgate", {}))
     problem = spec_class(family_name)().build("numpy")
-    if not callable(getattr(problem, declared.get("oracle", "loss"), None)):
-        raise unknown(f"oracle of {target}", declared["oracle"], [n for n in dir(problem) if n.endswith("loss")])
+    for role in ("oracle", "rounding"):
+        name = declared.get(role) or "loss"
+        if not callable(getattr(problem, name, None)):
+            raise unknown(f"{role} of {target}", name, [n for n in dir(problem) if "loss" in n and n[0] != "_"])
     asked = {key: declared.get(key, ()) for key in ("composes", "disclaims", "options")}
     own = tuple(declared.pop("claims", ()))
     contract = contract_claims(**asked, replaced=own)

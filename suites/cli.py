@@ -38,7 +38,7 @@ EXAMPLES = {
     ],
     "profiles": ["  gradgate profiles          which compilers are installed, and what installs the others"],
     "report": ["  gradgate report verdicts.json --report page   index.html and junit.xml from earlier verdicts"],
-    "calibrate": ["  gradgate calibrate --problems 20000 --json kept.json   goes on where an earlier run stopped"],
+    "calibrate": ["  gradgate calibrate --json kept.json --summary figures.json   goes on where it stopped"],
     "memory": [
         "  gradgate memory --family state_space --method backprop --sweep T=64:4096   bytes and the fitted law",
         "  gradgate memory --family state_space --profile nvidia-h100,tpu-v5p         on devices that are not here",
@@ -122,11 +122,14 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("--report", type=Path, metavar="DIR", help="where to (default: beside the verdicts)")
 
     calibrate = _command(commands, "calibrate", _calibrate, "measure the rule: false alarms, smallest planted error")
-    calibrate.add_argument("--problems", type=_positive, default=20_000, metavar="N", help="default 20000")
-    calibrate.add_argument("--family", default="state_space")
+    calibrate.add_argument(
+        "--problems", type=_positive, default=20_000, metavar="N", help="of each family (default 20000)"
+    )
+    calibrate.add_argument("--family", metavar="F", help="problem class (default: all)")
     calibrate.add_argument("--seed", type=int, default=1)
     calibrate.add_argument("--jobs", type=_positive, default=2)
     calibrate.add_argument("--json", type=Path, metavar="FILE", help="keep the results here and resume from them")
+    calibrate.add_argument("--summary", type=Path, metavar="FILE", help="write the figures here, family by family")
 
     memory = _command(commands, "memory", memory_command.main, "measure bytes and work over a sweep, and fit the law")
     memory.add_argument("target", nargs="?", help="package.module:function or file.py:function of your own method")
@@ -309,8 +312,8 @@ def _report(chosen: argparse.Namespace) -> int:
 def _calibrate(chosen: argparse.Namespace) -> int:
     from gradgate.suites import calibrate
 
-    registry.family(chosen.family)
-    return calibrate.main(chosen.family, chosen.problems, chosen.seed, chosen.jobs, chosen.json)
+    families = [registry.family(chosen.family).name] if chosen.family else list(registry.families())
+    return calibrate.main(families, chosen.problems, chosen.seed, chosen.jobs, chosen.json, chosen.summary)
 
 
 if __name__ == "__main__":

@@ -19,12 +19,13 @@ GRID = 240
 """Steps between the ends of a value's range; a drawn value is a step, so that it shrinks to a plain number."""
 
 
-def specs(family: Family, where: Mapping[str, Any] | None = None) -> st.SearchStrategy[Spec]:
+def specs(family: Family, where: Mapping[str, Any] | None = None, step: int = 1) -> st.SearchStrategy[Spec]:
     """Legal float64 Specs of a family.
 
     Args:
         family: declares the shapes and the ranges of values.
         where: Spec fields to which the shapes are restricted; a tuple lists alternatives.
+        step: every how manyth of these shapes is used.
 
     Raises:
         UsageError: no shape of the vocabulary satisfies `where`.
@@ -34,7 +35,7 @@ def specs(family: Family, where: Mapping[str, Any] | None = None) -> st.SearchSt
     seeds = st.integers(0, 2**32 - 1)
     return st.builds(
         lambda shape, drawn, seed: cls(**{**shape, **drawn, "seed": seed}),
-        st.sampled_from(shapes(family, where)),
+        st.sampled_from(shapes(family, where)[::step]),
         st.fixed_dictionaries(values),
         seeds,
     )
@@ -49,10 +50,10 @@ def shapes(family: Family, where: Mapping[str, Any] | None = None) -> Sequence[M
     return found
 
 
-def edge_specs(family: Family, where: Mapping[str, Any] | None, seed: int) -> list[Spec]:
-    """One Spec of every shape at default values: always tried, before anything is drawn."""
+def edge_specs(family: Family, where: Mapping[str, Any] | None, seed: int, step: int = 1) -> list[Spec]:
+    """One Spec of every `step`-th shape at default values: always tried, before anything is drawn."""
     cls = registry.spec_class(family.name)
-    return [cls(**{**shape, "seed": 1000 * seed + i}) for i, shape in enumerate(shapes(family, where))]
+    return [cls(**{**shape, "seed": 1000 * seed + i}) for i, shape in enumerate(shapes(family, where))][::step]
 
 
 def pick_options(method: Method, spec: Spec, covering: str = "") -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -66,6 +66,23 @@ def progress(tasks: Sequence[Task]) -> Iterator[Show]:
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=out, transient=True) as bar:
         yield Show(tasks, bar)
+
+
+@contextlib.contextmanager
+def counting(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Show how many of `total` are done: a bar on a terminal, a line for each tenth elsewhere; yields what adds."""
+    out, done = console(stderr=True), 0
+    with Progress(console=out, disable=not out.is_terminal) as bar:
+        shown = bar.add_task(what, total=total)
+
+        def advance(count: int) -> None:
+            nonlocal done
+            before, done = 10 * done // total, done + count
+            bar.advance(shown, count)
+            if not out.is_terminal and 10 * done // total > before:
+                out.print(f"{what}: {done} of {total}", markup=False)
+
+        yield advance
 
 
 def table(verdicts: Sequence[Verdict]) -> None:

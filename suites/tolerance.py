@@ -11,6 +11,9 @@ Let g* be a leaf of the float64 oracle's gradient, g the method's in the dtype u
 2. *Why two dtypes.* Rounding errors are linear in u as long as any digit is left, so each dtype predicts the other.
    Float64 runs may happen to agree in every bit; float32 runs may have lost every digit and then say no more than that.
    The larger of the two has the lightest tail.
+   A method that is allowed to lose digits that backprop keeps, such as one that rebuilds states by subtraction, names a
+   loss that rounds as it does (`Method.rounding`): how far plain backprop of that strays counts as noise too. So the
+   allowance is as large as this problem makes it, and no larger.
 3. *The bound* is κ · u · max(ν, c·‖g*‖). GROWTH c = 4 is the floor for problems so well conditioned that the samples
    agree to less than a few roundings. κ belongs to the method (`Method.kappa`, 16 unless it says otherwise): it covers
    that the method's order of operations is not backprop's.

@@ -16,13 +16,18 @@ from gradgate.references.performer.slicing import PREFIX_SUMS, TERMS
 
 PAPER = "Likhosherstov et al., Sub-linear memory: how to make Performers SLiM, 2020"
 HERE = "gradgate.references.performer"
-KAPPA = 4096.0
-"""κ of what rebuilds states by subtraction. 𝓑^(n−1) = 𝓑^(n) − ΣT keeps an absolute error of about u·‖𝓑^(N)‖, so where
-early features are small the early states lose digits that plain backprop has: log2 κ = 12 of float64's 53 and float32's
-24. At sharpness up to 0.6 hundreds of drawn problems stay below 1000."""
-KAPPA_WIDE_STATES = 64.0
-"""κ where nothing is lost by subtraction: in bfloat16, whose states are float32, and where every state or every second
-one is kept. It is above the usual 16 because the noise of a problem with a denominator near zero has a heavy tail."""
+KAPPA = 64.0
+"""κ of every method but plain backprop. It is above the usual 16 because the noise of a problem with a denominator near
+zero has a heavy tail."""
+SUBTRACTED = "loss_by_subtraction"
+"""The rounding allowed to what rebuilds states: 𝓑^(n−1) = 𝓑^(n) − ΣT keeps an absolute error of about u·Σ|T|, so
+where early features are small the early states lose digits that plain backprop has. No constant bounds how many: on 7
+of 20,000 drawn problems slim lost more than twelve bits. So it is measured, problem by problem."""
+KAPPA_SUBTRACTED = 1024.0
+"""κ with that rounding allowed. The worst of 100 drawn problems, and of 7 on which 4096 times backprop's noise was not
+enough, is 20; but one problem is known, seed 1193520462, on which float64 loses 99 times the allowance."""
+TWELVE_BITS = {"kappa": 4096.0, "rounding": ""}
+"""What is refuted of `slim`: that it never loses more than twelve bits beside backprop."""
 
 
 def ragged(spec: Any) -> Sequence[int]:
@@ -59,26 +64,28 @@ EQ16 = "X^(r,n) is what Eq. 18 computes from it; X^(r−1,n) is meant, as in Alg
 
 
 def _methods(framework: str) -> tuple[Method, ...]:
-    declare = functools.partial(reference_method, "performer", framework, PROMISES[framework], kappa=KAPPA)
+    given = ("performer", framework, PROMISES[framework])
+    declare = functools.partial(reference_method, *given, kappa=KAPPA, rounding=SUBTRACTED)
     return (
-        declare("full", *ORACLE_CLAIMS, bfloat16=True, kappa=16.0),
+        declare("full", *ORACLE_CLAIMS, bfloat16=True, kappa=16.0, rounding=""),
         declare(
             "slim",
             Claim(
-                "drift", "stability", "subtracted 192 times, states keep all but twelve bits of their digits",
+                "drift", "stability", "subtracted 192 times, states lose no more than the last one's rounding",
                 "§4.2", where={"feature_map": "square"}, settings={"options": {"chunk": 1}},
             ),
             options=(CHUNK, PREFIX_SUM),
+            kappa=KAPPA_SUBTRACTED,
             source="§3, Algorithms 1 and 2; App. B mended",
             bfloat16=True,
             replaced=(
                 Claim(
                     "gradient_bfloat16", "gradient", "equals the gradient of backprop in bfloat16", "§3",
-                    settings={"dtype": "bfloat16", "kappa": KAPPA_WIDE_STATES},
+                    settings={"dtype": "bfloat16", "kappa": KAPPA, "rounding": ""},
                 ),
                 Claim(
                     "stability", "stability", "keeps its digits on long, ill-scaled and extreme problems", "§4.2",
-                    "refuted", LOST, settings={"options": {"chunk": 1}},
+                    "refuted", LOST, settings={"options": {"chunk": 1}, **TWELVE_BITS},
                 ),
             ),
         ),
@@ -87,7 +94,7 @@ def _methods(framework: str) -> tuple[Method, ...]:
             options=(CHUNK, PREFIX_SUM, EVERY),
             source="beyond the paper",
             bfloat16=True,
-            kappa=KAPPA_WIDE_STATES,
+            rounding="",
             replaced=(
                 Claim(
                     "stability", "stability", "with every state kept, keeps its digits where subtraction loses them",

@@ -8,6 +8,7 @@ makes T and Γ of X, G makes the next X of U and Γ; D1 = M(d+1)k numbers in T_l
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -223,12 +224,28 @@ class PerformerProblem(Problem):
 
     def loss(self, params: Tree) -> Any:
         """The scalar loss over the whole sequence at once, with explicit prefix sums."""
+        return self._loss(params, self.prefix_sum)
+
+    def loss_by_subtraction(self, params: Tree) -> Any:
+        """`loss` with the rounding of states that Eq. 19 rebuilds: for every state as large as for the sum of all.
+
+        𝓑^(n−1) = 𝓑^(n) − ΣT is computed from 𝓑^(N) down, so each entry of a state has the rounding errors of the sum of
+        that entry of every |T|, however small it is itself. U + Σ|T| − Σ|T| has these, and the derivative of U.
+        """
+
+        def sums(T: Any) -> Any:
+            size = self.xp.sum(self.widen(self.xp.abs(stop_gradient(self.backend, T))), axis=0, keepdims=True)
+            return (self.prefix_sum(T) + size) - size
+
+        return self._loss(params, sums)
+
+    def _loss(self, params: Tree, sums: Callable[[Any], Any]) -> Any:
         X = self.embed(params["embedding"], 0, self.length)
 
         def layer(X: Any, xs: tuple[Tree, Any]) -> tuple[Any, Tree]:
             p, r = xs
             q, k, v = self.project(p, X)
-            return self.finish(p, X, self.contract(self.prefix_sum(outer(v, k)), q), r, 0), {}
+            return self.finish(p, X, self.contract(sums(outer(v, k)), q), r, 0), {}
 
         X, _ = scan(self.backend, layer, X, (params["layers"], self.layer_numbers()))
         return self.slice_loss(params, X)

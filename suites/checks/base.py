@@ -62,6 +62,11 @@ class Case:
         """The claim's arguments of the check."""
         return self.claim.settings
 
+    @property
+    def rounding(self) -> str:
+        """The loss whose rounding is allowed: the claim's own, else the method's."""
+        return str(self.settings.get("rounding", self.subject.declared.rounding))
+
     def problem(self, dtype: str = "float64", **fields: Any) -> Problem:
         """The case's Problem in a dtype, some Spec fields replaced."""
         return build(self.subject, dataclasses.replace(self.spec, dtype=dtype, **fields))
@@ -75,9 +80,12 @@ class Case:
             Rejected: it is not finite.
         """
         declared = self.subject.declared
-        loss = self.settings.get("oracle", declared.oracle)
+        loss, rounding = self.settings.get("oracle", declared.oracle), self.rounding
         options = () if loss == "loss" else tuple(sorted(self.options.items()))
-        found = _reference(self.spec, framework or declared.framework, lower_dtype(dtype), loss, options)
+        where = (self.spec, framework or declared.framework, lower_dtype(dtype))
+        found = _reference(*where, loss, options)
+        if rounding:
+            found = found.allowing(_reference(*where, rounding, ()))
         if not np.isfinite(found.loss) or not all(np.isfinite(g).all() for g in found.grads.values()):
             raise Rejected
         return found
