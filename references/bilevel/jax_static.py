@@ -56,7 +56,7 @@ def momentum_inversion(problem: BilevelProblem) -> tuple[Any, Tree]:
         carry = theta, momentum_velocity_before(problem.data["momentum"], grad, velocity)
         return (carry, pull_step(problem, inner, forward_over_reverse, carry, grad, x, cotangents)), None
 
-    carry = _advance(problem, inner, problem.init(eta), problem.xs)
+    carry = _advance(problem, inner, problem.init(eta), 0, problem.spec.steps)
     loss, cotangents = pull_outer(problem, *carry, block_of(True))
     (_, cotangents), _ = jax.lax.scan(backward, (carry, cotangents), problem.xs, reverse=True)
     return loss, pull_init(problem, cotangents)
@@ -73,50 +73,51 @@ def log_remat(problem: BilevelProblem) -> tuple[Any, Tree]:
     Stores: two states (θ, υ) per halving, and what one product needs. Computes: `mixflow` without saved gradients, and
     each step up to log2 T times more. Not where T states fit.
     """
-    inner, eta = inner_loss(problem, remat=True), problem.params
-    starts, carry = [], problem.init(eta)
-    for xs in _powers_of_two(problem.xs, problem.spec.steps):
-        starts.append((carry, xs))
-        carry = _advance(problem, inner, carry, xs)
+    inner, carry, runs, first = inner_loss(problem, remat=True), problem.init(problem.params), [], 0
+    for length in _powers_of_two(problem.spec.steps):
+        runs.append((carry, first, length))
+        carry = _advance(problem, inner, carry, first, length)
+        first += length
     loss, cotangents = pull_outer(problem, *carry, block_of(True))
-    for carry, xs in reversed(starts):
-        cotangents = _pull_halves(problem, inner, carry, xs, cotangents)
+    for run in reversed(runs):
+        cotangents = _pull_halves(problem, inner, *run, cotangents)
     return loss, pull_init(problem, cotangents)
 
 
-def _pull_halves(problem: BilevelProblem, inner: Inner, carry: Carry, xs: Tree, cotangents: Cotangents) -> Cotangents:
-    """Pull back the 2^k steps that `xs` holds, which start from `carry`: later half first.
+def _pull_halves(
+    problem: BilevelProblem, inner: Inner, carry: Carry, first: Any, length: int, cotangents: Cotangents
+) -> Cotangents:
+    """Pull back 2^k steps from step `first` on, which start from `carry`: later half first.
 
     A scan over the halves has the program of one of them, so that the whole has k programs.
     """
-    length = len(xs["step"])
     if length == 1:
-        x = jax.tree.map(lambda leaf: leaf[0], xs)
-        return pull_step(problem, inner, forward_over_reverse, carry, None, x, cotangents)
-    halves = jax.tree.map(lambda leaf: leaf.reshape(2, length // 2, *leaf.shape[1:]), xs)
-    middle = _advance(problem, inner, carry, jax.tree.map(lambda leaf: leaf[0], halves))
+        return pull_step(problem, inner, forward_over_reverse, carry, None, _batch(problem, first), cotangents)
+    middle = _advance(problem, inner, carry, first, length // 2)
     starts = jax.tree.map(lambda *leaves: jnp.stack(leaves), carry, middle)
 
-    def half(cotangents: Cotangents, inputs: tuple[Carry, Tree]) -> tuple[Cotangents, None]:
-        return _pull_halves(problem, inner, *inputs, cotangents), None
+    def half(cotangents: Cotangents, inputs: tuple[Carry, Any]) -> tuple[Cotangents, None]:
+        return _pull_halves(problem, inner, *inputs, length // 2, cotangents), None
 
-    return jax.lax.scan(half, cotangents, (starts, halves), reverse=True)[0]
-
-
-def _powers_of_two(xs: Tree, length: int) -> list[Tree]:
-    """`xs` cut into runs of 2^k steps, a power of two for each bit of the length, the longest first."""
-    runs, start = [], 0
-    for bit in reversed(range(length.bit_length())):
-        if length >> bit & 1:
-            runs.append(jax.tree.map(lambda leaf: leaf[start : start + 2**bit], xs))  # noqa: B023 - called at once
-            start += 2**bit
-    return runs
+    firsts = first + jnp.array([0, length // 2], dtype=jnp.int32)
+    return jax.lax.scan(half, cotangents, (starts, firsts), reverse=True)[0]
 
 
-def _advance(problem: BilevelProblem, inner: Inner, carry: Carry, xs: Tree) -> Carry:
-    """The steps of `xs`, of which nothing but the last state is kept."""
+def _powers_of_two(length: int) -> list[int]:
+    """The powers of two that add up to a length, the largest first."""
+    return [2**bit for bit in reversed(range(length.bit_length())) if length >> bit & 1]
 
-    def step(carry: Carry, x: Tree) -> tuple[Carry, None]:
+
+def _batch(problem: BilevelProblem, i: Any) -> Tree:
+    """x_i; taken where it is needed, since a scan over a part of the batches would copy them."""
+    return jax.tree.map(lambda leaf: leaf[i], problem.xs)
+
+
+def _advance(problem: BilevelProblem, inner: Inner, carry: Carry, first: Any, length: int) -> Carry:
+    """`length` steps from step `first` on, of which nothing but the last state is kept."""
+
+    def step(carry: Carry, i: Any) -> tuple[Carry, None]:
+        x = _batch(problem, i)
         return problem.update(jax.grad(inner)(carry[0], problem.params, x), *carry, problem.params, x), None
 
-    return jax.lax.scan(step, carry, xs)[0]
+    return jax.lax.scan(step, carry, first + jnp.arange(length, dtype=jnp.int32))[0]

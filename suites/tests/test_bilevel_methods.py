@@ -47,9 +47,13 @@ def test_mixed_mode_is_exact_for_every_task_model_and_optimiser(
     assert worst("torch", "mixflow", spec, remat=True, save_inner_grads=True) < 16
 
 
-def test_the_papers_setting_is_exact_in_jax_too(jax: Any) -> None:
+def test_in_the_papers_setting_both_frameworks_give_one_gradient(jax: Any, torch: Any) -> None:
     spec = BilevelSpec(model="transformer", optimiser="adam", width=2, ffw=2, layers=1, sequence=2, seed=3)
-    assert worst("jax", "mixflow", spec, remat=True, save_inner_grads=True) < 16
+    options = {"remat": True, "save_inner_grads": True}
+    (ours, mine), (theirs, other) = (run(f, "mixflow", spec, **options) for f in ("jax", "torch"))
+    assert ours == pytest.approx(theirs, rel=1e-13)
+    assert mine.keys() == other.keys()
+    assert all(mine[name] == pytest.approx(other[name], rel=1e-9, abs=1e-12) for name in mine)
 
 
 @pytest.mark.parametrize("method", EXACT)
@@ -57,7 +61,7 @@ def test_a_method_is_exact_over_many_steps(method: str, torch: Any) -> None:
     assert worst("torch", method, BilevelSpec(steps=11, optimiser="adam", layers=1, width=2, seed=4)) < 16
 
 
-@pytest.mark.parametrize("steps", [1, 2, 3, 6, 8])
+@pytest.mark.parametrize("steps", [1, 6, 8])
 def test_halving_covers_every_number_of_steps(steps: int, jax: Any) -> None:
     assert worst("jax", "log_remat", BilevelSpec(model="toy", steps=steps, width=1, batch=1, seed=5)) < 16
 
