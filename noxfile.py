@@ -102,6 +102,13 @@ def calibrate(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none")
+def selftest(session: nox.Session) -> None:
+    """Put the suite on trial: every broken method must be refuted; beside it what people use today. Resumes."""
+    keep = ["--json", "report/selftest.json", "--report", "report"]
+    run(session, "gradgate.suites.cli", "selftest", *keep, *session.posargs)
+
+
+@nox.session(venv_backend="none")
 def gate(session: nox.Session) -> None:
     """Compare HEAD with its base, exactly: ``nox -s gate -- --base origin/main``."""
     run(session, "gradgate.suites.cli", "gate", *session.posargs)

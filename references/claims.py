@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from gradgate.references.contract import Claim, Expected, Option
+from gradgate.references.contract import Claim, Expected, Method, Option
 
 COMPOSITIONS = {"jax": ("jit", "vmap", "second_order"), "torch": ("vmap", "second_order")}
 """Framework -> the transformations that a method composes with or disclaims; every reference method says which."""
@@ -26,6 +28,7 @@ def contract_claims(
     expected: Expected = "upheld",
     reason: str = "",
     bfloat16: bool = False,
+    where: Mapping[str, Any] | None = None,
     replaced: Sequence[Claim] = (),
 ) -> tuple[Claim, ...]:
     """The checks of every method, as claims; those about the gradient's numbers share one expectation.
@@ -36,6 +39,7 @@ def contract_claims(
         gradient: what the method's gradient is claimed to equal, in words.
         expected: of the claims about the gradient's numbers.
         bfloat16: claim the gradient in bfloat16 too.
+        where: Spec fields of the problems that the method is for; None: all.
         replaced: claims that take the place of those of the same name.
     """
 
@@ -69,4 +73,37 @@ def contract_claims(
         statement = f"refuses {name} with NotComposable, in words"
         claims.append(Claim(f"refuses_{name}", "refuses", statement, "contract", settings={"transformation": name}))
     instead = {claim.name: claim for claim in replaced}
-    return tuple(instead.get(claim.name, claim) for claim in claims)
+    limited = [dataclasses.replace(claim, where=dict(where)) for claim in claims] if where else claims
+    return tuple(instead.get(claim.name, claim) for claim in limited)
+
+
+def reference_method(
+    family: str,
+    framework: str,
+    promises: Mapping[str, tuple[Claim, ...]],
+    name: str,
+    *claims: Claim,
+    options: tuple[Option, ...] = (),
+    module: str = "",
+    kappa: float = 16.0,
+    **contract: Any,
+) -> Method:
+    """A reference method that composes with everything: the contract's claims, those given, and its promises.
+
+    Args:
+        promises: name of a method -> its claims about memory and work.
+        module: of the family's folder, the framework's implementation unless told.
+        kappa: as for `Method`.
+        contract: the other arguments of `contract_claims`.
+    """
+    composes = COMPOSITIONS[framework]
+    return Method(
+        family,
+        name,
+        framework,
+        f"gradgate.references.{family}.{module or f'{framework}_impl'}:{name}",
+        contract_claims(composes=composes, options=options, **contract) + claims + promises.get(name, ()),
+        options,
+        kappa=kappa,
+        composes=composes,
+    )

@@ -361,7 +361,8 @@ def method(
         disclaims: those that must be refused with NotComposable. What is in neither is not judged.
         kappa: how many times the measured noise the error may reach.
         oracle: the Problem's function whose gradient is claimed, ``loss`` unless told.
-        claims: what it promises besides the contract, such as the laws of `gradgate.references.laws`.
+        claims: what it promises besides the contract, such as the laws of `gradgate.references.laws`; one that has the
+            name of a contract's claim takes its place.
 
     Raises:
         UsageError: an unknown transformation.

@@ -94,7 +94,9 @@ def plugged_in(target: str, family_name: str, framework: str | None = None) -> M
     if not callable(getattr(problem, declared.get("oracle", "loss"), None)):
         raise unknown(f"oracle of {target}", declared["oracle"], [n for n in dir(problem) if n.endswith("loss")])
     asked = {key: declared.get(key, ()) for key in ("composes", "disclaims", "options")}
-    claims = contract_claims(**asked) + tuple(declared.pop("claims", ()))
+    own = tuple(declared.pop("claims", ()))
+    contract = contract_claims(**asked, replaced=own)
+    claims = contract + tuple(claim for claim in own if claim not in contract)
     return Method(family(family_name).name, target.rpartition(":")[2], framework, target, claims, **declared)
 
 

@@ -88,7 +88,7 @@ def random_spec(family: str, rng: np.random.Generator, where: Mapping[str, Any])
     """A Spec of a random shape of the vocabulary, of those that satisfy `where`, and random values."""
     declared = registry.family(family)
     fitting = shapes(declared, where)
-    shape = fitting[rng.integers(len(fitting))]
+    shape = fitting[int(rng.integers(len(fitting)))]
     values = {name: value_at(float(rng.random()), low, high) for name, (low, high) in declared.values.items()}
     return registry.spec_class(family)(**{**shape, **values, "seed": int(rng.integers(2**32))})
 

@@ -1,4 +1,4 @@
-"""The command line: ``gradgate verify | memory | paper | list | profiles | cache | report | calibrate | gate``."""
+"""The command line: ``gradgate verify | memory | paper | list | profiles | cache | report | calibrate | …``."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from gradgate.suites.arguments import json_object, need_report
 from gradgate.suites.engine import Run
 from gradgate.suites.files import write_atomically
 from gradgate.suites.gate import command as gating
+from gradgate.suites.selftest import command as trial
 from gradgate.suites.supervisor import Limits, Supervisor
 from gradgate.suites.verdict import SCHEMA, Task, Verdict, exit_status
 
@@ -43,6 +44,12 @@ EXAMPLES = {
         "  gradgate memory --family state_space --profile nvidia-h100,tpu-v5p         on devices that are not here",
     ],
     "paper": ["  gradgate paper --family performer --place 'Table 2'   the paper's figures beside ours"],
+    "selftest": [
+        "  gradgate selftest                                        the whole corpus, about ten minutes on two cores",
+        "  gradgate selftest --json report/selftest.json            goes on where an earlier run stopped",
+        "  gradgate selftest --family chain --framework torch       the mutants of one family",
+        "  gradgate selftest gate_sign planted_1e11                 some of them, by parts of their names",
+    ],
     "cache": ["  gradgate cache --clear     throw away what was measured"],
     "gate": [
         "  gradgate gate --base origin/main                   what a pull request does to bytes, FLOPs and gradients",
@@ -128,6 +135,10 @@ def _parser() -> argparse.ArgumentParser:
 
     paper = _command(commands, "paper", paper_command.main, "measure again what a paper printed; resumes")
     paper_command.add_arguments(paper)
+
+    selftest = _command(commands, "selftest", trial.main, "put the suite on trial: it must refute every broken method")
+    selftest.description = trial.DESCRIPTION
+    trial.add_arguments(selftest)
 
     cache = _command(commands, "cache", memory_command.clear_or_show, "show the size of the measurement cache")
     cache.add_argument("--clear", action="store_true", help="remove every measurement")

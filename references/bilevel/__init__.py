@@ -157,7 +157,7 @@ STRESS = (
 )
 
 MEASURED = {
-    "dtype": "float32", "task": "maml", "model": "mlp", "optimiser": "adam", "steps": 2, "batch": 256, "layers": 8,
+    "dtype": "float32", "task": "maml", "model": "mlp", "optimiser": "momentum", "steps": 2, "batch": 256, "layers": 8,
     "width": 16, "vocabulary": 16, "activation": "gelu",
 }  # fmt: skip
 

@@ -169,7 +169,7 @@ def pull_step(
     d_theta, d_state, d_eta = cotangents
     if grad is None:
         grad = jax.grad(inner)(theta, eta, x)
-    _, pull = jax.vjp(lambda *inputs: problem.update(*inputs, x), grad, theta, state, eta)
+    _, pull = jax.vjp(lambda g, t, s, e: problem.update(g, t, s, e, x), grad, theta, state, eta)
     v, d_theta, d_state, d_eta_update = pull((d_theta, d_state))
     hessian, mixed = product(inner, theta, eta, x, v)
     return _sum(d_theta, hessian), d_state, _sum(d_eta, d_eta_update, mixed)

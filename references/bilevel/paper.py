@@ -146,7 +146,10 @@ def _times() -> list[Published]:
             rows.append(
                 Published(place, f"roofline, {device}", signs, "s", f"{HERE}:step_seconds", told, figures[column])
             )
-        ratio = TABLE_3["-+-"][column] / TABLE_3["+++"][column]
+        slow, fast = TABLE_3["-+-"][column], TABLE_3["+++"][column]
+        assert slow is not None
+        assert fast is not None
+        ratio = slow / fast
         asked: dict[str, Any] = {"profile": profile, "millions": 44}
         rows.append(
             Published(place, f"-+- over +++, roofline, {device}", "44M", "times", f"{HERE}:time_gain", asked, ratio)

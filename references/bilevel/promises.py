@@ -15,13 +15,13 @@ from gradgate.references.laws import figure, memory_law, per_device, work_law
 HERE = "gradgate.references.bilevel.promises"
 DEEP = (4, 8, 16, 32, 64)
 LONG = (4, 16, 64, 256, 1024)
-STATIC: dict[str, Any] = {"model": "toy", "layers": 2, "width": 64, "batch": 4}
+STATIC: dict[str, Any] = {"model": "toy", "optimiser": "adam", "layers": 2, "width": 64, "batch": 4}
 """A problem whose θ and υ are most of what there is."""
 
 
 def _deep(name: str, statement: str, **settings: Any) -> Claim:
     source = settings.pop("source", "§5.3, Eq. 12")
-    return memory_law(name, statement, source, variable="layers", sizes=DEEP, **settings)
+    return memory_law(name, statement, source, variable="layers", sizes=DEEP, spec={"optimiser": "adam"}, **settings)
 
 
 def _long(statement: str, exponent: float, **settings: Any) -> Claim:
@@ -90,6 +90,7 @@ JAX: dict[str, tuple[Claim, ...]] = {
         ),
         LINEAR_GAIN,
         _work(LINEAR),
+        LINEAR_GAIN,
     ),
     "momentum_inversion": (
         _long(

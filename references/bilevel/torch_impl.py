@@ -190,7 +190,7 @@ def pull_step(
     eta = problem.params
     d_theta, d_state, d_eta = cotangents
     grad, products = mode(inner, theta, eta, x, grad)
-    _, pull = vjp(lambda *inputs: problem.update(*inputs, x), grad, theta, state, eta)
+    _, pull = vjp(lambda g, t, s, e: problem.update(g, t, s, e, x), grad, theta, state, eta)
     v, d_theta, d_state, d_eta_update = pull((d_theta, d_state))
     del pull
     hessian, mixed = products(v)

@@ -6,10 +6,11 @@ Paper: Krylov, Karamzade, Fox, "Moonwalk: inverse-forward differentiation" (2024
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Sequence
 from typing import Any
 
-from gradgate.references.claims import COMPOSITIONS, ORACLE_CLAIMS, contract_claims
+from gradgate.references.claims import ORACLE_CLAIMS, reference_method
 from gradgate.references.contract import Claim, Family, Method, Option
 from gradgate.references.invertible.promises import PROMISES
 
@@ -17,8 +18,13 @@ PAPER = "Krylov, Karamzade, Fox, Moonwalk: inverse-forward differentiation, 2024
 HERE = "gradgate.references.invertible"
 KAPPA = 4096.0
 """κ of what passes through inverses. A layer's inverse, or its vijp, magnifies rounding by up to the condition number
-of the layer's Jacobian where plain backprop does not: log2 κ = 12 of float64's 53 and float32's 24 digits may go. On
-drawn problems, of at most 4 units, κ is used up to a few hundred; over depth see the claims of stability."""
+of the layer's Jacobian where plain backprop does not: log2 κ = 12 of float64's 53 and float32's 24 digits may go.
+
+The tail of error over noise is long. Over 2,500 drawn problems, of at most 4 units, in float64 and in float32: median
+0.5 to 0.8; above 16 in 3.9% and 2.4% (reversing), 2.4% and 2.1% (pure), 0.4% and 1.0% (mixed); the largest 650, 268 and
+213, all behind batch norm of few, nearly equal numbers. From 16 to 256 reversing's tail falls like κ^−1.3, by which 2
+problems of 100,000 would exceed 4096. Over depth see the claims of stability: reversing is refuted behind tanh.
+"""
 
 
 def pushed(spec: Any) -> Sequence[int]:
@@ -56,25 +62,7 @@ UNIT_LENGTH = "E[u uᵀ] = I/P for u of unit length: the mean is the gradient di
 
 
 def _methods(framework: str) -> tuple[Method, ...]:
-    every = COMPOSITIONS[framework]
-
-    def declare(
-        name: str, *claims: Claim, options: tuple[Option, ...] = (), module: str = "", kappa: float = 16.0,
-        where: Mapping[str, Any] | None = None, **contract: Any,
-    ) -> Method:  # fmt: skip
-        own = contract_claims(composes=every, options=options, **contract)
-        own = tuple(dataclasses.replace(claim, where={**claim.where, **(where or {})}) for claim in own)
-        return Method(
-            "invertible",
-            name,
-            framework,
-            f"{HERE}.{module or f'{framework}_impl'}:{name}",
-            own + claims + PROMISES[framework].get(name, ()),
-            options,
-            kappa=kappa,
-            composes=every,
-        )
-
+    declare = functools.partial(reference_method, "invertible", framework, PROMISES[framework])
     return (
         declare("backprop", *ORACLE_CLAIMS),
         declare(

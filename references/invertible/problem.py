@@ -143,7 +143,8 @@ class InvertibleSpec(Spec):
         Raises:
             UsageError: a submersive layer would leave no channels; names it.
         """
-        shape, found = self.block_shape(k), {}
+        shape = self.block_shape(k)
+        found: dict[str, Layer] = {}
         if self.side > 1:
             found[f"psi{k}"] = Downsampling(f"psi{k}", backend, shape)
             shape = Shape(shape.side // 2, shape.channels * 4)

@@ -5,10 +5,11 @@ Paper: Likhosherstov, Choromanski, Davis, Song, Weller, "Sub-linear memory: how 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
-from gradgate.references.claims import COMPOSITIONS, ORACLE_CLAIMS, contract_claims
+from gradgate.references.claims import ORACLE_CLAIMS, reference_method
 from gradgate.references.contract import Claim, Family, Method, Option
 from gradgate.references.performer.promises import PROMISES
 from gradgate.references.performer.slicing import PREFIX_SUMS, TERMS
@@ -58,24 +59,7 @@ EQ16 = "X^(r,n) is what Eq. 18 computes from it; X^(r−1,n) is meant, as in Alg
 
 
 def _methods(framework: str) -> tuple[Method, ...]:
-    every = COMPOSITIONS[framework]
-
-    def declare(
-        name: str, *claims: Claim, options: tuple[Option, ...] = (), module: str = "", kappa: float = KAPPA,
-        **contract: Any,
-    ) -> Method:  # fmt: skip
-        own = contract_claims(composes=every, options=options, **contract)
-        return Method(
-            "performer",
-            name,
-            framework,
-            f"{HERE}.{module or f'{framework}_impl'}:{name}",
-            own + claims + PROMISES[framework].get(name, ()),
-            options,
-            kappa=kappa,
-            composes=every,
-        )
-
+    declare = functools.partial(reference_method, "performer", framework, PROMISES[framework], kappa=KAPPA)
     return (
         declare("full", *ORACLE_CLAIMS, bfloat16=True, kappa=16.0),
         declare(

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from gradgate.suites.checks import composition, counts, form, gradient, hygiene, inverses, laws, oracles, statistics
+from gradgate.suites.checks import (
+    composition,
+    counts,
+    form,
+    gradient,
+    hygiene,
+    inverses,
+    laws,
+    oracles,
+    rivals,
+    statistics,
+)
 from gradgate.suites.checks.base import Case, Check
 
 CHECKS: dict[str, Check] = {
@@ -10,10 +21,11 @@ CHECKS: dict[str, Check] = {
     "value": Check(form.value, share=0.25),
     "refusal": Check(form.refusal, share=0.03),
     "gradient": Check(gradient.gradient),
-    "options": Check(gradient.options, share=0.1),
+    "options": Check(gradient.options, share=0.12),  # of 100 examples: every shape of the largest vocabulary
     "upstream": Check(gradient.upstream, share=0.2),
     "stability": Check(gradient.stability, draws="stress"),
     "deterministic": Check(hygiene.deterministic, share=0.03),
+    "same_bits": Check(hygiene.same_bits),
     "pure": Check(hygiene.pure, share=0.03),
     "jit": Check(composition.jit, share=0.03),
     "vmap": Check(composition.vmap, share=0.03),
@@ -31,6 +43,13 @@ CHECKS: dict[str, Check] = {
     "per_device": Check(laws.per_device, draws="profile"),
     "figure": Check(laws.figure, draws="profile"),
     "unbiased": Check(statistics.unbiased, share=0.03),
+    "rival_gradcheck": Check(rivals.gradcheck, share=0.03),
+    "rival_check_grads": Check(rivals.check_grads, share=0.03),
+    "rival_check_vjp": Check(rivals.check_vjp, share=0.03),
+    "rival_assert_allclose": Check(rivals.assert_allclose, share=0.03),
+    "rival_assert_close": Check(rivals.assert_close, share=0.03),
+    "rival_isapprox": Check(rivals.isapprox, share=0.03),
+    "rival_gradbench": Check(rivals.gradbench, share=0.03),
 }
 
 __all__ = ["CHECKS", "Case", "Check"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
 import random
 import sys
@@ -11,8 +12,12 @@ from typing import Any
 import numpy as np
 
 from gradgate.references.backends import named_leaves, to_numpy
+from gradgate.references.contract import Method
 from gradgate.suites.checks.base import Case
-from gradgate.suites.subject import Refuted
+from gradgate.suites.subject import Refuted, Subject
+
+_OTHERS: dict[tuple[str, str], Subject] = {}
+"""Kept for their compiled programs."""
 
 
 def deterministic(case: Case) -> None:
@@ -23,6 +28,22 @@ def deterministic(case: Case) -> None:
     for (name, one), two in pairs:
         if to_numpy(one).tobytes() != to_numpy(two).tobytes():
             raise Refuted(f"two calls on one problem differ in {name or 'the loss'}", name)
+
+
+def same_bits(case: Case) -> None:
+    """The method gives the bits of another implementation of itself; settings: ``implementation``."""
+    problem, other = case.problem(), _other(case.subject.declared, case.settings["implementation"])
+    mine, theirs = (named_leaves(subject.call(problem, case.options)) for subject in (case.subject, other))
+    for name, leaf in mine.items():
+        if to_numpy(leaf).tobytes() != to_numpy(theirs[name]).tobytes():
+            raise Refuted(f"{name or 'the loss'} has other bits than {case.settings['implementation']} gives", name)
+
+
+def _other(declared: Method, implementation: str) -> Subject:
+    key = declared.key, implementation
+    if key not in _OTHERS:
+        _OTHERS[key] = Subject.load(dataclasses.replace(declared, implementation=implementation))
+    return _OTHERS[key]
 
 
 def pure(case: Case) -> None:

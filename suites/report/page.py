@@ -26,7 +26,7 @@ def render(report: Report) -> str:
     known = registry.families()
     papers = paper_section.of_families(m.family for m in report.matrices if m.family in known)
     laws |= {place.anchor: place.figure for place in papers if place.figure}
-    return _environment().get_template("page.html").render(
+    return environment().get_template("page.html").render(
         report=report, outcomes=OUTCOMES, kappa=plot.KAPPA,
         drawn=len(drawn),
         zeros=sum(not row.verdict.error for row in drawn),
@@ -38,7 +38,8 @@ def render(report: Report) -> str:
     )  # fmt: skip
 
 
-def _environment() -> jinja2.Environment:
+def environment() -> jinja2.Environment:
+    """The templates of this folder."""
     made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True, lstrip_blocks=True,
         undefined=jinja2.StrictUndefined, keep_trailing_newline=True,

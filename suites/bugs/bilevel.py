@@ -1,0 +1,134 @@
+"""Bugs of meta-learning and implicit-differentiation libraries, carried over to MixFlow-MG and what is beside it."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from gradgate.suites.bugs.declare import bug, erratum
+from gradgate.suites.bugs.edits import Edit
+
+_mixflow = functools.partial(bug, "bilevel", method="mixflow")
+_inversion = functools.partial(bug, "bilevel", method="momentum_inversion")
+_T, _J, _O = (functools.partial(Edit, module) for module in ("torch_impl", "jax_impl", "optimisers"))
+_OPTIONS = ("remat", "save_inner_grads")
+
+_RETURNED = "return _sum(d_theta, hessian), d_state, _sum(d_eta, d_eta_update, mixed)"
+_PRODUCT_T, _PRODUCT_J = "hessian, mixed = products(v)\n", "hessian, mixed = product(inner, theta, eta, x, v)\n"
+_KEPT_T = (
+    "kept.append((x, carry, grad if save else None))\n        carry = problem.update(grad, *carry, problem.params, x)"
+)
+_KEPT_J = "return problem.update(grad, *carry, eta, x), (carry, grad if save else None)"
+_BACK_J = "jax.lax.scan(backward, cotangents, (problem.xs, kept), reverse=True)"
+
+
+def _both(old: str, new: str) -> dict[str, Any]:
+    """The same edit of either framework's recursion."""
+    return {"torch": _T(old, new), "jax": _J(old, new)}
+
+
+PUBLISHED = (
+    *_mixflow(
+        name="silently_first_order", story="the Hessian's product is never added: first-order MAML",
+        source="mrcl#15: create_graph missing, silently first order",
+        **_both(_RETURNED, _RETURNED.replace("_sum(d_theta, hessian)", "d_theta")),
+    ),
+    *_mixflow(
+        name="inner_gradient_detached", story="the inner gradient is detached from η",
+        source="higher#129, #102: inner gradients detached from the parameters",
+        **_both(_RETURNED, _RETURNED.replace("d_eta_update, mixed", "d_eta_update")),
+    ),
+    *_mixflow(
+        name="epsilon_inside_the_root", story="Adam's epsilon is added under the root and not to it",
+        source="higher#71: Adam's epsilon in the wrong place",
+        both=_O(
+            'safe_root(xp, v / second + h["epsilon_root"]) + h["epsilon"])',
+            'safe_root(xp, v / second + h["epsilon_root"] + h["epsilon"]))',
+        ),
+    ),
+    *_mixflow(
+        name="unperturbed_in_the_loop", story="η is taken for unperturbed inside the loop over steps",
+        source="jax#9567, diffrax#64: the perturbed-inputs test goes wrong inside scan, implicit gradients wrong",
+        **_both(_RETURNED, _RETURNED.replace("_sum(d_eta, d_eta_update, mixed)", "d_eta")),
+    ),
+    *_mixflow(
+        name="closed_over_once", story="of what the loop closes over, the first step's gradient is all that is left",
+        source="PT#184528: scan's closed-over parameter, 0.191 for 0.269",
+        **_both(_RETURNED, _RETURNED.replace("_sum(d_eta, d_eta_update, mixed)", "_sum(d_eta_update, mixed)")),
+    ),
+    *_inversion(
+        name="velocity_explodes", story="the velocity is taken back with 1/μ² in the place of 1/μ",
+        source="diffrax#596: backward-in-time solve explodes",
+        both=_O("(v - g) / momentum, velocity", "(v - g) / momentum / momentum, velocity"),
+    ),
+)  # fmt: skip
+
+STRUCTURAL = (
+    *_mixflow(
+        name="hessian_sign", story="the Hessian's product enters with the wrong sign", source="operator: flip a sign",
+        torch=_T(_RETURNED, "hessian = tree_map(torch.neg, hessian)\n    " + _RETURNED),
+        jax=_J(_RETURNED, "hessian = jax.tree.map(jnp.negative, hessian)\n    " + _RETURNED),
+    ),
+    *_mixflow(
+        name="state_path_missing", story="no cotangent of the optimiser's state reaches the step before",
+        source="operator: missing residual path",
+        torch=_T(_RETURNED, _RETURNED.replace("d_state,", "tree_map(torch.zeros_like, d_state),")),
+        jax=_J(_RETURNED, _RETURNED.replace("d_state,", "jax.tree.map(jnp.zeros_like, d_state),")),
+    ),
+    *_mixflow(
+        name="update_counted_twice", story="what η has to do with the update itself is added twice",
+        source="operator: double counting",
+        **_both(_RETURNED, _RETURNED.replace("d_eta_update, mixed", "d_eta_update, d_eta_update, mixed")),
+    ),
+    *_mixflow(
+        name="initial_path_dropped", story="what η has to do with θ_0 is not added", source="operator: drop a term",
+        **_both("return _sum(d_eta, *pull((d_theta, d_state)))", "return d_eta"),
+    ),
+    *_mixflow(
+        name="steps_off_by_one", story="each step is pulled back at the parameters behind it",
+        source="operator: off by one in time",
+        torch=_T(
+            _KEPT_T,
+            "grad_kept = grad if save else None\n        carry = problem.update(grad, *carry, problem.params, x)\n"
+            "        kept.append((x, carry, grad_kept))",
+        ),
+        jax=_J(
+            _KEPT_J,
+            "new = problem.update(grad, *carry, eta, x)\n        return new, (new, grad if save else None)",
+        ),
+    ),
+    *_mixflow(
+        name="steps_in_order", story="the steps are pulled back from the first to the last",
+        source="operator: reversed order",
+        torch=_T("x, before, grad = kept.pop()", "x, before, grad = kept.pop(0)"),
+        jax=_J(_BACK_J, _BACK_J.replace(", reverse=True", "")),
+    ),
+    *_mixflow(
+        name="batch_stale", story="each step is pulled back with the batch of the step before it",
+        source="operator: stale state",
+        torch=_T(
+            "kept.append((x, carry, grad if save else None))",
+            "kept.append((kept[-1][0] if kept else x, carry, grad if save else None))",
+        ),
+        jax=_J(
+            _BACK_J,
+            _BACK_J.replace("(problem.xs,", "(jax.tree.map(lambda leaf: jnp.roll(leaf, 1, 0), problem.xs),"),
+        ),
+    ),
+    *_mixflow(
+        name="downcast_of_the_vector", story="the vector of the second derivatives passes through float32",
+        source="operator: downcast in the middle",
+        torch=_T(_PRODUCT_T, "hessian, mixed = products(tree_map(lambda leaf: leaf.float().to(leaf.dtype), v))\n"),
+        jax=_J(
+            _PRODUCT_J,
+            "v = jax.tree.map(lambda leaf: leaf.astype(jnp.float32).astype(leaf.dtype), v)\n    " + _PRODUCT_J,
+        ),
+    ),
+    *_inversion(
+        name="step_not_taken_back", story="θ_i is rebuilt without its step", source="operator: stale state",
+        both=_O("lambda a, v, p: p + a * v, rate, velocity, theta", "lambda a, v, p: p + 0 * a * v, rate, velocity, "
+                "theta"),
+    ),
+)  # fmt: skip
+
+MUTANTS = (*PUBLISHED, *STRUCTURAL, *erratum("bilevel", "algorithm2_printed", "mixflow", without=_OPTIONS))

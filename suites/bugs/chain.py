@@ -1,0 +1,209 @@
+"""Bugs of checkpointing, carried over to the executor and the schedules of the chain."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+from gradgate.references.laws import figure
+from gradgate.suites.bugs.declare import bug, impostor
+from gradgate.suites.bugs.edits import Edit
+from gradgate.suites.bugs.mutant import Mutant
+
+_bug = functools.partial(bug, "chain")
+_revolve = functools.partial(_bug, method="revolve")
+_sqrt = functools.partial(_bug, method="sqrt_n")
+_E, _S = functools.partial(Edit, "torch_executor"), functools.partial(Edit, "torch_stages")
+_T, _J = functools.partial(Edit, "torch_impl"), functools.partial(Edit, "jax_impl")
+
+_HANDED = "return (None, None, into, *(gradients.get(id(p)) for p in ctx.parameters))"
+_SAVE_J = "x, plan = layers[plan.start](*_tied(params[plan.start], x)), plan.rest"
+_SPLIT_J = "x, plan = jax.checkpoint(functools.partial(_run, layers, plan.left))(own, x), plan.right"
+_TIED_J = "lambda _, cotangents: jax.lax.optimization_barrier(cotangents))"
+_PLAIN_T = "y = plain(stage, x)\n"
+_HEAD_T = 'return [*layers, Stage(problem.head, name="head")]'
+
+PUBLISHED = (
+    *_revolve(
+        name="first_input_frozen", story="the input needs no gradient, so the parameters of the first stage get none",
+        source="PT#7617, RevTorch#11: no input requires a gradient, so parameters get none",
+        torch=(
+            _T("tuple(leaves(p)), name=", "tuple(leaves(p)) if number > 1 or problem.spec.layers == 1 else (), name="),
+            _T(
+                "[leaf for p in params[\"layers\"] for leaf in p.values()]))",
+                '[leaf for p in params["layers"] for leaf in p.values()], allow_unused=True, '
+                "materialize_grads=True))",
+            ),
+        ),
+        jax=_J(
+            "return _run(layers, plan, [*params[\"layers\"], {}], problem.x)",
+            'first, *others = params["layers"]\n'
+            "        return _run(layers, plan, [jax.lax.stop_gradient(first), *others, {}], problem.x)",
+        ),
+    ),
+    *_revolve(
+        name="recomputed_in_half", story="a stage that is run again runs in a lower precision than the first time",
+        source="PT#71124, fairscale#1199: bf16 autocast recomputed as fp16",
+        torch=_E(_PLAIN_T, "y = plain(stage, x)\n                if number in self.random:\n"
+                 "                    y = y.to({torch.float64: torch.float32}.get(y.dtype, torch.bfloat16)).to(y.dtype)"
+                 "\n"),
+        jax=_J(
+            _SPLIT_J,
+            "lower = {'float64': 'float32'}.get(str(x.dtype), 'bfloat16')\n            x, plan = jax.checkpoint("
+            "functools.partial(_run, layers, plan.left))(own, x.astype(lower).astype(x.dtype)), plan.right",
+        ),
+    ),
+    *_revolve(
+        name="shared_twice", story="the gradient of the first parameter of every stage arrives twice",
+        source="PT#81296: a shared parameter's hook fires twice",
+        torch=_E(
+            _HANDED, "own = [gradients.get(id(p)) for p in ctx.parameters]\n"
+            "        return (None, None, into, *(2 * g if g is not None and n == 0 else g for n, g in enumerate(own)))",
+        ),
+        jax=_J(
+            _TIED_J,
+            "lambda _, cotangents: (jax.tree.map(lambda leaf: 2 * leaf, cotangents[0]), cotangents[1]))",
+        ),
+    ),
+    *_revolve(
+        name="first_order_in_silence", kill=("refuses_second_order",),
+        story="asked for a graph of the backward pass, it gives constants and says nothing",
+        source="mrcl#15: create_graph missing, silently first order",
+        torch=(
+            _E("        if torch.is_grad_enabled():\n", "        if False:\n"),
+            _E("    if torch._C._functorch.peek_interpreter_stack() is not None:\n", "    if False:\n"),
+            _T(
+                "params = tree_map(lambda p: p.detach().requires_grad_(), problem.params)\n    loss = execute",
+                "from torch._functorch.eager_transforms import _unwrap_for_grad\n"
+                "    params = tree_map(lambda p: torch.tensor(p.tolist(), dtype=p.dtype).requires_grad_(), "
+                "problem.params)\n    loss = execute",
+            ),
+        ),
+    ),
+    *_revolve(
+        name="refuses_by_accident", kill=("refuses_vmap",),
+        story="under vmap it fails somewhere inside, not with a refusal in words",
+        source="jax PR 6127: a forward-mode derivative through a custom reverse rule is a TypeError",
+        torch=_E("    if torch._C._functorch.peek_interpreter_stack() is not None:\n", "    if False:\n"),
+    ),
+)  # fmt: skip
+
+STRUCTURAL = (
+    *_revolve(
+        name="cotangent_detached", story="no cotangent passes from the third stage to the second",
+        source="operator: detached input",
+        torch=_E(_HANDED, _HANDED.replace("into,", "into * (ctx.number != 3) if into is not None else into,")),
+    ),
+    *_sqrt(
+        name="cotangent_detached", story="no cotangent passes from the third stage to the second",
+        source="operator: detached input",
+        jax=_J(
+            _SAVE_J,
+            "x = jax.lax.stop_gradient(x) if plan.start == 2 else x\n            " + _SAVE_J,
+        ),
+    ),
+    *_sqrt(
+        name="segment_detached", story="no cotangent passes from one segment to the one before",
+        source="operator: detached input",
+        jax=_J(_SPLIT_J, _SPLIT_J.replace("(own, x)", "(own, jax.lax.stop_gradient(x))")),
+    ),
+    *_sqrt(
+        name="wrong_sign_at_the_head", story="the cotangent of the head enters the chain with the wrong sign",
+        source="operator: flip a sign",
+        torch=_E(_HANDED, _HANDED.replace("into,", "-into if ctx.number == len(ctx.run.stages) else into,")),
+        jax=_J(
+            "layers, plan = stages(problem), schedule.plan()",
+            "layers, plan = stages(problem), schedule.plan()\n    head = layers[-1]\n"
+            "    layers = [*layers[:-1], lambda p, x: head(p, 2 * jax.lax.stop_gradient(x) - x)]",
+        ),
+    ),
+    *_revolve(
+        name="stale_value", story="the third stage is recorded from the input of the second where their shapes agree",
+        source="operator: stale state",
+        torch=_E(
+            "y, self.recordings[number] = record(stage, x, number > 1 or self.needs_input_grad)",
+            "old = self.values.get(number - 2, x)\n                y, self.recordings[number] = record(stage, old if "
+            "number == 3 and old.shape == x.shape else x, number > 1 or self.needs_input_grad)\n"
+            "                y = plain(stage, x)",
+        ),
+    ),
+    *_revolve(
+        name="bias_dropped", story="biases get the gradient of the first example alone", source="operator: drop a term",
+        both=Edit(
+            "problem", 'return self.xp.tanh(self.xp.matmul(x, p["w"]) + p["b"])',
+            "from gradgate.references.backends import stop_gradient\n        first = self.xp.reshape(self.xp.asarray("
+            "self.xp.arange(x.shape[0]) == 0, dtype=x.dtype), (-1, 1))\n"
+            '        bias = first * p["b"] + (1 - first) * stop_gradient(self.backend, p["b"])\n'
+            '        return self.xp.tanh(self.xp.matmul(x, p["w"]) + bias)',
+        ),
+    ),
+    *_revolve(
+        name="norm_constant", story="the root mean square is a constant to the backward pass",
+        source="mamba PR 547: normalisation backward called without the group size, wrong for more than one group",
+        both=Edit(
+            "problem", 'return x / self.xp.sqrt(self.xp.mean(x * x, axis=-1, keepdims=True) + 1e-3) * p["g"]',
+            "from gradgate.references.backends import stop_gradient\n        root = self.xp.sqrt(self.xp.mean(x * x, "
+            'axis=-1, keepdims=True) + 1e-3)\n        return x / stop_gradient(self.backend, root) * p["g"]',
+        ),
+    ),
+    *_bug(
+        name="budget_not_refused", method="uniform_dp", kill=("refusal",),
+        story="a budget that no schedule fits is exceeded and not refused", source="operator: a refusal that is gone",
+        both=Edit(
+            "classic", "    if not fitting:\n        raise",
+            "    if not fitting:\n        return tried[0][1]\n        raise",
+        ),
+    ),
+)  # fmt: skip
+
+_PROFILES = {"jax": "nvidia-h100"}
+"""XLA for CPUs drops what orders a rematerialised program, so bytes are judged as compiled for a device."""
+
+MEMORY = (
+    *(
+        mutant
+        for method in ("uniform_dp", "precise_dp")
+        for mutant in impostor(
+            "chain", f"budget_ignored_by_{method}", "backprop", method, ("memory_law",), options=("budget",),
+            story="the budget is taken and everything stored",
+            source="tensorflow PR 39042: recomputation that saved nothing: count recomputations and measure bytes",
+        )
+        if mutant.framework == "torch"  # in JAX bytes are the compiler's, and nothing is claimed of them
+    ),
+    *impostor(
+        "chain", "nothing_matches", "backprop", "sqrt_n", ("memory_law",),
+        story="the policy that should drop all values but √N matches none",
+        source="PT#176065: a selective policy that matches nothing", profiles=_PROFILES,
+    ),
+    *impostor(
+        "chain", "grows_after_all", "backprop", "recompute_all", ("memory_law",),
+        story="every value is kept that should be made again",
+        source="MemCNN#41: memory not constant in depth", profiles=_PROFILES,
+    ),
+)  # fmt: skip
+
+
+def _misprint(name: str, story: str) -> Mutant:
+    """The solver as printed: what it states is no gradient but a figure, which must be refuted."""
+    claim = figure(
+        "optimal", "the solver's compute and peak are those of the machine's shortest path", "Alg. 3.4, as printed",
+        printed=1.0, measured=f"gradgate.suites.bugs.chain_errata:{name}", unit="times the true figure", tolerance=0.0,
+    )  # fmt: skip
+    [made] = impostor(
+        "chain", f"{name}_printed", "precise_dp", "precise_dp", ("optimal",), story=story,
+        source="an erratum, the thesis as printed",
+    )[1:]  # fmt: skip
+    return dataclasses.replace(made, claims=(claim,))
+
+
+MISPRINTS = (
+    _misprint("memory_for_compute", "Alg. 3.4, line 8 takes memory for compute of a backward"),
+    _misprint("quadratic_overwritten", "Alg. 3.3, line 6: each j overwrites the quadratic cost with its last term"),
+    _misprint("left_read_at_j", "line 50 reads the peak of the left subproblem at [i][j] instead of [i][k]"),
+    _misprint("backward_size_for_forward", "line 37 takes the backward's size of x_k for the forward's"),
+    _misprint("failure_propagated", "§3.1.9: where (i, j) fails, every longer (i, j') is said to fail"),
+    _misprint("first_value_counted", "Eq. 3.4 counts f_i, which the definition of C(i, j, m) leaves out"),
+    _misprint("table_bounded_by_slots", "Alg. 2.1, line 8: no chain longer than the number of slots is ever solved"),
+)
+
+MUTANTS = (*PUBLISHED, *STRUCTURAL, *MEMORY, *MISPRINTS)

@@ -1,0 +1,105 @@
+"""How the tables of this folder are written: one bug, in one or both frameworks."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gradgate.references import registry
+from gradgate.references.contract import FRAMEWORKS
+from gradgate.suites.bugs.edits import Edit, edited
+from gradgate.suites.bugs.mutant import Function, Mutant
+from gradgate.suites.bugs.operators import Operator, wrapped
+
+Change = Edit | tuple[Edit, ...] | Operator
+GRADIENT = ("gradient_float64",)
+
+
+def bug(
+    family: str,
+    name: str,
+    method: str,
+    story: str,
+    source: str,
+    *,
+    kill: Sequence[str] = GRADIENT,
+    jax: Change | None = None,
+    torch: Change | None = None,
+    both: Change | None = None,
+    verdict: str = "refuted",
+    equivalent: str = "",
+) -> tuple[Mutant, ...]:
+    """The mutants of one bug: `jax` and `torch` say how it is put into each framework's method, `both` into either."""
+    changes = {"jax": jax or both, "torch": torch or both}
+    return tuple(
+        Mutant(
+            f"{family}.{framework}.{name}", story, source, family, framework, method, tuple(kill),
+            functools.partial(_build, family, method, framework, change), verdict, equivalent,
+        )
+        for framework in FRAMEWORKS
+        if (change := changes[framework]) is not None
+    )  # fmt: skip
+
+
+def impostor(
+    family: str,
+    name: str,
+    other: str,
+    method: str,
+    kill: Sequence[str] = GRADIENT,
+    *,
+    story: str,
+    source: str,
+    options: Sequence[str] = (),
+    given: Mapping[str, Any] | None = None,
+    profiles: Mapping[str, str] | None = None,
+) -> tuple[Mutant, ...]:
+    """Another method of the family in the place of `method`, whose promises it does not keep.
+
+    Args:
+        options: of `method`, taken and not used.
+        given: options that the other method always gets.
+        profiles: framework -> the profile that it is judged on, ``cpu`` unless told.
+    """
+    return tuple(
+        Mutant(
+            f"{family}.{declared.framework}.{name}", story, source, family, declared.framework, method, tuple(kill),
+            functools.partial(_load, declared.implementation, tuple(options), dict(given or {})),
+            profile=(profiles or {}).get(declared.framework, "cpu"),
+        )
+        for declared in registry.methods(family, other)
+    )  # fmt: skip
+
+
+def erratum(
+    family: str,
+    printed: str,
+    mended: str,
+    kill: Sequence[str] = GRADIENT,
+    *,
+    without: Sequence[str] = (),
+    given: Mapping[str, Any] | None = None,
+) -> tuple[Mutant, ...]:
+    """What a paper prints, in the place of the method that mends it; `without` are the mended method's own options."""
+    return impostor(
+        family, "_".join([printed, *map(str, (given or {}).values())]), printed, mended, kill,
+        story=f"{printed} in the place of {mended}", source="an erratum, the paper as printed", options=without,
+        given=given,
+    )  # fmt: skip
+
+
+def _load(implementation: str, dropped: Sequence[str], given: Mapping[str, Any]) -> Function:
+    """A method that takes some options without using them."""
+    function = registry.load(implementation)
+    return lambda problem, **options: function(
+        problem, **{name: value for name, value in options.items() if name not in dropped}, **given
+    )
+
+
+def _build(family: str, method: str, framework: str, change: Change) -> Function:
+    """The broken function: made in a worker, never where the tables are read."""
+    [base] = registry.methods(family, method, framework)
+    if isinstance(change, (Edit, tuple)):
+        return edited(base.implementation, change if isinstance(change, tuple) else (change,))
+    return wrapped(registry.load(base.implementation), change)

@@ -1,0 +1,129 @@
+"""Structural bugs: the method's own source with a piece of text exchanged, run as modules of its own.
+
+A mutant made this way is broken where its bug says, in the recurrence, the schedule or the layer, and everything around
+it is the reference's. An edit whose text no longer occurs exactly once raises: the bug then has to be carried over to
+the new implementation, and cannot be lost in silence.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib
+import inspect
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from gradgate.references.contract import Problem
+from gradgate.suites.bugs.mutant import Answer, Function
+
+
+@dataclass(frozen=True)
+class Edit:
+    """One exchange of text in a module of the method's family.
+
+    Attributes:
+        module: name within the family's package, such as ``torch_impl``.
+        old: text that occurs there exactly once.
+        new: what takes its place.
+    """
+
+    module: str
+    old: str
+    new: str
+
+
+def edited(implementation: str, edits: Sequence[Edit]) -> Function:
+    """The function named by ``module:function``, its family's modules edited; those in use stay as they are.
+
+    Raises:
+        LookupError: an edit's text does not occur exactly once.
+    """
+    place, _, name = implementation.rpartition(":")
+    package = place.rpartition(".")[0]
+    importlib.import_module(place)
+    texts = {f"{package}.{edit.module}": "" for edit in edits}
+    for module in texts:
+        text = inspect.getsource(importlib.import_module(module))
+        for edit in edits:
+            if f"{package}.{edit.module}" == module:
+                if text.count(edit.old) != 1:
+                    raise LookupError(
+                        f"{module} holds {edit.old!r} {text.count(edit.old)} times, not once: carry the bug over"
+                    )
+                text = text.replace(edit.old, edit.new)
+        texts[module] = text
+    with _in_place_of(_remade(package, place, texts), texts) as made:
+        function: Function = getattr(made[place], name)
+        problems = made.get(f"{package}.problem")
+    return function if problems is None else _adopting(function, problems)
+
+
+def _remade(package: str, place: str, texts: Mapping[str, str]) -> list[str]:
+    """The edited modules, and those of the package that import them and that `place` needs, in order of import."""
+    order: list[str] = []
+
+    def visit(module: str) -> bool:
+        """Whether this module has to be made anew."""
+        if module in order:
+            return True
+        touched = [visit(name) for name in _imported(package, _source(module)) if name != module]
+        if module in texts or any(touched):
+            order.append(module)
+            return True
+        return False
+
+    visit(place)
+    return order
+
+
+def _imported(package: str, text: str) -> list[str]:
+    """The package's modules that a text imports, as ``from package.module import …`` or ``from package import …``."""
+    prefix = re.escape(package)
+    found = re.findall(rf"^\s*(?:from|import) ({prefix}\.\w+)", text, re.MULTILINE)
+    for names in re.findall(rf"^\s*from {prefix} import ([\w, ]+)$", text, re.MULTILINE):
+        found += [f"{package}.{name.strip()}" for name in names.split(",")]
+    return list(dict.fromkeys(found))
+
+
+def _source(module: str) -> str:
+    return inspect.getsource(importlib.import_module(module))
+
+
+@contextlib.contextmanager
+def _in_place_of(order: Sequence[str], texts: Mapping[str, str]) -> Iterator[dict[str, ModuleType]]:
+    """Run modules anew, edited or not, while they take the place of those in use."""
+    kept = {name: sys.modules[name] for name in order}
+    made: dict[str, ModuleType] = {}
+
+    def put(name: str, module: ModuleType) -> None:
+        sys.modules[name] = module
+        package, _, short = name.rpartition(".")
+        setattr(sys.modules[package], short, module)  # where ``from package import module`` looks
+
+    try:
+        for name in order:
+            made[name] = ModuleType(name)
+            made[name].__file__, made[name].__package__ = kept[name].__file__, kept[name].__package__
+            put(name, made[name])
+            text = texts.get(name) or inspect.getsource(kept[name])
+            exec(compile(text, f"<{name}, edited>", "exec"), made[name].__dict__)
+        yield made
+    finally:
+        for name, module in kept.items():
+            put(name, module)
+
+
+def _adopting(function: Function, problems: ModuleType) -> Function:
+    """The function, given the Problem as one of the edited module's, so that its own maps are the edited ones."""
+
+    def run(problem: Problem, **options: Any) -> Answer:
+        cls, spec = (getattr(problems, type(item).__name__) for item in (problem, problem.spec))
+        same = spec(**dataclasses.asdict(problem.spec))
+        return function(cls(same, problem.backend, problem.params, problem.data), **options)
+
+    return run

@@ -1,0 +1,204 @@
+"""Bugs of reversible networks, carried over to reversing backprop and Moonwalk."""
+
+from __future__ import annotations
+
+import functools
+
+from gradgate.suites.bugs.declare import bug, erratum, impostor
+from gradgate.suites.bugs.edits import Edit
+
+_bug = functools.partial(bug, "invertible")
+_reversible = functools.partial(_bug, method="reversible")
+_mixed = functools.partial(_bug, method="moonwalk_mixed")
+_moonwalk = functools.partial(_bug, method="moonwalk")
+_T, _J = functools.partial(Edit, "torch_impl"), functools.partial(Edit, "jax_impl")
+_L, _P, _R = functools.partial(Edit, "layers"), functools.partial(Edit, "problem"), functools.partial(Edit, "residual")
+
+_ADVANCE = "return self._join(y2, x1), self._join(h2, h1 - d1), dp"
+_RETREAT = 'return self._join(x1, y2 - moved), self._join(h1 + d1, h2), {"shift": dp}'
+_MOVED = 'moved, pull = vjp(self.residual, p["shift"], x1)'
+_DIVIDED = "return y, h / pull(self.xp.ones_like(x))[0], {}"
+_RANDOM = "direction = random_direction(problem, seed)\n"
+
+PUBLISHED = (
+    *_reversible(
+        name="inputs_freed", kill=("value",), story="the input is gone before the loss has been read from it",
+        source="MemCNN#16, #29: inputs freed too early, NaN loss",
+        torch=_T("x = problem.body(params, problem.x)", "x = problem.body(params, problem.x * float('nan'))"),
+        jax=_J("x = problem.body(params, problem.x)", "x = problem.body(params, problem.x * float('nan'))"),
+    ),
+    *_reversible(
+        name="noise_not_saved", story="the leaky slope of the way back is not that of the way there",
+        source="PT#193671: RReLU under checkpointing saves uninitialised noise",
+        both=_L("self.xp.where(y > 0, y, y / SLOPE)", "self.xp.where(y > 0, y, y / (1.5 * SLOPE))"),
+    ),
+    *_reversible(
+        name="statistics_differ", story="on the way back the batch's statistics are those of another batch",
+        source="RevGAN and others: state of normalisation differs on the way back",
+        both=_L(
+            _MOVED,
+            'moved, pull = vjp(lambda p, x: self.residual(p, self.xp.concat([x, x[:1]], axis=0))[: x.shape[0]], '
+            'p["shift"], x1)',
+        ),
+    ),
+    *impostor(
+        "invertible", "solved_backward", "reversible", "moonwalk", ("stability",), options=("tangents",),
+        story="the chain is solved backward from its end, where moonwalk goes forward",
+        source="diffrax#596: backward-in-time solve explodes",
+    ),
+    *_reversible(
+        name="first_input_frozen", story="the input needs no gradient, so the parameters of the first layer get none",
+        source="PT#7617, RevTorch#11: no input requires a gradient, so parameters get none",
+        torch=_T(
+            "return loss, _stacked(problem, reversed(parts), d_head)",
+            "parts[-1] = tree_map(torch.zeros_like, parts[-1])\n"
+            "    return loss, _stacked(problem, reversed(parts), d_head)",
+        ),
+        jax=_J(
+            "return loss, grads\n\n\ndef moonwalk(",
+            'first = next(iter(grads["block0"]))\n'
+            '    zeroed = jax.tree.map(lambda leaf: leaf.at[0].set(0), grads["block0"][first])\n'
+            '    return loss, {**grads, "block0": {**grads["block0"], first: zeroed}}\n\n\ndef moonwalk(',
+        ),
+    ),
+    *_moonwalk(
+        name="forward_through_custom_rule", verdict="error",
+        story="the loss has a reverse rule of its own, which forward mode cannot go through",
+        source="jax PR 6127: a forward-mode derivative through a custom reverse rule is a TypeError",
+        jax=_J(
+            'return problem.head_losses(params["head"], problem.body(params, x))',
+            'rule = jax.custom_vjp(lambda x: problem.head_losses(params["head"], problem.body(params, x)))\n'
+            "        rule.defvjp(lambda x: (rule(x), x), lambda x, g: (x,))\n        return rule(x)",
+        ),
+    ),
+)  # fmt: skip
+
+STRUCTURAL = (
+    *_mixed(
+        name="sign_of_the_step", story="h_y1 = h_x1 + F'ᵀ h_y2: the step of reversing backprop in a walk forward",
+        source="operator: flip a sign", both=_L(_ADVANCE, _ADVANCE.replace("h1 - d1", "h1 + d1")),
+    ),
+    *_reversible(
+        name="coupling_term_dropped", story="h_x1 lacks what comes through the residual function",
+        source="operator: drop a term", both=_L(_RETREAT, _RETREAT.replace("h1 + d1", "h1")),
+    ),
+    *_reversible(
+        name="residual_missing", story="h_x1 is what comes through the residual function alone",
+        source="operator: missing residual path", both=_L(_RETREAT, _RETREAT.replace("h1 + d1", "d1")),
+    ),
+    *_reversible(
+        name="inverse_sign", kill=("gradient_float64", "inverses"), story="x2 = y2 + F(x1) on the way back",
+        source="operator: flip a sign", both=_L(_RETREAT, _RETREAT.replace("y2 - moved", "y2 + moved")),
+    ),
+    *_mixed(
+        name="halves_exchanged", story="the halves of h change places", source="operator: one head only",
+        both=_L(_ADVANCE, _ADVANCE.replace("self._join(h2, h1 - d1)", "self._join(h1 - d1, h2)")),
+    ),
+    *_mixed(
+        name="scale_inverted", kill=("options",),
+        story="an affine coupling's h is multiplied by the scale, not divided by it",
+        source="operator: flip a sign",
+        both=_L(
+            "            h2 = h2 * self.xp.exp(-self._log_scale(p, x1))\n",
+            "            h2 = h2 * self.xp.exp(self._log_scale(p, x1))\n",
+        ),
+    ),
+    *_mixed(
+        name="derivative_multiplied", story="vijp of an elementwise function multiplies by its derivative",
+        source="operator: transpose", both=_L(_DIVIDED, _DIVIDED.replace("h / pull", "h * pull")),
+    ),
+    *_mixed(
+        name="matrix_transposed", kill=("options",), story="vijp of a matrix solves with its transpose",
+        source="operator: transpose",
+        both=_L(
+            'h = self._solved(p["w"], self._rows(h), h.shape)',
+            'h = self._solved(self.xp.matrix_transpose(p["w"]), self._rows(h), h.shape)',
+        ),
+    ),
+    *_reversible(
+        name="bias_kept", story="the inverse of a matrix does not take the bias away",
+        source="operator: drop a term",
+        both=_L("self._rows(y) - p[\"b\"], y.shape)", "self._rows(y), y.shape)"),
+    ),
+    *_mixed(
+        name="places_in_order_of_x", kill=("options",),
+        story="h is not down-sampled with x: its places keep their order",
+        source="operator: stale state",
+        both=_L(
+            "return self(p, x), self(p, h), {}",
+            "y = self(p, x)\n        return y, self.xp.reshape(h, y.shape), {}",
+        ),
+    ),
+    *_mixed(
+        name="h_of_the_step_before", story="a layer's gradient is read with the h of its input",
+        source="operator: off by one in time",
+        both=(
+            _L('h = self._solved(p["w"], self._rows(h), h.shape)',
+               'before, h = h, self._solved(p["w"], self._rows(h), h.shape)'),
+            _L("return y, h, pull(h)[0]\n\n    def _rows", "return y, h, pull(before)[0]\n\n    def _rows"),
+        ),
+    ),
+    *_moonwalk(
+        name="samples_one_for_all", story="one JVP for all samples of a batch that batch norm joins",
+        source="operator: double counting",
+        both=_P(
+            'return self.norm == "batch" and bool({"additive", "affine"} & set(self.words))', "return False",
+        ),
+    ),
+    *_mixed(
+        name="downcast_in_the_walk", story="h passes through float32 at every coupling",
+        source="operator: downcast in the middle",
+        both=_L(
+            _ADVANCE,
+            "h1 = self.xp.astype(self.xp.astype(h1, self.xp.float32), h2.dtype)\n        " + _ADVANCE,
+        ),
+    ),
+    *_mixed(
+        name="input_gradient_twice", story="h_0 is counted twice", source="operator: double counting",
+        torch=_T(
+            "return gathered(problem, walk(problem, input_gradient_reverse(problem), advance))",
+            "return gathered(problem, walk(problem, 2 * input_gradient_reverse(problem), advance))",
+        ),
+        jax=_J(
+            "return walk(problem, input_gradient_reverse(problem), advance=advance)",
+            "return walk(problem, 2 * input_gradient_reverse(problem), advance=advance)",
+        ),
+    ),
+    *_mixed(
+        name="way_without_effect", kill=("refusal",), story="the way to find vijp is not checked any more",
+        source="operator: an option without effect",
+        both=Edit("inverse_products", "    if way not in WAYS:\n", "    if way not in WAYS and False:\n"),
+    ),
+    *_bug(
+        method="projected_forward", name="seed_without_effect", kill=("unbiased",),
+        story="every estimate is made with one and the same direction", source="operator: stale state",
+        torch=_T(_RANDOM, "direction = random_direction(problem, 0 * check_integer('seed', seed, 0))\n"),
+        jax=_J(_RANDOM, "direction = random_direction(problem, 0)\n"),
+    ),
+    *_bug(
+        method="projected_forward", name="directions_positive", kill=("unbiased",),
+        story="directions have positive numbers only: E[u uᵀ] is not the identity", source="operator: flip a sign",
+        torch=_T(_RANDOM, "direction = tree_map(torch.abs, random_direction(problem, seed))\n"),
+        jax=_J(_RANDOM, "direction = jax.tree.map(jnp.abs, random_direction(problem, seed))\n"),
+    ),
+)  # fmt: skip
+
+MEMORY = (
+    *impostor(
+        "invertible", "memory_grows_with_depth", "backprop", "reversible", ("memory_law",),
+        story="what the inverse makes needless is stored all the same",
+        source="MemCNN#41: memory not constant in depth",
+    ),
+    *impostor(
+        "invertible", "everything_stored", "backprop", "moonwalk", ("memory_law",), options=("tangents",),
+        story="backprop in the place of the walk",
+        source="tensorflow PR 39042: recomputation that saved nothing: count recomputations and measure bytes",
+    ),
+)  # fmt: skip
+
+MUTANTS = (
+    *PUBLISHED,
+    *STRUCTURAL,
+    *MEMORY,
+    *erratum("invertible", "projected_forward_printed", "projected_forward", ("unbiased",)),
+)

@@ -1,0 +1,90 @@
+"""What a mutant is: a reference method with one bug put into it, and the claims that must refute it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from gradgate.references import registry
+from gradgate.references.contract import Claim, Method, Tree, method
+from gradgate.suites.checks import rivals
+from gradgate.suites.verdict import Task
+
+Answer = tuple[Any, Tree]
+"""(loss, grads), as every method returns."""
+Function = Callable[..., Answer]
+"""``(problem, **options) -> (loss, grads)``."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A broken variant of a reference method, judged as a plugged-in method with its options and claims.
+
+    Attributes:
+        name: ``family.framework.bug``, unique.
+        story: the mechanism in a sentence.
+        source: where the bug was published, or the generic operator that makes it.
+        family, framework: of the method.
+        method: the method that is broken.
+        kill: the claims that are expected to refute it, the likeliest first; one of them has to.
+        build: makes the broken function; called in a worker, where the framework may be imported.
+        verdict: what a kill is: ``refuted``, or ``error`` where the bug is a crash or a wrong tree.
+        profile: of the claim, where it is about bytes that the CPU's compiler does not show.
+        claims: in the place of its method's, where the bug is in what a figure is measured by.
+        equivalent: the proof that no claim can tell it from its method; "" for a bug. It must then give the same bits.
+    """
+
+    name: str
+    story: str
+    source: str
+    family: str
+    framework: str
+    method: str
+    kill: tuple[str, ...]
+    build: Callable[[], Function]
+    verdict: str = "refuted"
+    equivalent: str = ""
+    claims: tuple[Claim, ...] = ()
+    profile: str = "cpu"
+
+    @property
+    def declared(self) -> Method:
+        """The declaration of the method that is broken, under the mutant's name."""
+        [base] = registry.methods(self.family, self.method, self.framework)
+        return dataclasses.replace(base, name=self.name, claims=self.claims or base.claims)
+
+    def task(self, claim: str) -> Task:
+        """One claim of the mutant, or of a rival, as a worker judges it."""
+        declared = self.declared
+        return Task.of(declared, {found.name: found for found in self._claims()}[claim], self.target, self.profile)
+
+    def _claims(self) -> tuple[Claim, ...]:
+        """Its method's, those of the rivals, and of an equivalent mutant that it gives its method's bits."""
+        [base] = registry.methods(self.family, self.method, self.framework)
+        same = Claim(
+            "same_bits", "same_bits", "gives the bits of its method", self.equivalent,
+            settings={"implementation": base.implementation},
+        )  # fmt: skip
+        return (*self.declared.claims, *rivals.CLAIMS, *((same,) if self.equivalent else ()))
+
+    @property
+    def target(self) -> str:
+        """By which `gradgate verify` judges it, and the selftest's workers load it."""
+        return f"gradgate.suites.bugs.corpus:{self.name}"
+
+    def function(self) -> Function:
+        """The broken method, marked with what its method declares; its docstring tells story and source."""
+        declared, built = self.declared, self.build()
+
+        def mutant(problem: Any, **options: Any) -> Answer:
+            return built(problem, **options)
+
+        mutant.__name__ = mutant.__qualname__ = self.name
+        mutant.__doc__ = f"{self.story}\n\n    Source: {self.source}."
+        marked: Function = method(
+            options=declared.options, composes=declared.composes, disclaims=declared.disclaims, kappa=declared.kappa,
+            oracle=declared.oracle, claims=self._claims(),
+        )(mutant)  # fmt: skip
+        return marked

@@ -1,0 +1,84 @@
+"""The page of ``gradgate selftest``: kill rates, the suite beside its rivals, and every mutant with what refuted it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from markupsafe import Markup
+from plotly.offline import get_plotlyjs
+
+from gradgate.suites.report import page
+from gradgate.suites.report.memory_plot import COLOURS
+from gradgate.suites.report.model import clean
+from gradgate.suites.report.plot import FONT
+from gradgate.suites.selftest import summary
+from gradgate.suites.selftest.judging import SUITE
+
+
+def render(document: dict[str, Any], expected: int) -> str:
+    """The page of a document of ``gradgate selftest --json``, complete or cut off, of so many mutants."""
+    document = clean(document)
+    outcomes = document["mutants"]
+    tools = [tool for tool in summary.tools(outcomes) if tool.asked]
+    bugs = [row for row in outcomes if row["status"] in summary.BUGS]
+    return (
+        page.environment()
+        .get_template("selftest.html")
+        .render(
+            document=document, bugs=bugs, killed=sum(row["status"] == "killed" for row in bugs),
+            faults=[row for row in outcomes if row["status"] in ("survived", "alarm", "undecided")],
+            equivalent=[row for row in outcomes if row["status"] == "equivalent"],
+            status=summary.status(outcomes, expected), groups=summary.groups(outcomes), tools=tools,
+            killers=summary.killers(outcomes),
+            percent=summary.percent, power=summary.power, found_by=summary.found_by, labels=summary.LABELS,
+            figures={"rates": rates(tools), "planted": planted(outcomes, tools)},
+            plotly_js=Markup(get_plotlyjs()),
+        )
+    )  # fmt: skip
+
+
+def rates(tools: Sequence[summary.Tool]) -> dict[str, Any]:
+    """Kill rates as bars, of all mutants and of those whose float64 gradient is wrong."""
+    labels = [tool.label for tool in tools]
+    pairs = {
+        "all mutants": [100 * tool.found / tool.asked for tool in tools],
+        "wrong float64 gradients": [100 * tool.found_gradient / max(1, tool.asked_gradient) for tool in tools],
+    }
+    bars = [
+        {"type": "bar", "orientation": "h", "name": name, "y": labels, "x": values, "marker": {"color": COLOURS[i]}}
+        for i, (name, values) in enumerate(pairs.items())
+    ]
+    layout = _layout("found, in percent", "", height=90 + 46 * len(tools))
+    layout["yaxis"] |= {"autorange": "reversed", "automargin": True}
+    layout["xaxis"] |= {"range": [0, 100]}
+    return {"data": bars, "layout": layout | {"barmode": "group"}}
+
+
+def planted(outcomes: Sequence[dict[str, Any]], tools: Sequence[summary.Tool]) -> dict[str, Any]:
+    """The share found over the size of a planted relative error, a line per tool."""
+    lines = []
+    for i, tool in enumerate(tools):
+        points = summary.shares(outcomes, tool.name)
+        lines.append(
+            {
+                "type": "scatter", "mode": "lines+markers", "name": tool.label, "x": [10.0**-k for k, _ in points],
+                "y": [100 * share for _, share in points],
+                "line": {"color": COLOURS[i % len(COLOURS)], "width": 4 if tool.name == SUITE else 2,
+                         "dash": "solid" if i < len(COLOURS) else "dot"},
+            }
+        )  # fmt: skip
+    layout = _layout("relative error planted in one leaf", "found, in percent", height=420)
+    layout["xaxis"] |= {"type": "log", "exponentformat": "power", "autorange": "reversed"}
+    layout["yaxis"] |= {"range": [-3, 103]}
+    return {"data": lines, "layout": layout}
+
+
+def _layout(x: str, y: str, height: int) -> dict[str, Any]:
+    axis = {"gridcolor": "--line", "linecolor": "--line", "zeroline": False}
+    return {
+        "font": FONT, "paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)", "height": height,
+        "margin": {"l": 76, "r": 16, "t": 8, "b": 48},
+        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "bgcolor": "rgba(0,0,0,0)"},
+        "xaxis": axis | {"title": {"text": x}}, "yaxis": axis | {"title": {"text": y}},
+    }  # fmt: skip

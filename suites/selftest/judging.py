@@ -1,0 +1,100 @@
+"""Mutants put to the suite until a claim refutes them, and to every rival; what comes out is plain JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from gradgate.suites.bugs.corpus import corpus, unbroken
+from gradgate.suites.bugs.mutant import Mutant
+from gradgate.suites.checks import rivals
+from gradgate.suites.supervisor import Supervisor
+from gradgate.suites.verdict import Verdict
+
+RIVALS = tuple(claim.name for claim in rivals.CLAIMS)
+FOREIGN = {
+    "torch": ("check_grads", "check_vjp"),
+    "jax": ("gradcheck", "gradcheck_fast", "assert_close", "assert_close_loose"),
+}
+"""Rivals that do not judge a framework."""
+SUITE = "gradgate"
+Outcome = dict[str, Any]
+"""One mutant's, as in the file of ``gradgate selftest --json``."""
+
+
+def everything() -> dict[str, Mutant]:
+    """The corpus, and the unbroken methods by which false alarms are counted."""
+    return {**unbroken(), **corpus()}
+
+
+def judged(names: Iterable[str], supervisor: Supervisor) -> Iterator[Outcome]:
+    """An outcome for every name, in the order in which they are known.
+
+    A mutant gets the claim that is likeliest to refute it and all rivals first; only where that claim does not, the
+    next ones, one by one.
+    """
+    mutants = {name: everything()[name] for name in names}
+    verdicts: dict[str, dict[str, Verdict]] = {name: {} for name in mutants}
+    wanted = {name: [*mutant.kill[:1], *_rivals(mutant)] for name, mutant in mutants.items()}
+    for name in unbroken():  # judged twice, since what is compiled the first time is not to count as their cost
+        if name in wanted:
+            wanted[name] *= 2
+    turn = 1
+    while wanted:
+        left = {name: len(claims) for name, claims in wanted.items()}
+        tasks = [mutants[name].task(claim) for name, claims in wanted.items() for claim in claims]
+        wanted = {}
+        for verdict in supervisor.judge_all(tasks):
+            name = verdict.task.method
+            verdicts[name][verdict.task.claim] = verdict
+            left[name] -= 1
+            if left[name]:
+                continue
+            more = mutants[name].kill[turn : turn + 1]
+            if more and _killer(mutants[name], verdicts[name]) is None:
+                wanted[name] = list(more)
+            else:
+                yield _outcome(mutants[name], verdicts[name])
+        turn += 1
+
+
+def _rivals(mutant: Mutant) -> list[str]:
+    """Those that judge this framework; none where the bug is not in the method but in what a figure is measured by."""
+    return [] if mutant.claims else [name for name in RIVALS if name not in FOREIGN[mutant.framework]]
+
+
+def _tells(verdict: Verdict) -> bool:
+    """Whether it says something of the method, and not that the check failed or that the mutant cannot be built."""
+    return not verdict.reason.startswith(("the check itself failed", "importing"))
+
+
+def _killer(mutant: Mutant, verdicts: dict[str, Verdict]) -> Verdict | None:
+    found = (verdicts[claim] for claim in mutant.kill if claim in verdicts)
+    return next((verdict for verdict in found if verdict.verdict == mutant.verdict and _tells(verdict)), None)
+
+
+def _outcome(mutant: Mutant, verdicts: dict[str, Verdict]) -> Outcome:
+    asked, killer = [verdicts[claim] for claim in mutant.kill if claim in verdicts], _killer(mutant, verdicts)
+    last = next((verdict for verdict in verdicts.values() if not _tells(verdict)), killer or asked[-1])
+    if not _tells(last) or not any(verdict.verdict in ("upheld", "refuted", mutant.verdict) for verdict in asked):
+        status = "undecided"
+    else:
+        status = "killed" if killer else "survived"
+    if mutant.equivalent:  # the proof is told in words; no claim may contradict it, nor may a single bit
+        status = {"survived": "equivalent", "killed": "alarm", "undecided": "undecided"}[status]
+    elif mutant.name in unbroken():
+        status = {"survived": "sound", "killed": "alarm", "undecided": "undecided"}[status]
+    return {
+        "name": mutant.name, "family": mutant.family, "framework": mutant.framework, "method": mutant.method,
+        "story": mutant.story, "source": mutant.source, "kill": list(mutant.kill), "equivalent": mutant.equivalent,
+        "status": status, "claim": last.task.claim, "examples": last.examples, "seconds": round(last.seconds, 3),
+        "leaf": last.leaf, "error": last.error, "reason": last.reason,
+        "rivals": {
+            name: {
+                "found": found.verdict in ("refuted", "error"), "examples": found.examples,
+                "seconds": round(found.seconds, 3), "reason": found.reason,
+            }
+            for name, found in verdicts.items()
+            if name in RIVALS and found.verdict != "inapplicable"
+        },
+    }  # fmt: skip

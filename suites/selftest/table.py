@@ -1,0 +1,106 @@
+"""What ``gradgate selftest`` shows in the terminal: progress, kill rates, survivors by name, and the rivals."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from gradgate.suites.selftest import summary
+from gradgate.suites.selftest.judging import Outcome, everything
+from gradgate.suites.terminal import console
+
+LAST_LINE = {
+    0: "every mutant refuted, no unbroken method", 1: "NOT every mutant refuted, or a false alarm",
+    2: "not everything could be judged",
+}  # fmt: skip
+
+
+@contextlib.contextmanager
+def progress(total: int, done: int) -> Iterator[Callable[[Outcome], None]]:
+    """A bar on a terminal; elsewhere a line on standard error per mutant that is no plain kill, and at each tenth."""
+    out = console(stderr=True)
+    if out.is_terminal:
+        columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+        with Progress(*columns, console=out, transient=True) as bar:
+            task = bar.add_task("starting", total=total, completed=done)
+            yield lambda outcome: bar.update(task, advance=1, description=outcome["name"])
+        return
+
+    def line(outcome: Outcome) -> None:
+        nonlocal done
+        done += 1
+        tenth = done * 10 // total > (done - 1) * 10 // total
+        if tenth or outcome["status"] not in ("killed", "sound", "equivalent"):
+            out.print(f"[{done}/{total}] {outcome['name']}: {outcome['status']}", markup=False)
+
+    yield line
+
+
+def show(outcomes: Sequence[Outcome], expected: int) -> None:
+    """Kill rates by family and framework, every survivor and alarm in words, the rivals, and one line."""
+    out = console()
+    out.print(_kills(outcomes))
+    killers = ", ".join(f"{claim} {count}" for claim, count in summary.killers(outcomes))
+    out.print(f"\nkilled by {killers or 'no claim'}", markup=False)
+    if any(row["rivals"] for row in outcomes):
+        out.print()
+        out.print(_tools(outcomes))
+    for row in outcomes:
+        if row["status"] in ("survived", "alarm", "undecided"):
+            out.print(Text(f"\n• {row['status']}: {row['name']} ({row['method']})", style="red"))
+            out.print(f"  {row['story']}; {row['source']}", markup=False)
+            out.print(f"  {row['claim']}: {row['reason'] or 'upheld'}", markup=False)
+            out.print(f"  reproduce: {_command(row)}", markup=False, soft_wrap=True)
+    bugs = [row for row in outcomes if row["status"] in summary.BUGS]
+    killed = sum(row["status"] == "killed" for row in bugs)
+    status = summary.status(outcomes, expected)
+    out.print(
+        f"\n{killed} of {len(bugs)} mutants killed ({summary.percent(killed, len(bugs))}): {LAST_LINE[status]}",
+        style="red" if status else "green",
+    )
+
+
+def _kills(outcomes: Sequence[Outcome]) -> Table:
+    grid = _grid(
+        ("family", "left"), ("framework", "left"), ("mutants", "right"), ("killed", "right"), ("kill rate", "right"),
+        ("equivalent", "right"), ("problems to the kill", "right"), ("seconds", "right"), ("smallest planted", "right"),
+    )  # fmt: skip
+    for group in summary.groups(outcomes):
+        grid.add_row(
+            group.family, group.framework, str(group.mutants), str(group.killed),
+            summary.percent(group.killed, group.mutants), str(group.equivalent), f"{group.examples:g}",
+            f"{group.seconds:.0f}", summary.power(group.smallest),
+        )  # fmt: skip
+    return grid
+
+
+def _tools(outcomes: Sequence[Outcome]) -> Table:
+    grid = _grid(
+        ("tool", "left"), ("mutants", "right"), ("found", "right"), ("wrong gradients found", "right"),
+        ("false alarms", "right"), ("s per problem", "right"), ("smallest planted", "right"),
+    )  # fmt: skip
+    for tool in summary.tools(outcomes):
+        if tool.asked or tool.unbroken:
+            grid.add_row(
+                tool.label, str(tool.asked), summary.percent(tool.found, tool.asked),
+                summary.percent(tool.found_gradient, tool.asked_gradient), f"{tool.alarms} of {tool.unbroken}",
+                f"{tool.seconds:.2g}", summary.power(tool.smallest),
+            )  # fmt: skip
+    return grid
+
+
+def _grid(*columns: tuple[str, str]) -> Table:
+    grid = Table(box=None, pad_edge=False, header_style="bold")
+    for name, justify in columns:
+        grid.add_column(name, justify=justify)  # type: ignore[arg-type]
+    return grid
+
+
+def _command(row: Outcome) -> str:
+    mutant = everything()[row["name"]]
+    words = f"gradgate verify {mutant.target} --family {mutant.family} --framework {mutant.framework}"
+    return f"{words} --claim {row['claim']}" + (f" --profile {mutant.profile}" if mutant.profile != "cpu" else "")

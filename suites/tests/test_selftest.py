@@ -1,0 +1,255 @@
+"""The suite on trial: the corpus is whole, mutants are killed, survivors fail the run, and rivals are what they are."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gradgate.references.contract import Claim, Method, installed
+from gradgate.references.registry import methods, plugged_in, spec_class
+from gradgate.suites.bugs.corpus import corpus, unbroken
+from gradgate.suites.bugs.declare import bug
+from gradgate.suites.bugs.edits import Edit, edited
+from gradgate.suites.checks import CHECKS, Case, rivals
+from gradgate.suites.engine import Run
+from gradgate.suites.selftest import judging, summary
+from gradgate.suites.subject import Inapplicable, Refuted, Subject
+from gradgate.suites.supervisor import Limits, Supervisor
+from gradgate.suites.verdict import Verdict
+
+PUBLISHED = (
+    "PT#190758", "OLMo-core PR 828", "guided-diffusion#167", "PT#193671", "PT#71124", "fairscale#1199", "PT#7617",
+    "RevTorch#11", "PT#81296", "DeepSpeed PR 8455", "PT#96136", "deepwave#120", "jax#5900", "jax#9567", "diffrax#64",
+    "PT#184528", "jax PR 6127", "mamba#368", "mamba PR 547", "mamba bb3a82a", "fla PR 875", "fla PR 781", "#1115",
+    "fla PR 863", "fla PR 1071", "fla PR 941", "fla PR 633", "fla 7362d874", "fla#77", "FlashQLA PR 28", "jaxopt#141",
+    "mrcl#15", "higher#71", "higher#129, #102", "MemCNN#16, #29", "RevGAN", "diffrax#596", "tensorflow PR 39042",
+    "PT#176065", "MemCNN#41",
+)  # fmt: skip
+"""What published bugs the corpus carries; jax#27748, bytes that change between versions, is what the gate is for."""
+
+
+def test_every_published_bug_is_carried_over() -> None:
+    told = "\n".join(mutant.source for mutant in corpus().values())
+    assert [source for source in PUBLISHED if source not in told] == []
+
+
+def test_every_mutant_names_claims_that_its_method_makes_and_tells_its_story() -> None:
+    assert len(corpus()) >= 150
+    for mutant in corpus().values():
+        claims = {claim.name: claim for claim in mutant._claims()}
+        assert mutant.kill, mutant.name
+        assert all(claims[name].expected == "upheld" for name in mutant.kill), mutant.name
+        assert mutant.story, mutant.name
+        assert mutant.source, mutant.name
+
+
+@pytest.mark.parametrize("framework", ["jax", "torch"])
+def test_every_edit_still_finds_its_text(framework: str) -> None:
+    if not installed(framework):
+        pytest.skip(f"{framework} is not installed")
+    for mutant in corpus().values():
+        if mutant.framework == framework:
+            function = mutant.function()
+            assert mutant.source in str(function.__doc__)
+
+
+def test_an_edit_whose_text_is_gone_is_refused(framework: str) -> None:
+    target = f"gradgate.references.chain.{framework}_impl:backprop"
+    with pytest.raises(LookupError, match="0 times, not once"):
+        edited(target, [Edit(f"{framework}_impl", "no such text", "")])
+
+
+def test_an_edit_leaves_the_modules_in_use_alone(framework: str) -> None:
+    import importlib
+
+    name = f"gradgate.references.chain.{framework}_impl"
+    before, classic = importlib.import_module(name), importlib.import_module("gradgate.references.chain.classic")
+    broken = edited(f"{name}:sqrt_n", [Edit("classic", "round(math.sqrt(", "round(2 * math.sqrt(")])
+    import gradgate.references.chain as package
+
+    assert importlib.import_module(name) is before
+    assert package.classic is classic
+    assert broken is not before.sqrt_n
+
+
+def _judged(names: list[str], examples: int = 12) -> dict[str, judging.Outcome]:
+    with Supervisor(Run(examples), jobs=1, limits=Limits(240)) as supervisor:
+        return {outcome["name"]: outcome for outcome in judging.judged(names, supervisor)}
+
+
+def test_a_sample_is_killed_by_the_claim_that_was_named_and_an_equivalent_mutant_by_none(torch: Any) -> None:
+    names = [
+        "state_space.torch.mask_makes_nan", "performer.torch.block_printed", "invertible.torch.way_without_effect",
+        "chain.torch.shared_twice", "chain.torch.none_for_a_leaf", "chain.torch.planted_1e11",
+    ]  # fmt: skip
+    found = _judged([*names, "chain.torch.planted_1e17"])
+    assert {name: found[name]["status"] for name in names} == dict.fromkeys(names, "killed")
+    assert found["invertible.torch.way_without_effect"]["claim"] == "refusal"
+    assert found["chain.torch.planted_1e17"]["status"] == "equivalent"
+    by_rivals = found["state_space.torch.mask_makes_nan"]["rivals"]
+    assert by_rivals["isapprox"]["found"]
+    assert not by_rivals["gradbench"]["found"]  # nothing is above a tolerance that compares with NaN
+    assert not any(rival["found"] for rival in found["chain.torch.planted_1e11"]["rivals"].values())
+    assert all(rival["found"] for rival in found["chain.torch.shared_twice"]["rivals"].values())
+
+
+def test_rivals_of_jax_see_what_they_can(jax: Any) -> None:
+    found = _judged(["chain.jax.sign_of_a_leaf"])
+    assert found["chain.jax.sign_of_a_leaf"]["rivals"].keys() == {
+        "check_grads", "check_vjp", "assert_allclose", "assert_allclose_loose", "isapprox", "gradbench"
+    }  # fmt: skip
+    assert all(rival["found"] for rival in found["chain.jax.sign_of_a_leaf"]["rivals"].values())
+
+
+def test_a_survivor_is_named_and_fails_the_run_which_resumes(
+    torch: Any, gradgate: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = tmp_path / "kept.json"
+    arguments = ("selftest", "chain.torch.wrong_where_large", "--examples", "3", "--json", kept)
+    first = gradgate(*arguments)  # three problems are too few to meet a large weight
+    assert first.status == 1, first
+    assert "survived: chain.torch.wrong_where_large" in first.out
+    assert "0 of 1 mutants killed" in first.out
+
+    def none_left(names: list[str], supervisor: Supervisor) -> Any:
+        assert names == []
+        return iter(())
+
+    monkeypatch.setattr(judging, "judged", none_left)
+    again = gradgate(*arguments, "--report", tmp_path)
+    assert (again.status, again.out) == (1, first.out)
+    page = (tmp_path / "selftest.html").read_text(encoding="utf-8")
+    assert "0 of 1 mutants killed" in page
+    assert page.count("<script") == page.count("</script>")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["gate_sing"], "nearest: "),
+        (["--family", "chian"], "unknown family 'chian'"),
+        (["--framework", "tensorflow"], "unknown framework"),
+        (["--examples", "0"], "--examples must be positive"),
+    ],
+)
+def test_wrong_usage_is_told(gradgate: Callable[..., Any], arguments: list[str], said: str) -> None:
+    ran = gradgate("selftest", *arguments)
+    assert ran.status == 3
+    assert said in ran.err
+
+
+def test_a_file_of_something_else_is_not_gone_on_from(gradgate: Callable[..., Any], tmp_path: Path) -> None:
+    path = tmp_path / "other.json"
+    path.write_text(json.dumps({"verdicts": []}), encoding="utf-8")
+    ran = gradgate("selftest", "chain.torch.planted_1e2", "--json", path)
+    assert ran.status == 3
+    assert "no file of gradgate selftest" in ran.err
+
+
+def test_the_help_says_what_is_judged_and_how_to_go_on(gradgate: Callable[..., Any]) -> None:
+    ran = gradgate("selftest", "--help")
+    assert ran.status == 0
+    assert "survivor, named, and fails the run" in ran.out
+    assert "goes on where an earlier run stopped" in ran.out
+
+
+@pytest.fixture
+def case(framework: str) -> Callable[..., Case]:
+    """Backprop on the smallest problem of the chain, for one claim; with `wrong`, its sign flipped."""
+    from gradgate.references.backends import tree_map
+
+    [declared] = methods("chain", "backprop", framework)
+
+    def make(claim: Claim, wrong: bool = False) -> Case:
+        plain = Subject.load(declared)
+
+        def flipped(problem: Any) -> Any:
+            loss, grads = plain.function(problem)
+            return loss, tree_map(lambda leaf: -leaf, grads)
+
+        spec = spec_class("chain")(layers=1, width=2, batch=1, seed=3)
+        return Case(Subject(declared, flipped) if wrong else plain, claim, spec, {})
+
+    return make
+
+
+@pytest.mark.parametrize("claim", rivals.CLAIMS, ids=lambda claim: claim.name)
+def test_a_rival_passes_backprop_and_refutes_its_negative(
+    case: Callable[..., Case], claim: Claim, framework: str
+) -> None:
+    check = CHECKS[claim.check].function
+    if claim.name in judging.FOREIGN[framework]:
+        with pytest.raises(Inapplicable, match="alone"):
+            check(case(claim))
+        return
+    check(case(claim))
+    with pytest.raises(Refuted):
+        check(case(claim, wrong=True))
+
+
+def test_a_check_that_fails_by_itself_kills_nothing_and_is_told() -> None:
+    mutant = corpus()["chain.torch.none_for_a_leaf"]
+    for reason in ("the check itself failed, please report it: KeyError", "importing x raised LookupError: no text"):
+        verdict = Verdict(mutant.task("tree"), "error", reason=reason)
+        assert judging._outcome(mutant, {"tree": verdict})["status"] == "undecided"
+    crashed = Verdict(mutant.task("tree"), "error", reason="wrong tree")
+    assert judging._outcome(mutant, {"tree": crashed})["status"] == "killed"
+
+
+def test_bits_are_compared_with_another_implementation(case: Callable[..., Case]) -> None:
+    implementation = case(rivals.CLAIMS[0]).subject.declared.implementation
+    claim = Claim("same_bits", "same_bits", "", "", settings={"implementation": implementation})
+    CHECKS["same_bits"].function(case(claim))
+    with pytest.raises(Refuted, match="other bits"):
+        CHECKS["same_bits"].function(case(claim, wrong=True))
+
+
+def _row(name: str, status: str, found: bool) -> judging.Outcome:
+    return {
+        "name": name, "claim": "gradient_float64", "family": "chain", "framework": "torch",
+        "kill": ["gradient_float64"], "status": status, "examples": 2, "seconds": 1.0,
+        "rivals": {"isapprox": {"found": found, "examples": 1, "seconds": 0.5}},
+    }  # fmt: skip
+
+
+def test_the_summary_counts_kills_alarms_and_the_smallest_planted_error() -> None:
+    rows = [
+        _row("chain.torch.a", "killed", True), _row("chain.torch.b", "survived", False),
+        _row("chain.torch.c", "sound", True), _row("chain.torch.d", "equivalent", False),
+        _row("chain.torch.planted_1e2", "killed", True), _row("chain.torch.planted_1e3", "killed", False),
+    ]  # fmt: skip
+    suite, *others = summary.tools(rows)
+    rule = next(tool for tool in others if tool.name == "isapprox")
+    assert (suite.found, suite.asked, suite.alarms, suite.unbroken, suite.smallest) == (3, 4, 0, 1, 1e-3)
+    assert (rule.found, rule.asked, rule.alarms, rule.smallest) == (2, 4, 1, None)  # what it cries, it cries always
+    assert next(tool for tool in summary.tools([*rows[:2], *rows[4:]]) if tool.name == "isapprox").smallest == 1e-2
+    assert [summary.status(part, len(part)) for part in (rows, rows[:1], [_row("x", "undecided", False)])] == [1, 0, 2]
+    assert summary.status(rows[:1], 2) == 2  # cut off
+    assert summary.killers(rows) == [("gradient_float64", 3)]
+    assert summary.percent(999, 1000) == "99.9 %"
+
+
+def test_a_claim_of_a_plug_in_takes_the_place_of_the_contracts(torch: Any) -> None:
+    declared = plugged_in(corpus()["invertible.torch.solved_backward"].target, "invertible", "torch")
+    [stability] = [claim for claim in declared.claims if claim.name == "stability"]
+    assert stability.where
+    assert sum(claim.name == "tree" for claim in declared.claims) == 1
+
+
+def test_unbroken_methods_are_declared_for_every_family_and_framework() -> None:
+    assert {name.rpartition(".")[0] for name in unbroken()} == {
+        f"{mutant.family}.{mutant.framework}" for mutant in corpus().values()
+    }
+
+
+def test_a_bug_is_built_only_when_it_is_judged() -> None:
+    [made] = bug("chain", "x", "backprop", "a story", "a source", torch=Edit("nowhere", "a", "b"))
+    assert made.name == "chain.torch.x"
+    assert isinstance(made.declared, Method)
+    assert re.fullmatch(r"gradgate\.suites\.bugs\.corpus:chain\.torch\.x", made.target)
+    assert all(isinstance(claim, Claim) for claim in rivals.CLAIMS)
