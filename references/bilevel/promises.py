@@ -88,6 +88,7 @@ JAX: dict[str, tuple[Claim, ...]] = {
             reason="the reverse pass inside keeps every layer's input, and forward mode its tangent: 2·L·B·S·d "
             "numbers, few beside the B·S² of one layer's attention, but not none",
         ),
+        LINEAR_GAIN,
         _work(LINEAR),
         LINEAR_GAIN,
     ),
