@@ -67,6 +67,7 @@ def pick_options(method: Method, spec: Spec, covering: str = "") -> dict[str, An
     for option in method.options:
         legal = list(option.values(spec))
         chosen[option.name] = legal[-1] if option.name == covering else legal[turn % len(legal)]
+        turn //= len(legal)  # or options of as many values would go hand in hand
     return chosen
 
 

@@ -138,14 +138,15 @@ def _shape(choices: str, T: int, L: int, B: int, D: int, V: int, **more: Any) ->
 
 # Every task, model and optimiser occurs, and every size at its edge. With one data point half of ReLU's units put out
 # 0: their weights have no gradient, which is Adam's trap. Programs of the transformer take long to compile; those with
-# Adam, twice as long.
+# Adam, twice as long. `strategies.pick_options` goes by the sum of the sizes: with these all four settings of remat and
+# save_inner_grads occur.
 SHAPES = (
     _shape("maml toy sgd", 1, 1, 1, 1, 2),
     _shape("learning_lr mlp adam", 2, 1, 1, 3, 3, activation="relu"),
     _shape("maml mlp momentum", 1, 2, 4, 2, 3),
-    _shape("loss_weighting mlp sgd", 2, 2, 2, 2, 2),
+    _shape("loss_weighting mlp sgd", 2, 2, 2, 2, 3),
     _shape("maml transformer sgd", 2, 1, 2, 2, 3, ffw=2, sequence=2),
-    _shape("loss_weighting toy momentum", 5, 2, 3, 2, 2),
+    _shape("loss_weighting toy momentum", 5, 2, 3, 5, 2),
 )
 
 # But for the length of the first two, of the shapes above, so that no more programs are compiled.

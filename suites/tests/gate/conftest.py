@@ -22,7 +22,7 @@ CLAIMS = [c for c in contract_claims() if c.name in ("tree", "value", "gradient_
 FAMILY = Family(
     "cubic", "none", f"{HERE}.problem:CubicSpec",
     (Method("cubic", "by_hand", "torch", f"{HERE}.by_hand:by_hand", tuple(CLAIMS)),),
-    SHAPES, {}, SHAPES, letters={"N": "width"}, measured={"width": 4096, "depth": 6},
+    SHAPES, {}, SHAPES, letters={"N": "width"}, measured={"width": 4096, "depth": 6}, eager={"width": 512},
 )
 '''
 PROBLEM = '''"""Loss Σ y², y = tanh(w_k · y) over k."""
