@@ -133,9 +133,11 @@ def _search(
     seed = int.from_bytes(hashlib.sha256(f"{run.seed}:{task.family}".encode()).digest()[:4], "big")
     stress = check.draws == "stress"
     step = BFLOAT16_SHAPES if claim.settings.get("dtype") == "bfloat16" else 1
-    edges = strategies.edge_specs(family, claim.where, run.seed, step)
-    certain = _stress(family, claim.where, seed) if stress else edges
-    for spec in _spread(list(certain), wanted):
+    if stress:
+        certain = list(_stress(family, claim.where, seed))
+    else:
+        certain = strategies.edge_specs(family, claim.where, run.seed, step)
+    for spec in _spread(certain, wanted):
         with contextlib.suppress(Rejected):
             put(spec, _options(subject, claim, spec))
     if stress:

@@ -221,3 +221,22 @@ def test_a_claim_restricted_to_a_field_is_judged_only_there(torch: Any) -> None:
     assert verdict.verdict == "upheld"
     assert verdict.spec is not None
     assert verdict.spec["length"] == 1
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_claim_of_a_reference_finds_problems(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "_options", lambda *_: {})  # options may need the framework
+    kinds = {
+        (str(claim.where), claim.check, str(claim.settings)): (method, claim)
+        for method in registry.methods(family) for claim in method.claims
+        if CHECKS[claim.check].draws != "profile"
+    }  # fmt: skip
+    for method, claim in kinds.values():
+        search, found = engine.Search(), []
+
+        def put(spec: Spec, _: object, judged: dict[str, None] = search.judged, found: list[Spec] = found) -> None:
+            judged[spec.to_json()] = None
+            found.append(spec)
+
+        engine._search(search, put, Task.of(method, claim), None, claim, CHECKS[claim.check], Run(12))
+        assert found, (method.key, claim.name)
