@@ -31,10 +31,7 @@ def flags(spec: Any) -> Sequence[bool]:
 
 
 REMAT = Option("remat", "True or False", flags, illegal=(1, 0, None, "yes"), usual=lambda spec: True)
-SAVE = Option(
-    "save_inner_grads", "True or False", lambda spec: flags(spec)[:: -1 if spec.layers % 2 else 1],
-    illegal=(1, 0, None, "no"), usual=lambda spec: True,
-)  # fmt: skip
+SAVE = Option("save_inner_grads", "True or False", flags, illegal=(1, 0, None, "no"), usual=lambda spec: True)
 
 
 def divisors(spec: Any) -> Sequence[int]:
