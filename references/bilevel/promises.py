@@ -90,7 +90,6 @@ JAX: dict[str, tuple[Claim, ...]] = {
         ),
         LINEAR_GAIN,
         _work(LINEAR),
-        LINEAR_GAIN,
     ),
     "momentum_inversion": (
         _long(
