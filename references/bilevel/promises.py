@@ -57,7 +57,7 @@ def log_remat_growth(profile: str) -> float:
 
     found = []
     for steps in (1, 1024):
-        problem = shapes(BilevelSpec(dtype="float32", optimiser="momentum", steps=steps, **STATIC))
+        problem = shapes(BilevelSpec(**{**STATIC, "dtype": "float32", "optimiser": "momentum", "steps": steps}))
         measured = measure(log_remat, (problem,), profile)
         if measured.temp_bytes is None:
             raise LookupError(f"{profile}: {measured.reason}")

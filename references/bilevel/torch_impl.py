@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from gradgate.references.backends import tree_map
+from gradgate.references.backends import leaves, tree_map
 from gradgate.references.bilevel.options import check_flag
 from gradgate.references.bilevel.problem import BilevelProblem
 from gradgate.references.bilevel.torch_remat import remat as rematerialised
@@ -56,8 +56,8 @@ def truncated_bptt(
 
     Source: Algorithm 1 with the checkpointing of §4, the paper's baseline ("standard", "default").
     Cost: stores θ_i and υ_i of every step, with saved gradients ∇L_i too; and the graph of one ∇L_i, which also with
-    `remat` grows with layers times activations. Computes two gradients of L per step and their backward pass, which is
-    about two gradients more. Do not use it for inner models of many layers; use `mixflow`.
+    `remat` grows with layers times activations. Computes per step two gradients of L, one if they are saved, and one
+    with its backward pass, about three more. Do not use it for inner models of many layers; use `mixflow`.
     """
     return _stored(problem, remat, reverse_over_reverse, save_inner_grads)
 
@@ -100,9 +100,21 @@ def reverse_over_forward(problem: BilevelProblem) -> tuple[torch.Tensor, Tree]:
 
 
 def reverse_over_reverse(inner: Inner, theta: Tree, eta: Tree, x: Tree, grad: Tree | None) -> tuple[Tree, Products]:
-    """∇L with the VJP of itself."""
-    found, pull = vjp(lambda theta, eta: torch.func.grad(inner)(theta, eta, x), theta, eta)
-    return found if grad is None else grad, pull
+    """∇L, and the products as the gradient by (θ, η) of ⟨∇L, v⟩.
+
+    The VJP of ∇L would save an evaluation of it, but cannot be kept where layers are rematerialised: torch.func fails
+    on it under vmap and a further derivative.
+    """
+
+    def products(v: Tree) -> tuple[Tree, Tree]:
+        def slope(theta: Tree, eta: Tree) -> torch.Tensor:
+            first = torch.func.grad(inner)(theta, eta, x)
+            return torch.stack([(a * b).sum() for a, b in zip(leaves(first), leaves(v), strict=True)]).sum()
+
+        found: tuple[Tree, Tree] = torch.func.grad(slope, argnums=(0, 1))(theta, eta)
+        return found
+
+    return torch.func.grad(inner)(theta, eta, x) if grad is None else grad, products
 
 
 # v ∂Υ/∂∇L, which the VJP of the update gives, takes the place of v below; then Eq. 7 and 8 are the two products, of

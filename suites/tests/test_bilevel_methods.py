@@ -76,6 +76,29 @@ def test_momentum_taken_back_loses_its_digits_as_fast_as_is_said(torch: Any) -> 
     assert lost(0.3, 32) > 1e9
 
 
+@pytest.mark.parametrize("method", ["truncated_bptt", "mixflow"])
+def test_rematerialised_layers_can_be_vectorised_over_and_differentiated_again_in_pytorch(
+    method: str, torch: Any
+) -> None:
+    problem = BilevelSpec(model="mlp", optimiser="momentum", seed=4).build("torch")
+    run = load(f"gradgate.references.bilevel.torch_impl:{method}")
+
+    def found(params: Any, remat: bool) -> Any:
+        return run(problem.with_params(params), remat=remat)[1]
+
+    lanes = tree_map(lambda leaf: torch.stack([leaf, 2 * leaf]), problem.params)
+    many = torch.func.vmap(lambda params: found(params, True))(lanes)
+    alone = found(tree_map(lambda leaf: 2 * leaf, problem.params), False)
+    further = [
+        torch.func.vjp(functools.partial(found, remat=remat), problem.params)[1](problem.params)[0]
+        for remat in (True, False)
+    ]
+    for one, other in zip(leaves(tree_map(lambda leaf: leaf[1], many)), leaves(alone), strict=True):
+        torch.testing.assert_close(one, other)
+    for one, other in zip(*map(leaves, further), strict=True):
+        torch.testing.assert_close(one, other)
+
+
 @pytest.mark.parametrize("optimiser", ["sgd", "adam"])
 def test_an_optimiser_that_cannot_be_taken_back_is_refused(optimiser: str, framework: str) -> None:
     with pytest.raises(ValueError, match=f"must be momentum, whose step can be taken back, not {optimiser}; see log"):
