@@ -57,7 +57,7 @@ def truncated_bptt(
     Source: Algorithm 1 with the checkpointing of §4, the paper's baseline ("standard", "default").
     Cost: stores θ_i and υ_i of every step, with saved gradients ∇L_i too; and the graph of one ∇L_i, which also with
     `remat` grows with layers times activations. Computes per step two gradients of L, one if they are saved, and one
-    with its backward pass, about three more. Do not use it for inner models of many layers; use `mixflow`.
+    with its backward pass. Do not use it for inner models of many layers; use `mixflow`.
     """
     return _stored(problem, remat, reverse_over_reverse, save_inner_grads)
 
