@@ -160,7 +160,7 @@ def fork_ranks(descriptor: int) -> None:
             if os.fork() == 0:
                 forker.close()
                 serve(descriptors[0], *pickle.loads(message))
-                return
+                os._exit(0)  # an interpreter with PyTorch takes seconds of a core to end in order
             os.close(descriptors[0])
             forker.send(b".")
 
