@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import difflib
+import functools
 import importlib.util
 import json
 import math
@@ -116,8 +117,7 @@ class Spec:
 
     def static(self) -> Spec:
         """This Spec without what changes numbers only: equal for two Specs that share compiled programs."""
-        values: dict[str, Any] = {f.name: f.default for f in dataclasses.fields(self) if f.metadata.get("value")}
-        return dataclasses.replace(self, **values)
+        return _static(self)
 
     def to_json(self) -> str:
         """One line of JSON from which `from_json` makes an equal Spec."""
@@ -143,6 +143,12 @@ class Spec:
             if name not in legal:
                 raise unknown("Spec field", name, legal)
         return cls(**fields)
+
+
+@functools.lru_cache(maxsize=4096)
+def _static(spec: Spec) -> Spec:
+    values: dict[str, Any] = {f.name: f.default for f in dataclasses.fields(spec) if f.metadata.get("value")}
+    return dataclasses.replace(spec, **values)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,7 @@ from gradgate.references.backends import (
     UNIT_ROUNDOFF,
     leaves,
     named_leaves,
+    namespace,
     precision,
     to_backend,
     to_numpy,
@@ -99,11 +101,21 @@ def reference(spec: Spec, backend: str, lower: str, loss: str = "loss", **option
     Cost: `NOISE_SAMPLES` gradients in float64, the first of them the oracle, and as many in `lower`: one vectorised
     call each, about two plain gradients each where dispatch dominates.
     """
-    wide = dataclasses.replace(spec, dtype="float64").build(backend)  # type: ignore[arg-type]
-    narrow = dataclasses.replace(spec, dtype=lower).build(backend)  # type: ignore[arg-type]
     if lower == "bfloat16":  # its inputs are rounded further than float32's, so the exact problem is another
+        wide, narrow = (dataclasses.replace(spec, dtype=d).build(backend) for d in ("float64", lower))  # type: ignore[arg-type]
         wide = wide._replace(params=cast(narrow, narrow.params, "float64"), data=cast(narrow, narrow.data, "float64"))
+    else:
+        wide, narrow = (_built(dataclasses.replace(spec, dtype=dtype), backend) for dtype in ("float64", lower))
     return measure(wide, narrow, loss, **options)
+
+
+def _built(spec: Spec, backend: str) -> Problem:
+    """The Problem as the oracle takes it: under JAX with its arrays on the host until the compiled program is called.
+
+    To put each of them on the device by itself costs more than a small gradient does.
+    """
+    namespace(backend)  # registers Problems as pytrees
+    return spec.build("numpy")._replace(backend="jax") if backend == "jax" else spec.build(backend)  # type: ignore[arg-type]
 
 
 def measure(
@@ -113,17 +125,17 @@ def measure(
 
     With a `vector` (float64, representable in the lower dtype) the oracle is H·v in place of the gradient.
     """
-    first: dict[str, Any] = {}
-    noise: dict[str, float] = {}
-    for problem in (wide, narrow):
-        v = vector if vector is None or problem is wide else cast(wide, vector, narrow.dtype)
-        values, samples = _sample(problem, loss, v, options)
-        runs = {"": to_numpy(values)} | split_stack(problem, samples)
-        first = first or {name: leaf[0] for name, leaf in runs.items()}
-        for name, exact in first.items():
-            spread = _farthest(runs[name], exact) / UNIT_ROUNDOFF[problem.dtype]
-            noise[name] = max(noise.get(name, 0.0), spread)
-    return Reference(float(first.pop("")), first, noise)
+    names, shapes = _judged(wide)
+    ends = np.cumsum([math.prod(shape) for shape in shapes])
+    starts = ends - [math.prod(shape) for shape in shapes]
+    runs = _sample(wide, loss, vector, options)
+    exact = runs[0].copy()
+    noise = _farthest(runs - exact, starts) / UNIT_ROUNDOFF[wide.dtype]
+    lower = None if vector is None else cast(wide, vector, narrow.dtype)
+    rough = _farthest(_sample(narrow, loss, lower, options) - exact, starts) / UNIT_ROUNDOFF[narrow.dtype]
+    leaf = {n: exact[a:b].reshape(shape) for n, a, b, shape in zip(names, starts, ends, shapes, strict=True)}
+    spread = dict(zip(names, np.maximum(noise, rough).tolist(), strict=True))
+    return Reference(float(leaf.pop("")), leaf, spread)
 
 
 def jittered(problem: Problem, samples: int = NOISE_SAMPLES) -> Tree:
@@ -131,17 +143,32 @@ def jittered(problem: Problem, samples: int = NOISE_SAMPLES) -> Tree:
 
     Seeded by the problem's shapes alone, so the same problem always gets the same jitter.
     """
-    rng = np.random.Generator(np.random.PCG64(20261))
-    step = 2 * UNIT_ROUNDOFF[problem.dtype]
-
-    def move(leaf: Any) -> Any:
-        array = to_numpy(leaf)
-        signs = rng.integers(-1, 2, (samples, *array.shape))
-        signs[0] = 0
-        return to_backend(problem.backend, array * (1.0 + step * signs), problem.dtype)
-
     with precision(problem.backend, problem.dtype):
-        return tree_map(move, problem.params)
+        return tree_map(lambda leaf: to_backend(problem.backend, leaf, problem.dtype), _moved(problem, samples))
+
+
+def _moved(problem: Problem, samples: int) -> Tree:
+    """`jittered` as NumPy float64."""
+    plain, step = tree_map(to_numpy, problem.params), 2 * UNIT_ROUNDOFF[problem.dtype]
+    signs = iter(_signs(tuple(leaf.shape for leaf in _in_order(plain)), samples))
+    return tree_map(lambda leaf: leaf * (1.0 + step * next(signs)), plain)
+
+
+@functools.lru_cache(maxsize=64)
+def _signs(shapes: tuple[tuple[int, ...], ...], samples: int) -> list[Any]:
+    """Per leaf −1, 0 and 1 at random, (samples, *shape), int8; 0 in the first sample. To draw them takes longest."""
+    rng = np.random.Generator(np.random.PCG64(20261))
+    found = [rng.integers(-1, 2, (samples, *shape)).astype(np.int8) for shape in shapes]
+    for signs in found:
+        signs[0] = 0
+    return found
+
+
+def _in_order(tree: Tree) -> list[Any]:
+    """The leaves in the order in which `tree_map` meets them."""
+    found: list[Any] = []
+    tree_map(found.append, tree)
+    return found
 
 
 def random_direction(problem: Problem, seed: int) -> Tree:
@@ -154,10 +181,22 @@ def random_direction(problem: Problem, seed: int) -> Tree:
         )
 
 
-def _farthest(runs: Any, exact: Any) -> float:
-    """The largest ‖run − exact‖ over the leading axis; infinite if any run is not finite."""
-    distances = np.linalg.norm((runs - exact).reshape(len(runs), -1), axis=1)
-    return float(distances.max()) if np.isfinite(distances).all() else float("inf")
+def _judged(problem: Problem) -> tuple[list[str], list[tuple[int, ...]]]:
+    """Names and shapes of the loss, "", and of the judged leaves, in the order in which `_sample` lays them out."""
+    names, shapes = [""], [()]
+    for path, leaf in named_leaves(problem.params).items():
+        shape, (top, dot, rest) = tuple(leaf.shape), path.partition(".")
+        stacked = top in problem.stacked
+        names += [f"{top}[{k}]{dot}{rest}" for k in range(shape[0])] if stacked else [path]
+        shapes += [shape[1:]] * shape[0] if stacked else [shape]
+    return names, shapes
+
+
+def _farthest(apart: Any, starts: Any) -> Any:
+    """The largest norm over axis 0 of each stretch of axis 1; infinite if any number in it is not finite."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        distances = np.sqrt(np.add.reduceat(apart * apart, starts, axis=1))
+    return np.where(np.isfinite(distances).all(axis=0), distances.max(axis=0), np.inf)
 
 
 def cast(problem: Problem, tree: Tree, dtype: str) -> Tree:
@@ -172,10 +211,15 @@ def cast(problem: Problem, tree: Tree, dtype: str) -> Tree:
 
 
 def _sample(problem: Problem, loss: str, vector: Tree | None, options: dict[str, Any]) -> Any:
-    """Values and gradients at `jittered` parameters and factors c, one of each per sample on a new axis 0."""
+    """Runs at `jittered` parameters and factors c, (samples, numbers), float64: the loss, then the leaves in order."""
     run = _compiled(problem.backend, loss, tuple(sorted(options.items())), vector is not None, True)
+    if problem.backend == "jax":
+        dtype = problem.xp.dtype(problem.dtype)
+        params = tree_map(lambda leaf: leaf.astype(dtype), _moved(problem, NOISE_SAMPLES))
+    else:
+        params = jittered(problem)
     with precision(problem.backend, problem.dtype):
-        return run(problem, jittered(problem), vector, to_backend(problem.backend, _factors(), problem.dtype))
+        return to_numpy(run(problem, params, vector))
 
 
 def _factors() -> Any:
@@ -200,12 +244,30 @@ def _compiled(
         value, pull = vjp(scalar(problem, vector), params)
         return value, pull(problem.xp.ones_like(value))[0]
 
-    def samples(problem: Any, params: Tree, vector: Tree, factors: Any) -> Any:
-        def one(params: Tree, factor: Any) -> Any:
-            value, pull = vjp(scalar(problem, vector), params)
-            return value, tree_map(lambda leaf: leaf / factor, pull(factor)[0])
-
-        return vmap(one)(params, factors)
+    def samples(problem: Any, params: Tree, vector: Tree) -> Any:
+        factors = problem.xp.asarray(_factors(), dtype=leaves(params)[0].dtype)
+        run = scalar(problem, vector)
+        if backend == "torch":
+            values, grads = _torch_vjp(vmap(run), params, factors)
+        else:
+            values, grads = vmap(lambda params, factor: _pulled(vjp, run, params, factor))(params, factors)
+        rows = [leaf.reshape(NOISE_SAMPLES, -1) / factors[:, None] for leaf in grads]
+        return problem.xp.concat([values[:, None], *rows], axis=1)
 
     run = samples if sampled else plain
     return transforms.jit(run) if backend == "jax" else run
+
+
+def _pulled(vjp: Callable[..., Any], run: Callable[[Tree], Any], params: Tree, cotangent: Any) -> tuple[Any, list[Any]]:
+    value, pull = vjp(run, params)
+    return value, leaves(pull(cotangent)[0])
+
+
+def _torch_vjp(run: Callable[[Tree], Any], params: Tree, cotangent: Any) -> tuple[Any, list[Any]]:
+    """Value and gradient leaves by autograd itself: half the dispatch of `torch.func.vjp` within a vmap."""
+    import torch
+
+    with torch.enable_grad():
+        tracked = tree_map(lambda leaf: leaf.detach().requires_grad_(), params)
+        values = run(tracked)
+        return values, list(torch.autograd.grad(values, leaves(tracked), cotangent, materialize_grads=True))
