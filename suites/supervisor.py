@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +129,7 @@ class Supervisor:
     def __init__(self, run: Run, jobs: int = 2, limits: Limits | None = None) -> None:
         self.run, self.jobs, self.limits = run, max(1, jobs), limits or Limits()
         self._idle: list[Worker] = []
-        self._busy: dict[int, tuple[Worker, collections.deque[Task]]] = {}
+        self._busy: dict[int, tuple[Worker, collections.deque[tuple[Task, Run]]]] = {}
         self._dead: dict[tuple[str, str], str] = {}
 
     def __enter__(self) -> Supervisor:
@@ -169,43 +169,54 @@ class Supervisor:
         [verdict] = self.judge_all([task])
         return verdict
 
-    def judge_all(self, tasks: Iterable[Task], progress: Callable[[Task, int], None] = lambda *_: None) -> Any:
-        """Yield a verdict for every task, in the order in which they finish.
+    def judge_all(
+        self, tasks: Iterable[Task], progress: Callable[[Task, int], None] = lambda *_: None
+    ) -> Iterator[Verdict]:
+        """Yield a verdict for every task, in the order in which they finish."""
+        for verdict, _ in self.judge_each(((task, self.run) for task in tasks), progress):
+            yield verdict
+
+    def judge_each(
+        self, asked: Iterable[tuple[Task, Run]], progress: Callable[[Task, int], None] = lambda *_: None
+    ) -> Iterator[tuple[Verdict, Run]]:
+        """Yield a verdict for every task as it is asked for, with that Run, in the order in which they finish.
 
         Tasks of one method go to one worker, one after the other, so that they share compiled programs, and methods of
         one family and framework to one worker while there are others to do, so that they share oracles. Once a method
         has hung or ended its process, its remaining claims are not tried: each would cost another time limit.
         """
-        queues: dict[tuple[str, str], collections.deque[Task]] = {}
-        for task in tasks:
-            queues.setdefault((task.owner, task.target), collections.deque()).append(task)
+        queues: dict[tuple[str, str], collections.deque[tuple[Task, Run]]] = {}
+        for task, run in asked:
+            queues.setdefault((task.owner, task.target), collections.deque()).append((task, run))
         waiting = list(queues.values())
         while waiting or self._busy:
             while waiting and len(self._busy) < self.jobs:
                 worker = self._idle.pop() if self._idle else Worker()
                 taken = {other.problems for other, _ in self._busy.values()}
-                ranks = [_rank(queue[0], worker.problems, taken) for queue in waiting]
+                ranks = [_rank(queue[0][0], worker.problems, taken) for queue in waiting]
                 self._start(worker, waiting.pop(ranks.index(min(ranks))))
             yield from self._step(progress)
 
-    def _start(self, worker: Worker, queue: collections.deque[Task]) -> None:
-        worker.problems = _problems(queue[0])
+    def _start(self, worker: Worker, queue: collections.deque[tuple[Task, Run]]) -> None:
+        task, run = queue[0]
+        worker.problems = _problems(task)
         self._busy[worker.events] = (worker, queue)
-        worker.send({"task": dataclasses.asdict(queue[0]), "run": dataclasses.asdict(self.run)})
+        worker.send({"task": dataclasses.asdict(task), "run": dataclasses.asdict(run)})
 
-    def _step(self, progress: Callable[[Task, int], None]) -> list[Verdict]:
+    def _step(self, progress: Callable[[Task, int], None]) -> list[tuple[Verdict, Run]]:
         with selectors.DefaultSelector() as selector:
             for fd in self._busy:
                 selector.register(fd, selectors.EVENT_READ)
             ready = {key.fd for key, _ in selector.select(POLL)}
-        found: list[Verdict] = []
+        found: list[tuple[Verdict, Run]] = []
         for fd, (worker, queue) in list(self._busy.items()):
             events, death = self._read(worker, fd in ready)
             for event in events:
                 if "progress" in event:
-                    progress(queue[0], event["progress"])
+                    progress(queue[0][0], event["progress"])
                 elif "verdict" in event or "fault" in event or "usage" in event:
-                    found.append(self._finish(queue.popleft(), event))
+                    task, run = queue.popleft()
+                    found.append((self._finish(task, event), run))
                     del self._busy[fd]
                     if queue:
                         self._start(worker, queue)
@@ -214,7 +225,7 @@ class Supervisor:
             if death:
                 del self._busy[fd]
                 worker.close()
-                self._dead[queue[0].owner, queue[0].target] = death
+                self._dead[queue[0][0].owner, queue[0][0].target] = death
                 found += _given_up(queue, death, worker.call or {})
         return found
 
@@ -253,13 +264,15 @@ def _rank(task: Task, own: tuple[str, str] | None, taken: Set[tuple[str, str] | 
     return 0 if _problems(task) == own else 1 if _problems(task) not in taken else 2
 
 
-def _given_up(queue: collections.deque[Task], death: str, call: dict[str, Any]) -> list[Verdict]:
+def _given_up(
+    queue: collections.deque[tuple[Task, Run]], death: str, call: dict[str, Any]
+) -> list[tuple[Verdict, Run]]:
     """Verdicts on the claim that ended a worker, with the call it was in, and on the method's claims after it."""
     options = call.get("options", {}) if "spec" in call else {}
-    first, *rest = queue
+    (first, run), *rest = queue
     return [
-        Verdict(first, "error", spec=call.get("spec"), options=options, profile=first.profile, reason=death),
-        *(_not_tried(task, death) for task in rest),
+        (Verdict(first, "error", spec=call.get("spec"), options=options, profile=first.profile, reason=death), run),
+        *((_not_tried(task, death), run) for task, run in rest),
     ]
 
 
