@@ -10,6 +10,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import fcntl
 import json
 import os
 import selectors
@@ -25,10 +26,16 @@ from typing import Any
 from gradgate.references.contract import UsageError
 from gradgate.suites.engine import Run
 from gradgate.suites.verdict import Task, Verdict
-from gradgate.suites.worker import environment
+from gradgate.suites.worker import PIPE_CLOSED, environment
 
 POLL = 0.25
 """Seconds between looks at a silent worker."""
+ENDING = 10.0
+"""Seconds that a worker which has closed its pipe may take to end."""
+WORDS = 2**28
+"""Bytes that a method may write while one claim is judged: they are kept on disk, for the last words of a crash."""
+LAST_WORDS = 2**16
+"""Bytes of them that are read."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,11 +58,18 @@ class Limits:
 
 
 class Worker:
-    """One child process; `call` is what it is doing, or None; `problems` are the family and framework of its tasks."""
+    """One child process.
+
+    Attributes:
+        call: the call of foreign code that it is in, or None.
+        problems: family and framework of its tasks.
+        guests: plugged-in methods that it has judged; what they left in the process may end it later.
+    """
 
     def __init__(self) -> None:
         down, up = os.pipe(), os.pipe()
         self.log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
+        fcntl.fcntl(self.log, fcntl.F_SETFL, fcntl.fcntl(self.log, fcntl.F_GETFL) | os.O_APPEND)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "gradgate.suites.worker", str(down[0]), str(up[1])],
             pass_fds=(down[0], up[1]),
@@ -71,11 +85,13 @@ class Worker:
         self.buffer = b""
         self.call: dict[str, Any] | None = None
         self.problems: tuple[str, str] | None = None
+        self.guests: set[str] = set()
         self.since = time.monotonic()
 
     def send(self, request: dict[str, Any]) -> None:
         """Hand over one request."""
         self.call, self.since = None, time.monotonic()
+        self.log.truncate(0)
         try:
             self.requests.write(json.dumps(request) + "\n")
             self.requests.flush()
@@ -114,11 +130,12 @@ class Worker:
 
     def last_words(self) -> str:
         """What the process wrote last: the crash and the frame that it was in, or else the last line."""
-        self.log.seek(0)
+        self.log.seek(max(0, os.fstat(self.log.fileno()).st_size - LAST_WORDS))
         lines = [line.strip() for line in self.log.read().decode(errors="replace").splitlines() if line.strip()]
         fatal = [i for i, line in enumerate(lines) if line.startswith("Fatal Python error")]
         if fatal:
-            frames = [line for line in lines[fatal[0] :] if line.startswith("File ")]
+            current = [i for i, line in enumerate(lines) if i > fatal[0] and line.startswith("Current thread")]
+            frames = [line for line in lines[(current or fatal)[0] :] if line.startswith("File ")]
             return ", ".join([lines[fatal[0]], *frames[:1]])[:300]
         return lines[-1][:300] if lines else ""
 
@@ -200,6 +217,7 @@ class Supervisor:
     def _start(self, worker: Worker, queue: collections.deque[tuple[Task, Run]]) -> None:
         task, run = queue[0]
         worker.problems = _problems(task)
+        worker.guests |= {task.owner} if task.target else set()
         self._busy[worker.events] = (worker, queue)
         worker.send({"task": dataclasses.asdict(task), "run": dataclasses.asdict(run)})
 
@@ -211,6 +229,11 @@ class Supervisor:
         found: list[tuple[Verdict, Run]] = []
         for fd, (worker, queue) in list(self._busy.items()):
             events, death = self._read(worker, fd in ready)
+            if death and worker.guests - {queue[0][0].owner}:
+                worker.close()  # what an earlier method has left in the process may have ended it: try in a fresh one
+                del self._busy[fd]
+                self._start(Worker(), queue)
+                continue
             for event in events:
                 if "progress" in event:
                     progress(queue[0][0], event["progress"])
@@ -241,18 +264,35 @@ class Supervisor:
 
     def _read(self, worker: Worker, ready: bool) -> tuple[list[dict[str, Any]], str]:
         """Events, and a sentence if the worker has to be given up."""
-        events = worker.read() if ready else []
+        try:
+            events = worker.read() if ready else []
+        except ValueError:
+            return [], "the method wrote into the pipe on which its process answers"
         if events is None:
-            status = worker.process.wait()
-            how = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
-            words = worker.last_words()
-            return [], f"the method ended its process ({how})" + (f": {words}" if words else "")
+            return [], _how_it_ended(worker)
         if worker.call is not None and time.monotonic() - worker.since > self.limits.seconds:
             return events, f"the method hung: no answer within {self.limits.seconds:g} s"
         limit = self.limits.bytes(self.jobs)
         if worker.resident() > limit:
             return events, f"the method exhausted memory: its process grew past {limit / 2**30:.3g} GiB"
+        if os.fstat(worker.log.fileno()).st_size > WORDS:
+            return events, f"the method wrote more than {WORDS / 2**20:g} MiB to standard output or standard error"
         return events, ""
+
+
+def _how_it_ended(worker: Worker) -> str:
+    """The sentence about a worker whose pipe is closed."""
+    try:
+        status = worker.process.wait(ENDING)
+    except subprocess.TimeoutExpired:
+        status = PIPE_CLOSED
+    if status == PIPE_CLOSED:
+        return "the method closed the pipe on which its process answers"
+    if -status == signal.SIGKILL:
+        return "the method's process was killed (signal SIGKILL): by the method, from outside, or for want of memory"
+    how = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
+    words = worker.last_words()
+    return f"the method ended its process ({how})" + (f": {words}" if words else "")
 
 
 def _problems(task: Task) -> tuple[str, str]:
