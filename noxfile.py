@@ -105,6 +105,15 @@ def calibrate(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none")
+def repeat(session: nox.Session) -> None:
+    """Judge the claims that draw problems under seeds 1 to 20: no verdict may depend on the seed. Resumes.
+
+    ``nox -s repeat -- 20``.
+    """
+    run(session, "gradgate.suites.cli", "repeat", "--json", "report/repeat.json", *session.posargs)
+
+
+@nox.session(venv_backend="none")
 def selftest(session: nox.Session) -> None:
     """Put the suite on trial: every broken method must be refuted; beside it what people use today. Resumes."""
     keep = ["--json", "report/selftest.json", "--report", "report"]

@@ -16,7 +16,7 @@ from gradgate.hw_profiles import profile as hardware
 from gradgate.hw_profiles.fingerprint import fingerprint
 from gradgate.references import laws, registry
 from gradgate.references.contract import UsageError, unknown
-from gradgate.suites import memory_command, paper_command, terminal
+from gradgate.suites import memory_command, paper_command, repeat, terminal
 from gradgate.suites.arguments import json_object, need_report
 from gradgate.suites.engine import Run
 from gradgate.suites.files import write_atomically
@@ -39,6 +39,10 @@ EXAMPLES = {
     "profiles": ["  gradgate profiles          which compilers are installed, and what installs the others"],
     "report": ["  gradgate report verdicts.json --report page   index.html and junit.xml from earlier verdicts"],
     "calibrate": ["  gradgate calibrate --json kept.json --summary figures.json   goes on where it stopped"],
+    "repeat": [
+        "  gradgate repeat 20 --json report/repeat.json        twenty seeds; goes on where it stopped",
+        "  gradgate repeat 5 --family chain --framework torch  five seeds of one class",
+    ],
     "memory": [
         "  gradgate memory --family state_space --method backprop --sweep T=64:4096   bytes and the fitted law",
         "  gradgate memory --family state_space --profile nvidia-h100,tpu-v5p         on devices that are not here",
@@ -138,6 +142,9 @@ def _parser() -> argparse.ArgumentParser:
 
     paper = _command(commands, "paper", paper_command.main, "measure again what a paper printed; resumes")
     paper_command.add_arguments(paper)
+
+    again = _command(commands, "repeat", repeat.main, "judge every claim that draws problems under many seeds; resumes")
+    repeat.add_arguments(again)
 
     selftest = _command(commands, "selftest", trial.main, "put the suite on trial: it must refute every broken method")
     selftest.description = trial.DESCRIPTION

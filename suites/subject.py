@@ -12,6 +12,7 @@ from gradgate.references import registry
 from gradgate.references.backends import named_leaves, precision
 from gradgate.references.contract import Method, Problem, Spec, Tree
 from gradgate.references.oracle import split
+from gradgate.suites.surroundings import kept
 
 
 class Fault(Exception):
@@ -42,11 +43,13 @@ class Subject:
         function: the callable.
         watch: called with a description before each call of foreign code, and with None after it; a supervisor reads
             from it how long a call has lasted.
+        changed: what the last call changed of the process's surroundings, by name; all of it was put back.
     """
 
     declared: Method
     function: Callable[..., Any]
     watch: Callable[[dict[str, Any] | None], None] = lambda _: None
+    changed: list[str] = field(default_factory=list)
     _compiled: dict[str, Callable[..., Any]] = field(default_factory=dict)
 
     @classmethod
@@ -76,8 +79,13 @@ class Subject:
         if self.declared.framework == "jax" and not eager:
             run = self._jitted(problem, options)
         expected = named_leaves(problem.params)  # before the method can change the tree
-        answer = self.guard(problem, options, run, problem)
-        check_form(expected, answer)
+
+        def checked(given: Problem) -> Any:
+            answer = run(given)
+            check_form(expected, answer)  # as guarded as the call: an answer may be an object that hangs or raises
+            return answer
+
+        answer: tuple[Any, Tree] = self.guard(problem, options, checked, problem)
         return answer
 
     def gradient(self, problem: Problem, options: Mapping[str, Any]) -> tuple[float, dict[str, Any]]:
@@ -89,7 +97,7 @@ class Subject:
         """``function(*arguments)``, foreign code of this method, in the problem's precision; faults become Fault."""
         self.watch({"spec": json.loads(problem.spec.to_json()), "options": dict(options)})
         try:
-            with precision(problem.backend, problem.dtype):
+            with kept() as self.changed, precision(problem.backend, problem.dtype):
                 return _guarded("the method", _finished, problem.backend, function, *arguments)
         finally:
             self.watch(None)
@@ -124,8 +132,10 @@ def _finished(backend: str, function: Callable[..., Any], *arguments: Any) -> An
 def _guarded(who: str, function: Callable[..., Any], *arguments: Any) -> Any:
     try:
         return function(*arguments)
+    except Fault:
+        raise
     except SystemExit as error:
-        raise Fault(f"{who} called sys.exit({error.code!r})") from error
+        raise Fault(f"{who} called sys.exit({repr_short(error.code)})") from error
     except KeyboardInterrupt as error:
         raise Fault(f"{who} raised KeyboardInterrupt") from error
     except MemoryError as error:
@@ -133,8 +143,16 @@ def _guarded(who: str, function: Callable[..., Any], *arguments: Any) -> Any:
     except BaseException as error:
         if type(error).__name__ == "UsageError":
             raise
-        text = str(error).strip().splitlines()
-        raise Fault(f"{who} raised {type(error).__name__}: {text[0] if text else '(no message)'}") from error
+        raise Fault(f"{who} raised {type(error).__name__}: {first_line(error)}") from error
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an exception's message, cut to 300 characters; an exception may even refuse to tell it."""
+    try:
+        lines = str(error).strip().splitlines()
+    except BaseException as another:
+        return f"(its message raises {type(another).__name__})"
+    return lines[0][:300] if lines else "(no message)"
 
 
 def check_form(expected: Mapping[str, Any], answer: Any) -> None:
@@ -176,11 +194,16 @@ def _check_leaf(name: str, leaf: Any, like: Any, shape: tuple[int, ...]) -> None
         raise Fault(f"wrong shape: {name} has shape {tuple(leaf.shape)}; expected {shape}")
     if leaf.dtype != like.dtype:
         raise Fault(f"wrong dtype: {name} is {leaf.dtype}; expected {like.dtype}")
+    if module == "torch" and (leaf.device, leaf.layout) != (like.device, like.layout):
+        raise Fault(f"{name} is {leaf.layout} on {leaf.device}; expected {like.layout} on {like.device}")
 
 
 def repr_short(value: Any) -> str:
-    """A value's repr cut to one short line."""
-    text = " ".join(repr(value).split())
+    """A value's repr cut to one short line; its type where that raises."""
+    try:
+        text = " ".join(repr(value).split())
+    except BaseException:
+        text = f"a {type(value).__name__}"
     return text if len(text) <= 60 else text[:57] + "…"
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import fcntl
 import json
 import os
 import selectors
@@ -18,17 +19,23 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from pathlib import Path
 from typing import Any
 
 from gradgate.references.contract import UsageError
 from gradgate.suites.engine import Run
 from gradgate.suites.verdict import Task, Verdict
-from gradgate.suites.worker import environment
+from gradgate.suites.worker import PIPE_CLOSED, environment
 
 POLL = 0.25
 """Seconds between looks at a silent worker."""
+ENDING = 10.0
+"""Seconds that a worker which has closed its pipe may take to end."""
+WORDS = 2**28
+"""Bytes that a method may write while one claim is judged: they are kept on disk, for the last words of a crash."""
+LAST_WORDS = 2**16
+"""Bytes of them that are read."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,11 +58,18 @@ class Limits:
 
 
 class Worker:
-    """One child process; `call` is what it is doing, or None; `problems` are the family and framework of its tasks."""
+    """One child process.
+
+    Attributes:
+        call: the call of foreign code that it is in, or None.
+        problems: family and framework of its tasks.
+        guests: plugged-in methods that it has judged; what they left in the process may end it later.
+    """
 
     def __init__(self) -> None:
         down, up = os.pipe(), os.pipe()
         self.log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
+        fcntl.fcntl(self.log, fcntl.F_SETFL, fcntl.fcntl(self.log, fcntl.F_GETFL) | os.O_APPEND)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "gradgate.suites.worker", str(down[0]), str(up[1])],
             pass_fds=(down[0], up[1]),
@@ -71,11 +85,13 @@ class Worker:
         self.buffer = b""
         self.call: dict[str, Any] | None = None
         self.problems: tuple[str, str] | None = None
+        self.guests: set[str] = set()
         self.since = time.monotonic()
 
     def send(self, request: dict[str, Any]) -> None:
         """Hand over one request."""
         self.call, self.since = None, time.monotonic()
+        self.log.truncate(0)
         try:
             self.requests.write(json.dumps(request) + "\n")
             self.requests.flush()
@@ -114,11 +130,12 @@ class Worker:
 
     def last_words(self) -> str:
         """What the process wrote last: the crash and the frame that it was in, or else the last line."""
-        self.log.seek(0)
+        self.log.seek(max(0, os.fstat(self.log.fileno()).st_size - LAST_WORDS))
         lines = [line.strip() for line in self.log.read().decode(errors="replace").splitlines() if line.strip()]
         fatal = [i for i, line in enumerate(lines) if line.startswith("Fatal Python error")]
         if fatal:
-            frames = [line for line in lines[fatal[0] :] if line.startswith("File ")]
+            current = [i for i, line in enumerate(lines) if i > fatal[0] and line.startswith("Current thread")]
+            frames = [line for line in lines[(current or fatal)[0] :] if line.startswith("File ")]
             return ", ".join([lines[fatal[0]], *frames[:1]])[:300]
         return lines[-1][:300] if lines else ""
 
@@ -129,7 +146,7 @@ class Supervisor:
     def __init__(self, run: Run, jobs: int = 2, limits: Limits | None = None) -> None:
         self.run, self.jobs, self.limits = run, max(1, jobs), limits or Limits()
         self._idle: list[Worker] = []
-        self._busy: dict[int, tuple[Worker, collections.deque[Task]]] = {}
+        self._busy: dict[int, tuple[Worker, collections.deque[tuple[Task, Run]]]] = {}
         self._dead: dict[tuple[str, str], str] = {}
 
     def __enter__(self) -> Supervisor:
@@ -169,43 +186,60 @@ class Supervisor:
         [verdict] = self.judge_all([task])
         return verdict
 
-    def judge_all(self, tasks: Iterable[Task], progress: Callable[[Task, int], None] = lambda *_: None) -> Any:
-        """Yield a verdict for every task, in the order in which they finish.
+    def judge_all(
+        self, tasks: Iterable[Task], progress: Callable[[Task, int], None] = lambda *_: None
+    ) -> Iterator[Verdict]:
+        """Yield a verdict for every task, in the order in which they finish."""
+        for verdict, _ in self.judge_each(((task, self.run) for task in tasks), progress):
+            yield verdict
+
+    def judge_each(
+        self, asked: Iterable[tuple[Task, Run]], progress: Callable[[Task, int], None] = lambda *_: None
+    ) -> Iterator[tuple[Verdict, Run]]:
+        """Yield a verdict for every task as it is asked for, with that Run, in the order in which they finish.
 
         Tasks of one method go to one worker, one after the other, so that they share compiled programs, and methods of
         one family and framework to one worker while there are others to do, so that they share oracles. Once a method
         has hung or ended its process, its remaining claims are not tried: each would cost another time limit.
         """
-        queues: dict[tuple[str, str], collections.deque[Task]] = {}
-        for task in tasks:
-            queues.setdefault((task.owner, task.target), collections.deque()).append(task)
+        queues: dict[tuple[str, str], collections.deque[tuple[Task, Run]]] = {}
+        for task, run in asked:
+            queues.setdefault((task.owner, task.target), collections.deque()).append((task, run))
         waiting = list(queues.values())
         while waiting or self._busy:
             while waiting and len(self._busy) < self.jobs:
                 worker = self._idle.pop() if self._idle else Worker()
                 taken = {other.problems for other, _ in self._busy.values()}
-                ranks = [_rank(queue[0], worker.problems, taken) for queue in waiting]
+                ranks = [_rank(queue[0][0], worker.problems, taken) for queue in waiting]
                 self._start(worker, waiting.pop(ranks.index(min(ranks))))
             yield from self._step(progress)
 
-    def _start(self, worker: Worker, queue: collections.deque[Task]) -> None:
-        worker.problems = _problems(queue[0])
+    def _start(self, worker: Worker, queue: collections.deque[tuple[Task, Run]]) -> None:
+        task, run = queue[0]
+        worker.problems = _problems(task)
+        worker.guests |= {task.owner} if task.target else set()
         self._busy[worker.events] = (worker, queue)
-        worker.send({"task": dataclasses.asdict(queue[0]), "run": dataclasses.asdict(self.run)})
+        worker.send({"task": dataclasses.asdict(task), "run": dataclasses.asdict(run)})
 
-    def _step(self, progress: Callable[[Task, int], None]) -> list[Verdict]:
+    def _step(self, progress: Callable[[Task, int], None]) -> list[tuple[Verdict, Run]]:
         with selectors.DefaultSelector() as selector:
             for fd in self._busy:
                 selector.register(fd, selectors.EVENT_READ)
             ready = {key.fd for key, _ in selector.select(POLL)}
-        found: list[Verdict] = []
+        found: list[tuple[Verdict, Run]] = []
         for fd, (worker, queue) in list(self._busy.items()):
             events, death = self._read(worker, fd in ready)
+            if death and worker.guests - {queue[0][0].owner}:
+                worker.close()  # what an earlier method has left in the process may have ended it: try in a fresh one
+                del self._busy[fd]
+                self._start(Worker(), queue)
+                continue
             for event in events:
                 if "progress" in event:
-                    progress(queue[0], event["progress"])
+                    progress(queue[0][0], event["progress"])
                 elif "verdict" in event or "fault" in event or "usage" in event:
-                    found.append(self._finish(queue.popleft(), event))
+                    task, run = queue.popleft()
+                    found.append((self._finish(task, event), run))
                     del self._busy[fd]
                     if queue:
                         self._start(worker, queue)
@@ -214,7 +248,7 @@ class Supervisor:
             if death:
                 del self._busy[fd]
                 worker.close()
-                self._dead[queue[0].owner, queue[0].target] = death
+                self._dead[queue[0][0].owner, queue[0][0].target] = death
                 found += _given_up(queue, death, worker.call or {})
         return found
 
@@ -230,18 +264,35 @@ class Supervisor:
 
     def _read(self, worker: Worker, ready: bool) -> tuple[list[dict[str, Any]], str]:
         """Events, and a sentence if the worker has to be given up."""
-        events = worker.read() if ready else []
+        try:
+            events = worker.read() if ready else []
+        except ValueError:
+            return [], "the method wrote into the pipe on which its process answers"
         if events is None:
-            status = worker.process.wait()
-            how = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
-            words = worker.last_words()
-            return [], f"the method ended its process ({how})" + (f": {words}" if words else "")
+            return [], _how_it_ended(worker)
         if worker.call is not None and time.monotonic() - worker.since > self.limits.seconds:
             return events, f"the method hung: no answer within {self.limits.seconds:g} s"
         limit = self.limits.bytes(self.jobs)
         if worker.resident() > limit:
             return events, f"the method exhausted memory: its process grew past {limit / 2**30:.3g} GiB"
+        if os.fstat(worker.log.fileno()).st_size > WORDS:
+            return events, f"the method wrote more than {WORDS / 2**20:g} MiB to standard output or standard error"
         return events, ""
+
+
+def _how_it_ended(worker: Worker) -> str:
+    """The sentence about a worker whose pipe is closed."""
+    try:
+        status = worker.process.wait(ENDING)
+    except subprocess.TimeoutExpired:
+        status = PIPE_CLOSED
+    if status == PIPE_CLOSED:
+        return "the method closed the pipe on which its process answers"
+    if -status == signal.SIGKILL:
+        return "the method's process was killed (signal SIGKILL): by the method, from outside, or for want of memory"
+    how = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
+    words = worker.last_words()
+    return f"the method ended its process ({how})" + (f": {words}" if words else "")
 
 
 def _problems(task: Task) -> tuple[str, str]:
@@ -253,13 +304,15 @@ def _rank(task: Task, own: tuple[str, str] | None, taken: Set[tuple[str, str] | 
     return 0 if _problems(task) == own else 1 if _problems(task) not in taken else 2
 
 
-def _given_up(queue: collections.deque[Task], death: str, call: dict[str, Any]) -> list[Verdict]:
+def _given_up(
+    queue: collections.deque[tuple[Task, Run]], death: str, call: dict[str, Any]
+) -> list[tuple[Verdict, Run]]:
     """Verdicts on the claim that ended a worker, with the call it was in, and on the method's claims after it."""
     options = call.get("options", {}) if "spec" in call else {}
-    first, *rest = queue
+    (first, run), *rest = queue
     return [
-        Verdict(first, "error", spec=call.get("spec"), options=options, profile=first.profile, reason=death),
-        *(_not_tried(task, death) for task in rest),
+        (Verdict(first, "error", spec=call.get("spec"), options=options, profile=first.profile, reason=death), run),
+        *((_not_tried(task, death), run) for task, run in rest),
     ]
 
 

@@ -12,7 +12,10 @@ import functools
 import gc
 import json
 import os
+import select
+import signal
 import sys
+import threading
 import traceback
 import warnings
 from collections.abc import Callable
@@ -32,6 +35,8 @@ XLA_FLAGS = (
     "--xla_cpu_parallel_codegen_split_count=1",
 )
 
+PIPE_CLOSED = os.EX_IOERR
+"""Exit status of a worker that finds the pipe closed on which it answers."""
 MAPPINGS = 30_000
 """Memory mappings at which compiled programs are dropped. Each XLA program on the CPU takes one to three hundred of the
 65,530 that Linux allows a process, and compiling past the limit is a segmentation fault."""
@@ -59,7 +64,7 @@ def environment() -> dict[str, str]:
 def main(receive: TextIO, send: Callable[[dict[str, Any]], None]) -> None:
     """Serve requests until the supervisor closes the pipe."""
     from gradgate.references.contract import UsageError
-    from gradgate.suites.subject import Fault
+    from gradgate.suites.subject import Fault, first_line
 
     def watch(call: dict[str, Any] | None) -> None:
         send({"call": call})
@@ -74,7 +79,7 @@ def main(receive: TextIO, send: Callable[[dict[str, Any]], None]) -> None:
             send({"fault": str(fault)})
         except Exception as error:
             traceback.print_exc()
-            send({"fault": f"the check itself failed, please report it: {type(error).__name__}: {error}"})
+            send({"fault": f"the check itself failed, please report it: {type(error).__name__}: {first_line(error)}"})
 
 
 def _serve(
@@ -120,7 +125,7 @@ def _subject(target: str, family: str, method: str, framework: str | None, watch
     # Kept, so that all claims of one method share its compiled programs.
     from gradgate.references import registry
     from gradgate.references.contract import UsageError
-    from gradgate.suites.subject import Fault, Subject
+    from gradgate.suites.subject import Fault, Subject, first_line
 
     if not target:
         return Subject.load(registry.methods(family, method, framework)[0], watch)
@@ -131,18 +136,36 @@ def _subject(target: str, family: str, method: str, framework: str | None, watch
     except UsageError:
         raise
     except BaseException as error:
-        raise Fault(f"importing {target} raised {type(error).__name__}: {error}") from error
+        raise Fault(f"importing {target} raised {type(error).__name__}: {first_line(error)}") from error
     finally:
         watch(None)
     return Subject.load(declared, watch)
 
 
+def _end_with_supervisor(requests: int) -> None:
+    """Wait until the other end of the pipe is closed, then end this process and all that it started.
+
+    A supervisor that was killed cannot stop a call that hangs.
+    """
+    poll = select.poll()
+    poll.register(requests, 0)
+    [(_, what)] = poll.poll()
+    if what & select.POLLHUP:
+        os.killpg(0, signal.SIGKILL)
+
+
 if __name__ == "__main__":
-    reader, writer = os.fdopen(int(sys.argv[1])), os.fdopen(int(sys.argv[2]), "w")
+    reader, writer, own = os.fdopen(int(sys.argv[1])), os.fdopen(int(sys.argv[2]), "w"), os.getpid()
+    threading.Thread(target=_end_with_supervisor, args=(reader.fileno(),), daemon=True).start()
 
     def write(event: dict[str, Any]) -> None:
         """One event, flushed at once: after a crash it is all that is left."""
-        writer.write(json.dumps(event, default=str) + "\n")
-        writer.flush()
+        if os.getpid() != own:  # the method forked and returned twice: one of them answers
+            os._exit(0)
+        try:
+            writer.write(json.dumps(event, default=str) + "\n")
+            writer.flush()
+        except OSError:
+            os._exit(PIPE_CLOSED)
 
     main(reader, write)

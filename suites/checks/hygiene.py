@@ -7,6 +7,8 @@ import dataclasses
 import io
 import random
 import sys
+import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -47,10 +49,14 @@ def _other(declared: Method, implementation: str) -> Subject:
 
 
 def pure(case: Case) -> None:
-    """A call without jit changes neither params nor data, nor any global generator, and writes nothing."""
+    """A call without jit leaves everything but its answer as it was.
+
+    That is: params and data; global generators; standard output and error; what `surroundings` lists; threads and
+    processes. For the last two a first call is forgiven, which may import a library or start a pool.
+    """
     problem = case.problem()
     _advance()
-    before, randomness = _snapshot(problem), _random_state()
+    before, randomness, running = _snapshot(problem), _random_state(), _running()
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         case.subject.call(problem, case.options, eager=True)
@@ -64,6 +70,25 @@ def pure(case: Case) -> None:
     for where, text in (("output", out.getvalue()), ("error", err.getvalue())):
         if text:
             raise Refuted(f"the call printed {len(text)} characters to standard {where}: {text.strip()[:60]!r}")
+    if case.subject.changed or _running() - running:
+        _again(case)
+
+
+def _again(case: Case) -> None:
+    running = _running()
+    case.subject.call(case.problem(), case.options, eager=True)
+    if case.subject.changed:
+        raise Refuted(f"the call changed {', '.join(case.subject.changed)}")
+    more = sorted(_running() - running)
+    if more:
+        raise Refuted(f"the call left behind {', '.join(more)}")
+
+
+def _running() -> set[str]:
+    """Threads of Python's, and child processes where the platform tells."""
+    threads = {f"a running thread ({thread.name})" for thread in threading.enumerate()}
+    children = {pid for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()}
+    return threads | {f"a child process ({pid})" for pid in children}
 
 
 def _snapshot(problem: Any) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gradgate.suites.engine import Run
 from gradgate.suites.supervisor import Supervisor, Worker
 from gradgate.suites.verdict import Task, Verdict
 
@@ -30,14 +31,15 @@ class _Supervisor(Supervisor):
         self.judged: dict[int, list[str]] = {}
 
     def _start(self, worker: Worker, queue: object) -> None:
-        worker.problems = (queue[0].family, queue[0].framework)  # type: ignore[index]
+        task, _ = queue[0]  # type: ignore[index]
+        worker.problems = (task.family, task.framework)
         self._busy[worker.events] = (worker, queue)  # type: ignore[assignment]
 
-    def _step(self, progress: object) -> list[Verdict]:
+    def _step(self, progress: object) -> list[tuple[Verdict, Run]]:
         worker, queue = self._busy.pop(max(self._busy))
-        self.judged.setdefault(worker.events, []).extend(task.family + task.framework[0] for task in queue)
+        self.judged.setdefault(worker.events, []).extend(task.family + task.framework[0] for task, _ in queue)
         self._idle.append(worker)
-        return [Verdict(task, "upheld") for task in queue]
+        return [(Verdict(task, "upheld"), run) for task, run in queue]
 
 
 def test_methods_of_one_family_and_framework_go_to_one_worker_until_it_alone_has_work(monkeypatch) -> None:

@@ -1,0 +1,43 @@
+"""What foreign code may do besides being wrong: every fault once, with the verdict it has to get and the sentence.
+
+Each is a method of `crashes`, `answers` or `changes`, judged like any plugged-in one:
+
+``gradgate verify gradgate.suites.bugs.hostile.changes:forks --family state_space --framework torch``
+
+`suites/tests/test_hostile_methods.py` tries them all in both frameworks; the table in CONTRIBUTING.md is `table`.
+"""
+
+from __future__ import annotations
+
+from gradgate.references.contract import FRAMEWORKS
+from gradgate.suites.bugs.hostile import answers, changes, crashes
+from gradgate.suites.bugs.hostile.fault import Fault
+
+FAULTS: tuple[Fault, ...] = tuple(
+    vars(method)["hostile"]
+    for module in (crashes, answers, changes)
+    for method in vars(module).values()
+    if "hostile" in getattr(method, "__dict__", {})
+)
+"""All of them, in the order of the modules."""
+IMPORTS = (
+    ("import no_such_module", "raised ModuleNotFoundError: No module named 'no_such_module'"),
+    ("raise RuntimeError('not today')", "raised RuntimeError: not today"),
+    ("def broken(:", "raised SyntaxError: …"),
+    ("import sys; sys.exit(0)", "raised SystemExit: 0"),
+    ("raise KeyboardInterrupt", "raised KeyboardInterrupt: (no message)"),
+    ("import os; os._exit(9)", "the method ended its process (exit status 9)…"),
+    ("while True: pass", "the method hung: no answer within … s"),
+)
+"""First lines of a module, and why it is wrong usage to give a method of it, after ``importing TARGET``."""
+
+
+def table() -> str:
+    """The faults as a table in Markdown: what a method does, the verdict, the sentence."""
+    rows = ["| a method that… | verdict | sentence |", "|---|---|---|"]
+    for found in FAULTS:
+        only = [framework for framework in FRAMEWORKS if framework not in found.not_in]
+        words = found.words[0].lower() + found.words[1:]
+        where = f" ({only[0]})" if len(only) < len(FRAMEWORKS) else ""
+        rows.append(f"| {words}{where} | {found.verdict} | {found.reason} |")
+    return "\n".join(rows)
