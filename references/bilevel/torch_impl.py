@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from gradgate.references.backends import leaves, tree_map
+from gradgate.references.backends import tree_map
 from gradgate.references.bilevel.options import check_flag
 from gradgate.references.bilevel.problem import BilevelProblem
 from gradgate.references.bilevel.torch_remat import remat as rematerialised
@@ -56,8 +56,8 @@ def truncated_bptt(
 
     Source: Algorithm 1 with the checkpointing of §4, the paper's baseline ("standard", "default").
     Cost: stores θ_i and υ_i of every step, with saved gradients ∇L_i too; and the graph of one ∇L_i, which also with
-    `remat` grows with layers times activations. Computes per step two gradients of L, one if they are saved, and one
-    with its backward pass. Do not use it for inner models of many layers; use `mixflow`.
+    `remat` grows with layers times activations. Computes two gradients of L per step and their backward pass, which is
+    about two gradients more. Do not use it for inner models of many layers; use `mixflow`.
     """
     return _stored(problem, remat, reverse_over_reverse, save_inner_grads)
 
@@ -100,21 +100,9 @@ def reverse_over_forward(problem: BilevelProblem) -> tuple[torch.Tensor, Tree]:
 
 
 def reverse_over_reverse(inner: Inner, theta: Tree, eta: Tree, x: Tree, grad: Tree | None) -> tuple[Tree, Products]:
-    """∇L, and the products as the gradient by (θ, η) of ⟨∇L, v⟩.
-
-    The VJP of ∇L would save an evaluation of it, but cannot be kept where layers are rematerialised: torch.func fails
-    on it under vmap and a further derivative.
-    """
-
-    def products(v: Tree) -> tuple[Tree, Tree]:
-        def slope(theta: Tree, eta: Tree) -> torch.Tensor:
-            first = torch.func.grad(inner)(theta, eta, x)
-            return torch.stack([(a * b).sum() for a, b in zip(leaves(first), leaves(v), strict=True)]).sum()
-
-        found: tuple[Tree, Tree] = torch.func.grad(slope, argnums=(0, 1))(theta, eta)
-        return found
-
-    return torch.func.grad(inner)(theta, eta, x) if grad is None else grad, products
+    """∇L with the VJP of itself."""
+    found, pull = vjp(lambda theta, eta: gradient(inner, theta, eta, x), theta, eta)
+    return found if grad is None else grad, pull
 
 
 # v ∂Υ/∂∇L, which the VJP of the update gives, takes the place of v below; then Eq. 7 and 8 are the two products, of
@@ -123,11 +111,13 @@ def forward_over_reverse(inner: Inner, theta: Tree, eta: Tree, x: Tree, grad: Tr
     """∇L, and the products as the JVP along v of the gradient by (θ, η)."""
 
     def products(v: Tree) -> tuple[Tree, Tree]:
-        gradients = torch.func.grad(inner, argnums=(0, 1))
-        found: tuple[Tree, Tree] = jvp(lambda theta: gradients(theta, eta, x), (theta,), (v,))[1]
+        def both(theta: Tree) -> tuple[Tree, Tree]:
+            return value_and_gradients(lambda theta, eta: inner(theta, eta, x), theta, eta)[1]
+
+        found: tuple[Tree, Tree] = jvp(both, (theta,), (v,))[1]
         return found
 
-    return torch.func.grad(inner)(theta, eta, x) if grad is None else grad, products
+    return gradient(inner, theta, eta, x) if grad is None else grad, products
 
 
 def reverse_over_forward_mode(
@@ -140,10 +130,26 @@ def reverse_over_forward_mode(
             found: torch.Tensor = jvp(lambda theta: inner(theta, eta, x), (theta,), (v,))[1]
             return found
 
-        found: tuple[Tree, Tree] = torch.func.grad(slope, argnums=(0, 1))(theta, eta)
+        found: tuple[Tree, Tree] = value_and_gradients(slope, theta, eta)[1]
         return found
 
-    return torch.func.grad(inner)(theta, eta, x) if grad is None else grad, products
+    return gradient(inner, theta, eta, x) if grad is None else grad, products
+
+
+def gradient(inner: Inner, theta: Tree, eta: Tree, x: Tree) -> Tree:
+    """∇L, by θ."""
+    return value_and_gradients(lambda theta: inner(theta, eta, x), theta)[1][0]
+
+
+def value_and_gradients(function: Callable[..., torch.Tensor], *primals: Tree) -> tuple[torch.Tensor, Any]:
+    """``function(*primals)``, a scalar, and its gradients by every primal, with no graph of the reverse pass itself.
+
+    `torch.func.grad` runs its reverse pass at a level that still records, whether a further derivative is to come or
+    not, and all that the pass makes stays alive for it. Here the level has been left by then, so that only transforms
+    around this call record.
+    """
+    value, pull = vjp(function, *primals)
+    return value, pull(torch.ones_like(value))
 
 
 def _stored(problem: BilevelProblem, remat: Any, mode: Mode, save: Any) -> tuple[torch.Tensor, Tree]:
@@ -151,7 +157,7 @@ def _stored(problem: BilevelProblem, remat: Any, mode: Mode, save: Any) -> tuple
     save, inner = check_flag("save_inner_grads", save), inner_loss(problem, check_flag("remat", remat))
     carry, kept = problem.init(problem.params), []
     for x in steps(problem):
-        grad = torch.func.grad(inner)(carry[0], problem.params, x)
+        grad = gradient(inner, carry[0], problem.params, x)
         kept.append((x, carry, grad if save else None))
         carry = problem.update(grad, *carry, problem.params, x)
         del grad
@@ -179,7 +185,7 @@ def pull_outer(problem: BilevelProblem, carry: Carry, remat: bool) -> tuple[torc
     """V and its cotangents (Eq. 5): V depends on neither the last state nor, but through θ_T, on η."""
     theta, state = carry
     outer = functools.partial(problem.outer_loss, block=rematerialised) if remat else problem.outer_loss
-    d_theta, loss = torch.func.grad_and_value(outer)(theta, problem.y)
+    loss, (d_theta,) = value_and_gradients(lambda theta: outer(theta, problem.y), theta)
     return loss, (d_theta, tree_map(torch.zeros_like, state), tree_map(torch.zeros_like, problem.params))
 
 

@@ -8,6 +8,7 @@ from gradgate.references.bilevel.options import check_flag
 from gradgate.references.bilevel.problem import BilevelProblem
 from gradgate.references.bilevel.torch_impl import (
     forward_over_reverse,
+    gradient,
     inner_loss,
     pull_init,
     pull_outer,
@@ -39,7 +40,7 @@ def gradient_replay(problem: BilevelProblem, *, remat: bool = False) -> tuple[to
     batches = list(steps(problem))
     carry, grads = problem.init(eta), []
     for x in batches:
-        grads.append(torch.func.grad(inner)(carry[0], eta, x))
+        grads.append(gradient(inner, carry[0], eta, x))
         carry = problem.update(grads[-1], *carry, eta, x)
     loss, cotangents = pull_outer(problem, carry, remat)
     while grads:

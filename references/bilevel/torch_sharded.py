@@ -21,6 +21,7 @@ from gradgate.references.bilevel.torch_impl import (
     Inner,
     Products,
     forward_over_reverse,
+    gradient,
     inner_loss,
     pull_init,
     pull_outer,
@@ -104,7 +105,7 @@ class Part:
 
     def gradient(self, inner: Inner, theta: Tree, eta: Tree, x: Tree) -> Tree:
         """∇L over all data points, this rank's part of it."""
-        return _shared(torch.func.grad(inner)(_gathered(theta, self.theta), _gathered(eta, self.eta), x))
+        return _shared(gradient(inner, _gathered(theta, self.theta), _gathered(eta, self.eta), x))
 
     def mode(self, inner: Inner, theta: Tree, eta: Tree, x: Tree, grad: Tree | None) -> tuple[Tree, Products]:
         """`forward_over_reverse` of parts."""

@@ -18,6 +18,7 @@ from gradgate.references.bilevel.torch_impl import (
     Cotangents,
     Inner,
     forward_over_reverse,
+    gradient,
     inner_loss,
     pull_init,
     pull_outer,
@@ -51,7 +52,7 @@ def momentum_inversion(problem: BilevelProblem) -> tuple[torch.Tensor, Tree]:
     loss, cotangents = pull_outer(problem, (theta, velocity), remat=True)
     for x in reversed(batches):
         theta = momentum_theta_before(problem.rates(theta, eta), theta, velocity)
-        grad = torch.func.grad(inner)(theta, eta, x)
+        grad = gradient(inner, theta, eta, x)
         velocity = momentum_velocity_before(problem.data["momentum"], grad, velocity)
         cotangents = pull_step(problem, inner, forward_over_reverse, (theta, velocity), grad, x, cotangents)
     return loss, pull_init(problem, cotangents)
@@ -89,5 +90,5 @@ def _advance(problem: BilevelProblem, inner: Inner, carry: Carry, batches: Seque
     """The steps of `batches`, of which nothing but the last state is kept."""
     eta = problem.params
     for x in batches:
-        carry = problem.update(torch.func.grad(inner)(carry[0], eta, x), *carry, eta, x)
+        carry = problem.update(gradient(inner, carry[0], eta, x), *carry, eta, x)
     return carry
