@@ -1,8 +1,11 @@
-"""The paper's Listings 1 and 3 to the letter, the layers of the model in a scan or in a Python loop.
+"""The paper's programs as its listings have them, written to test why its figures differ from ours.
 
-Written to test why the paper's GPU needs saved inner gradients and today's does not. Across the iterations of a scan a
-compiler merges nothing. In a loop it can see that the gradient which a step recomputes and the one inside the product
-are the same; saved gradients leave only one of them.
+Listings 1 and 3, with the layers of the model in a scan or in a Python loop: why does the paper's GPU need saved inner
+gradients and today's not? Across the iterations of a scan a compiler merges nothing. In a loop it can see that the
+gradient which a step recomputes and the one inside the product are the same; saved gradients leave only one of them.
+
+Listing 4, the motivating example, rematerialises no inner step, though §4 keeps that "enabled in all our benchmarks":
+why does mixed mode save more there? The default then keeps the activations of every step, mixed mode still none.
 """
 
 from __future__ import annotations
@@ -37,6 +40,53 @@ def temporary(profile: str, save: bool, unrolled: bool, millions: int = 44, laye
     if found.temp_bytes is None:
         raise LookupError(f"{profile}: {found.reason}")
     return found.temp_bytes / GiB
+
+
+def toy_saved(profile: str, transformations: int, remat: bool) -> float:
+    """Percent by which mixed mode needs fewer bytes in all than the default in Listing 4 (B = 1024, D = 4096, T = 2).
+
+    Args:
+        profile: whose compiler is asked.
+        transformations: M of Eq. 9, in a scan, so that none are fused.
+        remat: whether inner steps are rematerialised; Listing 4 does not.
+
+    Raises:
+        LookupError: the profile's compiler gives no bytes; says why.
+    """
+    from gradgate.hw_profiles.compile import measure
+
+    shapes = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((4096, 4096), *[(2, 1024, 4096)] * 2)]
+    outer = [jax.ShapeDtypeStruct((1024, 4096), jnp.float32)] * 2
+    default, mixed = (
+        measure(toy(transformations, mixed, remat), (*shapes, *outer), profile) for mixed in (False, True)
+    )
+    if default.required_bytes is None or mixed.required_bytes is None:
+        raise LookupError(f"{profile}: {default.reason or mixed.reason}")
+    return 100 * (1 - mixed.required_bytes / default.required_bytes)
+
+
+def toy(transformations: int, mixed: bool, remat: bool) -> Callable[..., Any]:
+    """The meta-gradient of Listing 4: (weights, inputs, targets, outer inputs, outer targets) -> like the weights."""
+
+    def loss(weights: Any, x: tuple[Any, Any]) -> Any:
+        y, _ = jax.lax.scan(
+            lambda y, i: (i * (2 + jnp.sin(y)) ** jnp.cos(y), None),
+            jnp.matmul(x[0], weights),
+            jnp.arange(1, transformations + 1).astype(jnp.float32),
+        )
+        return jnp.mean((y - x[1]) ** 2)
+
+    grad = fwdrev_grad(loss) if mixed else jax.grad(loss)
+
+    def step(weights: Any, x: tuple[Any, Any]) -> tuple[Any, None]:
+        return weights - RATE * grad(weights, x), None
+
+    def meta(weights: Any, *data: Any) -> Any:
+        inputs, targets, *outer = data
+        weights, _ = jax.lax.scan(jax.checkpoint(step) if remat else step, weights, (inputs, targets))
+        return loss(weights, (outer[0], outer[1]))
+
+    return jax.grad(meta)
 
 
 def arguments(millions: int, layers: int) -> tuple[Any, Any, Any]:
