@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from gradgate.suites.bugs.declare import bug, erratum
+from gradgate.suites.bugs.declare import bug, erratum, impostor
 from gradgate.suites.bugs.edits import Edit
+from gradgate.suites.bugs.mutant import Mutant
 
 _mixflow = functools.partial(bug, "bilevel", method="mixflow")
 _inversion = functools.partial(bug, "bilevel", method="momentum_inversion")
@@ -131,4 +132,22 @@ STRUCTURAL = (
     ),
 )  # fmt: skip
 
-MUTANTS = (*PUBLISHED, *STRUCTURAL, *erratum("bilevel", "algorithm2_printed", "mixflow", without=_OPTIONS))
+
+def _storing(name: str, other: str, method: str, story: str, source: str) -> tuple[Mutant, ...]:
+    """Another method in the place of one that saves memory; in JAX, since nothing is claimed of PyTorch's bytes."""
+    both = impostor("bilevel", name, other, method, ("memory_law",), story=story, source=source)
+    return tuple(mutant for mutant in both if mutant.framework == "jax")
+
+
+MEMORY = (
+    *_storing(
+        "nothing_saved", "truncated_bptt", "mixflow", "reverse mode over reverse mode, whatever was asked",
+        "tensorflow PR 39042: recomputation that saved nothing: count recomputations and measure bytes",
+    ),
+    *_storing(
+        "grows_with_the_steps", "mixflow", "momentum_inversion", "states are stored that the inverse makes needless",
+        "MemCNN#41: memory not constant in depth",
+    ),
+)  # fmt: skip
+
+MUTANTS = (*PUBLISHED, *STRUCTURAL, *MEMORY, *erratum("bilevel", "algorithm2_printed", "mixflow", without=_OPTIONS))

@@ -180,6 +180,12 @@ MEMORY = (
         story="every value is kept that should be made again",
         source="MemCNN#41: memory not constant in depth", profiles=_PROFILES,
     ),
+    *_sqrt(
+        name="merged_away", kill=("memory_law",),
+        story="nothing keeps recomputation apart from the first run, so what a version of a compiler merges is stored",
+        source="jax#27748: bytes of rematerialised programs change between versions", profiles=_PROFILES,
+        jax=_J(_SPLIT_J, _SPLIT_J.replace("plan.left))", "plan.left), prevent_cse=False)")),
+    ),
 )  # fmt: skip
 
 

@@ -8,22 +8,24 @@ Each is also an attribute of this module, so that it can be judged like any plug
 from __future__ import annotations
 
 import functools
+import importlib
 import itertools
 from collections.abc import Mapping
 from typing import Any
 
 from gradgate.references import registry
 from gradgate.references.contract import FRAMEWORKS
-from gradgate.suites.bugs import bilevel, chain, generic, invertible, performer, state_space
 from gradgate.suites.bugs.mutant import Mutant
 
-TABLES = (state_space.MUTANTS, performer.MUTANTS, invertible.MUTANTS, chain.MUTANTS, bilevel.MUTANTS, generic.MUTANTS)
+TABLES = ("state_space", "performer", "invertible", "chain", "bilevel", "generic")
+"""Modules of this folder with MUTANTS, imported once they are asked for: every command imports this one."""
 
 
 @functools.cache
 def corpus() -> Mapping[str, Mutant]:
     """Name -> mutant; no framework is imported."""
-    mutants = [mutant for table in TABLES for mutant in table]
+    tables = [importlib.import_module(f"gradgate.suites.bugs.{name}") for name in TABLES]
+    mutants = [mutant for table in tables for mutant in table.MUTANTS]
     found = {mutant.name: mutant for mutant in mutants}
     assert len(found) == len(mutants), "two mutants have one name"
     return found
@@ -32,6 +34,8 @@ def corpus() -> Mapping[str, Mutant]:
 @functools.cache
 def unbroken() -> Mapping[str, Mutant]:
     """Name -> the methods that save memory and that most mutants are made of, as they are: nothing may find fault."""
+    from gradgate.suites.bugs import generic
+
     found: dict[str, Mutant] = {}
     for facts in generic.FACTS:
         for framework, method in itertools.product(FRAMEWORKS, dict.fromkeys((facts.clever, facts.lossy))):

@@ -29,13 +29,19 @@ def bug(
     both: Change | None = None,
     verdict: str = "refuted",
     equivalent: str = "",
+    profiles: Mapping[str, str] | None = None,
 ) -> tuple[Mutant, ...]:
-    """The mutants of one bug: `jax` and `torch` say how it is put into each framework's method, `both` into either."""
+    """The mutants of one bug: `jax` and `torch` say how it is put into each framework's method, `both` into either.
+
+    Args:
+        profiles: framework -> the profile that it is judged on, ``cpu`` unless told.
+    """
     changes = {"jax": jax or both, "torch": torch or both}
     return tuple(
         Mutant(
             f"{family}.{framework}.{name}", story, source, family, framework, method, tuple(kill),
             functools.partial(_build, family, method, framework, change), verdict, equivalent,
+            profile=(profiles or {}).get(framework, "cpu"),
         )
         for framework in FRAMEWORKS
         if (change := changes[framework]) is not None
@@ -60,7 +66,7 @@ def impostor(
     Args:
         options: of `method`, taken and not used.
         given: options that the other method always gets.
-        profiles: framework -> the profile that it is judged on, ``cpu`` unless told.
+        profiles: as for `bug`.
     """
     return tuple(
         Mutant(
