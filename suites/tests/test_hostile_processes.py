@@ -57,11 +57,10 @@ def test_a_worker_killed_from_outside_costs_one_verdict(plugin: Callable[..., st
     path = plugin(WAITS)
     killer = threading.Thread(target=lambda: os.kill(_pid(tmp_path), signal.SIGKILL))
     killer.start()
+    reference = Task(FAMILY, "backprop", "torch", "value")
+    tasks = [reference, _task(f"{path}:waits"), _task(f"{path}:waits", "pure"), _task(f"{path}:good")]
     with Supervisor(Run(examples=1), jobs=1, limits=Limits(300)) as supervisor:
-        first, killed, rest, last = supervisor.judge_all([
-            _task(f"{path}:good", "value"), _task(f"{path}:waits"), _task(f"{path}:waits", "pure"),
-            Task(FAMILY, "again", "torch", "tree", f"{path}:good"),
-        ])  # fmt: skip
+        first, killed, rest, last = supervisor.judge_all(tasks)
     killer.join()
     assert (first.verdict, last.verdict) == ("upheld", "upheld")
     assert killed.verdict == rest.verdict == "error"
