@@ -77,6 +77,8 @@ def plugged_in(target: str, family_name: str, framework: str | None = None) -> M
         UsageError: the target cannot be found, its framework cannot be told, or a name is unknown.
     """
     function = load(target)
+    if not callable(function):
+        raise UsageError(f"{target.rpartition(':')[2]!r} is a {type(function).__name__}, no function, in {target}")
     if framework is None:
         module = sys.modules.get(function.__module__)
         names = {

@@ -1,7 +1,11 @@
 """``gradgate repeat``: the claims that draw problems, judged again and again under other seeds; every flake by name.
 
 A verdict that depends on the seed is a bug: of the rule of equality, of a method, or of a check. Claims about memory
-and work draw nothing, give the same bytes and FLOPs every time, and are not repeated.
+and work draw nothing, give the same bytes and FLOPs every time, and are not repeated. A claim that is declared false
+needs a shape that shows it: with fewer problems than the vocabulary has shapes it may be upheld under every seed.
+
+Cost: of the 20 seeds of one family in PyTorch, two problems per claim, about 100 s on one core; of JAX, several times
+that, most of it compiling what is not under jit.
 """
 
 from __future__ import annotations

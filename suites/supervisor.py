@@ -99,15 +99,20 @@ class Worker:
             pass  # it died between two tasks; reading its events will tell
 
     def read(self) -> list[dict[str, Any]] | None:
-        """The events that have arrived; None when the process has closed its pipe."""
+        """The events that have arrived; None when the process has closed its pipe.
+
+        Raises:
+            ValueError: something else than events has arrived.
+        """
         chunk = os.read(self.events, 1 << 16)
         if not chunk:
             return None
         *lines, self.buffer = (self.buffer + chunk).split(b"\n")
-        events = [json.loads(line) for line in lines]
-        for event in events:
-            if "call" in event:
-                self.call, self.since = event["call"], time.monotonic()
+        events: list[dict[str, Any]] = []
+        for line in lines:
+            events.append(json.loads(line))
+            if "call" in events[-1]:
+                self.call, self.since = events[-1]["call"], time.monotonic()
         return events
 
     def resident(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -16,7 +17,8 @@ from gradgate.suites.verdict import Task
 
 def _supervisor(config: pytest.Config) -> Supervisor:
     run = Run(config.getoption("--examples"), config.getoption("--gradgate-seed"))
-    return Supervisor(run, jobs=1, limits=Limits(config.getoption("--gradgate-timeout")))
+    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))  # each with a worker: they share the memory
+    return Supervisor(run, jobs=1, limits=Limits(config.getoption("--gradgate-timeout"), Limits().bytes(processes)))
 
 
 def _tasks(config: pytest.Config) -> list[Task]:

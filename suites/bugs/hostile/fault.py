@@ -53,7 +53,12 @@ class Fault:
 
     def told_by(self, reason: str) -> bool:
         """Whether a verdict's reason is the expected sentence."""
-        return re.fullmatch(".*".join(map(re.escape, self.reason.split("…"))), reason) is not None
+        return told(self.reason, reason)
+
+
+def told(expected: str, reason: str) -> bool:
+    """Whether a sentence is the expected one, in which … stands for any text."""
+    return re.fullmatch(".*".join(map(re.escape, expected.split("…"))), reason, re.DOTALL) is not None
 
 
 IMMUTABLE = {"jax": "JAX arrays cannot be changed in place"}

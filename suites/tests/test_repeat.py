@@ -1,0 +1,56 @@
+"""Claims judged again under other seeds: what is repeated, what is reported, and that it goes on where it stopped."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gradgate.references import registry
+from gradgate.references.laws import CHECKS as LAWS
+
+ONE = ("--family", "state_space", "--framework", "torch", "--examples", 1, "--jobs", 1)
+
+
+def _state(path: Path) -> tuple[dict[str, list[int]], list[tuple[str, int]]]:
+    found = json.loads(path.read_text())
+    return found["judged"], [(row["claim"], row["seed"]) for row in found["flakes"]]
+
+
+def test_a_verdict_other_than_declared_is_named_with_its_seed_and_kept(
+    gradgate: Callable[..., Any], tmp_path: Path
+) -> None:
+    pytest.importorskip("torch")
+    path = tmp_path / "kept.json"
+    # At length 1, the only problem here, the misprinted count is right.
+    first = gradgate("repeat", 2, "--method", "adjoint_truncated", *ONE, "--json", path)
+    judged, flakes = _state(path)
+    [method] = registry.methods("state_space", "adjoint_truncated", "torch")
+    assert set(judged) == {f"{method.key}:{c.name}" for c in method.claims if c.check not in LAWS}
+    assert all(sorted(seeds) == [1, 2] for seeds in judged.values())
+    assert flakes == [("vjp_count_printed", 1), ("vjp_count_printed", 2)]
+    assert first.status == 1
+    assert "• state_space:adjoint_truncated:torch:vjp_count_printed under seed 2: upheld, declared refuted" in first.out
+    assert "under 2 seeds: 1 with another verdict" in first.out
+
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"judged": {n: [1, 2] for n in judged}, "flakes": []}))
+    again = gradgate("repeat", 2, "--method", "adjoint_truncated", *ONE, "--json", path)
+    assert again.status == 0, "what is kept is not judged again"
+    assert "under 2 seeds: none with another verdict" in again.out
+
+
+def test_a_file_of_another_kind_or_number_of_examples_is_refused(gradgate: Callable[..., Any], tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    path = tmp_path / "kept.json"
+    path.write_text("[]")
+    ran = gradgate("repeat", 1, "--method", "backprop", *ONE, "--json", path)
+    assert ran.status == 3
+    assert "is no file of gradgate repeat" in ran.err
+    path.write_text('{"schema": 1, "fingerprint": {}, "examples": 5, "judged": {}, "flakes": []}')
+    ran = gradgate("repeat", 1, "--method", "backprop", *ONE, "--json", path)
+    assert ran.status == 3
+    assert "another toolchain or number of examples" in ran.err
+    assert gradgate("repeat", 0, "--family", "state_space").status == 3
