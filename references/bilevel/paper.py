@@ -88,11 +88,12 @@ TABLE_3 = {
 }  # fmt: skip
 """The same of 44M, and seconds on GPU and TPU."""
 SIZED = (
-    "the paper states neither the context length nor how softmax and mask are written, and used an earlier compiler; "
-    "which of them it is was not tested"
+    "ours is at a context of 2048, the paper names none. At 3072 bytes are 1.9 times as many; jax.nn.softmax and a "
+    "triangular mask make them 2% fewer, layers unrolled 13% fewer (-++ tested at 44M with 4 layers, listed below)"
 )
 REASONS: dict[Any, str] = {
-    "GPU": SIZED,
+    "GPU": f"{SIZED}. No context explains all: of one program, -++ at 489M, the paper's GPU takes 1.39 times the bytes "
+    "of its TPU, today's compilers the same to 1%",
     "TPU": SIZED,
     ("GPU", "++-"): "layers run in a scan here; with layers unrolled saving gradients matters as in the paper, 8.1 GiB "
     "without and 5.2 GiB with (tested, listed below)",
@@ -228,14 +229,23 @@ def _figure_1() -> list[Published]:
 LISTINGS = "gradgate.references.bilevel.paper_listings"
 
 
-def _unrolled() -> list[Published]:
+def _tested() -> list[Published]:
     place = "Table 2, tested: Listings 1 and 3, 44M with 4 layers, GPU, temporaries"
+    on = {"profile": PROFILES["GPU"], "save": True, "unrolled": False}
+    scan, loop, context = "layers in a scan", "layers unrolled", "context 3072"
+    rows: list[tuple[str, str, dict[str, Any]]] = [
+        (loop, "++-", {"unrolled": True, "save": False}),
+        (loop, "+++", {"unrolled": True}),
+        (scan, "++-", {"save": False}),
+        (scan, "+++", {}),
+        (context, "+++", {"context": 3072}),
+        (loop, "-++", {"mixed": False, "unrolled": True}),
+        (scan, "-++", {"mixed": False}),
+        (context, "-++", {"mixed": False, "context": 3072}),
+        ("jax.nn.softmax", "-++", {"mixed": False, "library": True}),
+    ]
     return [
-        Published(
-            place, f"layers {'unrolled' if unrolled else 'in a scan'}", "+++" if save else "++-", "GiB",
-            f"{LISTINGS}:temporary", {"profile": PROFILES["GPU"], "save": save, "unrolled": unrolled},
-        )
-        for unrolled in (True, False) for save in (False, True)
+        Published(place, series, x, "GiB", f"{LISTINGS}:temporary", {**on, **told}) for series, x, told in rows
     ]  # fmt: skip
 
 
@@ -261,6 +271,6 @@ def _beyond() -> list[Published]:
 
 
 PUBLISHED = (
-    *_ablation("Table 2, 489M", 489, TABLE_2), *_beyond(), *_unrolled(), *_ladder(),
+    *_ablation("Table 2, 489M", 489, TABLE_2), *_beyond(), *_tested(), *_ladder(),
     *_ablation("Table 3, 44M", 44, TABLE_3), *_times(), *_sweeps(), *_figure_4(), *_figure_1(),
 )  # fmt: skip

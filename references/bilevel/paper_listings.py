@@ -1,8 +1,9 @@
 """The paper's programs as its listings have them, written to test why its figures differ from ours.
 
-Listings 1 and 3, with the layers of the model in a scan or in a Python loop: why does the paper's GPU need saved inner
-gradients and today's not? Across the iterations of a scan a compiler merges nothing. In a loop it can see that the
-gradient which a step recomputes and the one inside the product are the same; saved gradients leave only one of them.
+Listings 1 and 3, with the layers of the model in a scan or in a Python loop, at another context, with the library's
+softmax: which of these moves bytes, and why does the paper's GPU need saved inner gradients and today's not? Across the
+iterations of a scan a compiler merges nothing. In a loop it can see that the gradient which a step recomputes and the
+one inside the product are the same; saved gradients leave only one of them.
 
 Listing 4, the motivating example, rematerialises no inner step, though §4 keeps that "enabled in all our benchmarks":
 why does mixed mode save more there? The default then keeps the activations of every step, mixed mode still none.
@@ -11,6 +12,7 @@ why does mixed mode save more there? The default then keeps the activations of e
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable
 from typing import Any
 from unittest import mock
@@ -26,8 +28,26 @@ from gradgate.references.contract import Tree
 RATE, FIRST, SECOND, EPSILON = 1e-3, 0.9, 0.999, 1e-8
 
 
-def temporary(profile: str, save: bool, unrolled: bool, millions: int = 44, layers: int = 4) -> float:
-    """GiB of temporaries of a meta step in mixed mode with block rematerialisation, T = 2, batch 4, context 2048.
+def temporary(
+    profile: str,
+    save: bool,
+    unrolled: bool,
+    millions: int = 44,
+    layers: int = 4,
+    mixed: bool = True,
+    library: bool = False,
+    context: int = 2048,
+) -> float:
+    """GiB of temporaries of a meta step with block rematerialisation, T = 2, batch 4.
+
+    Args:
+        profile: for which it is compiled.
+        save: inner gradients are saved.
+        unrolled: layers run in a Python loop, not in a scan.
+        millions, layers: a row of Table 6 and the number of layers in place of its own.
+        mixed: in mixed mode; else `jax.grad` takes the place of Listing 1.
+        library: attention is `library_attention`.
+        context: tokens of a data point.
 
     Raises:
         LookupError: the profile's compiler gives no bytes; says why.
@@ -35,8 +55,12 @@ def temporary(profile: str, save: bool, unrolled: bool, millions: int = 44, laye
     from gradgate.hw_profiles.compile import measure
     from gradgate.references.bilevel.paper_scale import LIMIT, GiB
 
-    with mock.patch.object(transformer, "scan", _loop) if unrolled else contextlib.nullcontext():
-        found = measure(program(save), arguments(millions, layers), profile, limit=LIMIT)
+    with contextlib.ExitStack() as patches:
+        if unrolled:
+            patches.enter_context(mock.patch.object(transformer, "scan", _loop))
+        if library:
+            patches.enter_context(mock.patch.object(transformer, "attention", library_attention))
+        found = measure(program(save, mixed), arguments(millions, layers, context), profile, limit=LIMIT)
     if found.temp_bytes is None:
         raise LookupError(f"{profile}: {found.reason}")
     return found.temp_bytes / GiB
@@ -89,22 +113,33 @@ def toy(transformations: int, mixed: bool, remat: bool) -> Callable[..., Any]:
     return jax.grad(meta)
 
 
-def arguments(millions: int, layers: int) -> tuple[Any, Any, Any]:
+def arguments(millions: int, layers: int, context: int = 2048) -> tuple[Any, Any, Any]:
     """Shapes of η, of the tokens and targets of two steps, and of those of the outer loss."""
     size = transformer.SIZES[millions]
     theta = transformer.draws(size.width, size.ffw, size.heads, size.key_size, layers, transformer.VOCABULARY)
-    inner, outer = (jax.ShapeDtypeStruct(shape, jnp.int32) for shape in ((2, 4, 2048), (4, 2048)))
+    inner, outer = (jax.ShapeDtypeStruct(shape, jnp.int32) for shape in ((2, 4, context), (4, context)))
     shapes = tree_map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, jnp.float32), theta)
     return shapes, (inner, inner), (outer, outer)
 
 
-def program(save: bool) -> Callable[..., Any]:
-    """The meta-gradient of maml: Listing 1's custom rule inside Listing 3's checkpointed step, Adam, plain options."""
+def library_attention(backend: str, p: Tree, x: Any) -> Any:
+    """`transformer.attention` as JAX users write it: products by einsum, a triangular mask, `jax.nn.softmax`."""
+    length, key_size = x.shape[1], p["query"].shape[1]
+    turns, normed = transformer.rotations(jnp, length, key_size, x.dtype), transformer.rms_norm(jnp, p["norm"], x)
+    query, key, value = (jnp.einsum("bsd,hkd->bhsk", normed, p[name]) for name in ("query", "key", "value"))
+    query, key = transformer.rotate(jnp, query, turns), transformer.rotate(jnp, key, turns)
+    scores = jnp.einsum("bhsk,bhtk->bhst", query, key) / math.sqrt(key_size)
+    weights = jax.nn.softmax(jnp.where(jnp.tril(jnp.ones((length, length), bool)), scores, -1e30))
+    return jnp.einsum("bhst,bhtk,hkd->bsd", weights, value, p["out"])
+
+
+def program(save: bool, mixed: bool = True) -> Callable[..., Any]:
+    """The meta-gradient of maml, Adam: Listing 1's rule or plain reverse mode inside Listing 3's checkpointed step."""
 
     def loss(p: Tree, x: tuple[Any, Any]) -> Any:
         return jnp.mean(transformer.token_losses("jax", p, x[0], x[1], block=lambda layer: jax.checkpoint(layer)))
 
-    grad = fwdrev_grad(loss)
+    grad = fwdrev_grad(loss) if mixed else jax.grad(loss)
     policy = jax.checkpoint_policies.save_only_these_names("inner_grads") if save else None
 
     def meta(eta: Tree, xs: Any, y: Any) -> Any:

@@ -15,7 +15,6 @@ from gradgate.references.bilevel.problem import BilevelProblem
 from gradgate.references.bilevel.refusal import check_momentum
 from gradgate.references.bilevel.torch_impl import (
     Carry,
-    Cotangents,
     Inner,
     forward_over_reverse,
     gradient,
@@ -67,23 +66,21 @@ def log_remat(problem: BilevelProblem) -> tuple[torch.Tensor, Tree]:
     Source: App. A.2; Griewank (1992), by halves. Cost: stores a state (θ, υ) per halving, and what one product needs;
     computes `mixflow` without saved gradients, and each step up to log2 T times more. Do not use it where T states fit.
     """
-    inner, batches = inner_loss(problem, remat=True), list(steps(problem))
-    start = problem.init(problem.params)
-    loss, cotangents = pull_outer(problem, _advance(problem, inner, start, batches), remat=True)
-    return loss, pull_init(problem, _pull_halves(problem, inner, start, batches, cotangents))
-
-
-def _pull_halves(
-    problem: BilevelProblem, inner: Inner, carry: Carry, batches: Sequence[Tree], cotangents: Cotangents
-) -> Cotangents:
-    """Pull back the steps of `batches`, which start from `carry`: later half first."""
-    if len(batches) == 1:
-        return pull_step(problem, inner, forward_over_reverse, carry, None, batches[0], cotangents)
-    first, second = batches[: len(batches) // 2], batches[len(batches) // 2 :]
-    middle = _advance(problem, inner, carry, first)
-    cotangents = _pull_halves(problem, inner, middle, second, cotangents)
-    del middle
-    return _pull_halves(problem, inner, carry, first, cotangents)
+    inner = inner_loss(problem, remat=True)
+    runs: list[tuple[Carry, list[Tree]]] = [(problem.init(problem.params), list(steps(problem)))]
+    loss, cotangents = None, None
+    while runs:  # not a recursion, whose frames would each keep the cotangents that they were given
+        carry, batches = runs.pop()
+        while len(batches) > 1:
+            half = len(batches) // 2
+            runs.append((carry, batches[:half]))
+            carry, batches = _advance(problem, inner, carry, batches[:half]), batches[half:]
+        if cotangents is None:
+            loss, cotangents = pull_outer(problem, _advance(problem, inner, carry, batches), remat=True)
+        cotangents = pull_step(problem, inner, forward_over_reverse, carry, None, batches[0], cotangents)
+    assert loss is not None
+    assert cotangents is not None
+    return loss, pull_init(problem, cotangents)
 
 
 def _advance(problem: BilevelProblem, inner: Inner, carry: Carry, batches: Sequence[Tree]) -> Carry:
