@@ -183,7 +183,7 @@ def random_direction(problem: Problem, seed: int) -> Tree:
 
 def _judged(problem: Problem) -> tuple[list[str], list[tuple[int, ...]]]:
     """Names and shapes of the loss, "", and of the judged leaves, in the order in which `_sample` lays them out."""
-    names, shapes = [""], [()]
+    names, shapes = [""], list[tuple[int, ...]]([()])
     for path, leaf in named_leaves(problem.params).items():
         shape, (top, dot, rest) = tuple(leaf.shape), path.partition(".")
         stacked = top in problem.stacked
