@@ -27,6 +27,7 @@ class Series:
         sizes, values: what was measured, smallest size first.
         law: None where it could not be fitted, or what was fitted is not reliable.
         problem: the sentence that says why there is no law; "" with one.
+        exponents: smallest and largest exponent found when any one size is left out; None where nothing was fitted.
         name: tells this series from others of the same claim.
     """
 
@@ -37,6 +38,7 @@ class Series:
     values: tuple[float, ...]
     law: Law | None
     problem: str = ""
+    exponents: tuple[float, float] | None = None
     name: str = ""
 
     @classmethod
@@ -46,9 +48,10 @@ class Series:
         """Fit (size, value) points; too few, or points of no one law, become a `problem`."""
         points = sorted(points)
         sizes, values = tuple(size for size, _ in points), tuple(value for _, value in points)
-        law, problem = None, ""
+        law, problem, exponents = None, "", None
         try:
             law = fit(sizes, values, grain=0 if quantity == "flops" else GRAIN)
+            exponents = law.exponent_range
         except LawError as error:
             problem = f"no law: {error}"
         if law is not None and not law.reliable:
@@ -59,7 +62,7 @@ class Series:
                 "change of regime, try larger ones"
             )
             law = None
-        return cls(quantity, variable, letter, sizes, values, law, problem, name)
+        return cls(quantity, variable, letter, sizes, values, law, problem, exponents, name)
 
     @property
     def words(self) -> str:

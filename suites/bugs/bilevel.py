@@ -148,6 +148,15 @@ MEMORY = (
         "grows_with_the_steps", "mixflow", "momentum_inversion", "states are stored that the inverse makes needless",
         "MemCNN#41: memory not constant in depth",
     ),
+    *_mixflow(
+        name="policy_matches_nothing", kill=("memory_law",),
+        story="layers are rematerialised by a policy that lets all be saved",
+        source="PT#176065: a selective policy that matches nothing",
+        jax=_J(
+            "functools.partial(jax.checkpoint, prevent_cse=False)",
+            "functools.partial(jax.checkpoint, prevent_cse=False, policy=jax.checkpoint_policies.everything_saveable)",
+        ),
+    ),
 )  # fmt: skip
 
 MUTANTS = (*PUBLISHED, *STRUCTURAL, *MEMORY, *erratum("bilevel", "algorithm2_printed", "mixflow", without=_OPTIONS))

@@ -186,6 +186,12 @@ MEMORY = (
         source="jax#27748: bytes of rematerialised programs change between versions", profiles=_PROFILES,
         jax=_J(_SPLIT_J, _SPLIT_J.replace("plan.left))", "plan.left), prevent_cse=False)")),
     ),
+    *_bug(
+        name="all_at_once", method="recompute_all", kill=("memory_law",),
+        story="nothing holds a recomputation back until its cotangent is there, so that all are made at once",
+        source="jax#27748: bytes of rematerialised programs change between versions", profiles=_PROFILES,
+        jax=_J(_TIED_J, "lambda _, cotangents: cotangents)"),
+    ),
 )  # fmt: skip
 
 

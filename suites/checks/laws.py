@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gradgate.hw_profiles import work
-from gradgate.hw_profiles.law import MIN_POINTS, does_not_depend
+from gradgate.hw_profiles.law import MAX_SPREAD, MIN_POINTS, does_not_depend
 from gradgate.hw_profiles.measurement import Measurement
 from gradgate.hw_profiles.profile import load
 from gradgate.hw_profiles.sweep import Cell, measure_cell
@@ -120,9 +120,13 @@ def law(case: Sweep) -> None:
     settings, declared = case.settings, case.subject.declared
     if why := settings.get("not_by", {}).get(load(case.profile).compiler):
         raise Inapplicable(f"{case.profile}: {why}")
-    found = _fitted(case.sweep(settings["variable"], settings["sizes"]))
+    found = case.sweep(settings["variable"], settings["sizes"])
     claimed, bound = settings["exponent"], settings["bound"]
     promise = f"claimed {bound} {found.letter}^{claimed:g}"
+    # What grows too fast whichever size is left out is refuted though the sizes follow no one law.
+    if found.exponents and found.exponents[0] - claimed > settings["tolerance"] + MAX_SPREAD:
+        raise Refuted(f"{found.words}; {promise}")
+    _fitted(found)
     case.sentence = f"{found.words} over {found.span}; {promise}"
     assert found.law is not None
     miss = found.law.exponent - claimed

@@ -156,6 +156,17 @@ def test_points_of_no_one_law_say_so_in_words():
     assert "no law" in Series.of("temp_bytes", "length", "T", points[:2]).words
 
 
+@pytest.mark.parametrize(("power", "expected"), [(1, "inapplicable"), (2.5, "refuted")])
+def test_what_follows_no_one_law_is_refuted_only_if_it_grows_too_fast_whichever_size_is_left_out(
+    power, expected, monkeypatch
+):
+    wobbles = iter([1.0, 1.6, 0.7, 1.5, 0.8, 1.4, 1.0, 1.7])
+    monkeypatch.setattr(laws, "_bytes", lambda _d, _f, _p, spec, *_: 1e6 * spec.length**power * next(wobbles))
+    verdict = judge("backprop", "memory_law")
+    assert "no single law" in verdict.reason
+    assert verdict.verdict == expected
+
+
 def test_a_claim_whose_sizes_fit_no_device_is_inapplicable(monkeypatch):
     monkeypatch.setattr(laws, "_bytes", lambda *_: None)
     verdict = judge("backprop", "memory_law")
