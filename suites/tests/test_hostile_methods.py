@@ -38,10 +38,9 @@ def _verdicts(framework: str) -> tuple[dict[str, Verdict], list[Verdict]]:
     found: dict[str, Verdict] = {}
     good: list[Verdict] = []
     with Supervisor(Run(examples=1), jobs=1) as supervisor:
-        # The worker that has met all faults which leave it alive judges the first good method, too. A worker that hangs
-        # is closed, so patience for the frameworks' import in the next one is needed only after the last.
+        # The worker that has met all faults which leave it alive judges the first good method, too.
         for ends in ("", "process", "memory", "time"):
-            supervisor.limits = Limits(4 if ends == "time" else PATIENT, 2**30 if ends == "memory" else 0)
+            supervisor.limits = Limits(10 if ends == "time" else PATIENT, 2**30 if ends == "memory" else 0)
             faults = [fault for fault in hostile.FAULTS if fault.ends == ends and framework not in fault.not_in]
             tasks = [_task(fault.target, framework, fault.claim) for fault in faults]
             found |= {verdict.task.method: verdict for verdict in supervisor.judge_all(tasks)}
