@@ -11,11 +11,13 @@ import pytest
 
 from gradgate.references import oracle, registry
 from gradgate.references.backends import leaves, precision, to_numpy, tree_map
-from gradgate.references.bilevel import MEASURED
+from gradgate.references.bilevel import MEASURED, promises
 from gradgate.references.bilevel.problem import BilevelSpec
 from gradgate.references.contract import IllegalOption, NotComposable, UsageError
 from gradgate.references.oracle import split
 from gradgate.references.registry import load
+from gradgate.suites.checks import laws
+from gradgate.suites.subject import Refuted, Subject
 from gradgate.suites.tolerance import compare
 
 EXACT = ("truncated_bptt", "mixflow", "reverse_over_forward", "log_remat")
@@ -170,6 +172,56 @@ def test_the_hessian_is_not_forgotten(framework: str) -> None:
         return grad(lambda theta: problem.outer_loss(theta, problem.y))(theta)
 
     assert worst(framework, first_order, BilevelSpec(model="toy", width=2, batch=1, layers=1, seed=8)) > 1e9
+
+
+# The laws of memory and work in PyTorch, which can fail
+
+
+def put_to(claim: str, method: str, function: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Judge a law that `method` claims on another function; Refuted is raised where it does not hold."""
+    monkeypatch.setattr(laws, "_KNOWN", {})
+    [declared] = registry.methods("bilevel", method, "torch")
+    laws.law(laws.Sweep(Subject(declared, function), declared.claim(claim)))
+
+
+def test_mixed_mode_that_records_its_reverse_pass_is_refuted(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gradgate.references.bilevel import torch_impl
+
+    def recorded(function: Any, *primals: Any) -> Any:
+        grads, value = torch.func.grad_and_value(function, argnums=tuple(range(len(primals))))(*primals)
+        return value, grads
+
+    monkeypatch.setattr(torch_impl, "value_and_gradients", recorded)
+    with pytest.raises(Refuted, match="claimed at least 3 times"):
+        put_to("memory_law", "mixflow", torch_impl.mixflow, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("claim", "method", "other", "said"),
+    [
+        ("memory_law", "momentum_inversion", "mixflow", r"claimed at most T\^0"),
+        ("memory_law", "gradient_replay", "mixflow", "claimed at least 2.5 times"),
+        ("work_law", "gradient_replay", "log_remat", r"claimed equal T\^1"),
+    ],
+)
+def test_a_law_put_to_a_method_that_breaks_it_is_refuted(
+    claim: str, method: str, other: str, said: str, torch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gradgate.references.bilevel import torch_impl, torch_static
+
+    def stored(problem: Any, **_: Any) -> Any:
+        return torch_impl.mixflow(problem, remat=True)
+
+    function = torch_static.log_remat if other == "log_remat" else stored
+    with pytest.raises(Refuted, match=said):
+        put_to(claim, method, lambda problem, **_: function(problem), monkeypatch)
+
+
+def test_halving_that_keeps_every_state_is_seen(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gradgate.references.bilevel import torch_impl, torch_static
+
+    monkeypatch.setattr(torch_static, "log_remat", torch_impl.mixflow)
+    assert promises.eager_log_remat_growth("cpu") > 300
 
 
 # The listings
