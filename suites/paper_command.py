@@ -62,6 +62,12 @@ def main(chosen: argparse.Namespace) -> int:
 
     wanted = [item for item in asked if chosen.place in (None, item.place) and (chosen.again or not kept(item))]
     terminal.note(f"{len(wanted)} of {len(asked)} figures to measure; the others are in {path}")
+
+    def keep() -> None:  # a reason is told, not measured: what is listed holds for earlier results too
+        known = [rows[one.key] | {"reason": one.reason} for one in asked if one.key in rows]
+        write_atomically(path, json.dumps({"schema": SCHEMA, "results": known}, indent=1, ensure_ascii=False) + "\n")
+
+    keep()
     failed, pool = (
         0,
         concurrent.futures.ProcessPoolExecutor(chosen.jobs, multiprocessing.get_context("spawn"), initializer=_prepare),
@@ -76,10 +82,7 @@ def main(chosen: argparse.Namespace) -> int:
                 found = {"ours": None, "problem": f"{type(error).__name__}: {error}", "seconds": 0.0}
             failed += found["ours"] is None
             rows[item.key] = row(item, found, versions)
-            ordered = [rows[one.key] for one in asked if one.key in rows]
-            write_atomically(
-                path, json.dumps({"schema": SCHEMA, "results": ordered}, indent=1, ensure_ascii=False) + "\n"
-            )
+            keep()
             terminal.note(f"[{done}/{len(wanted)}] {sentence(rows[item.key])}")
     finally:  # an interruption does not wait for what has not begun
         pool.shutdown(cancel_futures=True)

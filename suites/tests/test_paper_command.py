@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -61,6 +62,17 @@ def test_results_are_kept_with_ratio_and_fingerprint_and_only_missing_ones_measu
     assert listed == ["operator:add", "math:nothing", "math:nothing"]
     gradgate("paper", "--family", "performer", "--json", path, "--again")
     assert len(listed) == 5
+
+
+def test_a_reason_that_was_rewritten_is_that_of_kept_results_too(
+    listed: list[str], gradgate: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "paper.json"
+    gradgate("paper", "--family", "performer", "--json", path)
+    monkeypatch.setattr(paper, "PUBLISHED", [dataclasses.replace(item, reason="tested") for item in ITEMS])
+    gradgate("paper", "--family", "performer", "--json", path)
+    assert [result["reason"] for result in json.loads(path.read_text())["results"]] == ["tested", "tested"]
+    assert listed.count("operator:add") == 1
 
 
 def test_wrong_names_are_refused_with_what_is_legal(gradgate: Callable[..., Any], tmp_path: Path) -> None:
