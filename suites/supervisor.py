@@ -36,6 +36,8 @@ WORDS = 2**28
 """Bytes that a method may write while one claim is judged: they are kept on disk, for the last words of a crash."""
 LAST_WORDS = 2**16
 """Bytes of them that are read."""
+SHARED = 4
+"""Claims of one method that a worker must have left to do for another to take half of them."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,6 +155,7 @@ class Supervisor:
         self._idle: list[Worker] = []
         self._busy: dict[int, tuple[Worker, collections.deque[tuple[Task, Run]]]] = {}
         self._dead: dict[tuple[str, str], str] = {}
+        self._answered: set[str] = set()
 
     def __enter__(self) -> Supervisor:
         return self
@@ -204,20 +207,37 @@ class Supervisor:
         """Yield a verdict for every task as it is asked for, with that Run, in the order in which they finish.
 
         Tasks of one method go to one worker, one after the other, so that they share compiled programs, and methods of
-        one family and framework to one worker while there are others to do, so that they share oracles. Once a method
-        has hung or ended its process, its remaining claims are not tried: each would cost another time limit.
+        one family and framework to one worker while there are others to do, so that they share oracles. A worker that
+        would be idle takes half of what another has left to do of a method. Once a method has hung or ended its
+        process, its remaining claims are not tried: each would cost another time limit.
         """
         queues: dict[tuple[str, str], collections.deque[tuple[Task, Run]]] = {}
         for task, run in asked:
             queues.setdefault((task.owner, task.target), collections.deque()).append((task, run))
         waiting = list(queues.values())
         while waiting or self._busy:
-            while waiting and len(self._busy) < self.jobs:
+            while len(self._busy) < self.jobs and (waiting or (half := self._half())):
+                waiting = waiting or [half]
                 worker = self._idle.pop() if self._idle else Worker()
                 taken = {other.problems for other, _ in self._busy.values()}
                 ranks = [_rank(queue[0][0], worker.problems, taken) for queue in waiting]
                 self._start(worker, waiting.pop(ranks.index(min(ranks))))
             yield from self._step(progress)
+
+    def _half(self) -> collections.deque[tuple[Task, Run]] | None:
+        """The later half of the longest queue, taken out of it, or None if no worker can give any.
+
+        Only of a method that has had a verdict: one that hangs at once shall not hang two workers.
+        """
+        queues = [queue for _, queue in self._busy.values() if queue[0][0].owner in self._answered]
+        longest = max(queues, key=len, default=None)
+        if longest is None or len(longest) < SHARED:
+            return None
+        kept = (len(longest) + 1) // 2
+        half = collections.deque(longest[n] for n in range(kept, len(longest)))
+        while len(longest) > kept:
+            longest.pop()
+        return half
 
     def _start(self, worker: Worker, queue: collections.deque[tuple[Task, Run]]) -> None:
         task, run = queue[0]
@@ -245,7 +265,12 @@ class Supervisor:
                 elif "verdict" in event or "fault" in event or "usage" in event:
                     task, run = queue.popleft()
                     found.append((self._finish(task, event), run))
+                    self._answered.add(task.owner)
                     del self._busy[fd]
+                    elsewhere = self._dead.get((task.owner, task.target))
+                    if elsewhere:
+                        found += [(_not_tried(task, elsewhere), run) for task, run in queue]
+                        queue.clear()
                     if queue:
                         self._start(worker, queue)
                     else:

@@ -57,3 +57,31 @@ def test_methods_of_one_family_and_framework_go_to_one_worker_until_it_alone_has
     # The second worker is always the one that answers: it does its own, then what nobody has begun, then helps.
     assert second == ["at"] * 3 + ["bj"] * 3 + ["bt"] * 3 + ["aj"] * 2
     assert first == ["aj"]
+
+
+def test_two_workers_share_the_claims_of_a_single_method(plugin, patient: Supervisor) -> None:
+    tasks = patient.describe(f"{plugin()}:good", "state_space", "torch")
+    with Supervisor(Run(examples=2), jobs=2) as two:
+        found = list(two.judge_all(tasks))
+        assert len(two._idle) == 2
+    assert sorted(v.task.claim for v in found) == sorted(task.claim for task in tasks)
+    assert {v.verdict for v in found} == {"upheld"}
+
+
+def test_a_method_that_ends_one_worker_is_not_tried_on_by_the_other(plugin, patient: Supervisor) -> None:
+    ends = """
+import os
+calls = []
+def ends(problem):
+    calls.append(0)
+    return good(problem) if len(calls) < 8 else os._exit(3)
+"""
+    tasks = patient.describe(f"{plugin(ends)}:ends", "state_space", "torch")
+    with Supervisor(Run(examples=6), jobs=2) as two:
+        found = list(two.judge_all(tasks))
+    assert sorted(v.task.claim for v in found) == sorted(task.claim for task in tasks)
+    errors = [v.reason for v in found if v.verdict == "error"]
+    assert (
+        1 <= sum("ended its process (exit status 3)" in reason and "not tried" not in reason for reason in errors) <= 2
+    )
+    assert any("not tried" in reason for reason in errors)
