@@ -138,7 +138,8 @@ def _ablation(place: str, millions: int, printed: dict[str, Any]) -> list[Publis
             ratio = printed[default][column] / printed["+++"][column]
             rows.append(Published(place, what, "HBM", "times", f"{HERE}:gain_total", asked, ratio))
             rows.append(Published(place, what, "dynamic (Eq. 10)", "times", f"{HERE}:gain", asked))
-            rows.append(Published(place, what, "activations", "times", f"{HERE}:gain_activation", asked))
+            if device == "GPU":
+                rows.append(Published(place, what, "activations", "times", f"{HERE}:gain_activation", asked))
     return rows
 
 
@@ -165,9 +166,11 @@ def _times() -> list[Published]:
 
 def _ladder() -> list[Published]:
     rows = []
-    for how, name in (("activations", "gain_activation"), ("Eq. 10 to the letter", "gain")):
+    readings = (("Eq. 10 to the letter", "gain", ("GPU", "TPU")), ("activations", "gain_activation", ("GPU",)))
+    for how, name, devices in readings:
         place = f"Fig. 7, dynamic bytes of -+- over those of +++, {how}"
-        for device, profile in PROFILES.items():
+        for device in devices:
+            profile = PROFILES[device]
             for millions in LADDER:
                 told = {"profile": profile, "millions": millions}
                 printed = {"GPU": 10.0, "TPU": 24.0}[device] if millions == LADDER[-1] else None
