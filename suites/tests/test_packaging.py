@@ -143,7 +143,7 @@ def test_a_plug_in_of_an_entry_point_is_verified_by_the_wheel(
     assert made.returncode == 0, made.stderr
     ran = run(
         python.parent / "gradgate", "verify", "--family", "state_space", "--framework", "torch", "--claim", "tree",
-        "--examples", 1, "--json", "v.json", cwd=tmp_path, PYTHONPATH=str(site),
+        "--examples", 1, "--json", "v.json", "--timeout", 300, cwd=tmp_path, PYTHONPATH=str(site),
     )  # fmt: skip
     assert ran.returncode == 0, ran.stdout + ran.stderr
     rows = json.loads((tmp_path / "v.json").read_text())["verdicts"]

@@ -107,24 +107,21 @@ def test_dask_that_is_not_installed_names_its_extra(monkeypatch):
 
 
 WARM = """
-import sys, time
-start = time.perf_counter()
+import sys
 from gradgate.hw_profiles.sweep import Cell, run
 
 if __name__ == "__main__":
     cells = [Cell(f"{sys.argv[1]}:dense", "cpu", static={"n": 4 + i % 5}) for i in range(100)]
     found = [m for _, m in run(cells, workers=2)]
     assert {m.status for m in found} == {"measured"}
-    print(sum(m.cached for m in found), time.perf_counter() - start)
+    print(sum(m.cached for m in found))
 """
 
 
-def test_a_hundred_unchanged_cells_take_under_ten_seconds_imports_included(programs, tmp_path, monkeypatch):
+def test_of_a_hundred_unchanged_cells_none_is_compiled_by_another_process(programs, tmp_path, monkeypatch):
     monkeypatch.setenv("GRADGATE_CACHE", str(tmp_path / "cache"))
     script = tmp_path / "warm.py"
     script.write_text(WARM)
     for _ in range(2):
         done = subprocess.run([sys.executable, str(script), programs], capture_output=True, text=True, check=True)
-    cached, seconds = done.stdout.split()
-    assert cached == "100"
-    assert float(seconds) < 10
+    assert done.stdout.strip() == "100"  # what this takes is measured by asv_bench/benchmarks/measuring.py
