@@ -109,8 +109,8 @@ KEPT = (
     "linear (claim gain_linear_in_layers)"
 )
 COUNTED = (
-    "what counts as static decides: 2.9 on GPU and 3.8 on TPU by Eq. 10, as mixed mode holds tangents and cotangents of "
-    "the size of θ that A.2 does not list; 71 on GPU when all is static that 8 tokens need too (both are listed)"
+    "what counts as static decides: 2.9 on GPU and 3.8 on TPU by Eq. 10, as mixed mode holds tangents and cotangents "
+    "of the size of θ that A.2 does not list; 71 on GPU when all is static that 8 tokens need too (both are listed)"
 )
 SWEPT = 278
 """Millions of parameters of the model whose batch, context and inner steps are swept (Table 4 has six models)."""
