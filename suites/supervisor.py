@@ -216,28 +216,30 @@ class Supervisor:
             queues.setdefault((task.owner, task.target), collections.deque()).append((task, run))
         waiting = list(queues.values())
         while waiting or self._busy:
-            while len(self._busy) < self.jobs and (waiting or (half := self._half())):
-                waiting = waiting or [half]
+            while len(self._busy) < self.jobs:
+                waiting = waiting or self._half()
+                if not waiting:
+                    break
                 worker = self._idle.pop() if self._idle else Worker()
                 taken = {other.problems for other, _ in self._busy.values()}
                 ranks = [_rank(queue[0][0], worker.problems, taken) for queue in waiting]
                 self._start(worker, waiting.pop(ranks.index(min(ranks))))
             yield from self._step(progress)
 
-    def _half(self) -> collections.deque[tuple[Task, Run]] | None:
-        """The later half of the longest queue, taken out of it, or None if no worker can give any.
+    def _half(self) -> list[collections.deque[tuple[Task, Run]]]:
+        """The later half of the longest queue, taken out of it, as the only queue; none if no worker can give any.
 
         Only of a method that has had a verdict: one that hangs at once shall not hang two workers.
         """
         queues = [queue for _, queue in self._busy.values() if queue[0][0].owner in self._answered]
         longest = max(queues, key=len, default=None)
         if longest is None or len(longest) < SHARED:
-            return None
+            return []
         kept = (len(longest) + 1) // 2
         half = collections.deque(longest[n] for n in range(kept, len(longest)))
         while len(longest) > kept:
             longest.pop()
-        return half
+        return [half]
 
     def _start(self, worker: Worker, queue: collections.deque[tuple[Task, Run]]) -> None:
         task, run = queue[0]
