@@ -198,6 +198,17 @@ class Problem:
         """The scalar loss at `params`: what the oracle differentiates."""
         raise NotImplementedError
 
+    def rerounded(self, amount: Any) -> Self:
+        """This Problem computed another way, on which `loss` does not depend but its rounding does.
+
+        Where terms of backprop's cancel to the last bit by luck, as at a row of softmax with one score, a method that
+        sums them otherwise has an error of which no run of backprop knows. So the oracle measures its noise on these.
+
+        Args:
+            amount: a number in [0, 1), an array of the backend's; at 0 the loss is computed as it always is.
+        """
+        return self
+
     def with_params(self, params: Tree) -> Self:
         """The same Problem at other parameters."""
         return self._replace(params=params)

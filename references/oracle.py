@@ -4,9 +4,10 @@ What a method is judged by (`gradgate.suites.tolerance`): the float64 gradient g
 strays from it on the same problem. The noise is sampled several times, because one sample has a heavy tail: a leaf may
 be right by luck. Each time the parameters are moved by a unit or two in the last place, which changes the roundings of
 the forward pass, and the gradient is taken of c·loss and divided by c, c in [1, 2), which changes those of the backward
-pass also where the parameters do not reach, such as at a saturated tanh. And it is sampled in two dtypes, in
-units of their roundoffs, because either alone is blind where the other sees: float64 runs may agree to the last bit
-where an intermediate result happens to be exact, and a float32 run that has lost every digit says no more.
+pass also where the parameters do not reach, such as at a saturated tanh; and where the problem can be computed another
+way, it is (`Problem.rerounded`). And it is sampled in two dtypes, in units of their roundoffs, because either alone is
+blind where the other sees: float64 runs may agree to the last bit where an intermediate result happens to be exact, and
+a float32 run that has lost every digit says no more.
 """
 
 from __future__ import annotations
@@ -247,11 +248,16 @@ def _compiled(
 
     def samples(problem: Any, params: Tree, vector: Tree) -> Any:
         factors = problem.xp.asarray(_factors(), dtype=leaves(params)[0].dtype)
-        run = scalar(problem, vector)
+
+        def run(params: Tree, factor: Any) -> Any:
+            return scalar(problem.rerounded(factor - 1), vector)(params)
+
         if backend == "torch":
-            values, grads = _torch_vjp(vmap(run), params, factors)
+            values, grads = _torch_vjp(lambda params: vmap(run)(params, factors), params, factors)
         else:
-            values, grads = vmap(lambda params, factor: _pulled(vjp, run, params, factor))(params, factors)
+            values, grads = vmap(
+                lambda params, factor: _pulled(vjp, lambda params: run(params, factor), params, factor)
+            )(params, factors)
         rows = [leaf.reshape(NOISE_SAMPLES, -1) / factors[:, None] for leaf in grads]
         return problem.xp.concat([values[:, None], *rows], axis=1)
 

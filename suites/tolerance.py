@@ -4,8 +4,9 @@ Let g* be a leaf of the float64 oracle's gradient, g the method's in the dtype u
 
 1. *What is measured.* The noise ν of the leaf: the largest ‖g_s − g*‖ / u_s over runs of plain backprop on the same
    problem, `oracle.NOISE_SAMPLES` in float64 and as many in a lower dtype (float32, or bfloat16 for a test in it); u_s
-   is the unit roundoff of the run's dtype. In all but the first run the parameters are moved by 2u at most and the
-   upstream cotangent is another, divided out again, so that forward and backward pass round otherwise. An algorithm
+   is the unit roundoff of the run's dtype. In all but the first run the parameters are moved by 2u at most, the
+   upstream cotangent is another, divided out again, and the problem is computed another way where it knows one
+   (`Problem.rerounded`), so that forward and backward pass round otherwise. An algorithm
    that is as good as backprop solves the exact problem for inputs that lie about an ulp away, so it strays by about
    ν·u; how far depends on the problem's conditioning, which no fixed rtol knows.
 2. *Why two dtypes.* Rounding errors are linear in u as long as any digit is left, so each dtype predicts the other.

@@ -44,10 +44,6 @@ DEVICES = Option(
     illegal=(0, -1, 1.5, 10**6, None), usual=lambda spec: divisors(spec)[-1],
 )  # fmt: skip
 
-# Forward over reverse sums other terms than reverse over reverse, of which the noise is measured. Of 9,000 problems one
-# reached 21 times the noise in float32: a query's gradient, ten thousand times below the others', with an error of a
-# unit roundoff of the largest. Which terms cancel there was not found.
-KAPPA_MIXED = 64.0
 LOST_VELOCITY = (
     "each step back divides the rounding errors of υ by μ: at μ = 0.3, 56 bits are lost over 32 steps, which is all "
     "that there are"
@@ -95,7 +91,7 @@ def _methods(framework: str) -> tuple[Method, ...]:
 
     return (
         declare("truncated_bptt", *ORACLE_CLAIMS, options=(REMAT, SAVE), source="Algorithm 1"),
-        declare("mixflow", options=(REMAT, SAVE), kappa=KAPPA_MIXED, source="Algorithm 2, Eq. 7, 8"),
+        declare("mixflow", options=(REMAT, SAVE), source="Algorithm 2, Eq. 7, 8"),
         declare("reverse_over_forward", source="Proposition 3.1"),
         declare(
             "momentum_inversion",
@@ -114,13 +110,12 @@ def _methods(framework: str) -> tuple[Method, ...]:
                 ),
             ),
         ),
-        declare("log_remat", module="static", kappa=KAPPA_MIXED, source="App. A.2, Griewank 1992"),
-        declare("gradient_replay", options=(REMAT,), module="replay", kappa=KAPPA_MIXED, source="beyond the paper; §4"),
+        declare("log_remat", module="static", source="App. A.2, Griewank 1992"),
+        declare("gradient_replay", options=(REMAT,), module="replay", source="beyond the paper; §4"),
         declare(
             "bilevel_sharded",
             options=(DEVICES,),
             module="sharded",
-            kappa=KAPPA_MIXED,
             source="App. A.2, Rajbhandari et al. 2020",
             sharded=f"{HERE}.jax_sharded:on_profile" if framework == "jax" else "",
             unmeasured="" if framework == "jax" else "it runs in processes of its own, which MemTracker does not see",

@@ -143,13 +143,13 @@ def _transformer_batch(spec: Any, lead: tuple[int, ...]) -> dict[str, Any]:
 
 
 def _transformer_losses(spec: Any, backend: str, theta: Tree, x: Tree, block: Block) -> Any:
-    each = transformer.token_losses(backend, theta, x["inputs"], x["targets"], block=block)
+    each = transformer.token_losses(backend, theta, x["inputs"], x["targets"], block=block, shift=x.get("shift"))
     return namespace(backend).mean(each, axis=-1)
 
 
 def _transformer_scores(spec: Any, backend: str, theta: Tree, x: Tree, block: Block) -> Any:
     xp = namespace(backend)
-    hidden = transformer.features(backend, theta, x["inputs"], block=block)
+    hidden = transformer.features(backend, theta, x["inputs"], block=block, shift=x.get("shift"))
     return _score(xp, theta, xp.mean(hidden, axis=-2))
 
 

@@ -151,6 +151,18 @@ class BilevelProblem(Problem):
         """The batch of the outer loss."""
         return self.data["y"]
 
+    def rerounded(self, amount: Any) -> BilevelProblem:
+        """The same with `amount` taken from all scores of attention.
+
+        A first token attends to itself alone. Its score's gradient is 0: two terms, equal in every bit in reverse mode
+        over reverse mode, as they are multiples of 1; to a unit roundoff in forward mode over reverse mode.
+        """
+        if self.spec.model != "transformer":
+            return self
+        steps = amount * self.xp.ones((self.spec.steps,), dtype=amount.dtype)
+        data = {**self.data, "xs": {**self.xs, "shift": steps}, "y": {**self.y, "shift": amount}}
+        return self._replace(data=data)
+
     def init(self, eta: Tree) -> tuple[Tree, Tree]:
         """θ_0 and υ_0."""
         theta = eta if self.spec.task == "maml" else self.data["theta"]

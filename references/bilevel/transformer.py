@@ -103,6 +103,7 @@ def token_losses(
     targets: Any,
     *,
     block: Block = lambda layer: layer,
+    shift: Any = None,
 ) -> Any:
     """Cross-entropy of each next token, (B, S), in nats.
 
@@ -112,11 +113,12 @@ def token_losses(
         tokens, targets: (B, S) integers of 0 … V − 1; ``targets[:, s]`` is what ``tokens[:, : s + 1]`` predict.
         block: wraps the function ``(parameters of a layer, x) -> x``: identity, or ``jax.checkpoint`` for block
             rematerialisation.
+        shift: a scalar array that is taken from all scores of attention: softmax is the same, its rounding another.
 
     Cost: stores 7 to 10 arrays (B, h, S, S) of a block where it is differentiated; with block rematerialisation those
     of one block at a time.
     """
-    logits = outputs(backend, theta, tokens, block=block)
+    logits = outputs(backend, theta, tokens, block=block, shift=shift)
     xp = namespace(backend)
     shifted = logits - stop_gradient(backend, xp.max(logits, axis=-1, keepdims=True))
     hot = xp.arange(logits.shape[-1], dtype=targets.dtype) == targets[..., None]
@@ -124,14 +126,14 @@ def token_losses(
     return xp.log(xp.sum(xp.exp(shifted), axis=-1)) - chosen
 
 
-def outputs(backend: str, theta: Tree, tokens: Any, *, block: Block = lambda layer: layer) -> Any:
+def outputs(backend: str, theta: Tree, tokens: Any, *, block: Block = lambda layer: layer, shift: Any = None) -> Any:
     """Logits (B, S, V) of the token that follows each position; arguments as for `token_losses`."""
-    hidden = features(backend, theta, tokens, block=block)
+    hidden = features(backend, theta, tokens, block=block, shift=shift)
     xp = namespace(backend)
     return xp.matmul(hidden, xp.matrix_transpose(theta["embedding"]))
 
 
-def features(backend: str, theta: Tree, tokens: Any, *, block: Block = lambda layer: layer) -> Any:
+def features(backend: str, theta: Tree, tokens: Any, *, block: Block = lambda layer: layer, shift: Any = None) -> Any:
     """What the layers make of each position, normed, (B, S, d); arguments as for `token_losses`."""
     xp = namespace(backend)
     embedding = theta["embedding"]
@@ -140,7 +142,7 @@ def features(backend: str, theta: Tree, tokens: Any, *, block: Block = lambda la
     x = xp.reshape(xp.take(embedding, xp.reshape(tokens, (-1,)), axis=0), (batch, length, width)) * math.sqrt(width)
 
     def layer(p: Tree, x: Any) -> Any:  # closes over no array: PyTorch's rematerialisation could not follow it there
-        x = x + attention(backend, p["attention"], x)
+        x = x + attention(backend, p["attention"], x, shift)
         f = p["feed_forward"]
         return x + xp.matmul(gelu(xp, xp.matmul(rms_norm(xp, f["norm"], x), f["up"])), f["down"])
 
@@ -149,8 +151,8 @@ def features(backend: str, theta: Tree, tokens: Any, *, block: Block = lambda la
     return rms_norm(xp, theta["norm"], x)
 
 
-def attention(backend: str, p: Tree, x: Any) -> Any:
-    """Causal attention of a block: (B, S, d) -> (B, S, d); reads ``norm query key value out``."""
+def attention(backend: str, p: Tree, x: Any, shift: Any = None) -> Any:
+    """Causal attention of a block: (B, S, d) -> (B, S, d); reads ``norm query key value out``; `shift` as above."""
     xp = namespace(backend)
     batch, length, width = x.shape
     heads, key_size, _ = p["query"].shape
@@ -168,7 +170,8 @@ def attention(backend: str, p: Tree, x: Any) -> Any:
     scores = xp.matmul(q, xp.matrix_transpose(k)) / math.sqrt(q.shape[-1])
     position = xp.arange(length)
     scores = xp.where(position[:, None] >= position, scores, xp.full_like(scores, -1e30))
-    weights = xp.exp(scores - stop_gradient(backend, xp.max(scores, axis=-1, keepdims=True)))
+    top = stop_gradient(backend, xp.max(scores, axis=-1, keepdims=True))
+    weights = xp.exp(scores - (top if shift is None else top + shift))
     weights = weights / xp.sum(weights, axis=-1, keepdims=True)
     mixed = xp.reshape(xp.permute_dims(xp.matmul(weights, v), (0, 2, 1, 3)), (batch, length, heads * key_size))
     return xp.matmul(mixed, flat("out"))
