@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import subprocess
+import sys
 import tempfile
 from typing import Any
 
 from gradgate.hw_profiles.profile import load_all
 
 FAMILY, METHOD = "state_space", "reverse_recurrence"
+COMPILED = [profile.name for profile in load_all() if profile.compiler]
+"""Profiles whose bytes come from a compiler."""
 
 
 class Cell:
@@ -16,7 +21,7 @@ class Cell:
 
     timeout = 300
     version = "1"
-    params = ([profile.name for profile in load_all() if profile.compiler],)
+    params = (COMPILED,)
     param_names = ("profile",)
 
     def setup(self, profile: str) -> None:
@@ -55,3 +60,33 @@ class Cell:
             declared, registry.load(declared.implementation), spec, usual_options(declared, spec)
         )
         return measure(program, arguments, profile, cache=self.cache, use_cache=use_cache)
+
+
+class Sweep:
+    """A hundred cells by the command line, ten profiles at ten lengths, none of them changed since the last time."""
+
+    timeout = 900
+    number = 1
+    rounds = 1
+    version = "1"
+
+    def setup(self) -> None:
+        """Measure every cell once, with a cache of this benchmark's own."""
+        from gradgate.hw_profiles.profile import availability, load
+
+        there = [name for name in COMPILED if availability(load(name)).available][:10]
+        if len(there) < 10:
+            raise NotImplementedError(f"the compilers of {len(there)} profiles are installed, and ten are measured")
+        self.folder = tempfile.TemporaryDirectory(prefix="gradgate-bench-")
+        command = [sys.executable, "-m", "gradgate.suites.cli", "memory", "--family", FAMILY, "--method", METHOD]
+        self.command = [*command, "--framework", "jax", "--profile", ",".join(there), "--sweep", "T=2:1024"]
+        self.time_a_hundred_warm_cells()
+
+    def teardown(self) -> None:
+        """Remove the cache."""
+        self.folder.cleanup()
+
+    def time_a_hundred_warm_cells(self) -> None:
+        """The whole command: imports, tracing, reading the bytes, the laws, the table."""
+        environment = os.environ | {"GRADGATE_CACHE": self.folder.name}
+        subprocess.run(self.command, env=environment, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -10,21 +10,26 @@ HERE = "gradgate.references.bilevel.paper_laws"
 DEPTHS = (16, 32, 48)
 
 
-def small(layers: int) -> Any:
+SEQUENCE = {"tpu": 2048}
+"""Compiler -> S, 512 but for TPUs, which pad what a layer hands on to 128 numbers per position."""
+
+
+def small(layers: int, sequence: int) -> Any:
     """A transformer whose scores (B, h, S, S) outweigh all that a layer hands on, as the paper's do (Eq. 12)."""
     from gradgate.references.bilevel.problem import BilevelSpec
 
     return BilevelSpec(
-        dtype="float32", task="maml", model="transformer", optimiser="adam", steps=2, batch=1, sequence=512,
+        dtype="float32", task="maml", model="transformer", optimiser="adam", steps=2, batch=1, sequence=sequence,
         vocabulary=16, layers=layers, width=8, ffw=16, heads=4, key_size=2,
     )  # fmt: skip
 
 
 def gain(layers: int, profile: str) -> float:
     """Dynamic bytes of the default over those of mixed mode (Eq. 10)."""
+    from gradgate.hw_profiles.profile import load
     from gradgate.references.bilevel import paper_scale as scale
 
-    spec = small(layers)
+    spec = small(layers, SEQUENCE.get(load(profile).compiler, 512))
     return scale.dynamic(spec, scale.DEFAULT, profile) / scale.dynamic(spec, scale.MIXFLOW, profile)
 
 

@@ -23,8 +23,8 @@ STATIC: dict[str, Any] = {"model": "toy", "optimiser": "adam", "layers": 2, "wid
 """A problem whose θ and υ are most of what there is."""
 TILES: dict[str, Any] = {"model": "mlp", "optimiser": "sgd", "width": 128, "vocabulary": 16, "activation": "gelu"}
 """A problem whose arrays (B, d) no device pads."""
-STATE = 2 * 4 * STATIC["width"] ** 2
-"""Bytes of θ and υ of it with momentum, float32."""
+LARGE: dict[str, Any] = {**STATIC, "optimiser": "momentum", "width": 512, "batch": 8}
+"""The same with momentum, and states beside which what every program needs is little, on a TPU too."""
 
 
 def _deep(name: str, statement: str, **settings: Any) -> Claim:
@@ -47,13 +47,38 @@ def _work(statement: str, exponent: float = 1, source: str = "§2.3, App. A.2", 
 def log_remat_growth(profile: str) -> float:
     """Bytes by which `log_remat` grows from T = 1 to T = 1024, over those of 2·log2 1024 states, in percent.
 
+    Without what `momentum_inversion` grows by, which keeps no state: copies of the batches (`batches_copied`).
+
     Raises:
         LookupError: the profile's compiler gives no bytes; says why.
     """
-    from gradgate.references.bilevel.jax_static import log_remat
+    from gradgate.references.bilevel.jax_static import log_remat, momentum_inversion
 
-    one, many = (_compiled(log_remat, profile, **STATIC | {"optimiser": "momentum", "steps": T}) for T in (1, 1024))
-    return 100 * (many - one) / (2 * 10 * STATE)
+    kept, none = (
+        _compiled(method, profile, **LARGE, steps=1024) - _compiled(method, profile, **LARGE, steps=1)
+        for method in (log_remat, momentum_inversion)
+    )
+    return 100 * (kept - none) / (2 * 10 * _state(LARGE))
+
+
+def batches_copied(profile: str) -> float:
+    """Bytes by which `momentum_inversion` grows from T = 4 to T = 1024, over those of its inputs x in bfloat16.
+
+    Raises:
+        LookupError: another compiler than the TPU's: only that copies them, for its products of matrices.
+    """
+    from gradgate.hw_profiles.profile import load
+    from gradgate.references.bilevel.jax_static import momentum_inversion
+
+    if load(profile).compiler != "tpu":
+        raise LookupError(f"{profile}: the claim is about what a TPU's compiler copies")
+    few, many = (_compiled(momentum_inversion, profile, **LARGE, steps=T) for T in (4, 1024))
+    return (many - few) / (2 * (1024 - 4) * LARGE["batch"] * LARGE["width"])
+
+
+def _state(fields: dict[str, Any]) -> int:
+    """Bytes of θ and υ of the toy map with momentum, float32."""
+    return int(2 * 4 * fields["width"] ** 2)
 
 
 def eager_log_remat_growth(profile: str) -> float:
@@ -61,7 +86,7 @@ def eager_log_remat_growth(profile: str) -> float:
     from gradgate.references.bilevel.torch_static import log_remat
 
     one, many = (_eager(log_remat, **STATIC | {"optimiser": "momentum", "steps": T}) for T in (1, 32))
-    return 100 * (many - one) / (5 * STATE)
+    return 100 * (many - one) / (5 * _state(STATIC))
 
 
 def kept_of_a_layer(profile: str) -> float:
@@ -114,6 +139,7 @@ INPUTS = (
     "them): 2·L·B·S·d numbers, few beside the B·S² of one layer's attention, but not none"
 )
 OURS = "beyond the paper"
+COPIED = "its compiler copies the batches, which there are T of, in bfloat16 for its products (claim batches_copied)"
 
 JAX: dict[str, tuple[Claim, ...]] = {
     "truncated_bptt": (
@@ -138,7 +164,11 @@ JAX: dict[str, tuple[Claim, ...]] = {
     "momentum_inversion": (
         _long(
             "its temporary memory does not grow with T, and at T = 1024 is at least 50 times below mixflow's", 0,
-            spec={"optimiser": "momentum"}, below=("mixflow", 50.0),
+            spec={"optimiser": "momentum"}, below=("mixflow", 50.0), not_by={"tpu": COPIED},
+        ),
+        figure(
+            "batches_copied", "on a TPU all that grows with T is one copy of the inputs x in bfloat16 at most", OURS,
+            printed=1, measured=f"{HERE}:batches_copied", unit="copies", bound="at most", tolerance=0.05,
         ),
     ),
     "log_remat": (
