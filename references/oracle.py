@@ -92,14 +92,18 @@ def gradient(problem: Problem, loss: str = "loss", vector: Tree | None = None, *
         return run(problem, problem.params, vector)
 
 
-def reference(spec: Spec, backend: str, lower: str, loss: str = "loss", **options: Any) -> Reference:
+def reference(
+    spec: Spec, backend: str, lower: str, loss: str = "loss", rounding: str = "", **options: Any
+) -> Reference:
     """The oracle and its noise on the problem of one Spec.
 
     Args:
         lower: the dtype beside float64 in which the noise is sampled, float32 or bfloat16.
+        rounding: another loss of the Problem, whose rounding is noise too (`Reference.allowing`).
+        options: given to `loss`, not to `rounding`.
 
     Cost: `NOISE_SAMPLES` gradients in float64, the first of them the oracle, and as many in `lower`: one vectorised
-    call each, under JAX both in one program.
+    call each, under JAX both in one program; as much again for `rounding`.
     """
     if lower == "bfloat16":  # its inputs are rounded further than float32's, so the exact problem is another
         narrow = dataclasses.replace(spec, dtype=lower).build(backend)  # type: ignore[arg-type]
@@ -107,7 +111,7 @@ def reference(spec: Spec, backend: str, lower: str, loss: str = "loss", **option
         wide = narrow._replace(spec=dataclasses.replace(spec, dtype="float64"), params=params, data=data)
     else:
         wide = _built(spec if spec.dtype == "float64" else dataclasses.replace(spec, dtype="float64"), backend)
-    return measure(wide, lower, loss, **options)
+    return measure(wide, lower, loss, rounding=rounding, **options)
 
 
 def _built(spec: Spec, backend: str) -> Problem:
@@ -119,11 +123,19 @@ def _built(spec: Spec, backend: str) -> Problem:
     return spec.build("numpy")._replace(backend="jax") if backend == "jax" else spec.build(backend)  # type: ignore[arg-type]
 
 
-def measure(problem: Problem, lower: str, loss: str = "loss", vector: Tree | None = None, **options: Any) -> Reference:
+def measure(
+    problem: Problem, lower: str, loss: str = "loss", vector: Tree | None = None, rounding: str = "", **options: Any
+) -> Reference:
     """The oracle on a float64 `problem`, and its noise there and in the dtype `lower`, which holds its numbers too.
 
-    With a `vector` (float64, representable in the lower dtype) the oracle is H·v in place of the gradient.
+    With a `vector` (float64, representable in the lower dtype) the oracle is H·v in place of the gradient; `rounding`
+    as in `reference`.
     """
+    found = _measured(problem, lower, loss, vector, options)
+    return found.allowing(_measured(problem, lower, rounding, vector, {})) if rounding else found
+
+
+def _measured(problem: Problem, lower: str, loss: str, vector: Tree | None, options: dict[str, Any]) -> Reference:
     names, shapes = _judged(problem)
     ends = np.cumsum([math.prod(shape) for shape in shapes])
     starts = ends - [math.prod(shape) for shape in shapes]

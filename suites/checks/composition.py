@@ -108,5 +108,4 @@ def _measured(case: Case, problem: Problem, vector: Tree | None = None) -> oracl
     """What the method claims to compute here, with the noise of a test in float64."""
     loss = case.subject.declared.oracle
     options = {} if loss == "loss" else dict(case.options)
-    found = oracle.measure(problem, "float32", loss, vector, **options)
-    return found.allowing(oracle.measure(problem, "float32", case.rounding, vector)) if case.rounding else found
+    return oracle.measure(problem, "float32", loss, vector, case.rounding, **options)
