@@ -82,9 +82,7 @@ class Case:
         declared = self.subject.declared
         loss = self.settings.get("oracle", declared.oracle)
         options = () if loss == "loss" else tuple(sorted(self.options.items()))
-        found = _reference(
-            self.spec, framework or declared.framework, lower_dtype(dtype), loss, self.rounding, options
-        )
+        found = _reference(self.spec, framework or declared.framework, lower_dtype(dtype), loss, self.rounding, options)
         if not np.isfinite(found.loss) or not all(np.isfinite(g).all() for g in found.grads.values()):
             raise Rejected
         return found
