@@ -49,15 +49,20 @@ def contract_claims(
     def same(name: str, statement: str) -> Claim:
         return Claim(name, name, statement, "contract")
 
-    dtypes = ["float64", "float32", *(["bfloat16"] if bfloat16 else [])]
+    def equals(dtype: str) -> Claim:
+        return numbers(f"gradient_{dtype}", "gradient", f"equals {gradient} in {dtype}", dtype=dtype)
+
+    # Those that share compiled programs stand together: an idle worker takes the later half of a method's claims.
     claims = [
         same("tree", "returns (loss, grads) with the tree, shapes and dtypes of the parameters"),
         same("value", "returns the loss of plain evaluation"),
-        *(numbers(f"gradient_{d}", "gradient", f"equals {gradient} in {d}", dtype=d) for d in dtypes),
+        equals("float64"),
+        same("upstream", "its gradient of c·loss is c times its gradient"),
+        equals("float32"),
+        *([equals("bfloat16")] if bfloat16 else []),
         numbers("stability", "stability", "keeps its digits on long, ill-scaled and extreme problems"),
         same("deterministic", "gives the same bits when called twice"),
         same("pure", "leaves inputs and global random state alone, and prints nothing"),
-        same("upstream", "its gradient of c·loss is c times its gradient"),
     ]
     if options:
         names = ", ".join(option.name for option in options)

@@ -54,14 +54,6 @@ class Reference:
     grads: dict[str, Any]
     noise: dict[str, float]
 
-    def allowing(self, other: Reference) -> Reference:
-        """This oracle, and as noise also how far the runs of another, of a loss that rounds otherwise, lie from it."""
-        u = UNIT_ROUNDOFF["float64"]
-        apart = {name: float(np.linalg.norm(other.grads[name] - leaf)) / u for name, leaf in self.grads.items()}
-        apart[""] = abs(other.loss - self.loss) / u
-        wider = {name: max(noise, other.noise[name] + apart[name]) for name, noise in self.noise.items()}
-        return dataclasses.replace(self, noise=wider)
-
 
 def split(problem: Problem, tree: Tree) -> dict[str, Any]:
     """Judged leaf -> NumPy array. Leaves under `problem.stacked` are taken apart along axis 0, one per layer."""
@@ -88,26 +80,31 @@ def gradient(problem: Problem, loss: str = "loss", vector: Tree | None = None, *
 
     Cost: one forward and one backward pass with every activation stored, twice that for H·v; jitted under JAX.
     """
-    run = _compiled(problem.backend, loss, tuple(sorted(options.items())), vector is not None, False)
+    run = _compiled(problem.backend, loss, tuple(sorted(options.items())), vector is not None)
     with precision(problem.backend, problem.dtype):
         return run(problem, problem.params, vector)
 
 
-def reference(spec: Spec, backend: str, lower: str, loss: str = "loss", **options: Any) -> Reference:
+def reference(
+    spec: Spec, backend: str, lower: str, loss: str = "loss", rounding: str = "", **options: Any
+) -> Reference:
     """The oracle and its noise on the problem of one Spec.
 
     Args:
         lower: the dtype beside float64 in which the noise is sampled, float32 or bfloat16.
+        rounding: a loss of the Problem that rounds further than `loss` and is sampled in its place ("": `loss` itself).
+        options: given to `loss`, not to `rounding`.
 
     Cost: `NOISE_SAMPLES` gradients in float64, the first of them the oracle, and as many in `lower`: one vectorised
-    call each, about two plain gradients each where dispatch dominates.
+    call each, under JAX both in one program; with `rounding` one plain gradient more.
     """
     if lower == "bfloat16":  # its inputs are rounded further than float32's, so the exact problem is another
-        wide, narrow = (dataclasses.replace(spec, dtype=d).build(backend) for d in ("float64", lower))  # type: ignore[arg-type]
-        wide = wide._replace(params=cast(narrow, narrow.params, "float64"), data=cast(narrow, narrow.data, "float64"))
+        narrow = dataclasses.replace(spec, dtype=lower).build(backend)  # type: ignore[arg-type]
+        params, data = cast(narrow, [narrow.params, narrow.data], "float64")
+        wide = narrow._replace(spec=dataclasses.replace(spec, dtype="float64"), params=params, data=data)
     else:
-        wide, narrow = (_built(dataclasses.replace(spec, dtype=dtype), backend) for dtype in ("float64", lower))
-    return measure(wide, narrow, loss, **options)
+        wide = _built(spec if spec.dtype == "float64" else dataclasses.replace(spec, dtype="float64"), backend)
+    return measure(wide, lower, loss, rounding=rounding, **options)
 
 
 def _built(spec: Spec, backend: str) -> Problem:
@@ -120,23 +117,22 @@ def _built(spec: Spec, backend: str) -> Problem:
 
 
 def measure(
-    wide: Problem, narrow: Problem, loss: str = "loss", vector: Tree | None = None, **options: Any
+    problem: Problem, lower: str, loss: str = "loss", vector: Tree | None = None, rounding: str = "", **options: Any
 ) -> Reference:
-    """The oracle on `wide`, float64, and its noise there and on `narrow`, the same problem in a lower dtype.
+    """The oracle on a float64 `problem`, and its noise there and in the dtype `lower`, which holds its numbers too.
 
-    With a `vector` (float64, representable in the lower dtype) the oracle is H·v in place of the gradient.
+    With a `vector` (float64, representable in the lower dtype) the oracle is H·v in place of the gradient; `rounding`
+    as in `reference`.
     """
-    names, shapes = _judged(wide)
+    names, shapes = _judged(problem)
     ends = np.cumsum([math.prod(shape) for shape in shapes])
     starts = ends - [math.prod(shape) for shape in shapes]
-    runs = _sample(wide, loss, vector, options)
-    exact = runs[0].copy()
-    noise = _farthest(runs - exact, starts) / UNIT_ROUNDOFF[wide.dtype]
-    lower = None if vector is None else cast(wide, vector, narrow.dtype)
-    rough = _farthest(_sample(narrow, loss, lower, options) - exact, starts) / UNIT_ROUNDOFF[narrow.dtype]
+    runs = _sample(problem, lower, rounding or loss, vector, {} if rounding else options)
+    exact = _in_a_row(gradient(problem, loss, vector, **options)) if rounding else runs[0].copy()
+    units = np.repeat([UNIT_ROUNDOFF[problem.dtype], UNIT_ROUNDOFF[lower]], NOISE_SAMPLES)
+    noise = _farthest(runs - exact, starts, units)
     leaf = {n: exact[a:b].reshape(shape) for n, a, b, shape in zip(names, starts, ends, shapes, strict=True)}
-    spread = dict(zip(names, np.maximum(noise, rough).tolist(), strict=True))
-    return Reference(float(leaf.pop("")), leaf, spread)
+    return Reference(float(leaf.pop("")), leaf, dict(zip(names, noise.tolist(), strict=True)))
 
 
 def jittered(problem: Problem, samples: int = NOISE_SAMPLES) -> Tree:
@@ -144,25 +140,33 @@ def jittered(problem: Problem, samples: int = NOISE_SAMPLES) -> Tree:
 
     Seeded by the problem's shapes alone, so the same problem always gets the same jitter.
     """
+    plain = tree_map(to_numpy, problem.params)
+    moved = _moved(plain, _signs(plain, "numpy", samples), problem.dtype)
     with precision(problem.backend, problem.dtype):
-        return tree_map(lambda leaf: to_backend(problem.backend, leaf, problem.dtype), _moved(problem, samples))
+        return tree_map(lambda leaf: to_backend(problem.backend, leaf, problem.dtype), moved)
 
 
-def _moved(problem: Problem, samples: int) -> Tree:
-    """`jittered` as NumPy float64."""
-    plain, step = tree_map(to_numpy, problem.params), 2 * UNIT_ROUNDOFF[problem.dtype]
-    signs = iter(_signs(tuple(leaf.shape for leaf in _in_order(plain)), samples))
-    return tree_map(lambda leaf: leaf * (1.0 + step * next(signs)), plain)
+def _moved(params: Tree, signs: Tree, dtype: str) -> Tree:
+    """Float64 leaves times 1 or 1 ± 2u, u of `dtype`, as the leaves of `signs` say, which have one more axis."""
+    step = 2 * UNIT_ROUNDOFF[dtype]
+    return tree_map(lambda leaf, sign: leaf * (1.0 + step * sign), params, signs)
+
+
+def _signs(params: Tree, backend: str, samples: int) -> Tree:
+    """A tree like params of −1, 0 and 1 at random, (samples, *shape), float64; 0 in the first sample."""
+    drawn = iter(_drawn_signs(tuple(tuple(leaf.shape) for leaf in _in_order(params)), backend, samples))
+    return tree_map(lambda _: next(drawn), params)
 
 
 @functools.lru_cache(maxsize=64)
-def _signs(shapes: tuple[tuple[int, ...], ...], samples: int) -> list[Any]:
-    """Per leaf −1, 0 and 1 at random, (samples, *shape), int8; 0 in the first sample. To draw them takes longest."""
+def _drawn_signs(shapes: tuple[tuple[int, ...], ...], backend: str, samples: int) -> list[Any]:
+    """The leaves of `_signs`: to draw them and to put them where they are needed takes longest."""
     rng = np.random.Generator(np.random.PCG64(20261))
-    found = [rng.integers(-1, 2, (samples, *shape)).astype(np.int8) for shape in shapes]
+    found = [rng.integers(-1, 2, (samples, *shape)).astype(np.float64) for shape in shapes]
     for signs in found:
         signs[0] = 0
-    return found
+    with precision(backend, "float64"):
+        return [to_backend(backend, signs, "float64") for signs in found]
 
 
 def _in_order(tree: Tree) -> list[Any]:
@@ -194,10 +198,10 @@ def _judged(problem: Problem) -> tuple[list[str], list[tuple[int, ...]]]:
     return names, shapes
 
 
-def _farthest(apart: Any, starts: Any) -> Any:
-    """The largest norm over axis 0 of each stretch of axis 1; infinite if any number in it is not finite."""
+def _farthest(apart: Any, starts: Any, units: Any) -> Any:
+    """The largest norm over axis 0, in units of its row, of each stretch of axis 1; infinite if any is not finite."""
     with np.errstate(invalid="ignore", over="ignore"):
-        distances = np.sqrt(np.add.reduceat(apart * apart, starts, axis=1))
+        distances = np.sqrt(np.add.reduceat(apart * apart, starts, axis=1)) / units[:, None]
     return np.where(np.isfinite(distances).all(axis=0), distances.max(axis=0), np.inf)
 
 
@@ -212,16 +216,17 @@ def cast(problem: Problem, tree: Tree, dtype: str) -> Tree:
         return tree_map(one, tree)
 
 
-def _sample(problem: Problem, loss: str, vector: Tree | None, options: dict[str, Any]) -> Any:
-    """Runs at `jittered` parameters and factors c, (samples, numbers), float64: the loss, then the leaves in order."""
-    run = _compiled(problem.backend, loss, tuple(sorted(options.items())), vector is not None, True)
-    if problem.backend == "jax":
-        dtype = problem.xp.dtype(problem.dtype)
-        params = tree_map(lambda leaf: leaf.astype(dtype), _moved(problem, NOISE_SAMPLES))
-    else:
-        params = jittered(problem)
+def _sample(problem: Problem, lower: str, loss: str, vector: Tree | None, options: dict[str, Any]) -> Any:
+    """`NOISE_SAMPLES` runs in float64, then as many in `lower`, (runs, numbers): the loss, then the leaves in order."""
+    run = _compiled(problem.backend, loss, tuple(sorted(options.items())), vector is not None, lower)
+    signs = _signs(problem.params, problem.backend, NOISE_SAMPLES)
     with precision(problem.backend, problem.dtype):
-        return to_numpy(run(problem, params, vector))
+        return to_numpy(run(problem, signs, vector))
+
+
+def _in_a_row(found: tuple[Any, Tree]) -> Any:
+    """Value and gradient as one of `_sample`'s runs."""
+    return np.concatenate([to_numpy(leaf).reshape(-1) for leaf in leaves(found)])
 
 
 def _factors() -> Any:
@@ -231,8 +236,9 @@ def _factors() -> Any:
 
 @functools.lru_cache(maxsize=256)
 def _compiled(
-    backend: str, loss: str, options: tuple[tuple[str, Any], ...], second: bool, sampled: bool
+    backend: str, loss: str, options: tuple[tuple[str, Any], ...], second: bool, lower: str = ""
 ) -> Callable[..., Any]:
+    """Value and gradient of a Problem; with a `lower` dtype the samples of both dtypes, in one program under JAX."""
     transforms: Any = importlib.import_module("jax" if backend == "jax" else "torch.func")  # the same names in both
     grad, vjp, vmap = transforms.grad, transforms.vjp, transforms.vmap
 
@@ -246,28 +252,45 @@ def _compiled(
         value, pull = vjp(scalar(problem, vector), params)
         return value, pull(problem.xp.ones_like(value))[0]
 
-    def samples(problem: Any, params: Tree, vector: Tree) -> Any:
-        factors = problem.xp.asarray(_factors(), dtype=leaves(params)[0].dtype)
+    def samples(problem: Any, signs: Tree, vector: Tree) -> Any:
+        rows = [in_dtype(dtype, problem, signs, vector) for dtype in (problem.dtype, lower)]
+        return problem.xp.concat([_floating(problem.xp, each, problem.dtype) for each in rows])
 
-        def run(params: Tree, factor: Any) -> Any:
-            return scalar(problem.rerounded(factor - 1), vector)(params)
+    def in_dtype(dtype: str, problem: Any, signs: Tree, vector: Tree) -> Any:
+        """Runs at `jittered` parameters and factors c."""
+        xp = problem.xp
+        params, data, vector = _floating(xp, [_moved(problem.params, signs, dtype), problem.data, vector], dtype)
+        spec = dataclasses.replace(problem.spec, dtype=dtype)
+        with precision(backend, dtype):
+            given = problem._replace(spec=spec, params=params, data=data)
+            factors = xp.asarray(_factors(), dtype=getattr(xp, dtype))
 
-        if backend == "torch":
-            values, grads = _torch_vjp(lambda params: vmap(run)(params, factors), params, factors)
-        else:
-            values, grads = vmap(
-                lambda params, factor: _pulled(vjp, lambda params: run(params, factor), params, factor)
-            )(params, factors)
-        rows = [leaf.reshape(NOISE_SAMPLES, -1) / factors[:, None] for leaf in grads]
-        return problem.xp.concat([values[:, None], *rows], axis=1)
+            def run(params: Tree, factor: Any) -> Any:
+                return scalar(given.rerounded(factor - 1), vector)(params)
 
-    run = samples if sampled else plain
+            def pulled(params: Tree, factor: Any) -> tuple[Any, list[Any]]:
+                value, pull = vjp(lambda params: run(params, factor), params)
+                return value, leaves(pull(factor)[0])
+
+            if backend == "torch":
+                values, grads = _torch_vjp(lambda params: vmap(run)(params, factors), params, factors)
+            else:
+                values, grads = vmap(pulled)(params, factors)
+            rows = [leaf.reshape(NOISE_SAMPLES, -1) / factors[:, None] for leaf in grads]
+            return xp.concat([values[:, None], *rows], axis=1)
+
+    run = samples if lower else plain
     return transforms.jit(run) if backend == "jax" else run
 
 
-def _pulled(vjp: Callable[..., Any], run: Callable[[Tree], Any], params: Tree, cotangent: Any) -> tuple[Any, list[Any]]:
-    value, pull = vjp(run, params)
-    return value, leaves(pull(cotangent)[0])
+def _floating(xp: Any, tree: Tree, dtype: str) -> Tree:
+    """A tree of arrays of `xp`, or of what a trace has in their place, with its floating leaves in another dtype."""
+    wanted = getattr(xp, dtype)
+
+    def one(leaf: Any) -> Any:
+        return xp.astype(leaf, wanted) if leaf is not None and xp.isdtype(leaf.dtype, "real floating") else leaf
+
+    return tree_map(one, tree)
 
 
 def _torch_vjp(run: Callable[[Tree], Any], params: Tree, cotangent: Any) -> tuple[Any, list[Any]]:

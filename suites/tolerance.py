@@ -13,7 +13,7 @@ Let g* be a leaf of the float64 oracle's gradient, g the method's in the dtype u
    Float64 runs may happen to agree in every bit; float32 runs may have lost every digit and then say no more than that.
    The larger of the two has the lightest tail.
    A method that is allowed to lose digits that backprop keeps, such as one that rebuilds states by subtraction, names a
-   loss that rounds as it does (`Method.rounding`): how far plain backprop of that strays counts as noise too. So the
+   loss that rounds as it does (`Method.rounding`), and the noise is how far plain backprop of that strays. So the
    allowance is as large as this problem makes it, and no larger.
 3. *The bound* is κ · u · max(ν, c·‖g*‖). GROWTH c = 4 is the floor for problems so well conditioned that the samples
    agree to less than a few roundings. κ belongs to the method (`Method.kappa`, 16 unless it says otherwise): it covers
@@ -27,6 +27,7 @@ error planted in one leaf that is still refuted (`gradgate calibrate`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -76,20 +77,25 @@ def compare(
         kappa: κ of the method.
         factor: the oracle's gradient and noise are multiplied by it first (the upstream cotangent).
     """
-    import numpy as np
-
-    whole = abs(factor) * float(np.sqrt(sum(float(np.sum(g * g)) for g in reference.grads.values())))
+    sizes = {name: _norm(leaf) for name, leaf in reference.grads.items()}
+    whole = abs(factor) * math.sqrt(sum(size * size for size in sizes.values()))
     worst, wrong = ("", 0.0, 0.0, -1.0), {}
     for name, got in grads.items():
-        exact = factor * reference.grads[name]
+        exact = reference.grads[name] if factor == 1.0 else factor * reference.grads[name]
         noise = abs(factor) * reference.noise[name] * UNIT_ROUNDOFF[dtype]
-        distance = float(np.linalg.norm(got - exact))
-        error, allowed, ratio = _relative(distance, float(np.linalg.norm(exact)), whole, noise, dtype)
+        distance = _norm(got - exact)
+        error, allowed, ratio = _relative(distance, abs(factor) * sizes[name], whole, noise, dtype)
         if not ratio <= kappa:
             wrong[name] = error
         if ratio > worst[3] or ratio != ratio:
             worst = (name, error, allowed, ratio if ratio == ratio else float("inf"))
     return Comparison(not wrong, worst[0], worst[1], worst[2], worst[3], wrong)
+
+
+def _norm(leaf: Any) -> float:
+    """‖leaf‖ of a float64 array: `numpy.linalg.norm` without what it asks before it computes."""
+    flat = leaf.ravel()
+    return math.sqrt(flat.dot(flat))
 
 
 def compare_value(value: float, reference: Reference, dtype: str, kappa: float) -> Comparison:

@@ -10,7 +10,7 @@ HERE = "gradgate.references.bilevel.paper_laws"
 DEPTHS = (16, 32, 48)
 
 
-SEQUENCE = {"tpu": 2048}
+SEQUENCE: dict[str | None, int] = {"tpu": 2048}
 """Compiler -> S, 512 but for TPUs, which pad what a layer hands on to 128 numbers per position."""
 
 

@@ -80,12 +80,9 @@ class Case:
             Rejected: it is not finite.
         """
         declared = self.subject.declared
-        loss, rounding = self.settings.get("oracle", declared.oracle), self.rounding
+        loss = self.settings.get("oracle", declared.oracle)
         options = () if loss == "loss" else tuple(sorted(self.options.items()))
-        where = (self.spec, framework or declared.framework, lower_dtype(dtype))
-        found = _reference(*where, loss, options)
-        if rounding:
-            found = found.allowing(_reference(*where, rounding, ()))
+        found = _reference(self.spec, framework or declared.framework, lower_dtype(dtype), loss, self.rounding, options)
         if not np.isfinite(found.loss) or not all(np.isfinite(g).all() for g in found.grads.values()):
             raise Rejected
         return found
@@ -123,10 +120,10 @@ class Case:
 
 @functools.lru_cache(maxsize=20_000)
 def _reference(
-    spec: Spec, backend: str, lower: str, loss: str, options: tuple[tuple[str, Any], ...]
+    spec: Spec, backend: str, lower: str, loss: str, rounding: str, options: tuple[tuple[str, Any], ...]
 ) -> oracle.Reference:
     # All methods of a family are put to the same problems, so most oracles are computed once.
-    return oracle.reference(spec, backend, lower, loss, **dict(options))
+    return oracle.reference(spec, backend, lower, loss, rounding, **dict(options))
 
 
 def describe(found: Comparison, grads: Mapping[str, Any]) -> str:

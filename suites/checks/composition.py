@@ -26,14 +26,14 @@ def jit(case: Case) -> None:
 
 def vmap(case: Case) -> None:
     """Vectorised over parameters, the method gives for each set what it gives for that set alone."""
-    wide, narrow = case.problem(), case.problem("float32")
+    wide = case.problem()
     stacked = _scaled(wide, lambda p: wide.xp.stack([factor * p for factor in LANES])).params
     answer = case.subject.guard(wide, case.options, _vmapped(case, wide), stacked)
     batched = oracle.split_stack(wide, answer[1])
     for lane, factor in enumerate(LANES):
-        single, rough = (_scaled(p, lambda leaf: factor * leaf) for p in (wide, narrow))  # noqa: B023 - called at once
+        single = _scaled(wide, lambda leaf: factor * leaf)  # noqa: B023 - called at once
         _, alone = case.subject.call(single, case.options)
-        own = case.against_own(_measured(case, single, rough), oracle.split(wide, alone))
+        own = case.against_own(_measured(case, single), oracle.split(wide, alone))
         grads = {name: leaf[lane] for name, leaf in batched.items()}
         case.judge(grads, own, "float64", what=f"lane {lane}: ")
 
@@ -42,7 +42,7 @@ def second_order(case: Case) -> None:
     """The gradient of ⟨method's gradient, v⟩ is the oracle's H·v, whose noise is measured like the gradient's."""
     wide, narrow = case.problem(), case.problem("float32")
     vector = oracle.cast(narrow, oracle.random_direction(narrow, case.spec.seed), "float64")
-    reference = _measured(case, wide, narrow, vector)
+    reference = _measured(case, wide, vector)
     answer = case.subject.guard(wide, case.options, _differentiated(case, wide, vector), wide.params)
     case.judge(oracle.split(wide, answer), reference, "float64")
 
@@ -104,9 +104,8 @@ def _scaled(problem: Problem, change: Callable[[Any], Any]) -> Problem:
         return problem.with_params(tree_map(change, problem.params))
 
 
-def _measured(case: Case, wide: Problem, narrow: Problem, vector: Tree | None = None) -> oracle.Reference:
+def _measured(case: Case, problem: Problem, vector: Tree | None = None) -> oracle.Reference:
     """What the method claims to compute here, with the noise of a test in float64."""
     loss = case.subject.declared.oracle
     options = {} if loss == "loss" else dict(case.options)
-    found = oracle.measure(wide, narrow, loss, vector, **options)
-    return found.allowing(oracle.measure(wide, narrow, case.rounding, vector)) if case.rounding else found
+    return oracle.measure(problem, "float32", loss, vector, case.rounding, **options)

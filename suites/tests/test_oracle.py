@@ -149,6 +149,21 @@ def test_the_same_spec_gives_the_same_reference_bit_for_bit(framework: str) -> N
     assert {k: v.tobytes() for k, v in one.grads.items()} == {k: v.tobytes() for k, v in two.grads.items()}
 
 
+@pytest.mark.parametrize("family", registry.families())
+def test_the_samples_of_each_dtype_are_computed_in_it(family: str, framework: str) -> None:
+    shapes = registry.family(family).shapes
+    spec = spec_class(family)(**shapes[len(shapes) // 2])
+    runs = oracle._sample(spec.build(framework), "float32", "loss", None, {})
+    narrow = dataclasses.replace(spec, dtype="float32").build(framework)
+    value, grads = oracle.gradient(narrow)
+    plain = np.concatenate([np.ravel(to_numpy(leaf)) for leaf in (value, *leaves(grads))])
+    wide, rough = np.split(runs, 2)
+    assert not np.array_equal(wide[0], wide[0].astype(np.float32))
+    assert np.array_equal(rough[0], rough[0].astype(np.float32))
+    strayed = np.abs(rough - wide).max(axis=0)
+    assert (np.abs(rough[0] - plain) <= 16 * (strayed + UNIT_ROUNDOFF["float32"] * np.abs(plain))).all()
+
+
 def test_jitter_leaves_the_first_sample_alone_and_moves_the_rest_by_an_ulp_or_two(framework: str) -> None:
     problem = StateSpace(dtype="float32").build(framework)
     for sample, plain in zip(leaves(oracle.jittered(problem)), leaves(problem.params), strict=True):
