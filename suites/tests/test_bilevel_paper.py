@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gradgate.references import registry
-from gradgate.references.bilevel import paper, paper_scale, paper_times
+from gradgate.references.bilevel import paper, paper_reasons, paper_scale, paper_times
 from gradgate.references.bilevel.transformer import SIZES
 from gradgate.suites import paper_command
 
@@ -67,6 +67,18 @@ def test_reasons_of_step_times_quote_what_is_recorded(device: str) -> None:
     assert f"printed over ours is {mean:.2f}, spread {spread:.1f}%" in paper_times.REASONS[device]
     larger = recorded(tested, f"489M, roofline, {device}", "mean")
     assert f"printed over ours is {larger:.2f}, of the 44M model {mean:.2f}" in paper_times.LARGER[device]
+
+
+def test_reasons_of_bytes_on_tpu_quote_what_is_recorded() -> None:
+    place = "Table 2, tested: Listings 1 and 3, 44M with 4 layers, TPU, temporaries"
+    scan, loop = recorded(place, "layers in a scan", "---"), recorded(place, "layers unrolled", "---")
+    longer = recorded("Table 3, tested: 44M, TPU", "context 3072", "-++")
+    shorter = recorded("Table 3, 44M", "HBM, TPU", "-++")
+    told = paper_reasons.SIZE["TPU"]
+    assert f"takes {longer:.1f} GiB, at 2048 {shorter:.1f}, printed are 34.1" in told
+    assert f"take {loop:.1f} GiB of temporaries for --- with 4 layers, in a scan {scan:.1f}" in told
+    without, saved = (recorded(place, "2 layers unrolled", signs) for signs in ("---", "--+"))
+    assert f"({without:.2f} and {saved:.2f} GiB" in paper_reasons.SIZE["TPU", "--+"]
 
 
 def test_static_memory_is_inputs_results_and_what_every_step_keeps(jax: Any) -> None:
