@@ -215,6 +215,7 @@ def _tested() -> list[Published]:
     tpu: list[tuple[str, str, dict[str, Any]]] = [
         (scan, "---", plain | {"save": False}),
         (loop, "---", plain | {"save": False, "unrolled": True}),
+        (loop, "--+", plain | {"unrolled": True}),
         ("2 layers unrolled", "---", plain | {"save": False, "unrolled": True, "layers": 2}),
         ("2 layers unrolled", "--+", plain | {"unrolled": True, "layers": 2}),
     ]

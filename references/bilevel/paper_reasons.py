@@ -12,10 +12,10 @@ SIZE: dict[Any, str] = {
     "TPU": "ours is at a context of 2048, the paper names none. At 3072 -++ of 44M takes 40.2 GiB, at 2048 22.3, "
     "printed are 34.1. Layers unrolled take 12.9 GiB of temporaries for --- with 4 layers, in a scan 38.5 (tested, "
     "listed below). jax.nn.softmax was tested on GPU only",
-    ("TPU", "--+"): "not reproduced. Saved inner gradients take 0.2% off --- at 44M and 0.8% at 489M, with 2 layers "
-    "unrolled 5% (8.07 and 7.64 GiB, tested, listed below); printed is 35%. What is printed of --+ is what is printed "
-    "of +-+: 45.8 and 45.5 GiB, 176.6 and 176.8 GiB, 0.70 and 0.70 s. Our +-+ over what is printed of --+ is "
-    "0.73 (44M), 0.70 (489M) and 0.47 (seconds); our +-- over its own 0.73, 0.72 and 0.47",
+    ("TPU", "--+"): "layers run in a scan here, where saved inner gradients take 0.2% off --- at 44M and 0.8% at 489M. "
+    "With layers unrolled they take off 5% of 2 layers (8.07 and 7.64 GiB) and 17% of 4 (12.87 and 10.71), so 36% of "
+    "each further layer (tested, listed below); printed is 35%. What is printed of --+ is also what is printed of +-+: "
+    "45.8 and 45.5 GiB, 176.6 and 176.8 GiB, 0.70 and 0.70 s",
     ("GPU", "++-"): "layers run in a scan here; with layers unrolled saving gradients matters as in the paper, 8.1 GiB "
     "without and 5.2 GiB with (tested at 44M with 4 layers, listed below)",
 }

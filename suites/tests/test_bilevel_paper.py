@@ -78,7 +78,11 @@ def test_reasons_of_bytes_on_tpu_quote_what_is_recorded() -> None:
     assert f"takes {longer:.1f} GiB, at 2048 {shorter:.1f}, printed are 34.1" in told
     assert f"take {loop:.1f} GiB of temporaries for --- with 4 layers, in a scan {scan:.1f}" in told
     without, saved = (recorded(place, "2 layers unrolled", signs) for signs in ("---", "--+"))
-    assert f"({without:.2f} and {saved:.2f} GiB" in paper_reasons.SIZE["TPU", "--+"]
+    told = paper_reasons.SIZE["TPU", "--+"]
+    assert f"{1 - saved / without:.0%} of 2 layers ({without:.2f} and {saved:.2f} GiB)" in told
+    deeper = recorded(place, "layers unrolled", "--+")
+    assert f"{1 - deeper / loop:.0%} of 4 ({loop:.2f} and {deeper:.2f})" in told
+    assert f"{1 - (deeper - saved) / (loop - without):.0%} of each further layer" in told
 
 
 def test_static_memory_is_inputs_results_and_what_every_step_keeps(jax: Any) -> None:
