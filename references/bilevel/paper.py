@@ -200,6 +200,7 @@ LISTINGS = "gradgate.references.bilevel.paper_listings"
 def _tested() -> list[Published]:
     scan, loop, context = "layers in a scan", "layers unrolled", "context 3072"
     on: dict[str, Any] = {"save": True, "unrolled": False}
+    plain = {"mixed": False, "remat": False}
     gpu: list[tuple[str, str, dict[str, Any]]] = [
         (loop, "++-", {"unrolled": True, "save": False}),
         (loop, "+++", {"unrolled": True}),
@@ -210,8 +211,9 @@ def _tested() -> list[Published]:
         (scan, "-++", {"mixed": False}),
         (context, "-++", {"mixed": False, "context": 3072}),
         ("jax.nn.softmax", "-++", {"mixed": False, "library": True}),
+        (loop, "---", plain | {"save": False, "unrolled": True}),
+        (loop, "--+", plain | {"unrolled": True}),
     ]
-    plain = {"mixed": False, "remat": False}
     tpu: list[tuple[str, str, dict[str, Any]]] = [
         (scan, "---", plain | {"save": False}),
         (loop, "---", plain | {"save": False, "unrolled": True}),

@@ -12,6 +12,9 @@ SIZE: dict[Any, str] = {
     "TPU": "ours is at a context of 2048, the paper names none. At 3072 -++ of 44M takes 40.2 GiB, at 2048 22.3, "
     "printed are 34.1. Layers unrolled take 12.9 GiB of temporaries for --- with 4 layers, in a scan 38.5 (tested, "
     "listed below). jax.nn.softmax was tested on GPU only",
+    ("GPU", "--+"): "layers run in a scan here, where saved inner gradients take nothing off ---; with 4 layers "
+    "unrolled they take off 12% (19.48 and 17.14 GiB, tested, listed below). Printed are 19% at 44M and 2% at 489M. "
+    "For the size of both see ---",
     ("TPU", "--+"): "layers run in a scan here, where saved inner gradients take 0.2% off --- at 44M and 0.8% at 489M. "
     "With layers unrolled they take off 5% of 2 layers (8.07 and 7.64 GiB) and 17% of 4 (12.87 and 10.71), so 36% of "
     "each further layer (tested, listed below); printed is 35%. What is printed of --+ is also what is printed of +-+: "

@@ -85,6 +85,12 @@ def test_reasons_of_bytes_on_tpu_quote_what_is_recorded() -> None:
     assert f"{1 - (deeper - saved) / (loop - without):.0%} of each further layer" in told
 
 
+def test_the_reason_of_saved_gradients_on_gpu_quotes_what_is_recorded() -> None:
+    place = "Table 2, tested: Listings 1 and 3, 44M with 4 layers, GPU, temporaries"
+    without, saved = (recorded(place, "layers unrolled", signs) for signs in ("---", "--+"))
+    assert f"{1 - saved / without:.0%} ({without:.2f} and {saved:.2f} GiB" in paper_reasons.SIZE["GPU", "--+"]
+
+
 def test_static_memory_is_inputs_results_and_what_every_step_keeps(jax: Any) -> None:
     spec = paper_scale.configuration(44, layers=1, width=8, ffw=8, heads=1, key_size=2, vocabulary=16, steps=3)
     theta = 4 * (16 * 8 + 4 * 16 + 2 * 64 + 3 * 8)
