@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from gradgate.references.bilevel import paper_reasons as reasons
 from gradgate.references.bilevel import paper_scale as scale
-from gradgate.references.bilevel.paper_scale import DEFAULT, MIXFLOW, GiB
+from gradgate.references.bilevel.paper_scale import DEFAULT, MIXFLOW, PROFILES, GiB
+from gradgate.references.bilevel.paper_times import TIMES
 from gradgate.references.bilevel.transformer import Size
 from gradgate.references.published import Published
-
-PROFILES = {"GPU": "nvidia-h100", "TPU": "tpu-v5p"}
 
 
 def hbm(profile: str, optimisations: str, millions: int, **fields: Any) -> float:
@@ -82,36 +82,10 @@ TABLE_2 = {
 }  # fmt: skip
 """Signs as in `paper_scale` -> HBM in G on GPU and TPU, 489M."""
 TABLE_3 = {
-    "---": (94.2, 70.2, None, 0.75), "--+": (76.6, 45.8, None, 0.70), "-+-": (54.2, 32.8, 1.33, 1.05),
-    "-++": (54.5, 34.1, 1.30, 1.03), "+--": (76.4, 45.1, None, 0.88), "+-+": (76.6, 45.5, None, 0.70),
-    "++-": (45.2, 12.7, 1.51, 1.17), "+++": (16.4, 12.9, 1.19, 0.94),
+    "---": (94.2, 70.2), "--+": (76.6, 45.8), "-+-": (54.2, 32.8), "-++": (54.5, 34.1),
+    "+--": (76.4, 45.1), "+-+": (76.6, 45.5), "++-": (45.2, 12.7), "+++": (16.4, 12.9),
 }  # fmt: skip
-"""The same of 44M, and seconds on GPU and TPU."""
-SIZED = (
-    "ours is at a context of 2048, the paper names none. At 3072 bytes are 1.9 times as many; jax.nn.softmax and a "
-    "triangular mask make them 2% fewer, layers unrolled 13% fewer (-++ tested at 44M with 4 layers, listed below)"
-)
-REASONS: dict[Any, str] = {
-    "GPU": f"{SIZED}. No context explains all: of one program, -++ at 489M, the paper's GPU takes 1.39 times the bytes "
-    "of its TPU, today's compilers the same to 1%",
-    "TPU": SIZED,
-    ("GPU", "++-"): "layers run in a scan here; with layers unrolled saving gradients matters as in the paper, 8.1 GiB "
-    "without and 5.2 GiB with (tested, listed below)",
-}
-"""Device, or device and signs -> why ours differs."""
-TOY = (
-    "Listing 4 rematerialises no inner step, as §4 says of all benchmarks; without that the default keeps the "
-    "activations of all steps, and mixed mode saves 80% (tested, listed below)"
-)
-KEPT = (
-    "from 8 layers on dynamic bytes are 7.9 GiB + 1.36 GiB·L by default and 5.2 GiB + 31 MiB·L in mixed mode (by the "
-    "programs of this sweep): the constants keep the exponent below 1. Where scores outweigh all else the gain is "
-    "linear (claim gain_linear_in_layers)"
-)
-COUNTED = (
-    "what counts as static decides: 2.9 on GPU and 3.8 on TPU by Eq. 10, as mixed mode holds tangents and cotangents "
-    "of the size of θ that A.2 does not list; 71 on GPU when all is static that 8 tokens need too (both are listed)"
-)
+"""The same of 44M."""
 SWEPT = 278
 """Millions of parameters of the model whose batch, context and inner steps are swept (Table 4 has six models)."""
 REGIME = {"batch": 4, "sequence": 2048, "steps": 2}
@@ -131,12 +105,12 @@ SAMPLE = ((2, 2, 2048), (4, 4, 4096), (8, 8, 8192))
 """T, B and S of Table 1 that go with these."""
 
 
-def _ablation(place: str, millions: int, printed: dict[str, Any]) -> list[Published]:
+def _ablation(place: str, millions: int, printed: dict[str, tuple[float, float]]) -> list[Published]:
     rows = []
     for column, (device, profile) in enumerate(PROFILES.items()):
         for signs, figures in printed.items():
             told = {"profile": profile, "optimisations": signs, "millions": millions}
-            reason = REASONS.get((device, signs), REASONS[device])
+            reason = reasons.SIZE.get((device, signs), reasons.SIZE[device])
             rows.append(Published(place, f"HBM, {device}", signs, "GiB", f"{HERE}:hbm", told, figures[column], reason))
             rows.append(Published(place, f"dynamic, {device}", signs, "GiB", f"{HERE}:hbm_dynamic", told))
         for default in ("-++", "-+-"):
@@ -145,31 +119,12 @@ def _ablation(place: str, millions: int, printed: dict[str, Any]) -> list[Publis
                 {"profile": profile, "millions": millions, "default": default},
             )
             ratio = printed[default][column] / printed["+++"][column]
-            rows.append(Published(place, what, "HBM", "times", f"{HERE}:gain_total", asked, ratio))
+            rows.append(
+                Published(place, what, "HBM", "times", f"{HERE}:gain_total", asked, ratio, reasons.QUOTIENT[device])
+            )
             rows.append(Published(place, what, "dynamic (Eq. 10)", "times", f"{HERE}:gain", asked))
             if device == "GPU":
                 rows.append(Published(place, what, "activations", "times", f"{HERE}:gain_activation", asked))
-    return rows
-
-
-def _times() -> list[Published]:
-    place = "Table 3, step time"
-    rows = []
-    for column, (device, profile) in enumerate(PROFILES.items(), 2):
-        for signs, figures in TABLE_3.items():
-            told = {"profile": profile, "optimisations": signs, "millions": 44}
-            rows.append(
-                Published(place, f"roofline, {device}", signs, "s", f"{HERE}:step_seconds", told, figures[column])
-            )
-        slow, fast = TABLE_3["-+-"][column], TABLE_3["+++"][column]
-        assert slow is not None
-        assert fast is not None
-        ratio = slow / fast
-        asked: dict[str, Any] = {"profile": profile, "millions": 44}
-        rows.append(
-            Published(place, f"-+- over +++, roofline, {device}", "44M", "times", f"{HERE}:time_gain", asked, ratio)
-        )
-    rows.append(Published(place, "-+- over +++, FLOPs", "44M", "times", f"{HERE}:flops_gain", {"millions": 44}))
     return rows
 
 
@@ -183,7 +138,7 @@ def _ladder() -> list[Published]:
             for millions in LADDER:
                 told = {"profile": profile, "millions": millions}
                 printed = {"GPU": 10.0, "TPU": 24.0}[device] if millions == LADDER[-1] else None
-                reason = COUNTED if printed else ""
+                reason = reasons.STATIC[device] if printed else ""
                 rows.append(Published(place, device, millions, "times", f"{HERE}:{name}", told, printed, reason))
     return rows
 
@@ -202,7 +157,7 @@ def _sweeps() -> list[Published]:
         if name == "n_layers":
             fixed = {key: value for key, value in settings[0].items() if key != "layers"}
             told = {"profile": PROFILES["GPU"], "variable": "layers", "values": list(DEPTHS), "millions": 44, **fixed}
-            rows.append(Published(place, "growth", "exponent of L", "", f"{HERE}:growth", told, 1.0, KEPT))
+            rows.append(Published(place, "growth", "exponent of L", "", f"{HERE}:growth", told, 1.0, reasons.KEPT))
     return rows
 
 
@@ -231,7 +186,7 @@ def _figure_1() -> list[Published]:
             rows.append(Published("Fig. 1, toy, GPU", signs, transformations, "GiB", f"{HERE}:toy_bytes",
                                   told | {"optimisations": signs}))  # fmt: skip
         rows.append(Published("Fig. 1, toy, GPU: bytes saved", "+-- for ---", transformations, "%", f"{HERE}:toy_gain",
-                              told, 85.0 if transformations == 256 else None, TOY))  # fmt: skip
+                              told, 85.0 if transformations == 256 else None, reasons.TOY))  # fmt: skip
     for remat in (False, True):
         told = {"profile": PROFILES["GPU"], "transformations": 256, "remat": remat}
         rows.append(Published("Fig. 1, tested: Listing 4, GPU: bytes saved", f"inner steps {'' if remat else 'not '}"
@@ -243,10 +198,10 @@ LISTINGS = "gradgate.references.bilevel.paper_listings"
 
 
 def _tested() -> list[Published]:
-    place = "Table 2, tested: Listings 1 and 3, 44M with 4 layers, GPU, temporaries"
-    on = {"profile": PROFILES["GPU"], "save": True, "unrolled": False}
     scan, loop, context = "layers in a scan", "layers unrolled", "context 3072"
-    rows: list[tuple[str, str, dict[str, Any]]] = [
+    on: dict[str, Any] = {"save": True, "unrolled": False}
+    plain = {"mixed": False, "remat": False}
+    gpu: list[tuple[str, str, dict[str, Any]]] = [
         (loop, "++-", {"unrolled": True, "save": False}),
         (loop, "+++", {"unrolled": True}),
         (scan, "++-", {"save": False}),
@@ -256,10 +211,27 @@ def _tested() -> list[Published]:
         (scan, "-++", {"mixed": False}),
         (context, "-++", {"mixed": False, "context": 3072}),
         ("jax.nn.softmax", "-++", {"mixed": False, "library": True}),
+        (loop, "---", plain | {"save": False, "unrolled": True}),
+        (loop, "--+", plain | {"unrolled": True}),
     ]
-    return [
-        Published(place, series, x, "GiB", f"{LISTINGS}:temporary", {**on, **told}) for series, x, told in rows
+    tpu: list[tuple[str, str, dict[str, Any]]] = [
+        (scan, "---", plain | {"save": False}),
+        (loop, "---", plain | {"save": False, "unrolled": True}),
+        (loop, "--+", plain | {"unrolled": True}),
+        ("2 layers unrolled", "---", plain | {"save": False, "unrolled": True, "layers": 2}),
+        ("2 layers unrolled", "--+", plain | {"unrolled": True, "layers": 2}),
+    ]
+    rows = [
+        Published(
+            f"Table 2, tested: Listings 1 and 3, 44M with 4 layers, {device}, temporaries", series, x, "GiB",
+            f"{LISTINGS}:temporary", {"profile": PROFILES[device], **on, **told},
+        )
+        for device, asked in (("GPU", gpu), ("TPU", tpu))
+        for series, x, told in asked
     ]  # fmt: skip
+    told = {"profile": PROFILES["TPU"], "optimisations": "-++", "millions": 44, "sequence": 3072}
+    rows.append(Published("Table 3, tested: 44M, TPU", context, "-++", "GiB", f"{HERE}:hbm", told))
+    return rows
 
 
 def _beyond() -> list[Published]:
@@ -267,13 +239,11 @@ def _beyond() -> list[Published]:
     rows = []
     for column, (device, profile) in enumerate(PROFILES.items()):
         told: dict[str, Any] = {"profile": profile, "millions": 489}
-        on = told | {"optimisations": scale.REPLAY}
-        printed = TABLE_2["-++"][column] / TABLE_2["+++"][column]
-        rows.append(Published(place, f"HBM, {device}", scale.REPLAY, "GiB", f"{HERE}:hbm", on, TABLE_2["+++"][column]))
-        asked = told | {"default": "-++", "ours": scale.REPLAY}
-        rows.append(
-            Published(place, f"-++ over replay, {device}", "HBM", "times", f"{HERE}:gain_total", asked, printed)
-        )
+        on, beside = told | {"optimisations": scale.REPLAY}, TABLE_2["+++"][column]
+        rows.append(Published(place, f"HBM, {device}", scale.REPLAY, "GiB", f"{HERE}:hbm", on, beside, reasons.OTHER))
+        asked, printed = told | {"default": "-++", "ours": scale.REPLAY}, TABLE_2["-++"][column] / beside
+        series = f"-++ over replay, {device}"
+        rows.append(Published(place, series, "HBM", "times", f"{HERE}:gain_total", asked, printed, reasons.OTHER))
     rows.append(
         Published(
             place, "FLOPs over those of +++", scale.REPLAY, "times", f"{HERE}:flops_gain",
@@ -285,5 +255,5 @@ def _beyond() -> list[Published]:
 
 PUBLISHED = (
     *_ablation("Table 2, 489M", 489, TABLE_2), *_beyond(), *_tested(), *_ladder(),
-    *_ablation("Table 3, 44M", 44, TABLE_3), *_times(), *_sweeps(), *_figure_4(), *_figure_1(),
+    *_ablation("Table 3, 44M", 44, TABLE_3), *TIMES, *_sweeps(), *_figure_4(), *_figure_1(),
 )  # fmt: skip

@@ -37,8 +37,9 @@ def temporary(
     mixed: bool = True,
     library: bool = False,
     context: int = 2048,
+    remat: bool = True,
 ) -> float:
-    """GiB of temporaries of a meta step with block rematerialisation, T = 2, batch 4.
+    """GiB of temporaries of a meta step, T = 2, batch 4.
 
     Args:
         profile: for which it is compiled.
@@ -48,6 +49,7 @@ def temporary(
         mixed: in mixed mode; else `jax.grad` takes the place of Listing 1.
         library: attention is `library_attention`.
         context: tokens of a data point.
+        remat: layers are rematerialised one by one.
 
     Raises:
         LookupError: the profile's compiler gives no bytes; says why.
@@ -60,7 +62,7 @@ def temporary(
             patches.enter_context(mock.patch.object(transformer, "scan", _loop))
         if library:
             patches.enter_context(mock.patch.object(transformer, "attention", library_attention))
-        found = measure(program(save, mixed), arguments(millions, layers, context), profile, limit=LIMIT)
+        found = measure(program(save, mixed, remat), arguments(millions, layers, context), profile, limit=LIMIT)
     if found.temp_bytes is None:
         raise LookupError(f"{profile}: {found.reason}")
     return found.temp_bytes / GiB
@@ -133,11 +135,14 @@ def library_attention(backend: str, p: Tree, x: Any) -> Any:
     return jnp.einsum("bhst,bhtk,hkd->bsd", weights, value, p["out"])
 
 
-def program(save: bool, mixed: bool = True) -> Callable[..., Any]:
+def program(save: bool, mixed: bool = True, remat: bool = True) -> Callable[..., Any]:
     """The meta-gradient of maml, Adam: Listing 1's rule or plain reverse mode inside Listing 3's checkpointed step."""
 
+    def block(layer: Callable[..., Any]) -> Callable[..., Any]:
+        return jax.checkpoint(layer) if remat else layer
+
     def loss(p: Tree, x: tuple[Any, Any]) -> Any:
-        return jnp.mean(transformer.token_losses("jax", p, x[0], x[1], block=lambda layer: jax.checkpoint(layer)))
+        return jnp.mean(transformer.token_losses("jax", p, x[0], x[1], block=block))
 
     grad = fwdrev_grad(loss) if mixed else jax.grad(loss)
     policy = jax.checkpoint_policies.save_only_these_names("inner_grads") if save else None

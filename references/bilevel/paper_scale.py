@@ -17,6 +17,8 @@ from gradgate.references.bilevel.problem import BilevelSpec
 from gradgate.references.bilevel.transformer import SIZES, VOCABULARY
 
 GiB = 2**30
+PROFILES = {"GPU": "nvidia-h100", "TPU": "tpu-v5p"}
+"""The paper's devices -> their profiles."""
 DEFAULT, MIXFLOW, REPLAY = "-+-", "+++", "replay"
 LIMIT = 7200.0
 """Seconds that one compilation may take; on a quiet machine none of those here takes more than 130."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gradgate.references import registry
-from gradgate.references.bilevel import paper, paper_scale
+from gradgate.references.bilevel import paper, paper_reasons, paper_scale, paper_times
 from gradgate.references.bilevel.transformer import SIZES
 from gradgate.suites import paper_command
 
@@ -30,7 +30,7 @@ def test_every_figure_is_listed_once_and_names_what_measures_it() -> None:
 
 def test_every_setting_is_a_legal_problem() -> None:
     for item in paper.PUBLISHED:
-        other = ("profile", "optimisations", "default", "ours", "variable", "values")
+        other = ("profile", "optimisations", "default", "ours", "variable", "values", "device", "statistic", "rate")
         told = {key: value for key, value in item.arguments.items() if key not in other}
         if "millions" in told:
             assert paper_scale.configuration(**told).model == "transformer"
@@ -57,6 +57,38 @@ def test_what_is_recorded_is_what_is_listed() -> None:
 @pytest.mark.parametrize(("device", "least"), [("GPU", 182.4 / 54.8), ("TPU", 130.8 / 46.9)])
 def test_the_recorded_gain_at_489_million_is_at_least_the_papers(device: str, least: float) -> None:
     assert recorded("Table 2, 489M", f"-++ over +++, {device}", "dynamic (Eq. 10)") >= least
+
+
+@pytest.mark.parametrize("device", ["GPU", "TPU"])
+def test_reasons_of_step_times_quote_what_is_recorded(device: str) -> None:
+    tested = "Tables 2 and 3, step time, tested: printed over ours"
+    mean = recorded(tested, f"44M, roofline, {device}", "mean")
+    spread = recorded(tested, f"44M, roofline, {device}", "spread")
+    assert f"printed over ours is {mean:.2f}, spread {spread:.1f}%" in paper_times.REASONS[device]
+    larger = recorded(tested, f"489M, roofline, {device}", "mean")
+    assert f"printed over ours is {larger:.2f}, of the 44M model {mean:.2f}" in paper_times.LARGER[device]
+
+
+def test_reasons_of_bytes_on_tpu_quote_what_is_recorded() -> None:
+    place = "Table 2, tested: Listings 1 and 3, 44M with 4 layers, TPU, temporaries"
+    scan, loop = recorded(place, "layers in a scan", "---"), recorded(place, "layers unrolled", "---")
+    longer = recorded("Table 3, tested: 44M, TPU", "context 3072", "-++")
+    shorter = recorded("Table 3, 44M", "HBM, TPU", "-++")
+    told = paper_reasons.SIZE["TPU"]
+    assert f"takes {longer:.1f} GiB, at 2048 {shorter:.1f}, printed are 34.1" in told
+    assert f"take {loop:.1f} GiB of temporaries for --- with 4 layers, in a scan {scan:.1f}" in told
+    without, saved = (recorded(place, "2 layers unrolled", signs) for signs in ("---", "--+"))
+    told = paper_reasons.SIZE["TPU", "--+"]
+    assert f"{1 - saved / without:.0%} of 2 layers ({without:.2f} and {saved:.2f} GiB)" in told
+    deeper = recorded(place, "layers unrolled", "--+")
+    assert f"{1 - deeper / loop:.0%} of 4 ({loop:.2f} and {deeper:.2f})" in told
+    assert f"{1 - (deeper - saved) / (loop - without):.0%} of each further layer" in told
+
+
+def test_the_reason_of_saved_gradients_on_gpu_quotes_what_is_recorded() -> None:
+    place = "Table 2, tested: Listings 1 and 3, 44M with 4 layers, GPU, temporaries"
+    without, saved = (recorded(place, "layers unrolled", signs) for signs in ("---", "--+"))
+    assert f"{1 - saved / without:.0%} ({without:.2f} and {saved:.2f} GiB" in paper_reasons.SIZE["GPU", "--+"]
 
 
 def test_static_memory_is_inputs_results_and_what_every_step_keeps(jax: Any) -> None:
