@@ -6,9 +6,9 @@ Let g* be a leaf of the float64 oracle's gradient, g the method's in the dtype u
    problem, `oracle.NOISE_SAMPLES` in float64 and as many in a lower dtype (float32, or bfloat16 for a test in it); u_s
    is the unit roundoff of the run's dtype. In all but the first run the parameters are moved by 2u at most, the
    upstream cotangent is another, divided out again, and the problem is computed another way where it knows one
-   (`Problem.rerounded`), so that forward and backward pass round otherwise. An algorithm
-   that is as good as backprop solves the exact problem for inputs that lie about an ulp away, so it strays by about
-   ν·u; how far depends on the problem's conditioning, which no fixed rtol knows.
+   (`Problem.rerounded`), so that forward and backward pass round otherwise. An algorithm that is as good as backprop
+   solves the exact problem for inputs that lie about an ulp away, so it strays by about ν·u; how far depends on the
+   problem's conditioning, which no fixed rtol knows.
 2. *Why two dtypes.* Rounding errors are linear in u as long as any digit is left, so each dtype predicts the other.
    Float64 runs may happen to agree in every bit; float32 runs may have lost every digit and then say no more than that.
    The larger of the two has the lightest tail.
