@@ -124,7 +124,7 @@ def arguments(millions: int, layers: int, context: int = 2048) -> tuple[Any, Any
     return shapes, (inner, inner), (outer, outer)
 
 
-def library_attention(backend: str, p: Tree, x: Any) -> Any:
+def library_attention(backend: str, p: Tree, x: Any, shift: None = None) -> Any:
     """`transformer.attention` as JAX users write it: products by einsum, a triangular mask, `jax.nn.softmax`."""
     length, key_size = x.shape[1], p["query"].shape[1]
     turns, normed = transformer.rotations(jnp, length, key_size, x.dtype), transformer.rms_norm(jnp, p["norm"], x)

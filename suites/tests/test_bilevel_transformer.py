@@ -94,6 +94,14 @@ def test_the_block_is_wrapped_once_and_gives_the_same_numbers(jax: Any) -> None:
     assert len(wrapped) == 1
 
 
+def test_attention_as_the_library_writes_it_gives_the_same_losses(jax: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gradgate.references.bilevel.paper_listings import library_attention
+
+    ours = losses("jax")
+    monkeypatch.setattr(transformer, "attention", library_attention)
+    assert losses("jax") == pytest.approx(ours, rel=1e-13)
+
+
 def test_every_parameter_has_a_gradient(torch: Any) -> None:
     parameters = tree_map(lambda leaf: leaf.requires_grad_(), theta("torch", "float64"))
     arrays = [torch.asarray(tokens(seed)) for seed in (0, 1)]
