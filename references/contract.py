@@ -381,7 +381,7 @@ def method(
         composes: the transformations that must work, of ``jit``, ``vmap`` and ``second_order``.
         disclaims: those that must be refused with NotComposable. What is in neither is not judged.
         kappa: how many times the measured noise the error may reach.
-        rounding: the Problem's loss whose rounding is allowed besides backprop's, such as ``loss_by_subtraction``.
+        rounding: the Problem's loss whose rounding is allowed in place of `loss`'s, such as ``loss_by_subtraction``.
         oracle: the Problem's function whose gradient is claimed, ``loss`` unless told.
         claims: what it promises besides the contract, such as the laws of `gradgate.references.laws`; one that has the
             name of a contract's claim takes its place.
