@@ -139,6 +139,11 @@ def stop_gradient(backend: str, x: Any) -> Any:
     return x.detach() if backend == "torch" else x
 
 
+def transforms(backend: str) -> Any:
+    """The module that has `grad`, `vjp`, `jvp` and `vmap` of a backend, under the same names in both frameworks."""
+    return importlib.import_module("jax" if backend == "jax" else "torch.func")
+
+
 def mark_vjp(backend: str, y: Any, on_vjp: Callable[[], None]) -> Any:
     """`y` unchanged, calling `on_vjp` each time a cotangent passes it at run time, inside compiled loops too."""
     if backend == "jax":

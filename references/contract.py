@@ -205,7 +205,7 @@ class Problem:
         sums them otherwise has an error of which no run of backprop knows. So the oracle measures its noise on these.
 
         Args:
-            amount: a number in [0, 1), an array of the backend's; at 0 the loss is computed as it always is.
+            amount: how far, a number in [0, 1), an array of the backend's; another for each run.
         """
         return self
 
@@ -295,8 +295,9 @@ class Method:
         oracle: name of the Problem's function whose gradient this method claims to compute; options of the method that
             are not in the plain loss, such as a window, are passed to it by keyword.
         kappa: how many times the measured noise its error may reach (the rule of equality).
-        rounding: for a method that is allowed to lose digits, name of the Problem's loss that rounds as it does: the
-            noise is how far plain backprop of that strays. "": it loses no more than backprop of the plain loss.
+        rounding: for a method that is allowed to lose digits, name of the Problem's loss that rounds as it does, of
+            (params, amount): the noise is how far plain backprop of that strays (`oracle.reference`). "": it loses no
+            more than backprop of the plain loss.
         composes: transformations that must work: ``jit``, ``vmap``, ``second_order``.
         disclaims: transformations that must be refused.
         sharded: ``module:function`` of (Problem of shapes, **options) -> (program, arguments, arguments of

@@ -12,14 +12,23 @@ import functools
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from gradgate.references.backends import named_leaves, precision, scan, stop_gradient, to_backend, to_numpy
+from gradgate.references.backends import (
+    named_leaves,
+    precision,
+    scan,
+    stop_gradient,
+    to_backend,
+    to_numpy,
+    transforms,
+    tree_map,
+)
 from gradgate.references.contract import Backend, Problem, Spec, Tree, UsageError, unknown, value_field
 from gradgate.references.draws import Constant, Integers, Normal, draw
 from gradgate.references.invertible.layers import PARAMETRISED, Downsampling, Layer, Shape, Submersion, in_layer, named
 from gradgate.references.invertible.residual import Residual
 
 CHOICES = {
-    "residual": ("dense", "conv"),
+    "residual": ("dense", "conv", "patches"),
     "activation": ("tanh", "relu"),
     "norm": ("none", "batch"),
     "head": ("cross_entropy", "squared_error"),
@@ -41,7 +50,8 @@ class InvertibleSpec(Spec):
         side: places along each side of the input, divisible by 2^blocks, or 1.
         channels: numbers per place of the input; n = side²·channels, throughout unless `submersive` takes some away.
         batch: samples.
-        residual: ``dense`` or ``conv``, the kind of the functions inside couplings.
+        residual: ``dense``, ``conv``, or ``patches``, which is ``conv`` as a product of matrices: the kind of the
+            functions inside couplings.
         depth: linear maps in each of these functions.
         hidden: channels between them.
         activation: after each of them.
@@ -294,6 +304,67 @@ class InvertibleProblem(Problem):
     def loss(self, params: Tree) -> Any:
         """The scalar loss."""
         return self.head_loss(params["head"], self.body(params, self.x))
+
+    def loss_by_reversing(self, params: Tree, amount: Any) -> Any:
+        """`loss`; where `amount` is not 0, with the rounding of states that inverses rebuild.
+
+        To x_L, back to x_0, and from there again: what is lost from x_L down to x_i reaches x_i from x_0 too. The x_0
+        that comes back is a constant, as x_0 is, so every derivative is that of `loss`. Needs an inverse of every
+        layer. Cost: L layers and L inverses, without derivatives, more than `loss`.
+        """
+        xp, fixed = self.xp, tree_map(self._constant, params)
+        x = self.body(fixed, self.x)
+        for block in reversed(self.blocks):
+            for key, layer in reversed(block.after.items()):
+                x = layer.inverse(fixed[key], x)
+
+            def unit(x: Any, p: Tree, block: Block = block) -> tuple[Any, Tree]:
+                for key, layer in reversed(block.unit.items()):
+                    x = layer.inverse(p[key], x)
+                return x, {}
+
+            x, _ = scan(self.backend, unit, x, tree_map(lambda leaf: xp.flip(leaf, axis=0), fixed[block.key]))
+        return self.head_loss(params["head"], self.body(params, xp.where(amount > 0, x, self.x)))
+
+    def loss_by_vijp(self, params: Tree, amount: Any) -> Any:
+        """`loss`; where `amount` is not 0, with the rounding of h_i that Eq. 10 finds from h_0.
+
+        With w_0 = h_0 and w_i = vijp(f_i, x_{i−1}, w_{i−1}), the loss gets the terms ⟨w_i − h_i, f_i(θ_i, x_{i−1})⟩,
+        x_{i−1} held: so the cotangent that θ_i sees is not h_i but w_i. Every w_i − h_i is 0 but for rounding, whatever
+        the parameters, and counts as a constant: every derivative is that of `loss`. Cost: about two gradients more
+        than the one of `loss`, and stores no less.
+        """
+        xp, vjp, chain = self.xp, transforms(self.backend).vjp, self.chain(params)
+        states = [self.x]
+        for layer, p in chain:
+            states.append(layer(p, states[-1]))
+        loss = self.head_loss(params["head"], states[-1])
+        *states, end = (self._constant(x) for x in states)
+        fixed = [(layer, tree_map(self._constant, p)) for layer, p in chain]
+        head = tree_map(self._constant, params["head"])
+
+        def moved(x: Any, shifts: Any) -> Any:
+            """The loss, every state but x_0 moved by a shift, whose cotangent is then that state's."""
+            for (layer, p), shift in zip(fixed, shifts, strict=True):
+                x = layer(p, x) + shift
+            return self.head_loss(head, x)
+
+        value, pull = vjp(moved, self.x, [xp.zeros_like(x) for x in (*states[1:], end)])
+        w, cotangents = pull(xp.ones_like(value))
+        for (layer, p), (_, q), x, h in zip(fixed, chain, states, cotangents, strict=True):
+            _, w, _ = layer.advance(vjp, p, x, w)
+            term = xp.sum(self._constant(xp.where(amount > 0, w - h, xp.zeros_like(h))) * layer(q, x))
+            loss = loss + term - self._constant(term)
+        return loss
+
+    def _constant(self, leaf: Any) -> Any:
+        return stop_gradient(self.backend, leaf)
+
+    def rerounded(self, amount: Any) -> InvertibleProblem:
+        """The same with each convolution as `product_of_patches`: its sums have another order."""
+        if self.spec.residual != "conv":
+            return self
+        return self._replace(spec=dataclasses.replace(self.spec, residual="patches"))
 
     def check_shapes(self) -> None:
         """Refuse parameters or an input whose shapes are not those of the Spec.

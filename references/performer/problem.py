@@ -226,8 +226,8 @@ class PerformerProblem(Problem):
         """The scalar loss over the whole sequence at once, with explicit prefix sums."""
         return self._loss(params, self.prefix_sum)
 
-    def loss_by_subtraction(self, params: Tree) -> Any:
-        """`loss` with the rounding of states that Eq. 19 rebuilds: for every state as large as for the sum of all.
+    def loss_by_subtraction(self, params: Tree, amount: Any) -> Any:
+        """`loss`; where `amount` is not 0, with the rounding of states that Eq. 19 rebuilds, as large as of their sum.
 
         𝓑^(n−1) = 𝓑^(n) − ΣT is computed from 𝓑^(N) down, so each entry of a state has the rounding errors of the sum of
         that entry of every |T|, however small it is itself. U + Σ|T| − Σ|T| has these, and the derivative of U.
@@ -235,6 +235,7 @@ class PerformerProblem(Problem):
 
         def sums(T: Any) -> Any:
             size = self.xp.sum(self.widen(self.xp.abs(stop_gradient(self.backend, T))), axis=0, keepdims=True)
+            size = size * self.xp.astype(amount > 0, size.dtype)
             return (self.prefix_sum(T) + size) - size
 
         return self._loss(params, sums)

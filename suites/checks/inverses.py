@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gradgate.references import registry
-from gradgate.references.backends import UNIT_ROUNDOFF, precision, to_backend, to_numpy
+from gradgate.references.backends import UNIT_ROUNDOFF, precision, to_backend, to_numpy, transforms
 from gradgate.suites.checks.base import Case
 from gradgate.suites.subject import Fault, Refuted
 
@@ -58,7 +58,8 @@ def _walk(case: Case, identities: Callable[..., list[Found]]) -> None:
 
     def walk(problem: Any) -> list[Found]:
         rng, x, found = np.random.default_rng(problem.spec.seed), problem.x, []
-        vjp, vmap = _transforms(problem.backend)
+        made = transforms(problem.backend)
+        vjp, vmap = made.vjp, made.vmap
         for layer, p in problem.chain(problem.params):
             y, pull = vjp(lambda x: layer(p, x), x)  # noqa: B023 - called at once
             eye = problem.xp.eye(math.prod(y.shape), dtype=x.dtype)
@@ -107,13 +108,3 @@ def _near(what: str, exact_name: str, found: Any, exact: Any, bound: float) -> N
 def _scale_of(x: Any, y: Any) -> float:
     """‖y‖ / ‖x‖: what the layer added to x, such as a bias, is taken away again with its own rounding."""
     return float(np.linalg.norm(to_numpy(y))) / (float(np.linalg.norm(to_numpy(x))) or 1.0)
-
-
-def _transforms(backend: str) -> tuple[Any, Any]:
-    if backend == "jax":
-        import jax
-
-        return jax.vjp, jax.vmap
-    import torch
-
-    return torch.func.vjp, torch.func.vmap

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gradgate.references import registry
-from gradgate.references.backends import precision, to_numpy
+from gradgate.references import oracle, registry
+from gradgate.references.backends import UNIT_ROUNDOFF, precision, to_numpy
 from gradgate.references.contract import UsageError
 from gradgate.references.invertible.layers import LAYERS, Layer, vijp_by_solve, vijp_of_inverse
 from gradgate.references.invertible.problem import InvertibleSpec
 from gradgate.references.invertible.refusal import NotInvertible, check_invertible, check_vijp
-from gradgate.references.invertible.residual import convolve, shifted_products
+from gradgate.references.invertible.residual import convolve, product_of_patches
 from gradgate.references.invertible.training import cifar10, examples
 from gradgate.suites.strategies import edge_specs
 
@@ -53,6 +53,36 @@ def test_the_inverses_give_the_input_back_through_the_whole_chain(spec: Any) -> 
     for layer, p in reversed(chain):
         x = layer.inverse(p, x)
     assert np.allclose(x, problem.x, rtol=1e-9)
+
+
+OTHER_WAYS = [("loss", spec) for spec in EDGES if spec.residual == "conv"]  # type: ignore[attr-defined]
+OTHER_WAYS += [("loss_by_reversing", spec) for spec in WITH_INVERSE] + [("loss_by_vijp", spec) for spec in EDGES]
+
+
+@pytest.mark.parametrize(("loss", "spec"), OTHER_WAYS, ids=lambda it: it if isinstance(it, str) else it.unit)
+def test_the_loss_computed_another_way_differs_by_rounding_only(loss: str, spec: Any, framework: str) -> None:
+    found = oracle.reference(spec, framework, "float32", rounding="" if loss == "loss" else loss)
+    with precision(framework, spec.dtype):
+        plain = spec.build(framework)
+        value, grads = oracle.gradient(plain)
+    assert found.loss == pytest.approx(float(value), rel=1e-12)
+    for name, leaf in oracle.split(plain, grads).items():
+        assert found.grads[name] == pytest.approx(leaf, rel=1e-9, abs=1e-12)
+        assert found.noise[name] * UNIT_ROUNDOFF["float64"] < 1e-9
+
+
+def test_convolutions_are_rerounded_as_products_of_patches() -> None:
+    kinds = {spec.residual: spec.build("numpy").rerounded(0.5).spec.residual for spec in EDGES}  # type: ignore[attr-defined]
+    assert kinds == {"dense": "dense", "conv": "patches"}
+
+
+@pytest.mark.parametrize("loss", ["loss_by_reversing", "loss_by_vijp"])
+def test_what_a_flat_tanh_loses_is_noise_of_the_loss_that_goes_back_through_it(loss: str, framework: str) -> None:
+    spec = InvertibleSpec(unit="dense additive tanh", layers=3, channels=4, batch=3, spread=3.0, seed=4)
+    plain, lost = (oracle.reference(spec, framework, "float32", rounding=name) for name in ("", loss))
+    more = {name: lost.noise[name] / plain.noise[name] for name in plain.noise}
+    assert max(more.values()) > 20
+    assert more["head.b"] < 10
 
 
 def test_a_submersive_layers_vijp_is_the_right_inverse_of_its_jacobian(torch: Any) -> None:
@@ -101,14 +131,14 @@ def test_down_sampling_moves_squares_into_channels() -> None:
 
 
 @pytest.mark.parametrize("side", [1, 2, 5])
-def test_the_frameworks_convolutions_are_sums_of_shifted_products(side: int, framework: str) -> None:
+def test_the_frameworks_convolutions_are_products_of_patches(side: int, framework: str) -> None:
     rng = np.random.default_rng(side)
     x, w = rng.standard_normal((2, side, side, 3)), rng.standard_normal((3, 3, 3, 4))
     with precision(framework, "float64"):
         from gradgate.references.backends import to_backend
 
         ours = convolve(framework, to_backend(framework, x, "float64"), to_backend(framework, w, "float64"))
-    assert np.allclose(to_numpy(ours), shifted_products(np, x, w), rtol=1e-12, atol=1e-12)
+    assert np.allclose(to_numpy(ours), product_of_patches(np, x, w), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize(

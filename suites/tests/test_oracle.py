@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import numpy as np
@@ -153,7 +154,7 @@ def test_the_same_spec_gives_the_same_reference_bit_for_bit(framework: str) -> N
 def test_the_samples_of_each_dtype_are_computed_in_it(family: str, framework: str) -> None:
     shapes = registry.family(family).shapes
     spec = spec_class(family)(**shapes[len(shapes) // 2])
-    runs = oracle._sample(spec.build(framework), "float32", "loss", None, {})
+    runs = oracle._sample(spec.build(framework), ("float64", "float32"), "loss", None, {})
     narrow = dataclasses.replace(spec, dtype="float32").build(framework)
     value, grads = oracle.gradient(narrow)
     plain = np.concatenate([np.ravel(to_numpy(leaf)) for leaf in (value, *leaves(grads))])
@@ -162,6 +163,23 @@ def test_the_samples_of_each_dtype_are_computed_in_it(family: str, framework: st
     assert np.array_equal(rough[0], rough[0].astype(np.float32))
     strayed = np.abs(rough - wide).max(axis=0)
     assert (np.abs(rough[0] - plain) <= 16 * (strayed + UNIT_ROUNDOFF["float32"] * np.abs(plain))).all()
+
+
+def test_a_loss_that_strays_by_more_than_half_of_the_digits_is_not_taken_for_rounding(torch: Any) -> None:
+    problem = spec_class("performer")(length=5, seed=1).build("torch")
+    honest = oracle.measure(problem, "float32", rounding="loss_by_subtraction")
+    whole = math.hypot(honest.loss, *(np.linalg.norm(leaf) for leaf in honest.grads.values()))
+    most = whole / math.sqrt(UNIT_ROUNDOFF["float64"])
+    assert max(honest.noise.values()) < 1e-3 * most
+
+    class Wrong(type(problem)):  # type: ignore[misc]
+        def loss_by_subtraction(self, params: Any, amount: Any) -> Any:
+            return super().loss_by_subtraction(params, amount) * (1 + amount / 100)
+
+    wrong = Wrong(problem.spec, "torch", problem.params, problem.data)
+    found = oracle.measure(wrong, "float32", rounding="loss_by_subtraction")
+    assert all(np.array_equal(found.grads[name], leaf) for name, leaf in honest.grads.items())
+    assert max(found.noise.values()) == pytest.approx(most)
 
 
 def test_jitter_leaves_the_first_sample_alone_and_moves_the_rest_by_an_ulp_or_two(framework: str) -> None:
