@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import difflib
 import hashlib
 import json
 from pathlib import Path
@@ -95,7 +96,9 @@ def _chosen(chosen: argparse.Namespace) -> list[str]:
     every = judging.everything()
     for part in chosen.mutant:
         if not any(part in name for name in every):
-            raise unknown("mutant", part, every)
+            called = {name if "." in part else name.rpartition(".")[2]: name for name in every}
+            near = [called[found] for found in difflib.get_close_matches(part, called, n=3, cutoff=0)]
+            raise UsageError(f"none of {len(every)} mutants has {part!r} in its name; nearest: {', '.join(near)}")
     names = [
         name for name, mutant in every.items()
         if chosen.family in (None, mutant.family) and chosen.framework in (None, mutant.framework)
