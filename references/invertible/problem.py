@@ -271,6 +271,11 @@ class InvertibleProblem(Problem):
 
     def body(self, params: Tree, x: Any) -> Any:
         """x_0 -> x_L, every layer applied in order."""
+        return self._states(params, x)[-1]
+
+    def _states(self, params: Tree, x: Any) -> list[Any]:
+        """What follows each block's units, then each layer after them, in order; the last is x_L."""
+        found = []
         for block in self.blocks:
 
             def unit(x: Any, p: Tree, block: Block = block) -> tuple[Any, Tree]:
@@ -278,10 +283,11 @@ class InvertibleProblem(Problem):
                     x = layer(p[key], x)
                 return x, {}
 
-            x, _ = scan(self.backend, unit, x, params[block.key])
+            found.append(scan(self.backend, unit, x, params[block.key])[0])
             for key, layer in block.after.items():
-                x = layer(params[key], x)
-        return x
+                found.append(layer(params[key], found[-1]))
+            x = found[-1]
+        return found
 
     def head_losses(self, head: Tree, y: Any) -> Any:
         """x_L -> each sample's share of the loss, (batch,)."""
@@ -309,14 +315,15 @@ class InvertibleProblem(Problem):
         """`loss`; where `amount` is not 0, with the rounding of states that inverses rebuild.
 
         To x_L, back to x_0, and from there again: what is lost from x_L down to x_i reaches x_i from x_0 too. The x_0
-        that comes back is a constant, as x_0 is, so every derivative is that of `loss`. Needs an inverse of every
-        layer. Cost: L layers and L inverses, without derivatives, more than `loss`.
+        that comes back is a constant, as x_0 is, so every derivative is that of `loss`. What a submersive layer reads
+        is kept. Cost: L layers and L inverses, without derivatives, more than `loss`.
         """
         xp, fixed = self.xp, tree_map(self._constant, params)
-        x = self.body(fixed, self.x)
+        *states, x = self._states(fixed, self.x)
         for block in reversed(self.blocks):
             for key, layer in reversed(block.after.items()):
-                x = layer.inverse(fixed[key], x)
+                before = states.pop()
+                x = before if isinstance(layer, Submersion) else layer.inverse(fixed[key], x)
 
             def unit(x: Any, p: Tree, block: Block = block) -> tuple[Any, Tree]:
                 for key, layer in reversed(block.unit.items()):
@@ -324,6 +331,7 @@ class InvertibleProblem(Problem):
                 return x, {}
 
             x, _ = scan(self.backend, unit, x, tree_map(lambda leaf: xp.flip(leaf, axis=0), fixed[block.key]))
+            states = states[:-1]  # x is that state again
         return self.head_loss(params["head"], self.body(params, xp.where(amount > 0, x, self.x)))
 
     def loss_by_vijp(self, params: Tree, amount: Any) -> Any:
