@@ -91,13 +91,14 @@ def reference(
     """The oracle and its noise on the problem of one Spec.
 
     Args:
-        lower: the dtype beside float64 in which the noise is sampled, float32 or bfloat16.
-        rounding: a loss of the Problem that rounds further than `loss` and is sampled in its place, in float64 alone
-            ("": `loss` itself). Of (params, amount, **options), amount as of `Problem.rerounded`; at 0 it is `loss`.
+        lower: the dtype beside float64 in which the noise is sampled, float32 or bfloat16; with `rounding` the only
+            one, and the dtype under test, which may be float64.
+        rounding: a loss of the Problem that rounds further than `loss` and is sampled in its place ("": `loss` itself).
+            Of (params, amount, **options), amount as of `Problem.rerounded`; at 0 it is `loss`.
         options: given to the loss.
 
-    Cost: `NOISE_SAMPLES` gradients in float64, the first of them the oracle, and without `rounding` as many in `lower`:
-    one vectorised call each, under JAX both in one program.
+    Cost: `NOISE_SAMPLES` gradients in each dtype, in float64 the first of them the oracle: one vectorised call each,
+    under JAX both in one program; without samples in float64 one plain gradient more.
     """
     if lower == "bfloat16":  # its inputs are rounded further than float32's, so the exact problem is another
         narrow = dataclasses.replace(spec, dtype=lower).build(backend)  # type: ignore[arg-type]
@@ -128,9 +129,9 @@ def measure(
     names, shapes = _judged(problem)
     ends = np.cumsum([math.prod(shape) for shape in shapes])
     starts = ends - [math.prod(shape) for shape in shapes]
-    dtypes = (problem.dtype,) if rounding else (problem.dtype, lower)
+    dtypes = (lower,) if rounding else (problem.dtype, lower)
     runs = _sample(problem, dtypes, rounding or loss, vector, options)
-    exact = runs[0].copy()
+    exact = runs[0].copy() if problem.dtype in dtypes else _in_a_row(gradient(problem, loss, vector, **options))
     units = np.repeat([UNIT_ROUNDOFF[dtype] for dtype in dtypes], NOISE_SAMPLES)
     noise = _farthest(runs - exact, starts, units)
     if rounding:  # half of the digits may go: what strays further is another function, such as one with a bug
@@ -226,6 +227,11 @@ def _sample(problem: Problem, dtypes: tuple[str, ...], loss: str, vector: Tree |
     signs = _signs(problem.params, problem.backend, NOISE_SAMPLES)
     with precision(problem.backend, problem.dtype):
         return to_numpy(run(problem, signs, vector))
+
+
+def _in_a_row(found: tuple[Any, Tree]) -> Any:
+    """Value and gradient as one of `_sample`'s runs."""
+    return np.concatenate([to_numpy(leaf).reshape(-1) for leaf in leaves(found)])
 
 
 def _factors() -> Any:

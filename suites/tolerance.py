@@ -13,10 +13,10 @@ Let g* be a leaf of the float64 oracle's gradient, g the method's in the dtype u
    Float64 runs may happen to agree in every bit; float32 runs may have lost every digit and then say no more than that.
    The larger of the two has the lightest tail.
    A method that is allowed to lose digits that backprop keeps, such as one that rebuilds states by subtraction, names a
-   loss that rounds as it does (`Method.rounding`), and the noise is how far plain backprop of that strays. So the
-   allowance is as large as this problem makes it, and no larger; and never more than half of the digits, because what
-   strays further may be a mistake that the loss shares with the method. What such a loss loses is no accident of single
-   bits and shows in float64 alone, where digits are left.
+   loss that rounds as it does (`Method.rounding`), and the noise is how far plain backprop of that strays, in the dtype
+   under test alone: where it leaves few digits, its errors are not linear in u. So the allowance is as large as this
+   problem makes it, and no larger; and never more than half of float64's digits, because what strays further may be a
+   mistake that the loss shares with the method.
 3. *The bound* is κ · u · max(ν, c·‖g*‖). GROWTH c = 4 is the floor for problems so well conditioned that the samples
    agree to less than a few roundings. κ belongs to the method (`Method.kappa`, 16 unless it says otherwise): it covers
    that the method's order of operations is not backprop's.

@@ -61,7 +61,7 @@ class Checking:
             return oracle.split(problem, oracle.gradient(problem)[1])
 
         def judge() -> Any:
-            reference = oracle.reference(spec, framework, "float32", rounding=rounding)
+            reference = oracle.reference(spec, framework, "float64" if rounding else "float32", rounding=rounding)
             return compare(self.grads, reference, "float64", 16.0)
 
         self.plain, self.judge, self.grads = plain, judge, plain()

@@ -82,7 +82,8 @@ class Case:
         declared = self.subject.declared
         loss = self.settings.get("oracle", declared.oracle)
         options = () if loss == "loss" else tuple(sorted(self.options.items()))
-        found = _reference(self.spec, framework or declared.framework, lower_dtype(dtype), loss, self.rounding, options)
+        lower = dtype if self.rounding else lower_dtype(dtype)
+        found = _reference(self.spec, framework or declared.framework, lower, loss, self.rounding, options)
         if not np.isfinite(found.loss) or not all(np.isfinite(g).all() for g in found.grads.values()):
             raise Rejected
         return found

@@ -109,4 +109,5 @@ def _measured(case: Case, problem: Problem, vector: Tree | None = None) -> oracl
     """What the method claims to compute here, with the noise of a test in float64."""
     loss = case.subject.declared.oracle
     options = {} if loss == "loss" else dict(case.options)
-    return oracle.measure(problem, "float32", loss, vector, case.rounding, **options)
+    lower = "float64" if case.rounding else "float32"
+    return oracle.measure(problem, lower, loss, vector, case.rounding, **options)

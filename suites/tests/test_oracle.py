@@ -167,7 +167,7 @@ def test_the_samples_of_each_dtype_are_computed_in_it(family: str, framework: st
 
 def test_a_loss_that_strays_by_more_than_half_of_the_digits_is_not_taken_for_rounding(torch: Any) -> None:
     problem = spec_class("performer")(length=5, seed=1).build("torch")
-    honest = oracle.measure(problem, "float32", rounding="loss_by_subtraction")
+    honest = oracle.measure(problem, "float64", rounding="loss_by_subtraction")
     whole = math.hypot(honest.loss, *(np.linalg.norm(leaf) for leaf in honest.grads.values()))
     most = whole / math.sqrt(UNIT_ROUNDOFF["float64"])
     assert max(honest.noise.values()) < 1e-3 * most
@@ -177,7 +177,7 @@ def test_a_loss_that_strays_by_more_than_half_of_the_digits_is_not_taken_for_rou
             return super().loss_by_subtraction(params, amount) * (1 + amount / 100)
 
     wrong = Wrong(problem.spec, "torch", problem.params, problem.data)
-    found = oracle.measure(wrong, "float32", rounding="loss_by_subtraction")
+    found = oracle.measure(wrong, "float64", rounding="loss_by_subtraction")
     assert all(np.array_equal(found.grads[name], leaf) for name, leaf in honest.grads.items())
     assert max(found.noise.values()) == pytest.approx(most)
 
