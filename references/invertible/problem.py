@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -271,11 +272,12 @@ class InvertibleProblem(Problem):
 
     def body(self, params: Tree, x: Any) -> Any:
         """x_0 -> x_L, every layer applied in order."""
-        return self._states(params, x)[-1]
+        for end in self._states(params, x):  # noqa: B007 - the last, and none before it is held
+            pass
+        return end
 
-    def _states(self, params: Tree, x: Any) -> list[Any]:
+    def _states(self, params: Tree, x: Any) -> Iterator[Any]:
         """What follows each block's units, then each layer after them, in order; the last is x_L."""
-        found = []
         for block in self.blocks:
 
             def unit(x: Any, p: Tree, block: Block = block) -> tuple[Any, Tree]:
@@ -283,11 +285,11 @@ class InvertibleProblem(Problem):
                     x = layer(p[key], x)
                 return x, {}
 
-            found.append(scan(self.backend, unit, x, params[block.key])[0])
+            x, _ = scan(self.backend, unit, x, params[block.key])
+            yield x
             for key, layer in block.after.items():
-                found.append(layer(params[key], found[-1]))
-            x = found[-1]
-        return found
+                x = layer(params[key], x)
+                yield x
 
     def head_losses(self, head: Tree, y: Any) -> Any:
         """x_L -> each sample's share of the loss, (batch,)."""
