@@ -1,0 +1,396 @@
+"""Arrays of balls: NumPy object arrays of python-flint's `arb`, or `acb` where numbers are complex.
+
+A ball is a midpoint of as many digits as asked and a radius. Every operation widens the radius by all that it may have
+rounded, so the true result lies in the ball. Two formulas are equal as far as their balls are small, and different as
+soon as their balls are apart: there is no tolerance to choose.
+
+NumPy does the structure (reshape, transpose, broadcast, index) and calls the elements' own operators for + − * /.
+What stands here is the rest: making balls, functions of one ball, comparisons, reductions, products of matrices.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import operator
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import flint
+import numpy as np
+from flint import acb, arb
+
+DIGITS = 60
+"""Decimal digits of the midpoints unless told otherwise."""
+PRODUCTS = 64
+"""Multiplications from which a product of matrices is worth the conversion to flint's own matrices."""
+
+
+class Unknown(Exception):
+    """A program has an operation that the evaluator does not know.
+
+    Cause: a primitive, an ATen operation or a call into foreign code without a rule here. Remedy: the message names it;
+    nothing is evaluated in floats in its place.
+    """
+
+
+class Undecided(Exception):
+    """A ball does not decide a comparison.
+
+    Cause: the numbers are equal, or nearer to each other than their radii. Remedy: more digits; if no number of digits
+    decides, it is a tie, and the function is judged on another problem.
+    """
+
+
+@contextlib.contextmanager
+def digits(number: int) -> Iterator[None]:
+    """The scope in which midpoints have `number` decimal digits."""
+    before = flint.ctx.dps
+    flint.ctx.dps = number
+    try:
+        yield
+    finally:
+        flint.ctx.dps = before
+
+
+def _ball(value: Any) -> Any:
+    number = value.item() if isinstance(value, np.generic) else value
+    return acb(number) if isinstance(number, complex) else arb(int(number) if isinstance(number, bool) else number)
+
+
+_BALLS = np.frompyfunc(_ball, 1, 1)
+
+
+def exact(array: Any) -> Any:
+    """An array of floats, complex numbers, integers or booleans as balls of radius zero; balls stay as they are.
+
+    Args:
+        array: anything `numpy.asarray` takes; bfloat16 and narrower floats too.
+
+    Returns:
+        An object array of the same shape.
+    """
+    plain = np.asarray(array)
+    if plain.dtype == object:
+        return plain
+    if not plain.size:
+        return np.empty(plain.shape, object)
+    if plain.dtype.kind in "bui":
+        plain = whole(plain.astype(object))
+    elif plain.dtype.kind != "c":
+        plain = plain.astype(np.float64)
+    return whole(_BALLS(plain))
+
+
+def whole(value: Any) -> Any:
+    """`value` as an array: NumPy's functions return a bare element for shape ()."""
+    if isinstance(value, np.ndarray):
+        return value
+    boxed = np.empty((), object)
+    boxed[()] = value
+    return boxed
+
+
+def full(shape: tuple[int, ...], number: Any) -> Any:
+    """An array of one number; the elements are one object, which is safe because balls never change."""
+    filled = np.empty(shape, object)
+    filled[...] = _ball(number)
+    return filled
+
+
+def is_balls(value: Any) -> bool:
+    """Whether a value is an array of balls rather than of integers or booleans."""
+    return isinstance(value, np.ndarray) and value.dtype == object
+
+
+def elementwise(function: Callable[..., Any], *arrays: Any) -> Any:
+    """`function` of corresponding elements, broadcast, as an array."""
+    return whole(np.frompyfunc(function, len(arrays), 1)(*arrays))
+
+
+def is_complex(array: Any) -> bool:
+    """Whether the elements are complex; an empty array counts as real."""
+    return bool(array.size) and isinstance(array.flat[0], acb)
+
+
+def as_complex(array: Any) -> Any:
+    """The same numbers as complex balls."""
+    return elementwise(acb, array)
+
+
+def floats(array: Any) -> Any:
+    """Midpoints as float64, or complex128: for showing and for choosing, never for judging."""
+    if is_complex(array):
+        return np.asarray(elementwise(complex, array), np.complex128)
+    return np.asarray(elementwise(_float, array), np.float64)
+
+
+def _float(ball: Any) -> float:
+    try:
+        return float(ball)
+    except (ValueError, OverflowError):
+        middle = ball.mid()
+        return math.inf if middle > 0 else -math.inf if middle < 0 else math.nan
+
+
+# Functions of one ball ------------------------------------------------------------------------------------------------
+
+HALF = arb(0.5)
+
+
+def sign(ball: Any) -> Any:
+    """−1, 0 or 1.
+
+    Raises:
+        Undecided: the ball holds zero and is wider than it.
+    """
+    if ball.is_zero():
+        return arb(0)
+    if ball > 0:
+        return arb(1)
+    if ball < 0:
+        return arb(-1)
+    if ball.is_nan():
+        return ball
+    raise Undecided("the sign of a number that its ball does not tell from zero")
+
+
+def absolute(ball: Any) -> Any:
+    """|x|; of a complex ball its modulus, a real one."""
+    return abs(ball)
+
+
+def logistic(ball: Any) -> Any:
+    """1 / (1 + e⁻ˣ)."""
+    return 1 / (1 + (-ball).exp())
+
+
+def cbrt(ball: Any) -> Any:
+    """The real cube root, of negative numbers too."""
+    return -((-ball).root(3)) if ball < 0 else ball.root(3)
+
+
+def exp2(ball: Any) -> Any:
+    """2ˣ."""
+    return arb(2) ** ball
+
+
+def rounded(ball: Any) -> Any:
+    """The nearest whole number, halves to even.
+
+    Raises:
+        Undecided: a half lies in the ball, and the ball is wider than it.
+    """
+    low = (ball + HALF).floor()
+    if not low.is_exact():
+        raise Undecided("which whole number is nearest")
+    if (ball + HALF - low).is_zero() and int(low) % 2:
+        return low - 1
+    return low
+
+
+def _exact_only(name: str) -> Callable[[Any], Any]:
+    def step(ball: Any) -> Any:
+        result = getattr(ball, name)()
+        if result.is_exact():
+            return result
+        raise Undecided(f"{name} of a number that lies within its ball of a whole one")
+
+    return step
+
+
+UNARY: dict[str, Callable[[Any], Any]] = {
+    **{name: operator.methodcaller(name) for name in (
+        "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan", "sinh", "cosh", "tanh", "asin", "acos",
+        "atan", "asinh", "acosh", "atanh", "erf", "erfc", "lgamma", "digamma",
+    )},
+    "erf_inv": operator.methodcaller("erfinv"),
+    "neg": operator.neg,
+    "abs": absolute,
+    "sign": sign,
+    "logistic": logistic,
+    "cbrt": cbrt,
+    "exp2": exp2,
+    "square": lambda ball: ball * ball,
+    "floor": _exact_only("floor"),
+    "ceil": _exact_only("ceil"),
+    "round": rounded,
+}  # fmt: skip
+"""Name -> function of one ball. The names are JAX's where JAX has one."""
+
+
+def unary(name: str, array: Any) -> Any:
+    """The function of that name in `UNARY`, elementwise."""
+    return elementwise(UNARY[name], array)
+
+
+def power(base: Any, exponent: Any) -> Any:
+    """base ** exponent of one ball each; a whole exponent is exact for negative bases too."""
+    if isinstance(exponent, arb) and exponent.is_exact() and exponent.is_integer():
+        number = int(exponent)
+        if abs(number) < 2**20:
+            return base**number
+    if isinstance(base, arb) and base.is_zero() and exponent > 0:
+        return arb(0)
+    return base**exponent
+
+
+# Comparisons ----------------------------------------------------------------------------------------------------------
+
+
+def _decided(one: Any, other: Any, what: str) -> int:
+    """−1, 0 or 1 as one is below, equal to or above other; 2 if either is not a number."""
+    if one is other:
+        return 2 if one.is_nan() else 0
+    if one < other:
+        return -1
+    if one > other:
+        return 1
+    if one.is_nan() or other.is_nan():
+        return 2
+    if one.is_exact() and other.is_exact():
+        return 0
+    raise Undecided(f"whether a number is {what} another")
+
+
+_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
+    "lt": lambda a, b: _decided(a, b, "less than") == -1,
+    "le": lambda a, b: _decided(a, b, "at most") in (-1, 0),
+    "gt": lambda a, b: _decided(a, b, "greater than") == 1,
+    "ge": lambda a, b: _decided(a, b, "at least") in (0, 1),
+    "eq": lambda a, b: _decided(a, b, "equal to") == 0,
+    "ne": lambda a, b: _decided(a, b, "unequal to") != 0,
+}
+
+
+def compare(name: str, one: Any, other: Any) -> Any:
+    """lt, le, gt, ge, eq or ne of two real arrays, broadcast, as booleans.
+
+    An element compared with itself, the same object, is equal to itself however wide its ball is: so a maximum can be
+    found again among the numbers it was taken from.
+
+    Raises:
+        Undecided: the balls overlap and are not both points.
+    """
+    return np.asarray(elementwise(_COMPARISONS[name], one, other), bool)
+
+
+def _larger(one: Any, other: Any) -> Any:
+    place = _decided(one, other, "greater than")
+    return (other if other.is_nan() else one) if place == 2 else other if place == -1 else one
+
+
+def _smaller(one: Any, other: Any) -> Any:
+    place = _decided(one, other, "less than")
+    return (other if other.is_nan() else one) if place == 2 else other if place == 1 else one
+
+
+def maximum(one: Any, other: Any) -> Any:
+    """The larger of corresponding elements, one of the two objects themselves; NaN if either is.
+
+    Raises:
+        Undecided: as for `compare`.
+    """
+    return elementwise(_larger, one, other)
+
+
+def minimum(one: Any, other: Any) -> Any:
+    """The smaller of corresponding elements, as `maximum`."""
+    return elementwise(_smaller, one, other)
+
+
+# Reductions and products ----------------------------------------------------------------------------------------------
+
+
+def total(array: Any, axes: tuple[int, ...]) -> Any:
+    """Sum over axes."""
+    return whole(np.add.reduce(array, axis=axes, initial=arb(0))) if axes else array
+
+
+def product(array: Any, axes: tuple[int, ...]) -> Any:
+    """Product over axes."""
+    return whole(np.multiply.reduce(array, axis=axes, initial=arb(1))) if axes else array
+
+
+def extreme(array: Any, axes: tuple[int, ...], largest: bool) -> Any:
+    """Maximum or minimum over axes; infinite over none.
+
+    Raises:
+        Undecided: as for `compare`.
+    """
+    pick = np.frompyfunc(_larger if largest else _smaller, 2, 1)
+    start = arb.neg_inf() if largest else arb.pos_inf()
+    for axis in sorted((a % array.ndim for a in axes), reverse=True):
+        if array.shape[axis]:
+            array = whole(pick.reduce(array, axis=axis))
+        else:
+            array = full(array.shape[:axis] + array.shape[axis + 1 :], start)
+    return array
+
+
+def running(function: Callable[[Any, Any], Any], array: Any, axis: int, backwards: bool = False) -> Any:
+    """The running sum, product or extreme along an axis, as `function` of two balls says."""
+    turned = np.flip(array, axis) if backwards else array
+    result = np.frompyfunc(function, 2, 1).accumulate(turned, axis=axis, dtype=object) if turned.size else turned
+    return np.flip(result, axis) if backwards else result
+
+
+def matmul(one: Any, other: Any) -> Any:
+    """Product of (…, m, k) and (…, k, n) arrays of the same leading shape."""
+    lead, (rows, inner), columns = one.shape[:-2], one.shape[-2:], other.shape[-1]
+    shape = (*lead, rows, columns)
+    if not inner or not math.prod(shape):
+        return full(shape, 0)
+    if rows * inner * columns < PRODUCTS or is_complex(one) or is_complex(other):
+        return (one[..., :, :, None] * other[..., None, :, :]).sum(axis=-2)
+    result = np.empty((math.prod(lead), rows, columns), object)
+    pairs = zip(one.reshape(-1, rows, inner), other.reshape(-1, inner, columns), strict=True)
+    for place, (left, right) in enumerate(pairs):
+        entries = (flint.arb_mat(rows, inner, left.ravel().tolist()) * _matrix(right)).entries()
+        result[place].ravel()[:] = entries
+    return result.reshape(shape)
+
+
+def _matrix(array: Any) -> Any:
+    return flint.arb_mat(*array.shape, array.ravel().tolist())
+
+
+def from_matrix(matrix: Any) -> Any:
+    """A flint matrix as an array."""
+    result = np.empty(matrix.nrows() * matrix.ncols(), object)
+    result[:] = matrix.entries()
+    return result.reshape(matrix.nrows(), matrix.ncols())
+
+
+def contract(one: Any, other: Any, contracted: tuple[Any, Any], batched: tuple[Any, Any]) -> Any:
+    """The general product: sum over contracted axes, batched axes in front, then those left of one and of other.
+
+    Args:
+        contracted: axes of `one`, and the corresponding axes of `other`, that are summed over.
+        batched: axes of each that run together.
+    """
+    (sum_one, sum_other), (lead_one, lead_other) = contracted, batched
+    free_one = [axis for axis in range(one.ndim) if axis not in (*sum_one, *lead_one)]
+    free_other = [axis for axis in range(other.ndim) if axis not in (*sum_other, *lead_other)]
+    lead = tuple(one.shape[axis] for axis in lead_one)
+    inner = math.prod(one.shape[axis] for axis in sum_one)
+    rows, columns = tuple(one.shape[a] for a in free_one), tuple(other.shape[a] for a in free_other)
+    left = one.transpose([*lead_one, *free_one, *sum_one]).reshape(*lead, math.prod(rows), inner)
+    right = other.transpose([*lead_other, *sum_other, *free_other]).reshape(*lead, inner, math.prod(columns))
+    return matmul(left, right).reshape(*lead, *rows, *columns)
+
+
+def solve(matrix: Any, right: Any) -> Any:
+    """X with matrix · X = right, for (n, n) and (n, k) arrays, with a rigorous bound.
+
+    Raises:
+        Undecided: the matrix is not told from a singular one.
+    """
+    if not matrix.shape[0] or not right.shape[1]:
+        return right
+    kind = flint.acb_mat if is_complex(matrix) or is_complex(right) else flint.arb_mat
+    left = kind(*matrix.shape, matrix.ravel().tolist())
+    try:
+        return from_matrix(left.solve(kind(*right.shape, right.ravel().tolist())))
+    except ZeroDivisionError:
+        raise Undecided("whether a matrix is singular") from None
