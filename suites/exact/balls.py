@@ -4,8 +4,8 @@ A ball is a midpoint of as many digits as asked and a radius. Every operation wi
 rounded, so the true result lies in the ball. Two formulas are equal as far as their balls are small, and different as
 soon as their balls are apart: there is no tolerance to choose.
 
-NumPy does the structure (reshape, transpose, broadcast, index) and calls the elements' own operators for + − * /.
-What stands here is the rest: making balls, functions of one ball, comparisons, reductions, products of matrices.
+NumPy does the structure (reshape, transpose, broadcast, index) and calls the elements' own operators for + − * /; of
+arrays of shape () it returns the bare element, which `whole` puts back. What stands here is the rest: making balls, functions of one ball, comparisons, reductions, products of matrices.
 """
 
 from __future__ import annotations
@@ -55,7 +55,11 @@ def digits(number: int) -> Iterator[None]:
 
 def _ball(value: Any) -> Any:
     number = value.item() if isinstance(value, np.generic) else value
-    return acb(number) if isinstance(number, complex) else arb(int(number) if isinstance(number, bool) else number)
+    if isinstance(number, complex):
+        return acb(number)
+    if isinstance(number, float) and math.isinf(number):  # arb(inf) would be the ball that holds every number
+        return arb.pos_inf() if number > 0 else arb.neg_inf()
+    return arb(int(number) if isinstance(number, bool) else number)
 
 
 _BALLS = np.frompyfunc(_ball, 1, 1)
@@ -202,8 +206,9 @@ def _exact_only(name: str) -> Callable[[Any], Any]:
 UNARY: dict[str, Callable[[Any], Any]] = {
     **{name: operator.methodcaller(name) for name in (
         "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan", "sinh", "cosh", "tanh", "asin", "acos",
-        "atan", "asinh", "acosh", "atanh", "erf", "erfc", "lgamma", "digamma",
+        "atan", "asinh", "acosh", "atanh", "erf", "erfc", "digamma",
     )},
+    "lgamma": lambda ball: abs(ball.gamma()).log(),
     "erf_inv": operator.methodcaller("erfinv"),
     "neg": operator.neg,
     "abs": absolute,
