@@ -205,9 +205,10 @@ def _exact_only(name: str) -> Callable[[Any], Any]:
 
 UNARY: dict[str, Callable[[Any], Any]] = {
     **{name: operator.methodcaller(name) for name in (
-        "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan", "sinh", "cosh", "tanh", "asin", "acos",
+        "exp", "expm1", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan", "sinh", "cosh", "tanh", "asin", "acos",
         "atan", "asinh", "acosh", "atanh", "erf", "erfc", "digamma",
     )},
+    "log": lambda ball: arb.neg_inf() if ball.is_zero() else ball.log(),
     "lgamma": lambda ball: abs(ball.gamma()).log(),
     "erf_inv": operator.methodcaller("erfinv"),
     "neg": operator.neg,
