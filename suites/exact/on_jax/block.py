@@ -1,0 +1,313 @@
+"""Jaxprs compiled into lists of Python steps over numbered slots, and run on one device or on several in lockstep.
+
+Calls (jit, remat, custom derivatives and the like) are inlined; what no output needs is left out; constants are made
+into balls once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend.core import Literal
+
+from gradgate.suites.exact import balls
+from gradgate.suites.exact.on_jax import rules
+
+Watch = Callable[[str, str, list[Any]], None]
+
+
+@dataclass
+class Run:
+    """What holds for one evaluation.
+
+    Attributes:
+        watch: called after every equation with its primitive, source line and outputs.
+        places: for each device that runs in lockstep, mesh axis -> its coordinate.
+        sizes: mesh axis -> its length.
+    """
+
+    watch: Watch | None = None
+    places: list[dict[str, int]] = field(default_factory=lambda: [{}])
+    sizes: dict[str, int] = field(default_factory=dict)
+
+
+class Step:
+    """One equation, with the slots that it reads, writes and empties."""
+
+    __slots__ = ("drops", "equation", "inputs", "many", "outputs", "run", "together")
+
+    def __init__(self, equation: Any, inputs: list[int], outputs: list[int], run: Any, together: bool) -> None:
+        self.equation, self.inputs, self.outputs, self.run, self.together = equation, inputs, outputs, run, together
+        self.many = equation.primitive.multiple_results
+        self.drops: list[int] = []
+
+    @property
+    def line(self) -> str:
+        """Where the program says this, as ``file.py:123``."""
+        return source_line(self.equation)
+
+    def perform(self, lanes: list[list[Any]], run: Run) -> None:
+        """Read the slots of every device, run, and write."""
+        if self.together:
+            results = self.run([[slots[i] for i in self.inputs] for slots in lanes], run)
+        else:
+            results = [self.run(*[slots[i] for i in self.inputs]) for slots in lanes]
+        for slots, result in zip(lanes, results, strict=True):
+            for place, value in zip(self.outputs, result if self.many else (result,), strict=True):
+                slots[place] = value if type(value) is np.ndarray else boxed(value)
+            for place in self.drops:
+                slots[place] = None
+        if run.watch is not None:
+            for slots in lanes:
+                run.watch(self.equation.primitive.name, self.line, [slots[i] for i in self.outputs])
+
+
+def boxed(value: Any) -> Any:
+    """A bare element, which NumPy returns for shape (), as an array."""
+    return np.asarray(value) if isinstance(value, (np.generic, bool, int)) else balls.whole(value)
+
+
+def source_line(equation: Any) -> str:
+    """The innermost line outside JAX that made the equation, as ``file.py:123``."""
+    from jax._src import source_info_util  # the public API has no way from an equation to a line
+
+    frame = source_info_util.user_frame(equation.source_info.traceback)
+    return f"{frame.file_name.rpartition('/')[2]}:{frame.start_line}" if frame else "unknown line"
+
+
+class Block:
+    """A jaxpr as steps, for those of its outputs that are needed."""
+
+    def __init__(self, template: list[Any], inputs: list[int], steps: list[Step], outputs: list[int]) -> None:
+        self.template, self.inputs, self.steps, self.outputs = template, inputs, steps, outputs
+
+    def __call__(self, arguments: list[Sequence[Any]], run: Run) -> list[list[Any]]:
+        """The outputs of every device, from the arguments of every device."""
+        lanes = []
+        for given in arguments:
+            slots = self.template.copy()
+            for place, value in zip(self.inputs, given, strict=True):
+                slots[place] = value
+            lanes.append(slots)
+        step = None
+        try:
+            if len(lanes) == 1 and run.watch is None:
+                for step in self.steps:
+                    _alone(step, lanes[0], lanes, run)
+            else:
+                for step in self.steps:
+                    step.perform(lanes, run)
+        except (balls.Undecided, balls.Unknown) as error:
+            raise _located(error, step) from error
+        return [[slots[i] for i in self.outputs] for slots in lanes]
+
+
+def _alone(step: Step, slots: list[Any], lanes: list[list[Any]], run: Run) -> None:
+    """`Step.perform` on one device and unwatched, which is the usual case and the quickest."""
+    if step.together:
+        result = step.run([[slots[i] for i in step.inputs]], run)[0]
+    else:
+        result = step.run(*[slots[i] for i in step.inputs])
+    if step.many:
+        for place, value in zip(step.outputs, result, strict=True):
+            slots[place] = value if type(value) is np.ndarray else boxed(value)
+    else:
+        slots[step.outputs[0]] = result if type(result) is np.ndarray else boxed(result)
+    for place in step.drops:
+        slots[place] = None
+
+
+def _located(error: Exception, step: Step | None) -> Exception:
+    """The error with primitive and line; an error of an inner block has its own already."""
+    if step is None or getattr(error, "located", False):
+        return error
+    found = type(error)(f"{error} ({step.equation.primitive.name}, {step.line})")
+    found.located = True  # type: ignore[attr-defined]
+    return found
+
+
+INLINED: dict[str, str] = {
+    "jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "core_call": "call_jaxpr", "call": "call_jaxpr",
+    "remat2": "jaxpr", "remat": "jaxpr", "checkpoint": "jaxpr", "custom_jvp_call": "call_jaxpr",
+    "custom_vjp_call": "call_jaxpr", "custom_vjp_call_jaxpr": "fun_jaxpr", "eval_jaxpr": "jaxpr",
+    "custom_linear_solve": "", "linear_call": "callee",
+}  # fmt: skip
+"""Calls whose body takes their place -> the parameter that holds it."""
+SILENT = {"DebugEffect", "OrderedDebugEffect", "NamedAxisEffect"}
+"""Effects that change no value: an equation with no others is left out when its outputs are not needed."""
+
+
+class Flat:
+    """A jaxpr without calls: equations over numbered slots."""
+
+    def __init__(self, jaxpr: Any, consts: Sequence[Any], narrowed: set[str], cache: dict[Any, Any]) -> None:
+        self.narrowed, self.cache = narrowed, cache
+        self.template: list[Any] = []
+        self.equations: list[tuple[Any, list[int], list[int]]] = []
+        known: dict[Any, int] = {}
+        for variable, const in zip(jaxpr.constvars, consts, strict=True):
+            known[variable] = self._slot(rules.data(const, variable.aval.dtype))
+        self.inputs = [self._slot() for _ in jaxpr.invars]
+        known.update(zip(jaxpr.invars, self.inputs, strict=True))
+        self.outputs = self._inline(jaxpr, known)
+        self.blocks: dict[Any, tuple[Block, list[bool]]] = {}
+
+    def _slot(self, value: Any = None) -> int:
+        self.template.append(value)
+        return len(self.template) - 1
+
+    def _read(self, atom: Any, known: dict[Any, int]) -> int:
+        if isinstance(atom, Literal):
+            return self._slot(rules.data(atom.val, atom.aval.dtype))
+        return known[atom]
+
+    def _inline(self, jaxpr: Any, known: dict[Any, int]) -> list[int]:
+        """Append the equations of a jaxpr whose inputs have slots already; the slots of its outputs."""
+        for equation in jaxpr.eqns:
+            name = equation.primitive.name
+            inputs = [self._read(atom, known) for atom in equation.invars]
+            if name in INLINED:
+                outputs = self._called(equation, inputs)
+            elif _changes_nothing(equation):
+                self._note(equation)
+                outputs = inputs
+            else:
+                outputs = [self._slot() for _ in equation.outvars]
+                self.equations.append((equation, inputs, outputs))
+            known.update(zip(equation.outvars, outputs, strict=True))
+        return [self._read(atom, known) for atom in jaxpr.outvars]
+
+    def _called(self, equation: Any, inputs: list[int]) -> list[int]:
+        """Inline the body of a call."""
+        params = equation.params
+        if equation.primitive.name == "custom_linear_solve":
+            lengths, body = params["const_lengths"], params["jaxprs"].solve
+            start, right = lengths.matvec + lengths.vecmat, sum(lengths)
+            inputs = inputs[start : start + lengths.solve] + inputs[right:]
+        else:
+            body = params[INLINED[equation.primitive.name]]
+        jaxpr, consts = (body.jaxpr, body.consts) if hasattr(body, "consts") else (body, ())
+        known = {v: self._slot(rules.data(c, v.aval.dtype)) for v, c in zip(jaxpr.constvars, consts, strict=True)}
+        known.update(zip(jaxpr.invars, inputs, strict=True))
+        return self._inline(jaxpr, known)
+
+    def block(self, needed: Sequence[bool] | None = None) -> tuple[Block, list[bool]]:
+        """The steps for the needed outputs, and which inputs they use."""
+        mask = tuple(needed) if needed is not None else (True,) * len(self.outputs)
+        if mask not in self.blocks:
+            self.blocks[mask] = self._steps(mask)
+        return self.blocks[mask]
+
+    def used_inputs(self, needed: Sequence[bool]) -> list[bool]:
+        """Which inputs the needed outputs depend on."""
+        live = {slot for slot, use in zip(self.outputs, needed, strict=True) if use}
+        self._live_equations(live)
+        return [slot in live for slot in self.inputs]
+
+    def _live_equations(self, live: set[int]) -> list[tuple[Any, list[int], list[int]]]:
+        """The equations that some live slot or an effect needs, in order; what they read becomes live."""
+        kept = []
+        for entry in reversed(self.equations):
+            equation, inputs, outputs = entry
+            if not live.isdisjoint(outputs) or any(type(e).__name__ not in SILENT for e in equation.effects):
+                live.update(inputs)
+                kept.append(entry)
+        return kept[::-1]
+
+    def _steps(self, mask: tuple[bool, ...]) -> tuple[Block, list[bool]]:
+        outputs = [slot for slot, use in zip(self.outputs, mask, strict=True) if use]
+        live = set(outputs)
+        steps = [self._step(entry, live) for entry in self._live_equations(live)]
+        seen = {*outputs, *(place for place, value in enumerate(self.template) if value is not None)}
+        for step in reversed(steps):
+            step.drops = [slot for slot in {*step.inputs, *step.outputs} if slot not in seen]
+            seen.update(step.inputs, step.outputs)
+        return Block(self.template, self.inputs, steps, outputs), [slot in live for slot in self.inputs]
+
+    def _step(self, entry: tuple[Any, list[int], list[int]], live: set[int]) -> Step:
+        equation, inputs, outputs = entry
+        name = equation.primitive.name
+        self._note(equation)
+        try:
+            if name in rules.LOCKSTEP:
+                run = rules.LOCKSTEP[name](equation, self.flat, [slot in live for slot in outputs])
+                return Step(equation, inputs, outputs, run, True)
+            build = rules.RULES.get(name) or _of_data(equation)
+            return Step(equation, inputs, outputs, build(equation), False)
+        except balls.Unknown as error:
+            return Step(equation, inputs, outputs, _raise(error), False)
+
+    def flat(self, body: Any) -> Flat:
+        """The body of a control structure without calls; compiled once however often it is met."""
+        jaxpr, consts = (body.jaxpr, body.consts) if hasattr(body, "consts") else (body, ())
+        key = (id(jaxpr), tuple(map(id, consts)))
+        if key not in self.cache:
+            self.cache[key] = body, Flat(jaxpr, consts, self.narrowed, self.cache)  # held, or its id could recur
+        found: Flat = self.cache[key][1]
+        return found
+
+    def _note(self, equation: Any) -> None:
+        """Remember a cast to fewer bits."""
+        name = equation.primitive.name
+        if name == "reduce_precision":
+            bits = equation.params["exponent_bits"], equation.params["mantissa_bits"]
+            if bits[1] < _digits(equation.invars[0].aval.dtype):
+                self.narrowed.add(_FORMATS.get(bits, f"float of {bits[0]} and {bits[1]} bits"))
+        elif equation.invars and rules.inexact(equation.invars[0]) and equation.outvars:
+            wide, narrow = equation.invars[0].aval.dtype, equation.outvars[0].aval.dtype
+            if wide != narrow and rules.kind_of(narrow) in "fc" and _digits(narrow) < _digits(wide):
+                self.narrowed.add(str(narrow))
+
+
+_FORMATS = {(8, 23): "float32", (5, 10): "float16", (8, 7): "bfloat16"}
+
+
+def _digits(dtype: Any) -> int:
+    return int(jax.numpy.finfo(dtype).nmant)
+
+
+def _changes_nothing(equation: Any) -> bool:
+    """Whether the outputs are the inputs, as after a cast between floats."""
+    if equation.primitive.name == "convert_element_type":
+        return rules.kind(equation.invars[0]) == rules.kind(equation.outvars[0]) in ("f", "c")
+    return rules.RULES.get(equation.primitive.name) is _identity
+
+
+def _identity(equation: Any) -> rules.Run:
+    return rules.passed
+
+
+def identities(*names: str) -> None:
+    """Enter primitives that return what they are given: they cost no step."""
+    for name in names:
+        rules.RULES[name] = _identity
+
+
+def _raise(error: Exception) -> rules.Run:
+    def run(*_: Any) -> Any:
+        raise type(error)(*error.args)
+
+    return run
+
+
+def _of_data(equation: Any) -> Callable[[Any], rules.Run]:
+    """A primitive without a rule, of integers and booleans only, as JAX computes it.
+
+    Raises:
+        Unknown: it has floats, keys or effects.
+    """
+    kinds = {rules.kind(atom) for atom in [*equation.invars, *equation.outvars] if hasattr(atom.aval, "dtype")}
+    if not kinds <= set("iub") or equation.effects or "callback" in equation.primitive.name:
+        raise balls.Unknown(f"there is no rule for the primitive {equation.primitive.name}")
+
+    def run(*values: Any) -> Any:
+        wide = any(atom.aval.dtype.itemsize == 8 for atom in [*equation.invars, *equation.outvars])
+        with jax.enable_x64(wide):
+            found = equation.primitive.bind(*map(jax.numpy.asarray, values), **equation.params)
+        return [np.asarray(each) for each in found] if equation.primitive.multiple_results else np.asarray(found)
+
+    return lambda _: run

@@ -1,0 +1,533 @@
+"""Functions of corresponding elements: one value of each input, one value out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from flint import acb, arb
+
+from gradgate.suites.exact import balls
+from gradgate.suites.exact.on_jax.block import identities
+from gradgate.suites.exact.on_jax.rules import Run, blank, data, inexact, kind, kind_of, rule
+
+identities(
+    "copy", "copy_p", "name", "sharding_constraint", "stop_gradient", "optimization_barrier", "reduce_precision",
+    "device_put", "reshard", "layout_constraint", "pvary", "mesh_cast", "preduced", "reduced_vary_cast_p",
+    "vary_unreduced_cast_p", "reduced_vary_cast", "vary_unreduced_cast",
+)  # fmt: skip
+
+# Values at the edge of where a function is finite ---------------------------------------------------------------------
+
+INF, MINUS_INF, NAN = arb.pos_inf(), arb.neg_inf(), arb.nan()
+_EDGES: dict[str, dict[float, Any]] = {
+    "log": {0.0: MINUS_INF}, "log1p": {-1.0: MINUS_INF}, "rsqrt": {0.0: INF},
+    "atanh": {1.0: INF, -1.0: MINUS_INF}, "erf_inv": {1.0: INF, -1.0: MINUS_INF},
+    "erf": {math.inf: arb(1), -math.inf: arb(-1)}, "erfc": {math.inf: arb(0), -math.inf: arb(2)},
+    "logistic": {math.inf: arb(1), -math.inf: arb(0)}, "lgamma": {math.inf: INF, -math.inf: INF},
+    "square": {-math.inf: INF}, "exp2": {-math.inf: arb(0)}, "sinh": {-math.inf: MINUS_INF},
+    "cosh": {-math.inf: INF}, "asinh": {-math.inf: MINUS_INF}, "cbrt": {math.inf: INF, -math.inf: MINUS_INF},
+    "floor": {math.inf: INF, -math.inf: MINUS_INF}, "ceil": {math.inf: INF, -math.inf: MINUS_INF},
+    "round": {math.inf: INF, -math.inf: MINUS_INF}, "digamma": {math.inf: INF},
+}  # fmt: skip
+"""Function -> input -> result, as floats have it, where arb has none."""
+
+
+def bounded(name: str, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """`function`, with the infinities that floats have at its edges.
+
+    A result that is not finite is right only at a point: a ball that merely reaches the edge does not decide.
+    """
+    edges = _EDGES.get(name, {})
+
+    def run(ball: Any) -> Any:
+        if not ball.is_finite():
+            return _beyond(edges, function, ball)
+        result = function(ball)
+        if result.is_finite():
+            return result
+        if isinstance(ball, acb):
+            return result
+        if ball.is_exact():
+            return edges.get(float(ball), _pole(name, ball, result))
+        if ball.is_nan() or not _at_edge(name, ball):
+            return result
+        raise balls.Undecided(f"{name} of a number that its ball does not tell from the edge of where it is finite")
+
+    return run
+
+
+def _beyond(edges: dict[float, Any], function: Callable[[Any], Any], ball: Any) -> Any:
+    """The function of an infinity or of not a number."""
+    if isinstance(ball, acb) or not (ball > 0 or ball < 0):
+        return NAN if isinstance(ball, arb) else function(ball)
+    end = math.inf if ball > 0 else -math.inf
+    return edges[end] if end in edges else function(INF if end > 0 else MINUS_INF)
+
+
+def _pole(name: str, ball: Any, result: Any) -> Any:
+    """Γ is infinite at 0, −1, −2, …: there lgamma is, too."""
+    return INF if name == "lgamma" and ball.is_integer() else result
+
+
+_DOMAINS: dict[str, tuple[float, float]] = {
+    "log": (0, math.inf), "sqrt": (0, math.inf), "rsqrt": (0, math.inf), "log1p": (-1, math.inf), "asin": (-1, 1),
+    "acos": (-1, 1), "atanh": (-1, 1), "erf_inv": (-1, 1), "acosh": (1, math.inf),
+}  # fmt: skip
+
+
+def _at_edge(name: str, ball: Any) -> bool:
+    """Whether part of the ball lies where the function is finite; if none does, it is not a number anywhere."""
+    low, high = _DOMAINS.get(name, (-math.inf, math.inf))
+    return not (ball < low or ball > high)
+
+
+def _lgamma(ball: Any) -> Any:
+    return ball.lgamma() if ball > 0 else abs(ball.gamma()).log()
+
+
+_OWN: dict[str, Callable[[Any], Any]] = {
+    "lgamma": _lgamma,
+    "exp": lambda x: x.exp(),
+    "tanh": lambda x: x.tanh(),
+    "bessel_i0e": lambda x: (-abs(x)).exp() * x.bessel_i(arb(0)),
+    "bessel_i1e": lambda x: (-abs(x)).exp() * x.bessel_i(arb(1)),
+}
+FUNCTIONS = {**balls.UNARY, **_OWN}
+UNARY = {name: np.frompyfunc(bounded(name, function), 1, 1) for name, function in FUNCTIONS.items()}
+"""Name -> function of an array of real balls."""
+
+
+def _complex_sign(z: Any) -> Any:
+    return acb(0) if z.is_zero() else z / abs(z)
+
+
+_COMPLEX: dict[str, Callable[[Any], Any]] = {
+    **FUNCTIONS,
+    "log": lambda z: z.log(),
+    "log1p": lambda z: (1 + z).log(),
+    "expm1": lambda z: z.exp() - 1,
+    "exp2": lambda z: (z * arb(2).log()).exp(),
+    "sign": _complex_sign,
+}
+COMPLEX = {name: np.frompyfunc(function, 1, 1) for name, function in _COMPLEX.items()}
+"""Name -> function of an array of complex balls."""
+_INTEGERS: dict[str, Callable[..., Any]] = {
+    "neg": np.negative, "abs": np.abs, "sign": np.sign, "square": np.square,
+}  # fmt: skip
+
+
+@rule(*UNARY)
+def unary(equation: Any) -> Run:
+    """A function of one number."""
+    name, held = equation.primitive.name, kind(equation.invars[0])
+    if name == "neg" and held != "b":
+        return np.negative
+    if held not in "fc":
+        if name not in _INTEGERS:
+            raise balls.Unknown(f"{name} of integers")
+        return _INTEGERS[name]
+    if name == "round" and int(equation.params.get("rounding_method", 1)) == 0:
+        return _AWAY
+    return COMPLEX[name] if held == "c" else UNARY[name]
+
+
+def _away(ball: Any) -> Any:
+    """The nearest whole number, halves away from zero."""
+    if not ball.is_finite():
+        return ball
+    low = (abs(ball) + balls.HALF).floor()
+    if not low.is_exact():
+        raise balls.Undecided("which whole number is nearest")
+    return -low if ball < 0 else low
+
+
+_AWAY = np.frompyfunc(_away, 1, 1)
+
+# Arithmetic -----------------------------------------------------------------------------------------------------------
+
+
+@rule("add", "add_any", "sub", "mul")
+def arithmetic(equation: Any) -> Run:
+    """Sum, difference or product; of integers with wraparound."""
+    function: Run = {"add": np.add, "add_any": np.add, "sub": np.subtract, "mul": np.multiply}[equation.primitive.name]
+    if inexact(equation.outvars[0]):
+        return function
+    dtype = equation.outvars[0].aval.dtype
+    return lambda one, other: function(one, other, dtype=dtype)
+
+
+def _quotient(one: Any, other: Any) -> Any:
+    result = one / other
+    if result.is_finite() or isinstance(result, acb):
+        return result
+    if other.is_zero():  # floats say ±∞ here; zero counts as positive
+        if one.is_zero() or one.is_nan():
+            return NAN
+        return INF if balls.sign(one) > 0 else MINUS_INF
+    if other.is_finite() and one.is_finite() and not (other > 0 or other < 0):
+        raise balls.Undecided("whether a divisor is zero")
+    return result
+
+
+QUOTIENT = np.frompyfunc(_quotient, 2, 1)
+
+
+def _whole_quotient(one: Any, other: Any) -> Any:
+    """Truncated towards zero; by zero −1, as XLA has it."""
+    safe = np.where(other == 0, 1, other)
+    quotient = (np.abs(one) // np.abs(safe)).astype(one.dtype) * (np.sign(one) * np.sign(safe))
+    return np.where(other == 0, np.array(-1).astype(one.dtype), quotient.astype(one.dtype))
+
+
+def _remainder(one: Any, other: Any) -> Any:
+    """What a truncated quotient leaves, with the sign of `one`; by zero `one` itself."""
+    safe = np.where(other == 0, 1, other).astype(one.dtype)
+    return np.where(other == 0, one, np.fmod(one, safe))
+
+
+def _real_remainder(one: Any, other: Any) -> Any:
+    if other.is_zero() or not one.is_finite():
+        return NAN
+    if not other.is_finite():
+        return one if other > 0 or other < 0 else NAN
+    return one - other * _truncated(one / other)
+
+
+def _truncated(ball: Any) -> Any:
+    if ball.is_exact() or not ball.contains_integer():
+        return ball.floor() if ball >= 0 or ball > 0 else ball.ceil()
+    if abs(ball) < 1:  # about zero both sides give zero
+        return arb(0)
+    raise balls.Undecided("on which side of a whole number a quotient is")
+
+
+REMAINDER = np.frompyfunc(_real_remainder, 2, 1)
+
+
+@rule("div")
+def quotient(equation: Any) -> Run:
+    """Quotient; of integers truncated."""
+    return QUOTIENT if inexact(equation.invars[0]) else _whole_quotient
+
+
+@rule("rem")
+def remainder(equation: Any) -> Run:
+    """Remainder, with the sign of the dividend."""
+    return REMAINDER if inexact(equation.invars[0]) else _remainder
+
+
+def _raised(base: Any, exponent: Any) -> Any:
+    """base ** exponent, with the infinities of floats."""
+    if isinstance(base, acb) or isinstance(exponent, acb):
+        return acb(base) ** exponent
+    if exponent.is_zero():
+        return arb(1)
+    if base.is_zero():
+        return NAN if exponent.is_nan() else arb(0) if balls.sign(exponent) > 0 else INF
+    if base.is_finite() and exponent.is_finite():
+        return balls.power(base, exponent)
+    if base.is_finite():
+        return base**exponent
+    if base > 0:
+        return INF if balls.sign(exponent) > 0 else arb(0)
+    if base < 0 and exponent.is_exact() and exponent.is_integer():
+        return whole_power(base, int(exponent))
+    return NAN
+
+
+def whole_power(base: Any, exponent: int) -> Any:
+    """base ** exponent, with the infinities of floats."""
+    if isinstance(base, arb) and (not base.is_finite() or (exponent < 0 and base.is_zero())):
+        if base.is_nan() or exponent == 0:
+            return base if exponent else arb(1)
+        if base.is_zero():
+            return INF
+        odd = base < 0 and exponent % 2
+        return arb(0) if exponent < 0 else MINUS_INF if odd else INF
+    result = base**exponent
+    if exponent < 0 and not result.is_finite() and isinstance(base, arb):
+        raise balls.Undecided("whether a divisor is zero")
+    return result
+
+
+POWER = np.frompyfunc(_raised, 2, 1)
+
+
+@rule("pow")
+def power(equation: Any) -> Run:
+    """base ** exponent; the exponent may be of integers."""
+    if not inexact(equation.invars[0]):
+        raise balls.Unknown("pow of integers")
+    if inexact(equation.invars[1]):
+        return POWER
+    return lambda base, exponent: POWER(base, balls.exact(exponent))
+
+
+@rule("integer_pow")
+def integer_power(equation: Any) -> Run:
+    """base ** y for a fixed whole y."""
+    exponent = equation.params["y"]
+    if inexact(equation.invars[0]):
+        return np.frompyfunc(lambda base: whole_power(base, exponent), 1, 1)
+    return lambda base: base ** np.asarray(exponent, base.dtype)
+
+
+def _angle(y: Any, x: Any) -> Any:
+    if isinstance(y, acb) or isinstance(x, acb):
+        raise balls.Unknown("atan2 of complex numbers")
+    if y.is_zero():
+        return NAN if x.is_nan() else arb.pi() if x < 0 else arb(0) if x.is_zero() or x > 0 else _undecided_angle()
+    if x < 0 and not (y > 0 or y < 0):
+        _undecided_angle()
+    return arb.atan2(y, x)
+
+
+def _undecided_angle() -> Any:
+    raise balls.Undecided("on which side of the cut an angle is")
+
+
+def _zeta(s: Any, a: Any) -> Any:
+    return s.zeta(a)
+
+
+def _polygamma(order: Any, x: Any) -> Any:
+    """ψ⁽ⁿ⁾(x); order 0 is digamma, further ones are zeta functions: (−1)ⁿ⁺¹ n! ζ(n+1, x)."""
+    if order.is_zero():
+        return x.digamma()
+    if not (order.is_exact() and order.is_integer()):
+        return NAN
+    number = int(order)
+    return (-1) ** (number + 1) * arb(math.factorial(number)) * arb(number + 1).zeta(x)
+
+
+def _igamma(a: Any, x: Any) -> Any:
+    return arb(0) if x.is_zero() else x.gamma_lower(a, regularized=1)
+
+
+def _igammac(a: Any, x: Any) -> Any:
+    return arb(1) if x.is_zero() else x.gamma_upper(a, regularized=1)
+
+
+BINARY = {name: np.frompyfunc(function, 2, 1) for name, function in {
+    "atan2": _angle, "zeta": _zeta, "polygamma": _polygamma, "igamma": _igamma, "igammac": _igammac,
+}.items()}  # fmt: skip
+
+
+@rule(*BINARY)
+def binary(equation: Any) -> Run:
+    """A function of two real numbers."""
+    return BINARY[equation.primitive.name]
+
+
+# Comparisons and choices ----------------------------------------------------------------------------------------------
+
+LARGER, SMALLER = np.frompyfunc(balls._larger, 2, 1), np.frompyfunc(balls._smaller, 2, 1)
+_COMPARED = {name: np.frompyfunc(function, 2, 1) for name, function in balls._COMPARISONS.items()}
+_PLAIN = {"lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
+          "eq": np.equal, "ne": np.not_equal}  # fmt: skip
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two complex numbers are equal, part by part."""
+    return all(balls._COMPARISONS["eq"](a, b) for a, b in ((one.real, other.real), (one.imag, other.imag)))
+
+
+_SAME = np.frompyfunc(_same, 2, 1)
+
+
+@rule(*_COMPARED)
+def comparison(equation: Any) -> Run:
+    """A comparison, which has to be decided."""
+    name, held = equation.primitive.name, kind(equation.invars[0])
+    if held == "k":
+        return _PLAIN[name]
+    if held == "c":
+        return lambda one, other: np.asarray(_SAME(one, other), bool) == (name == "eq")
+    if held != "f":
+        return _PLAIN[name]
+    compare = _COMPARED[name]
+    return lambda one, other: np.asarray(compare(one, other), bool)
+
+
+def _place(ball: Any) -> tuple[int, Any]:
+    return (1, ball) if ball.is_nan() else (0, ball)
+
+
+def _total(one: Any, other: Any) -> int:
+    """−1, 0 or 1 in the order that has NaN last."""
+    if one.is_nan() or other.is_nan():
+        return int(one.is_nan()) - int(other.is_nan())
+    return balls._decided(one, other, "less than")
+
+
+TOTAL = np.frompyfunc(_total, 2, 1)
+
+
+@rule("eq_to", "le_to", "lt_to")
+def total_comparison(equation: Any) -> Run:
+    """A comparison in the total order, which has NaN last."""
+    test = {"eq_to": np.equal, "le_to": np.less_equal, "lt_to": np.less}[equation.primitive.name]
+    if kind(equation.invars[0]) != "f":
+        return test
+    return lambda one, other: np.asarray(test(np.asarray(TOTAL(one, other), int), 0), bool)
+
+
+@rule("max", "min")
+def extreme(equation: Any) -> Run:
+    """The larger or the smaller of two."""
+    largest = equation.primitive.name == "max"
+    held = kind(equation.invars[0])
+    if held == "c":
+        raise balls.Unknown("max of complex numbers")
+    if held == "f":
+        return LARGER if largest else SMALLER
+    return np.maximum if largest else np.minimum
+
+
+@rule("clamp")
+def clamp(equation: Any) -> Run:
+    """x, or the bound that it has passed."""
+    larger, smaller = (LARGER, SMALLER) if kind(equation.invars[1]) == "f" else (np.maximum, np.minimum)
+    return lambda low, x, high: smaller(larger(x, low), high)
+
+
+@rule("select_n")
+def select(equation: Any) -> Run:
+    """Of several cases the one that an integer or a boolean names, element by element."""
+    if len(equation.invars) == 2:
+        return lambda which, only: only
+    if len(equation.invars) == 3:
+        return lambda which, no, yes: np.where(which, yes, no)
+
+    def choose(which: Any, *cases: Any) -> Any:
+        stacked = np.stack(cases)
+        if not which.ndim:
+            return stacked[int(which)]
+        return np.take_along_axis(stacked, which.astype(np.int64)[None], 0)[0]
+
+    return choose
+
+
+def _finite(ball: Any) -> bool:
+    if ball.is_finite():
+        return True
+    if ball.is_nan() or ball > 0 or ball < 0:
+        return False
+    raise balls.Undecided("whether a number is finite")
+
+
+_FINITE = np.frompyfunc(_finite, 1, 1)
+
+
+@rule("is_finite")
+def finite(equation: Any) -> Run:
+    """Whether each number is finite."""
+    return lambda x: np.asarray(_FINITE(x), bool)
+
+
+@rule("nextafter")
+def next_after(equation: Any) -> Run:
+    """Refuse the neighbour of a float: numbers with unbounded digits have none."""
+    raise balls.Unknown("nextafter: a number of unbounded digits has no neighbour")
+
+
+# Parts and casts ------------------------------------------------------------------------------------------------------
+
+_PARTS = {name: np.frompyfunc(function, 1, 1) for name, function in {
+    "real": lambda z: z.real, "imag": lambda z: z.imag, "conj": lambda z: acb(z).conjugate(),
+}.items()}  # fmt: skip
+_PAIRED = np.frompyfunc(acb, 2, 1)
+_COMPLEX_BALL = np.frompyfunc(acb, 1, 1)
+
+
+@rule(*_PARTS)
+def part(equation: Any) -> Run:
+    """Real part, imaginary part or conjugate."""
+    return _PARTS[equation.primitive.name]
+
+
+@rule("complex")
+def paired(equation: Any) -> Run:
+    """A complex number of two real ones."""
+    return _PAIRED
+
+
+def _whole_number(ball: Any) -> int | float:
+    """Truncated towards zero; infinities as floats, so that the cast saturates."""
+    if not ball.is_finite():
+        return 0.0 if ball.is_nan() else math.inf if ball > 0 else -math.inf
+    return int(_truncated(ball).unique_fmpz())
+
+
+_WHOLE_NUMBER = np.frompyfunc(_whole_number, 1, 1)
+
+
+def _to_integers(values: Any, dtype: Any) -> Any:
+    limits = np.iinfo(dtype)
+    numbers = balls.whole(_WHOLE_NUMBER(values))
+    clipped = [int(min(max(number, limits.min), limits.max)) for number in numbers.ravel()]
+    return np.array(clipped, dtype).reshape(numbers.shape)
+
+
+@rule("convert_element_type", "to_edtype", "from_edtype")
+def cast(equation: Any) -> Run:
+    """Another dtype: exact between floats and from integers, truncated and decided to integers."""
+    before, after = kind(equation.invars[0]), kind(equation.outvars[0])
+    dtype = equation.outvars[0].aval.dtype
+    if after == "c":
+        return (lambda x: x) if before == "c" else lambda x: _COMPLEX_BALL(balls.exact(x))
+    if after == "f":
+        return _PARTS["real"] if before == "c" else balls.exact
+    if before in "fc":
+        zero = arb(0) if before == "f" else acb(0)
+        compare = _COMPARED["ne"] if before == "f" else np.frompyfunc(lambda a, b: not _same(a, b), 2, 1)
+        if after == "b":
+            return lambda x: np.asarray(compare(x, zero), bool)
+        return lambda x: _to_integers(x, dtype)
+    return lambda x: x.astype(dtype)
+
+
+@rule("bitcast_convert_type")
+def bits(equation: Any) -> Run:
+    """The same bits as another dtype: of floats only where they are data."""
+    before, after = equation.invars[0].aval, equation.outvars[0].aval
+    if "c" in (kind_of(before.dtype), kind_of(after.dtype)):
+        raise balls.Unknown("bitcast_convert_type of complex numbers")
+
+    def run(values: Any) -> Any:
+        plain = _bits_of(values, before.dtype) if kind_of(before.dtype) == "f" else values
+        small = np.ascontiguousarray(plain).reshape(before.shape)
+        wider = np.dtype(after.dtype).itemsize > np.dtype(before.dtype).itemsize
+        viewed = small.reshape(-1).view(after.dtype) if not wider else small.reshape(-1).view(after.dtype)
+        return data(viewed.reshape(after.shape), after.dtype)
+
+    return run
+
+
+def _bits_of(values: Any, dtype: Any) -> Any:
+    """Balls as the floats that they are.
+
+    Raises:
+        Unknown: a number was computed and has no bits.
+    """
+    plain = np.asarray(balls.floats(values)).astype(dtype)
+    same = balls.exact(plain)
+    if not all((a == b) or (a.is_nan() and b.is_nan()) for a, b in zip(same.ravel(), values.ravel(), strict=True)):
+        raise balls.Unknown("the bits of a number that was computed")
+    return plain
+
+
+@rule("zeros_like", "empty", "empty2")
+def zeros(equation: Any) -> Run:
+    """Zeros."""
+    value = blank(equation.outvars[0].aval)
+    return lambda *_: value
+
+
+@rule("tie")
+def tied(equation: Any) -> Run:
+    """The second value, once the first is there."""
+    return lambda first, second: second

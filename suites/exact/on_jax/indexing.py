@@ -1,0 +1,233 @@
+"""gather, scatter and dynamic slices: XLA's index arithmetic in NumPy, so that nothing compiles."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from flint import arb
+
+from gradgate.suites.exact import balls
+from gradgate.suites.exact.on_jax.elementwise import LARGER, SMALLER
+from gradgate.suites.exact.on_jax.rules import Run, blank, inexact, kind, lockstep, rule
+
+
+def _starts(indices: Sequence[Any], shape: Sequence[int], sizes: Sequence[int]) -> list[int]:
+    """Where a dynamic slice begins: moved so that it fits."""
+    pairs = zip(indices, shape, sizes, strict=True)
+    return [min(max(int(index), 0), length - size) for index, length, size in pairs]
+
+
+@rule("dynamic_slice")
+def dynamic_slice(equation: Any) -> Run:
+    """A part at computed places."""
+    sizes = equation.params["slice_sizes"]
+
+    def run(x: Any, *indices: Any) -> Any:
+        starts = _starts(indices[: x.ndim], x.shape, sizes)
+        return x[tuple(slice(at, at + size) for at, size in zip(starts, sizes, strict=True))]
+
+    return run
+
+
+@rule("dynamic_update_slice")
+def dynamic_update_slice(equation: Any) -> Run:
+    """The array with a part at computed places replaced."""
+
+    def run(x: Any, update: Any, *indices: Any) -> Any:
+        starts = _starts(indices, x.shape, update.shape)
+        result = x.copy()
+        result[tuple(slice(at, at + size) for at, size in zip(starts, update.shape, strict=True))] = update
+        return result
+
+    return run
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What gather and scatter have in common: windows into an operand, one for each row of indices.
+
+    Attributes:
+        window: lengths of a window along every dimension of the operand.
+        offset: dimensions of the batched side (gather's output, scatter's updates) that run within a window.
+        kept: dimensions of the operand that these stand for, in order.
+        index_map: dimensions of the operand that the numbers of one row of indices place.
+        operand_batching: dimensions of the operand that run with those of the indices in `indices_batching`.
+    """
+
+    window: tuple[int, ...]
+    offset: tuple[int, ...]
+    kept: tuple[int, ...]
+    index_map: tuple[int, ...]
+    operand_batching: tuple[int, ...]
+    indices_batching: tuple[int, ...]
+
+    def places(self, indices: Any, shape: tuple[int, ...], mode: Any) -> tuple[Any, Any]:
+        """Where in the flat operand each element of the batched side lies, and whether it lies there at all.
+
+        Both have the shape of the batched side; a place outside is 0.
+        """
+        rows = indices.shape[:-1]
+        limits = np.array([shape[d] - self.window[d] for d in self.index_map], np.int64)
+        starts = indices.astype(np.int64)
+        if indices.dtype == np.uint64:
+            starts = np.where(indices > np.iinfo(np.int64).max, np.iinfo(np.int64).max, starts)
+        if mode == jax.lax.GatherScatterMode.CLIP:
+            starts = np.clip(starts, 0, np.maximum(limits, 0))
+        inside = np.all((starts >= 0) & (starts <= limits), axis=-1)
+        stride = _strides(shape)
+        safe = np.where(inside[..., None], starts, 0)
+        base = (safe * np.array([stride[d] for d in self.index_map], np.int64)).sum(-1)
+        for operand_axis, index_axis in zip(self.operand_batching, self.indices_batching, strict=True):
+            along = [1] * len(rows)
+            along[index_axis] = rows[index_axis]
+            base = base + np.arange(rows[index_axis]).reshape(along) * stride[operand_axis]
+        within = np.zeros([self.window[d] for d in self.kept], np.int64)
+        for axis, dimension in enumerate(self.kept):
+            along = [1] * within.ndim
+            along[axis] = self.window[dimension]
+            within = within + np.arange(self.window[dimension]).reshape(along) * stride[dimension]
+        return self._spread(base, within), self._spread(inside, np.zeros(within.shape, np.int64)).astype(bool)
+
+    def _spread(self, rows: Any, within: Any) -> Any:
+        """One number for each row plus one for each place within a window, in the batched side's order."""
+        rank = rows.ndim + within.ndim
+        batch = [d for d in range(rank) if d not in self.offset]
+        combined = rows.reshape(rows.shape + (1,) * within.ndim) + within
+        order = np.argsort([*batch, *self.offset])
+        return combined.transpose(order)
+
+
+def _strides(shape: tuple[int, ...]) -> list[int]:
+    return [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+
+
+def _gather_layout(equation: Any) -> Layout:
+    numbers, window = equation.params["dimension_numbers"], tuple(equation.params["slice_sizes"])
+    gone = {*numbers.collapsed_slice_dims, *numbers.operand_batching_dims}
+    kept = tuple(d for d in range(len(window)) if d not in gone)
+    return Layout(
+        window, tuple(numbers.offset_dims), kept, tuple(numbers.start_index_map),
+        tuple(numbers.operand_batching_dims), tuple(numbers.start_indices_batching_dims),
+    )  # fmt: skip
+
+
+def _scatter_layout(equation: Any) -> Layout:
+    numbers = equation.params["dimension_numbers"]
+    shape, updates = equation.invars[0].aval.shape, equation.invars[2].aval.shape
+    gone = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
+    kept = tuple(d for d in range(len(shape)) if d not in gone)
+    window = [1] * len(shape)
+    for dimension, axis in zip(kept, numbers.update_window_dims, strict=True):
+        window[dimension] = updates[axis]
+    return Layout(
+        tuple(window), tuple(numbers.update_window_dims), kept, tuple(numbers.scatter_dims_to_operand_dims),
+        tuple(numbers.operand_batching_dims), tuple(numbers.scatter_indices_batching_dims),
+    )  # fmt: skip
+
+
+@rule("gather")
+def gather(equation: Any) -> Run:
+    """Windows of an operand; what lies outside is filled, or the window is moved inside."""
+    layout, shape, mode = _gather_layout(equation), equation.invars[0].aval.shape, equation.params["mode"]
+    fills = mode == jax.lax.GatherScatterMode.FILL_OR_DROP
+    filler = blank(equation.outvars[0].aval.update(shape=()), _fill(equation))[()] if fills else None
+
+    def run(operand: Any, indices: Any) -> Any:
+        where, inside = layout.places(indices, shape, mode)
+        if not operand.size:
+            result = np.empty(where.shape, operand.dtype)
+            result[...] = filler
+            return result
+        found = operand.reshape(-1)[where]
+        if fills and not inside.all():
+            found = np.where(inside, found, filler)
+        return found
+
+    return run
+
+
+def _fill(equation: Any) -> Any:
+    """What stands outside the operand: JAX's own choice unless the program says otherwise."""
+    asked, held = equation.params["fill_value"], kind(equation.invars[0])
+    if asked is not None:
+        return np.asarray(asked).item()
+    if held in "fc":
+        return math.nan
+    dtype = equation.invars[0].aval.dtype
+    return True if held == "b" else np.iinfo(dtype).max if held == "u" else np.iinfo(dtype).min if held == "i" else 0
+
+
+_COMBINED: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "scatter-add": (np.add, np.add), "scatter-sub": (np.subtract, np.subtract), "scatter-mul": (np.multiply,) * 2,
+    "scatter-min": (SMALLER, np.minimum), "scatter-max": (LARGER, np.maximum),
+}  # fmt: skip
+_COMBINED |= {name.replace("-", "_"): pair for name, pair in _COMBINED.items()}
+
+
+def _landed(equation: Any, indices: Any, mode: Any, layout: Layout) -> tuple[list[int], list[int]]:
+    """Which updates fall into the operand, and where."""
+    where, inside = layout.places(indices, equation.invars[0].aval.shape, mode)
+    chosen = np.flatnonzero(inside.reshape(-1))
+    return chosen.tolist(), where.reshape(-1)[chosen].tolist()
+
+
+@rule(*_COMBINED)
+def scatter_combined(equation: Any) -> Run:
+    """Updates combined with what is in their places; what falls outside is dropped."""
+    layout, mode = _scatter_layout(equation), equation.params["mode"]
+    real, plain = _COMBINED[equation.primitive.name]
+    exact = inexact(equation.invars[0])
+
+    def run(operand: Any, indices: Any, updates: Any) -> Any:
+        result = operand.copy().reshape(-1)
+        flat = updates.reshape(-1)
+        which, where = _landed(equation, indices, mode, layout)
+        if exact:
+            for source, target in zip(which, where, strict=True):
+                result[target] = real(result[target], flat[source])
+        elif which:
+            plain.at(result, where, flat[which])  # type: ignore[attr-defined]
+        return result.reshape(operand.shape)
+
+    return run
+
+
+@lockstep("scatter")
+def scatter(equation: Any, compiled: Any, needed: list[bool]) -> Any:
+    """Updates in the places of what was there; or, of `apply`, what was there with a function applied."""
+    layout, mode = _scatter_layout(equation), equation.params["mode"]
+    body = equation.params["update_jaxpr"]
+    function = _applied(equation, compiled, body)
+
+    def put(operand: Any, indices: Any, updates: Any, run: Any) -> Any:
+        result = operand.copy().reshape(-1)
+        which, where = _landed(equation, indices, mode, layout)
+        if function is None:
+            result[where] = updates.reshape(-1)[which]
+        else:
+            flat = updates.reshape(-1)
+            for source, target in zip(which, where, strict=True):
+                result[target] = function(result[target], flat[source], run)
+        return result.reshape(operand.shape)
+
+    return lambda lanes, run: [put(*values, run) for values in lanes]
+
+
+def _applied(equation: Any, compiled: Any, body: Any) -> Callable[..., Any] | None:
+    """The function of `x.at[…].apply`, unless the update simply replaces."""
+    if body is None or (not body.eqns and body.outvars[0] is body.invars[1]):
+        return None
+    block, _ = compiled(jax.extend.core.ClosedJaxpr(body, equation.params["update_consts"])).block()
+
+    def call(one: Any, other: Any, run: Any) -> Any:
+        return block([[balls.whole(one), balls.whole(other)]], run)[0][0][()]
+
+    return call
+
+
+ZERO = arb(0)

@@ -1,0 +1,99 @@
+"""A function traced once and evaluated on balls as often as asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from gradgate.suites.exact import balls
+from gradgate.suites.exact.on_jax import rules
+from gradgate.suites.exact.on_jax.block import Block, Flat, Run, Watch
+
+
+class Program:
+    """A traced function, reusable for any values of the same shapes and dtypes.
+
+    Attributes:
+        narrowed: floating dtypes to which values are cast in the program. A cast changes nothing here, so a program
+            with any rounds where this evaluation does not.
+        structure: the tree of the outputs, for `jax.tree.unflatten`.
+    """
+
+    def __init__(self, closed: Any, inputs: Any, structure: Any) -> None:
+        self.structure = structure
+        self._inputs, self._avals = inputs, [variable.aval for variable in closed.jaxpr.invars]
+        self._closed = closed
+        self._block: Block | None = None
+        self._narrowed: set[str] = set()
+
+    @property
+    def narrowed(self) -> frozenset[str]:
+        """See the class."""
+        self._compiled()
+        return frozenset(self._narrowed)
+
+    def _compiled(self) -> Block:
+        if self._block is None:
+            flat = Flat(self._closed.jaxpr, self._closed.consts, self._narrowed, {})
+            self._block, _ = flat.block()
+        return self._block
+
+    def evaluate(self, *args: Any, digits: int = balls.DIGITS, watch: Watch | None = None) -> list[Any]:
+        """The outputs in a row: arrays of balls for floats, NumPy arrays for integers and booleans.
+
+        Args:
+            args: trees as they were traced with; a leaf may be an array of balls.
+            digits: of the midpoints.
+            watch: called after every equation, within loops too, with the name of its primitive, its line
+                (``file.py:123``) and the values of its outputs.
+
+        Raises:
+            Unknown: a primitive has no rule; the message has its name and line.
+            Undecided: a comparison was not decided; the message has its line.
+        """
+        leaves, structure = jax.tree.flatten(args)
+        if structure != self._inputs:
+            raise TypeError(f"the program was traced with {self._inputs}, not with {structure}")
+        with balls.digits(digits), np.errstate(all="ignore"):
+            given = [rules.data(leaf, aval.dtype) for leaf, aval in zip(leaves, self._avals, strict=True)]
+            for value, aval in zip(given, self._avals, strict=True):
+                if value.shape != aval.shape:
+                    raise TypeError(f"the program was traced with shape {aval.shape}, not with {value.shape}")
+            return self._compiled()([given], Run(watch=watch))[0]
+
+
+def trace(function: Callable[..., Any], *args: Any) -> Program:
+    """Trace a function of trees of arrays.
+
+    Args:
+        args: arrays of JAX or NumPy, numbers, random keys, or arrays of balls, which count as float64 or complex128.
+    """
+    leaves, inputs = jax.tree.flatten(args)
+    shaped = [_shaped(leaf) for leaf in leaves]
+    outputs: list[Any] = []
+
+    def flat(*values: Any) -> list[Any]:
+        found, structure = jax.tree.flatten(function(*jax.tree.unflatten(inputs, values)))
+        outputs[:] = [structure]
+        return found
+
+    with jax.enable_x64(any(_wide(leaf) for leaf in shaped)):
+        closed = jax.make_jaxpr(flat)(*shaped)
+    return Program(closed, inputs, outputs[0])
+
+
+def _shaped(leaf: Any) -> Any:
+    """What JAX traces in the place of a leaf."""
+    if isinstance(leaf, np.ndarray) and leaf.dtype == object:
+        return jax.ShapeDtypeStruct(leaf.shape, np.complex128 if balls.is_complex(leaf) else np.float64)
+    return leaf
+
+
+def _wide(leaf: Any) -> bool:
+    """Whether a leaf has a dtype of 64 bits, or of 128; numbers of Python have."""
+    dtype = getattr(leaf, "dtype", None)
+    return dtype is None or (not jax.dtypes.issubdtype(dtype, jax.dtypes.extended) and np.dtype(dtype).name.endswith(
+        ("64", "128")) and np.dtype(dtype) != np.complex64)  # fmt: skip
