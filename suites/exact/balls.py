@@ -5,7 +5,8 @@ rounded, so the true result lies in the ball. Two formulas are equal as far as t
 soon as their balls are apart: there is no tolerance to choose.
 
 NumPy does the structure (reshape, transpose, broadcast, index) and calls the elements' own operators for + − * /; of
-arrays of shape () it returns the bare element, which `whole` puts back. What stands here is the rest: making balls, functions of one ball, comparisons, reductions, products of matrices.
+arrays of shape () it returns the bare element, which `whole` puts back. What stands here is the rest: making balls,
+functions of one ball, comparisons, reductions, products of matrices.
 """
 
 from __future__ import annotations
@@ -188,7 +189,7 @@ def rounded(ball: Any) -> Any:
     low = (ball + HALF).floor()
     if not low.is_exact():
         raise Undecided("which whole number is nearest")
-    if (ball + HALF - low).is_zero() and int(low) % 2:
+    if (ball + HALF - low).is_zero() and int(low.unique_fmpz()) % 2:
         return low - 1
     return low
 
@@ -231,9 +232,9 @@ def unary(name: str, array: Any) -> Any:
 
 
 def power(base: Any, exponent: Any) -> Any:
-    """base ** exponent of one ball each; a whole exponent is exact for negative bases too."""
+    """Base ** exponent of one ball each; a whole exponent is exact for negative bases too."""
     if isinstance(exponent, arb) and exponent.is_exact() and exponent.is_integer():
-        number = int(exponent)
+        number = int(exponent.unique_fmpz())
         if abs(number) < 2**20:
             return base**number
     if isinstance(base, arb) and base.is_zero() and exponent > 0:

@@ -131,10 +131,9 @@ def _located(error: Exception, step: Step | None) -> Exception:
 
 
 INLINED: dict[str, str] = {
-    "jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "core_call": "call_jaxpr", "call": "call_jaxpr",
-    "remat2": "jaxpr", "remat": "jaxpr", "checkpoint": "jaxpr", "custom_jvp_call": "call_jaxpr",
-    "custom_vjp_call": "call_jaxpr", "custom_vjp_call_jaxpr": "fun_jaxpr", "eval_jaxpr": "jaxpr",
-    "custom_linear_solve": "", "linear_call": "callee",
+    "jit": "jaxpr", "closed_call": "call_jaxpr", "call": "call_jaxpr", "remat2": "jaxpr", "eval_jaxpr": "jaxpr",
+    "custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr", "custom_vmap_call": "call", "composite": "jaxpr",
+    "custom_linear_solve": "", "linear_call": "callee", "custom_partitioning": "call",
 }  # fmt: skip
 """Calls whose body takes their place -> the parameter that holds it."""
 SILENT = {"DebugEffect", "OrderedDebugEffect", "NamedAxisEffect"}

@@ -14,9 +14,8 @@ from gradgate.suites.exact.on_jax.block import identities
 from gradgate.suites.exact.on_jax.rules import Run, blank, data, inexact, kind, kind_of, rule
 
 identities(
-    "copy", "copy_p", "name", "sharding_constraint", "stop_gradient", "optimization_barrier", "reduce_precision",
-    "device_put", "reshard", "layout_constraint", "pvary", "mesh_cast", "preduced", "reduced_vary_cast_p",
-    "vary_unreduced_cast_p", "reduced_vary_cast", "vary_unreduced_cast",
+    "copy", "name", "sharding_constraint", "stop_gradient", "optimization_barrier", "reduce_precision", "device_put",
+    "reshard", "layout_constraint", "pvary", "reduced_vary_cast_p", "random_clone", "with_memory_space_constraint",
 )  # fmt: skip
 
 # Values at the edge of where a function is finite ---------------------------------------------------------------------
@@ -234,7 +233,7 @@ def _raised(base: Any, exponent: Any) -> Any:
     if base > 0:
         return INF if balls.sign(exponent) > 0 else arb(0)
     if base < 0 and exponent.is_exact() and exponent.is_integer():
-        return whole_power(base, int(exponent))
+        return whole_power(base, int(exponent.unique_fmpz()))
     return NAN
 
 
@@ -299,7 +298,7 @@ def _polygamma(order: Any, x: Any) -> Any:
         return x.digamma()
     if not (order.is_exact() and order.is_integer()):
         return NAN
-    number = int(order)
+    number = int(order.unique_fmpz())
     return (-1) ** (number + 1) * arb(math.factorial(number)) * arb(number + 1).zeta(x)
 
 
@@ -472,7 +471,7 @@ def _to_integers(values: Any, dtype: Any) -> Any:
     return np.array(clipped, dtype).reshape(numbers.shape)
 
 
-@rule("convert_element_type", "to_edtype", "from_edtype")
+@rule("convert_element_type")
 def cast(equation: Any) -> Run:
     """Another dtype: exact between floats and from integers, truncated and decided to integers."""
     before, after = kind(equation.invars[0]), kind(equation.outvars[0])

@@ -9,7 +9,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from flint import arb
 
 from gradgate.suites.exact import balls
 from gradgate.suites.exact.on_jax.elementwise import LARGER, SMALLER
@@ -166,7 +165,6 @@ _COMBINED: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "scatter-add": (np.add, np.add), "scatter-sub": (np.subtract, np.subtract), "scatter-mul": (np.multiply,) * 2,
     "scatter-min": (SMALLER, np.minimum), "scatter-max": (LARGER, np.maximum),
 }  # fmt: skip
-_COMBINED |= {name.replace("-", "_"): pair for name, pair in _COMBINED.items()}
 
 
 def _landed(equation: Any, indices: Any, mode: Any, layout: Layout) -> tuple[list[int], list[int]]:
@@ -228,6 +226,3 @@ def _applied(equation: Any, compiled: Any, body: Any) -> Callable[..., Any] | No
         return block([[balls.whole(one), balls.whole(other)]], run)[0][0][()]
 
     return call
-
-
-ZERO = arb(0)

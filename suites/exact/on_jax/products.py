@@ -10,7 +10,7 @@ import numpy as np
 from flint import acb, arb
 
 from gradgate.suites.exact import balls
-from gradgate.suites.exact.on_jax.rules import Run, blank, inexact, kind, rule
+from gradgate.suites.exact.on_jax.rules import Run, blank, inexact, rule
 
 
 @rule("dot_general")
@@ -126,6 +126,3 @@ def _real_inverse(half: Any, length: int) -> Any:
         half[..., place] = balls.as_complex(balls.whole(balls.elementwise(lambda z: z.real, half[..., place])))
     mirrored = balls.elementwise(lambda z: z.conjugate(), half[..., 1 : (length + 1) // 2][..., ::-1])
     return balls.elementwise(lambda z: z.real, _transformed(np.concatenate([half, mirrored], -1), -1, True))
-
-
-__all__ = ["kind"]

@@ -10,7 +10,7 @@ from flint import acb, arb
 
 from gradgate.suites.exact import balls
 from gradgate.suites.exact.on_jax.elementwise import LARGER, SMALLER, _total
-from gradgate.suites.exact.on_jax.rules import Run, blank, inexact, kind, lockstep, rule
+from gradgate.suites.exact.on_jax.rules import Run, inexact, kind, lockstep, rule
 
 
 @rule("reduce_sum", "reduce_prod")
@@ -209,6 +209,3 @@ def top_k(equation: Any) -> Run:
         return [np.moveaxis(values, -1, axis), np.moveaxis(order.astype(dtype), -1, axis)]
 
     return run
-
-
-__all__ = ["blank", "most"]

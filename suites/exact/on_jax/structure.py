@@ -19,9 +19,9 @@ def reshape(equation: Any) -> Run:
     return lambda x: x.reshape(shape)
 
 
-@rule("squeeze", "expand_dims")
+@rule("squeeze")
 def squeeze(equation: Any) -> Run:
-    """Fewer or more dimensions of length one."""
+    """Fewer dimensions of length one."""
     shape = equation.outvars[0].aval.shape
     return lambda x: x.reshape(shape)
 
@@ -58,6 +58,13 @@ def concatenate(equation: Any) -> Run:
     """Arrays behind one another."""
     axis = equation.params["dimension"]
     return lambda *arrays: np.concatenate(arrays, axis)
+
+
+@rule("stack")
+def stack(equation: Any) -> Run:
+    """Arrays side by side along a new dimension."""
+    axis = equation.params["axis"]
+    return lambda *arrays: np.stack(arrays, axis)
 
 
 @rule("slice")
