@@ -25,13 +25,8 @@ from gradgate.references.chain.simulate import Simulation, simulate
 from gradgate.references.chain.solver import precise_dp
 from gradgate.references.chain.torch_executor import execute
 from gradgate.references.chain.torch_profile import profile, restore, snapshot
-from gradgate.references.chain.torch_stages import (
-    Stage,
-    Surroundings,
-    plain,
-    random_state,
-    set_random_state,
-)
+from gradgate.references.chain.torch_replay import RandomState, Surroundings
+from gradgate.references.chain.torch_stages import Stage, plain
 from gradgate.references.contract import UsageError
 
 Compute = Literal["time", "flops", "uniform"]
@@ -246,7 +241,7 @@ def _divided(layers: Sequence[nn.Module], sample: torch.Tensor) -> Division:
         raise UsageError(f"the sample must be one tensor, not {type(sample).__name__}")
     groups: list[list[int]] = []
     whole = Stage.of(layers, "the sequence")
-    kept, state, surroundings = snapshot([whole]), random_state(sample.device), Surroundings.now(sample.device)
+    kept, state, surroundings = snapshot([whole]), RandomState.now(sample.device), Surroundings.now(sample.device)
     overwrites_input = False
     try:
         value = sample.detach().clone()
@@ -279,7 +274,7 @@ def _divided(layers: Sequence[nn.Module], sample: torch.Tensor) -> Division:
             value = result
     finally:
         restore(kept)
-        set_random_state(sample.device, state)
+        state.put_back()
     needed = [any(p.requires_grad for n in group for p in layers[n].parameters()) for group in groups]
     first = 0 if sample.requires_grad else next((n for n, need in enumerate(needed) if need), len(groups))
     if first == len(groups):

@@ -18,34 +18,31 @@ with PyTorch's reentrant checkpoint. A stage with a parameter of another stage's
 distributed process still hands back together; the profiler knows of the first (`Costs.backward_peak`), the other two
 can cost a stage's gradients beyond the budget.
 
-A stage that is run again finds the random state, the autocast state and the mode of its first run; norms update their
-running statistics in the first run only.
+A stage that is run again finds what its first run found: random states, autocast, global flags, and which modules train
+(`torch_replay`). Norms update their running statistics in the first run only. Where a stage cannot be run again as it
+ran first, because a tensor or anything else it reads has changed, the backward pass raises (`torch_guard`). Forward
+hooks on modules run in every run of their stage.
+
+A second backward pass is autograd's: refused, unless the first was told ``retain_graph=True``. The first then keeps
+each recording that it has used, so after it as many bytes are held as plain backprop holds.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.autograd.graph import get_gradient_edge
 
 from gradgate.references.chain.schedule import Operation, Schedule
-from gradgate.references.chain.torch_stages import (
-    RandomState,
-    Recording,
-    Stage,
-    Surroundings,
-    other_buffers,
-    plain,
-    random_state,
-    record,
-    refuse_changed_buffers,
-    set_random_state,
-    statistics_kept,
-)
+from gradgate.references.chain.torch_guard import CheckValue, Doubts, Held, check_version, refuse_course
+from gradgate.references.chain.torch_replay import RandomState, Surroundings, in_modes, statistics_kept
+from gradgate.references.chain.torch_stages import Recording, Stage, plain, record
 from gradgate.references.contract import NotComposable, UsageError
 
 
@@ -61,7 +58,8 @@ def execute(stages: Sequence[Stage], schedule: Schedule, x: torch.Tensor) -> tor
         UsageError: another number of stages; a stage that is not tensor to tensor, that overwrites its input, or that
             changes buffers of its own while the schedule runs it more than once.
         NotComposable: under a transformation of torch.func; and from the backward pass, if asked for a graph of it.
-        RuntimeError: from a second backward pass.
+        RuntimeError: from the backward pass, if a stage cannot be run again as it ran first; and from a second one
+            without `retain_graph` in the first.
 
     Cost: that of `simulate`, operation by operation.
     """
@@ -85,6 +83,35 @@ def refuse_transforms() -> None:
         )
 
 
+@dataclass(frozen=True)
+class FirstRun:
+    """What the first run of a stage found and gave, kept for the further ones.
+
+    Attributes:
+        random: the states of the generators that it drew from.
+        training: of each of its modules, whether it trained.
+        held: the tensors that it read.
+        output: the check value of its output.
+    """
+
+    random: RandomState
+    training: tuple[bool, ...]
+    held: Held
+    output: CheckValue
+
+    @contextlib.contextmanager
+    def again(self, stage: Stage) -> Iterator[None]:
+        """A scope for a further run; raises RuntimeError if the stage would read other tensors."""
+        if stage.rebuilt():
+            raise RuntimeError(
+                f"{stage.name} cannot be run again: modules within have been exchanged since the forward"
+            )
+        with in_modes(stage.modules, self.training):
+            self.held.check(stage.name, stage.parameters, stage.modules)
+            with self.random.again(), statistics_kept(stage.modules):
+                yield
+
+
 class Run:
     """One forward and backward pass of a chain: what it holds, and how far it is in the schedule.
 
@@ -99,9 +126,10 @@ class Run:
         self.shares = [any(uses[id(p)] > 1 for p in stage.parameters) for stage in stages]
         self.again = [count > 1 for count in schedule.runs()]
         self.needs_input_grad = x.requires_grad
-        self.values = {0: x.detach()}
-        self.recordings: dict[int, Recording] = {}
-        self.random: dict[int, RandomState | None] = {}
+        self.values, self.versions = {0: x.detach()}, {0: x._version}
+        self.recordings: dict[int, tuple[Recording, Held]] = {}
+        self.first: dict[int, FirstRun] = {}
+        self.doubts = Doubts()
         self.shapes: dict[int, tuple[torch.Size, torch.dtype]] = {}
         self.output: torch.Tensor | None = None
         self.placeholder = torch.zeros(2, device=x.device, dtype=torch.float64)
@@ -118,70 +146,67 @@ class Run:
             self.performed.append(op)
 
     def backward(
-        self, number: int, cotangent: torch.Tensor, accumulable: Sequence[torch.Tensor] | None
+        self, number: int, cotangent: torch.Tensor, accumulable: Sequence[torch.Tensor] | None, retain: bool
     ) -> tuple[torch.Tensor | None, dict[int, torch.Tensor]]:
         """Up to "backward `number`", which takes this cotangent: that of x_{l-1}, and the parameters' by id.
 
-        The gradients of those that are `accumulable` are added at once, and not given; None: all are given.
+        The gradients of those that are `accumulable` are added at once, and not given; None: all are given. With
+        `retain` the recording is kept for a further backward pass.
         """
         position = self.schedule.backwards[number - 1]
-        if position < len(self.performed):
-            raise RuntimeError(
-                "this chain was run backward already, and what it held is freed; for a second backward pass call the "
-                "module again (retain_graph keeps nothing of a checkpointed chain)"
-            )
-        self.advance(position)
-        recording = self.recordings.pop(number)
+        if position >= len(self.performed):
+            self.advance(position)
+            self.performed.append(self.schedule.operations[position])
+        recording, held = self.recordings[number] if retain else self.recordings.pop(number)
+        held.check_storages(self.stages[number - 1].name)
         if accumulable is None:
-            found = recording.backward(cotangent)
-        else:
-            found = recording.accumulate(cotangent, accumulable), {}
-        self.performed.append(self.schedule.operations[position])
-        return found
+            return recording.backward(cotangent, retain=retain)
+        return recording.accumulate(cotangent, accumulable, retain), {}
 
     def _forward(self, op: Operation) -> None:
         number, stage, x = op.index, self.stages[op.index - 1], self.values[op.index - 1]
-        version = x._version
-        with self._scope(number, stage):
-            if op.kind == "save":
-                y, self.recordings[number] = record(stage, x, number > 1 or self.needs_input_grad)
+        first, version = self.first.get(number), self.versions[number - 1]
+        check_version(f"the input of {stage.name}", x, version)
+        with self.surroundings.again():
+            if first is not None:
+                with first.again(stage):
+                    y = self._perform(op, x)
+                again = CheckValue.of(y)
+                refuse = functools.partial(refuse_course, stage.name, first.output, again)
+                self.doubts.add(first.output.differs(again), refuse)
+            elif self.again[number - 1]:
+                y = self._perform_first(op, x)
             else:
-                y = plain(stage, x)
+                y = self._perform(op, x)
         if x._version != version:
             raise UsageError(
                 f"{stage.name} overwrites its input, which may be needed again; put it into one stage with the layer "
                 "before it, as torch_checkpoint.checkpointed does"
             )
-        self.values[number] = y
+        self.values[number], self.versions[number] = y, y._version
         if number == len(self.stages) and self.output is None:
             self.output = y
         self.shapes.setdefault(number, (y.shape, y.dtype))
 
-    @contextlib.contextmanager
-    def _scope(self, number: int, stage: Stage) -> Iterator[None]:
-        """What the first run of a stage found, for every further one."""
-        with self.surroundings.again():
-            if number in self.random:
-                state, now = self.random[number], None
-                if state is not None:
-                    now = random_state(self.device)
-                    set_random_state(self.device, state)
-                try:
-                    with statistics_kept(stage):
-                        yield
-                finally:
-                    if now is not None:
-                        set_random_state(self.device, now)
-            elif not self.again[number - 1]:
-                yield
-                self.random[number] = None
-            else:
-                before, buffers = random_state(self.device), other_buffers(stage)
-                yield
-                refuse_changed_buffers(stage, buffers)
-                after = random_state(self.device)
-                moved = any(not torch.equal(a, b) for a, b in zip(before, after, strict=True))
-                self.random[number] = before if moved else None
+    def _perform(self, op: Operation, x: torch.Tensor) -> torch.Tensor:
+        number, stage = op.index, self.stages[op.index - 1]
+        if op.kind == "save":
+            y, recording = record(stage, x, number > 1 or self.needs_input_grad)
+            self.recordings[number] = recording, Held.now(recording.parameters)
+        else:
+            y = plain(stage, x)
+        return y
+
+    def _perform_first(self, op: Operation, x: torch.Tensor) -> torch.Tensor:
+        """Perform the first of several runs of a stage, and keep what the others need to be the same."""
+        stage = self.stages[op.index - 1]
+        training = tuple(m.training for m in stage.modules)
+        before, held = RandomState.now(self.device), Held.now(stage.parameters, stage.modules)
+        y = self._perform(op, x)
+        held.refuse_own_changes(stage.name)
+        random = before.moved(RandomState.now(self.device))
+        self.first[op.index] = FirstRun(random, training, held, CheckValue.of(y))
+        return y
 
 
 class _Node(torch.autograd.Function):
@@ -190,6 +215,7 @@ class _Node(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, run: Run, number: int, link: torch.Tensor, *parameters: torch.Tensor) -> torch.Tensor:
         ctx.run, ctx.number, ctx.parameters = run, number, parameters
+        ctx.save_for_backward(run.placeholder)  # so that autograd refuses a second pass as it does everywhere
         if number == len(run.stages):
             y, run.output = run.output, None
             assert y is not None
@@ -204,8 +230,10 @@ class _Node(torch.autograd.Function):
                 "a checkpointed chain gives first derivatives only: create_graph would need a graph of the "
                 "recomputation itself; use the plain sequence for second derivatives"
             )
+        _ = ctx.saved_tensors  # raises if they are freed
+        retain = torch._C._autograd._get_current_graph_task_keep_graph()
         accumulable = None if ctx.run.shares[ctx.number - 1] else _accumulable(ctx.parameters)
-        into, gradients = ctx.run.backward(ctx.number, cotangents[0], accumulable)
+        into, gradients = ctx.run.backward(ctx.number, cotangents[0], accumulable, retain)
         return (None, None, into, *(gradients.get(id(p)) for p in ctx.parameters))
 
 

@@ -14,15 +14,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from gradgate.references.chain.costs import Costs
-from gradgate.references.chain.torch_stages import (
-    Stage,
-    Surroundings,
-    plain,
-    random_state,
-    record,
-    set_random_state,
-    statistics_kept,
-)
+from gradgate.references.chain.torch_replay import RandomState, Surroundings, statistics_kept
+from gradgate.references.chain.torch_stages import Stage, plain, record
 
 PLACEHOLDER = 16
 """Bytes of the placeholder that links the stages' nodes (`torch_executor`)."""
@@ -92,23 +85,21 @@ def profile(
     shapes: list[tuple[Any, ...]] = []
     shared = {p for p, count in Counter(id(p) for stage in stages for p in stage.parameters).items() if count > 1}
     device, surroundings, kept = x.device, Surroundings.now(x.device), snapshot(stages)
-    state = random_state(device)
+    state = RandomState.now(device)
     random = 0
     value = x.detach()
     sizes = [_bytes(value)]
     for number, stage in enumerate(stages, 1):
         needs = number > 1 or x.requires_grad
-        with surroundings.again(), statistics_kept(stage):
-            before = random_state(device)
+        with surroundings.again(), statistics_kept(stage.modules):
+            before = RandomState.now(device)
             measured = _memory(stage, value, needs, shared)
-            after = random_state(device)
-            if any(not torch.equal(a, b) for a, b in zip(before, after, strict=True)):
-                random += sum(part.nbytes for part in before)
+            random += before.moved(RandomState.now(device)).nbytes
             work = _flops(stage, value, needs) if compute == "flops" else _seconds(stage, value, needs, repeats)
             value = plain(stage, value)
         sizes.append(_bytes(value))
         shapes.append((*work, *measured))
-    set_random_state(device, state)
+    state.put_back()
     restore(kept)
     # A loss and the 1 that its backward pass starts from are held by the caller to the end.
     loss = 2 * sizes[-1] if value.numel() == 1 else 0

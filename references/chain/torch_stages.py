@@ -15,10 +15,6 @@ from typing import Any
 import torch
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from gradgate.references.contract import UsageError
-
-Norm = torch.nn.modules.batchnorm._NormBase
-
 
 @dataclass(frozen=True)
 class Stage:
@@ -29,17 +25,19 @@ class Stage:
         parameters: tensors besides the input that may need a gradient, each once.
         modules: those within, whose running statistics are to be updated once.
         name: for messages.
+        layers: those of the modules that `run` calls.
     """
 
     run: Callable[[torch.Tensor], torch.Tensor]
     parameters: tuple[torch.Tensor, ...] = ()
     modules: tuple[torch.nn.Module, ...] = ()
     name: str = "stage"
+    layers: tuple[torch.nn.Module, ...] = ()
 
     @classmethod
     def of(cls, layers: Sequence[torch.nn.Module], name: str, clone: bool = False) -> Stage:
         """The layers one after another; with `clone` on a copy of the input, which the first of them overwrites."""
-        modules = tuple({id(m): m for layer in layers for m in layer.modules()}.values())
+        modules = _within(layers)
         parameters = tuple({id(p): p for layer in layers for p in layer.parameters()}.values())
 
         def run(x: torch.Tensor) -> torch.Tensor:
@@ -49,7 +47,15 @@ class Stage:
                 x = layer(x)
             return x
 
-        return cls(run, parameters, modules, name)
+        return cls(run, parameters, modules, name, tuple(layers))
+
+    def rebuilt(self) -> bool:
+        """Whether modules within have been exchanged, added or removed since the stage was made."""
+        return _within(self.layers) != self.modules if self.layers else False
+
+
+def _within(layers: Sequence[torch.nn.Module]) -> tuple[torch.nn.Module, ...]:
+    return tuple({id(m): m for layer in layers for m in layer.modules()}.values())
 
 
 @dataclass(frozen=True)
@@ -67,9 +73,12 @@ class Recording:
     parameters: tuple[torch.Tensor, ...]
 
     def backward(
-        self, cotangent: torch.Tensor, hook: Callable[[torch.Tensor], torch.Tensor] | None = None
+        self,
+        cotangent: torch.Tensor,
+        hook: Callable[[torch.Tensor], torch.Tensor] | None = None,
+        retain: bool = False,
     ) -> tuple[torch.Tensor | None, dict[int, torch.Tensor]]:
-        """Cotangent of x_l -> that of x_{l-1}, and of each parameter by its id; frees the recording's bytes.
+        """Cotangent of x_l -> that of x_{l-1}, and of each parameter by its id; frees the recording unless `retain`.
 
         The parameters' own hooks do not run: they are promised the gradient of the loss, once, and here a stage's share
         arrives. `hook` takes each that arrives, and gives what is returned in its place.
@@ -78,17 +87,19 @@ class Recording:
             return None, {}
         with _only_hook(self.parameters, hook):
             found = torch.autograd.grad(
-                [self.exit], [*self.parameters, *self._entered()], [cotangent], allow_unused=True
+                [self.exit], [*self.parameters, *self._entered()], [cotangent], retain_graph=retain, allow_unused=True
             )
         return self._arrived(), {id(p): g for p, g in zip(self.parameters, found, strict=False) if g is not None}
 
-    def accumulate(self, cotangent: torch.Tensor, parameters: Sequence[torch.Tensor]) -> torch.Tensor | None:
+    def accumulate(
+        self, cotangent: torch.Tensor, parameters: Sequence[torch.Tensor], retain: bool = False
+    ) -> torch.Tensor | None:
         """The same, but each gradient is added to its parameter's ``grad`` as soon as it is there, then let go."""
         if self.exit is None:
             return None
         inputs = [*parameters, *self._entered()]
         if inputs:
-            torch.autograd.backward([self.exit], [cotangent], inputs=inputs)
+            torch.autograd.backward([self.exit], [cotangent], retain_graph=retain, inputs=inputs)
         return self._arrived()
 
     def _entered(self) -> list[torch.Tensor]:
@@ -159,79 +170,3 @@ def record(stage: Stage, x: torch.Tensor, needs_input_grad: bool = True) -> tupl
         parameters = tuple(p for p in stage.parameters if p.requires_grad)
         end = get_gradient_edge(y) if y.requires_grad else None
         return y.detach(), Recording(end, entry, parameters)
-
-
-@dataclass(frozen=True)
-class Surroundings:
-    """The autocast state in which a chain was called, and in which its stages are run again.
-
-    Autocast keeps casts of weights in a cache, and would hand one made without a graph to a recording; the cache is
-    therefore off within a stage.
-    """
-
-    autocasts: tuple[tuple[str, bool, torch.dtype], ...]
-
-    @classmethod
-    def now(cls, device: torch.device) -> Surroundings:
-        """Of the caller."""
-        kinds = sorted({"cpu", device.type} - {"meta"})
-        return cls(tuple((k, torch.is_autocast_enabled(k), torch.get_autocast_dtype(k)) for k in kinds))
-
-    @contextlib.contextmanager
-    def again(self) -> Iterator[None]:
-        """A scope with this state."""
-        with contextlib.ExitStack() as stack:
-            for kind, enabled, dtype in self.autocasts:
-                stack.enter_context(torch.autocast(kind, dtype=dtype, enabled=enabled, cache_enabled=False))
-            yield
-
-
-RandomState = tuple[torch.Tensor, ...]
-
-
-def random_state(device: torch.device) -> RandomState:
-    """Of the CPU, and of the device if that is another with one: not ``meta``, on which nothing is computed."""
-    states = [torch.get_rng_state()]
-    if device.type not in ("cpu", "meta"):
-        states.append(torch.get_device_module(device).get_rng_state(device))
-    return tuple(states)
-
-
-def set_random_state(device: torch.device, state: RandomState) -> None:
-    """To one that `random_state` gave."""
-    torch.set_rng_state(state[0])
-    if len(state) > 1:
-        torch.get_device_module(device).set_rng_state(state[1], device)
-
-
-@contextlib.contextmanager
-def statistics_kept(stage: Stage) -> Iterator[None]:
-    """A scope in which batch and instance norms normalise as in training, and leave their running statistics alone."""
-    norms = [m for m in stage.modules if isinstance(m, Norm) and m.training and m.track_running_stats]
-    for norm in norms:
-        norm.track_running_stats = False
-    try:
-        yield
-    finally:
-        for norm in norms:
-            norm.track_running_stats = True
-
-
-def other_buffers(stage: Stage) -> list[tuple[str, torch.Tensor, int]]:
-    """Buffers that no norm owns, with their versions: changing one makes a stage impossible to run again."""
-    return [
-        (f"{type(m).__name__}.{name}", buffer, buffer._version)
-        for m in stage.modules
-        if not isinstance(m, Norm)
-        for name, buffer in m.named_buffers(recurse=False)
-    ]
-
-
-def refuse_changed_buffers(stage: Stage, before: list[tuple[str, torch.Tensor, int]]) -> None:
-    """Raise UsageError if the stage's forward changed one of `other_buffers`."""
-    for name, buffer, version in before:
-        if buffer._version != version:
-            raise UsageError(
-                f"{stage.name} changes its buffer {name} in its forward, so it cannot be run again with the same "
-                "result; only the running statistics of norms are replayed. Leave it out of the sequence."
-            )
