@@ -1,0 +1,5 @@
+"""Any eager PyTorch program in sixty digits: every operation runs on floats, and beside them on balls."""
+
+from gradgate.suites.exact.on_torch.evaluation import Evaluated, evaluate
+
+__all__ = ["Evaluated", "evaluate"]

@@ -1,0 +1,395 @@
+"""Operations that go number by number: arithmetic, functions of one number, comparisons, activations."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from flint import acb, arb
+
+from gradgate.suites.exact import balls
+from gradgate.suites.exact.on_torch.rules import mixed, number, numbers
+
+ZERO, ONE, HALF = arb(0), arb(1), arb(0.5)
+
+
+# Arithmetic -----------------------------------------------------------------------------------------------------------
+
+
+@numbers("add")
+def add(a: Any, b: Any, alpha: Any = 1) -> Any:
+    """A + alpha·b."""
+    return number(a) + (number(b) if alpha == 1 else number(b) * number(alpha))
+
+
+@numbers("sub", "subtract")
+def sub(a: Any, b: Any, alpha: Any = 1) -> Any:
+    """A − alpha·b."""
+    return number(a) - (number(b) if alpha == 1 else number(b) * number(alpha))
+
+
+@numbers("rsub")
+def rsub(a: Any, b: Any, alpha: Any = 1) -> Any:
+    """B − alpha·a."""
+    return number(b) - (a if alpha == 1 else a * number(alpha))
+
+
+@numbers("mul", "multiply")
+def mul(a: Any, b: Any) -> Any:
+    """A·b."""
+    return number(a) * number(b)
+
+
+def _over(a: Any, b: Any) -> Any:
+    if b.is_zero() and isinstance(a, arb) and isinstance(b, arb) and not a.is_zero():
+        return arb.pos_inf() if a > 0 else arb.neg_inf() if a < 0 else arb.nan()
+    return a / b
+
+
+def quotient(a: Any, b: Any) -> Any:
+    """A/b, infinite where floats are, with zeros of positive sign."""
+    return balls.elementwise(_over, number(a), number(b))
+
+
+@numbers("div", "divide", "true_divide")
+def div(a: Any, b: Any, rounding_mode: str | None = None) -> Any:
+    """A/b, rounded to a whole number if `rounding_mode` says so."""
+    result = quotient(a, b)
+    if rounding_mode is None:
+        return result
+    return balls.unary("floor", result) if rounding_mode == "floor" else balls.elementwise(truncated, result)
+
+
+def truncated(ball: Any) -> Any:
+    """The whole number towards zero; Undecided if one lies within the ball."""
+    if ball.is_exact() or ball > 0 or ball < 0:
+        return balls.UNARY["floor"](ball) if ball >= 0 else balls.UNARY["ceil"](ball)
+    if abs(ball) < 1:
+        return ZERO
+    raise balls.Undecided("the whole number towards zero")
+
+
+@numbers("floor_divide")
+def floor_divide(a: Any, b: Any) -> Any:
+    """⌊a/b⌋."""
+    return balls.unary("floor", quotient(a, b))
+
+
+@numbers("remainder")
+def remainder(a: Any, b: Any) -> Any:
+    """A − b·⌊a/b⌋, of the sign of b."""
+    return number(a) - number(b) * balls.unary("floor", quotient(a, b))
+
+
+@numbers("fmod")
+def fmod(a: Any, b: Any) -> Any:
+    """A − b·(a/b towards zero), of the sign of a."""
+    return number(a) - number(b) * balls.elementwise(truncated, quotient(a, b))
+
+
+def _power(base: Any, exponent: Any) -> Any:
+    if exponent.is_zero():
+        return ONE
+    if base.is_zero() and isinstance(exponent, arb) and exponent < 0:
+        return arb.pos_inf()
+    if isinstance(base, arb) and isinstance(exponent, arb) and exponent.is_exact():
+        if exponent == HALF:
+            return base.sqrt()
+        if exponent == -HALF:
+            return base.rsqrt()
+    return balls.power(base, exponent)
+
+
+@numbers("pow", "float_power")
+def power(base: Any, exponent: Any) -> Any:
+    """Base to the exponent, arrays or numbers."""
+    return balls.elementwise(_power, number(base), number(exponent))
+
+
+@numbers("lerp")
+def lerp(start: Any, end: Any, weight: Any) -> Any:
+    """Start + weight·(end − start)."""
+    return start + number(weight) * (end - start)
+
+
+@numbers("addcmul")
+def addcmul(a: Any, b: Any, c: Any, value: Any = 1) -> Any:
+    """A + value·b·c."""
+    return a + (b * c if value == 1 else number(value) * b * c)
+
+
+@numbers("addcdiv")
+def addcdiv(a: Any, b: Any, c: Any, value: Any = 1) -> Any:
+    """A + value·b/c."""
+    return a + (quotient(b, c) if value == 1 else quotient(number(value) * b, c))
+
+
+@numbers("maximum", "fmax")
+def maximum(a: Any, b: Any) -> Any:
+    """The larger."""
+    return balls.maximum(a, b)
+
+
+@numbers("minimum", "fmin")
+def minimum(a: Any, b: Any) -> Any:
+    """The smaller."""
+    return balls.minimum(a, b)
+
+
+@numbers("clamp", "hardtanh", "clip")
+def clamp(a: Any, min: Any = None, max: Any = None) -> Any:
+    """The number nearest to a within the bounds."""
+    low = a if min is None else balls.maximum(a, number(min))
+    return low if max is None else balls.minimum(low, number(max))
+
+
+@numbers("clamp_min")
+def clamp_min(a: Any, bound: Any) -> Any:
+    """The larger of a and the bound."""
+    return balls.maximum(a, number(bound))
+
+
+@numbers("clamp_max")
+def clamp_max(a: Any, bound: Any) -> Any:
+    """The smaller of a and the bound."""
+    return balls.minimum(a, number(bound))
+
+
+# Functions of one number ----------------------------------------------------------------------------------------------
+
+
+def _log1p_complex_safe(ball: Any) -> Any:
+    return arb.neg_inf() if (ball + 1).is_zero() else ball.log1p()
+
+
+def _sgn(ball: Any) -> Any:
+    if isinstance(ball, acb):
+        return acb(0) if ball.is_zero() else ball / abs(ball)
+    return balls.sign(ball)
+
+
+def _reciprocal(ball: Any) -> Any:
+    return _over(ONE, ball) if isinstance(ball, arb) else 1 / ball
+
+
+def _rsqrt(ball: Any) -> Any:
+    return arb.pos_inf() if ball.is_zero() else ball.rsqrt()
+
+
+def _log(ball: Any) -> Any:
+    return arb.neg_inf() if ball.is_zero() else ball.log()
+
+
+def _conjugate(ball: Any) -> Any:
+    return ball.conjugate() if isinstance(ball, acb) else ball
+
+
+UNARY: dict[str, Callable[[Any], Any]] = {
+    **{name: balls.UNARY[name] for name in (
+        "exp", "expm1", "exp2", "sqrt", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh",
+        "acosh", "atanh", "erf", "erfc", "lgamma", "digamma", "abs", "sign", "floor", "ceil", "square",
+    )},
+    "log": _log,
+    "log1p": _log1p_complex_safe,
+    "log2": lambda ball: _log(ball) / arb(2).log(),
+    "log10": lambda ball: _log(ball) / arb(10).log(),
+    "erfinv": balls.UNARY["erf_inv"],
+    "special_erfinv": balls.UNARY["erf_inv"],
+    "rsqrt": _rsqrt,
+    "reciprocal": _reciprocal,
+    "sgn": _sgn,
+    "sigmoid": balls.logistic,
+    "trunc": truncated,
+    "frac": lambda ball: ball - truncated(ball),
+    "conj_physical": _conjugate,
+    "sinc": lambda ball: ball.sinc_pi(),
+    "angle": lambda ball: ball.arg() if isinstance(ball, acb) else arb(0) if ball >= 0 else arb.pi(),
+    "deg2rad": lambda ball: ball * arb.pi() / 180,
+    "rad2deg": lambda ball: ball * 180 / arb.pi(),
+}  # fmt: skip
+"""Name of the operation -> function of one ball."""
+
+for _name, _function in UNARY.items():
+    numbers(_name)(functools.partial(balls.elementwise, _function))
+
+
+@numbers("neg", "negative")
+def neg(a: Any) -> Any:
+    """−a."""
+    return -a
+
+
+@numbers("round")
+def rounded(a: Any, decimals: int = 0) -> Any:
+    """The nearest whole number, or multiple of a power of ten."""
+    unit = arb(10) ** decimals
+    return balls.unary("round", a * unit) / unit if decimals else balls.unary("round", a)
+
+
+@numbers("atan2", "arctan2")
+def atan2(a: Any, b: Any) -> Any:
+    """The angle of the point (b, a)."""
+    return balls.elementwise(arb.atan2, a, b)
+
+
+@numbers("hypot")
+def hypot(a: Any, b: Any) -> Any:
+    """√(a² + b²)."""
+    return balls.unary("sqrt", a * a + b * b)
+
+
+@numbers("copysign")
+def copysign(a: Any, b: Any) -> Any:
+    """|a| with the sign of b."""
+    return balls.elementwise(lambda x, y: abs(x) if balls.sign(y) >= 0 else -abs(x), number(a), number(b))
+
+
+@numbers("polygamma")
+def polygamma(order: int, a: Any) -> Any:
+    """The derivative of digamma of an order."""
+    return balls.elementwise(lambda x: acb(x).polygamma(acb(order)).real, a)
+
+
+@numbers("xlogy", "special_xlogy")
+def xlogy(a: Any, b: Any) -> Any:
+    """A·log b, 0 where a is 0."""
+    return balls.elementwise(lambda x, y: ZERO if x.is_zero() else x * _log(y), number(a), number(b))
+
+
+@numbers("logaddexp")
+def logaddexp(a: Any, b: Any) -> Any:
+    """Log(eᵃ + eᵇ); balls never overflow."""
+    return balls.elementwise(lambda x, y: _log(x.exp() + y.exp()), a, b)
+
+
+@numbers("logaddexp2")
+def logaddexp2(a: Any, b: Any) -> Any:
+    """Log₂(2ᵃ + 2ᵇ)."""
+    return balls.elementwise(lambda x, y: (balls.exp2(x) + balls.exp2(y)).log() / arb(2).log(), a, b)
+
+
+@numbers("nan_to_num")
+def nan_to_num(a: Any, nan: float | None = None, posinf: float | None = None, neginf: float | None = None) -> Any:
+    """NaN and infinities replaced by numbers."""
+    largest = float(np.finfo(np.float64).max)
+    high, low = number(largest if posinf is None else posinf), number(-largest if neginf is None else neginf)
+
+    def one(ball: Any) -> Any:
+        if ball.is_nan():
+            return number(nan or 0.0)
+        return ball if ball.is_finite() else high if ball > 0 else low
+
+    return balls.elementwise(one, a)
+
+
+# Comparisons ----------------------------------------------------------------------------------------------------------
+
+
+def _comparison(name: str) -> None:
+    @numbers(
+        name,
+        {"lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal", "ne": "not_equal"}.get(
+            name, "__eq__"
+        ),
+    )
+    def rule(a: Any, b: Any) -> Any:
+        if balls.is_complex(balls.whole(a)) or balls.is_complex(balls.whole(number(b))):
+            return _complex_equality(name, a, b)
+        return balls.compare(name, number(a), number(b))
+
+
+def _complex_equality(name: str, a: Any, b: Any) -> Any:
+    """Eq or ne of complex arrays, from their parts."""
+    one, other = balls.as_complex(balls.whole(a)), balls.as_complex(balls.whole(number(b)))
+    parts = [
+        balls.compare("eq", balls.elementwise(part, one), balls.elementwise(part, other))
+        for part in (lambda z: z.real, lambda z: z.imag)
+    ]
+    return parts[0] & parts[1] if name == "eq" else ~(parts[0] & parts[1])
+
+
+for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
+    _comparison(_name)
+
+
+def _truth(array: Any) -> Any:
+    return balls.compare("ne", array, ZERO)
+
+
+@numbers("logical_not")
+def logical_not(a: Any) -> Any:
+    """Whether a is zero."""
+    return ~_truth(a)
+
+
+@numbers("logical_and")
+def logical_and(a: Any, b: Any) -> Any:
+    """Whether both are not zero."""
+    return _truth(a) & _truth(b)
+
+
+@numbers("logical_or")
+def logical_or(a: Any, b: Any) -> Any:
+    """Whether either is not zero."""
+    return _truth(a) | _truth(b)
+
+
+@numbers("logical_xor")
+def logical_xor(a: Any, b: Any) -> Any:
+    """Whether one is zero and one is not."""
+    return _truth(a) ^ _truth(b)
+
+
+def _predicate(name: str, function: Callable[[Any], bool]) -> None:
+    numbers(name)(lambda a: np.asarray(balls.elementwise(function, a), bool))
+
+
+def _is_nan(ball: Any) -> bool:
+    return (ball.real.is_nan() or ball.imag.is_nan()) if isinstance(ball, acb) else ball.is_nan()
+
+
+def _is_infinite(ball: Any) -> bool:
+    return not ball.is_finite() and not _is_nan(ball)
+
+
+_predicate("isnan", _is_nan)
+_predicate("isinf", _is_infinite)
+_predicate("isfinite", lambda ball: ball.is_finite())
+_predicate("isposinf", lambda ball: _is_infinite(ball) and ball > 0)
+_predicate("isneginf", lambda ball: _is_infinite(ball) and ball < 0)
+_predicate("signbit", lambda ball: balls.sign(ball) < 0)
+
+
+@mixed("equal")
+def equal(a: Any, b: Any) -> Any:
+    """Whether two arrays are of one shape and equal, as one boolean."""
+    return a.shape == b.shape and bool(np.all(balls.compare("eq", balls.exact(a), balls.exact(b))))
+
+
+@numbers("heaviside")
+def heaviside(a: Any, values: Any) -> Any:
+    """0 below zero, 1 above, `values` at zero."""
+    return balls.elementwise(lambda x, v: v if x.is_zero() else ONE if balls.sign(x) > 0 else ZERO, a, values)
+
+
+@numbers("complex")
+def complex_of(a: Any, b: Any) -> Any:
+    """A + i·b."""
+    return balls.elementwise(acb, a, b)
+
+
+@numbers("polar")
+def polar(radius: Any, angle: Any) -> Any:
+    """Radius·e^(i·angle)."""
+    return balls.elementwise(lambda r, t: acb(r * t.cos(), r * t.sin()), radius, angle)
+
+
+def sqrt_of(value: int) -> Any:
+    """√ of a whole number in the digits in use."""
+    return arb(value).sqrt()
+
+
+INFINITE = math.inf

@@ -1,0 +1,131 @@
+"""One evaluation: a function is called under the mode, and its answer comes back in balls."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from gradgate.references.backends import leaves
+from gradgate.references.contract import Problem
+from gradgate.suites.exact import balls
+from gradgate.suites.exact.on_torch import (  # noqa: F401 - the modules of rules register them
+    activations,
+    convolution,
+    elementwise,
+    exits,
+    linear_algebra,
+    pooling,
+    products,
+    ranks,
+    reductions,
+    structure,
+    transforms,
+)
+from gradgate.suites.exact.on_torch.mode import BallMode, State
+from gradgate.suites.exact.on_torch.shadows import INEXACT, as_numpy
+
+
+@dataclass
+class Evaluated:
+    """What a program answered.
+
+    Attributes:
+        outputs: leaves of the answer in the order of `gradgate.references.backends.leaves`: object arrays of balls for
+            floats, NumPy arrays for others.
+        answer: the answer itself, a tree of tensors.
+        narrowed: names of the dtypes below float64 to which values were cast; the balls were not.
+        exits: where numbers left the evaluation, each ``operation at file.py:123``.
+    """
+
+    outputs: list[Any]
+    answer: Any
+    narrowed: frozenset[str]
+    exits: tuple[str, ...]
+
+
+_CURRENT = threading.local()
+
+
+def _state() -> State | None:
+    """The evaluation that this thread is in."""
+    return getattr(_CURRENT, "state", None)
+
+
+def evaluate(
+    function: Callable[..., Any],
+    *args: Any,
+    digits: int = balls.DIGITS,
+    nudge: float = 0.0,
+    watch: Callable[[str, str, Any], None] | None = None,
+    given: Sequence[tuple[torch.Tensor, Any]] = (),
+) -> Evaluated:
+    """Call ``function(*args)`` on floats, and beside them on balls.
+
+    Args:
+        function: any eager PyTorch program; its answer is a tree of tensors and numbers.
+        args: trees of tensors, or Problems. A tensor is the exact number that its float is.
+        digits: decimal digits of the midpoints.
+        nudge: every number that leaves the evaluation is multiplied by 1 + nudge.
+        watch: called after every operation with its name, ``file.py:123`` of who called it, and its balls.
+        given: tensors with balls of their own in place of their floats.
+
+    Raises:
+        Unknown: an operation has neither a rule nor a decomposition, or foreign code made the answer.
+        Undecided: a comparison is not decided by the balls.
+    """
+    state = State(nudge, watch)
+    with balls.digits(digits):
+        for tensor, array in given:
+            state.shadows.write(tensor.detach(), balls.exact(array))
+        for tensor in _tensors(args):
+            state.shadows.record(tensor)
+        with entered(state), exits.watched(_state), ranks.in_threads(state, entered):
+            answer = function(*args)
+        if state.failure is not None:  # even if the program caught it
+            raise state.failure
+        outputs = [_output(state, leaf) for leaf in leaves(answer)]
+    return Evaluated(outputs, answer, frozenset(state.narrowed), tuple(state.exits))
+
+
+@contextlib.contextmanager
+def entered(state: State) -> Iterator[None]:
+    """The scope in which this thread takes part in an evaluation."""
+    before = _state()
+    _CURRENT.state = state
+    try:
+        with sdpa_kernel(SDPBackend.MATH), BallMode(state):
+            yield
+    finally:
+        _CURRENT.state = before
+
+
+def _tensors(tree: Any) -> list[torch.Tensor]:
+    """The floating tensors of a tree of arguments."""
+    if isinstance(tree, torch.Tensor):
+        return [tree] if tree.dtype in INEXACT else []
+    if isinstance(tree, Problem):
+        return _tensors([tree.params, tree.data])
+    if isinstance(tree, dict):
+        return _tensors(list(tree.values()))
+    if isinstance(tree, (list, tuple)):
+        return [leaf for item in tree for leaf in _tensors(item)]
+    return []
+
+
+def _output(state: State, leaf: Any) -> Any:
+    if not isinstance(leaf, torch.Tensor):
+        plain = np.asarray(leaf)
+        return balls.exact(plain) if plain.dtype.kind in "fc" else plain
+    leaf = leaf.detach()
+    if leaf.dtype not in INEXACT:
+        return as_numpy(leaf.cpu())
+    if not leaf._is_zerotensor() and not state.shadows.known(leaf):
+        raise balls.Unknown(f"an answer of shape {tuple(leaf.shape)} was made outside of PyTorch's dispatcher")
+    return state.shadows.read(leaf)

@@ -1,0 +1,124 @@
+"""Where numbers leave the evaluation: `item`, `tolist`, `numpy` and the like.
+
+A number that left is a float, and what is made of it is data. It is recorded with its place in the program, and may be
+nudged, so that the judge can find out whether it matters to the result.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gradgate.suites.exact import balls
+from gradgate.suites.exact.on_torch.shadows import INEXACT, as_numpy
+
+_OWN = str(Path(__file__).parents[1])
+_TORCH = str(Path(torch.__file__).parent)
+_FOREIGN = tuple(str(Path(torch.__file__).parents[1] / name) for name in ("array_api_compat", "numpy"))
+
+
+def caller() -> str:
+    """``file.py:123`` of the nearest frame outside of PyTorch and of the evaluator."""
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if not name.startswith((_OWN, _TORCH, "<", *_FOREIGN)) and not name.endswith(("contextlib.py", "functools.py")):
+            return f"{Path(name).name}:{frame.f_lineno}"
+        frame = frame.f_back
+    return "?"
+
+
+def note(state: Any, name: str) -> None:
+    """Record an exit."""
+    told = f"{name} at {caller()}"
+    if told not in state.exits:
+        state.exits.append(told)
+
+
+def plain(state: Any, tensor: Any) -> bool:
+    """Whether a tensor's balls are points equal to floats, so that nothing is lost with them."""
+    if tensor.dtype not in INEXACT:
+        return True
+    array = state.shadows.read(tensor.detach())
+    return all(_is_float(ball) for ball in array.reshape(-1).tolist())
+
+
+def _is_float(ball: Any) -> bool:
+    parts = (ball.real, ball.imag) if hasattr(ball, "imag") and not isinstance(ball, balls.arb) else (ball,)
+    return all(not part.is_finite() or (part.is_exact() and balls.arb(float(part)) == part) for part in parts)
+
+
+def _left(state: Any, tensor: Any, name: str) -> Any:
+    """The float64 numbers that a tensor hands out, nudged if they are not all there."""
+    array = balls.floats(state.shadows.read(tensor.detach()))
+    if plain(state, tensor):
+        return array
+    note(state, name)
+    return array * (1.0 + state.nudge)
+
+
+def scalar(state: Any, func: Any, tensor: Any) -> Any:
+    """What ``item()`` of a tensor of one element hands out."""
+    if tensor.dtype not in INEXACT:
+        return func(tensor)
+    return _left(state, tensor, str(func)).reshape(()).item()
+
+
+_LOCK = threading.RLock()
+
+
+@contextlib.contextmanager
+def watched(current: Callable[[], Any]) -> Iterator[None]:
+    """The scope in which what leaves by a method of Tensor that goes past the dispatcher is recorded.
+
+    Args:
+        current: the state of the evaluation that this thread is in, or None.
+    """
+    names = ("numpy", "__array__", "tolist", "data_ptr", "__dlpack__")
+    own = {name: vars(torch.Tensor).get(name) for name in names}
+    with _LOCK:
+        try:
+            for name in names:
+                setattr(torch.Tensor, name, _watching(name, getattr(torch.Tensor, name), current))
+            yield
+        finally:
+            for name in names:
+                if own[name] is None:
+                    delattr(torch.Tensor, name)
+                else:
+                    setattr(torch.Tensor, name, own[name])
+
+
+def _watching(name: str, method: Any, current: Callable[[], Any]) -> Any:
+    def watching(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        state = current()
+        if state is None or tensor.dtype not in INEXACT or _wrapped(tensor):
+            return method(tensor, *args, **kwargs)
+        with torch.utils._python_dispatch._disable_current_modes():
+            if plain(state, tensor):
+                state.shadows.guard(tensor.detach())  # what is written into the memory from outside is seen
+                return method(tensor, *args, **kwargs)
+            note(state, f"Tensor.{name}")
+            if name in ("numpy", "__array__", "tolist"):
+                _put(state, tensor)
+            if name != "data_ptr":
+                state.shadows.guard(tensor.detach())
+            return method(tensor, *args, **kwargs)
+
+    return watching
+
+
+def _put(state: Any, tensor: Any) -> None:
+    """The midpoints, nudged, into the floats themselves, whose memory is handed out."""
+    values = balls.floats(state.shadows.read(tensor.detach())) * (1.0 + state.nudge)
+    as_numpy(tensor.detach())[...] = values  # not by an operation, which autograd would take for a change
+
+
+def _wrapped(tensor: Any) -> bool:
+    return bool(torch._C._functorch.is_functorch_wrapped_tensor(tensor))

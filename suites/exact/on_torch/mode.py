@@ -1,0 +1,369 @@
+"""The dispatch mode: every ATen operation runs on floats, and beside them on the balls of its tensors.
+
+Which way an operation takes is decided once per overload (`_way`): a view needs nothing, a factory makes data, a rule
+computes balls, and what has neither is taken apart by PyTorch's own decomposition. What cannot be is Unknown.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch._decomp import decomposition_table
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from gradgate.suites.exact import balls
+from gradgate.suites.exact.on_torch import exits, foreach
+from gradgate.suites.exact.on_torch.rules import RULES, Rule
+from gradgate.suites.exact.on_torch.shadows import INEXACT, NARROW, Shadows, as_numpy
+from gradgate.suites.exact.on_torch.structure import whole_numbers
+
+FACTORIES = frozenset((
+    "zeros", "ones", "empty", "empty_strided", "full", "eye", "rand", "randn", "randint", "randperm",
+    "scalar_tensor", "zeros_like", "ones_like", "full_like", "empty_like", "rand_like", "randn_like", "randint_like",
+    "new_zeros", "new_ones", "new_full", "new_empty", "new_empty_strided", "tril_indices", "triu_indices",
+    "_efficientzerotensor", "_new_zeros_with_same_feature_meta", "bernoulli", "multinomial", "poisson",
+    "empty_permuted", "lift_fresh",
+))  # fmt: skip
+"""Operations that make tensors of no tensor's values: what they make is data."""
+
+DRAWS = frozenset((
+    "bernoulli_", "uniform_", "normal_", "exponential_", "geometric_", "log_normal_", "cauchy_", "random_", "zero_",
+))  # fmt: skip
+"""Operations in place whose new values are data."""
+
+QUERIES = frozenset((
+    "is_same_size", "_has_same_storage_numel", "promote_types", "result_type", "can_cast", "_linalg_check_errors",
+    "_assert_async", "sym_size", "sym_numel", "sym_stride", "sym_storage_offset", "size", "stride", "numel", "dim",
+    "is_contiguous", "is_strides_like_format", "is_non_overlapping_and_dense", "storage_offset", "_version",
+    "is_pinned", "_is_all_true", "_is_any_true", "device", "layout", "is_complex",
+    "_record_function_enter_new", "_record_function_exit", "_record_function_enter", "_backward", "record_stream",
+    "_debug_has_internal_overlap", "_assert_tensor_metadata", "_functional_assert_async", "requires_grad_",
+))  # fmt: skip
+"""Operations that ask for what does not depend on floating values."""
+
+PLACES = frozenset((
+    "_unsafe_view", "_reshape_alias", "t_", "transpose_", "squeeze_", "unsqueeze_", "swapaxes_", "swapdims_",
+    "as_strided_", "set_", "unsafe_split", "unsafe_split_with_sizes", "unsafe_chunk",
+    "detach_",
+))  # fmt: skip
+"""Views that their schema does not call so."""
+
+
+class State:
+    """What one evaluation knows; the modes of all its threads share it."""
+
+    def __init__(self, nudge: float, watch: Callable[[str, str, Any], None] | None) -> None:
+        self.shadows = Shadows()
+        self.narrowed: set[str] = set()
+        self.exits: list[str] = []
+        self.nudge, self.watch = nudge, watch
+        self.failure: Exception | None = None
+
+
+class Call:
+    """One call of an operation, for rules that need more than arrays."""
+
+    def __init__(self, state: State, func: Any, args: Any, kwargs: Any) -> None:
+        self.func, self.args, self.kwargs = func, args, kwargs
+        self.name = _name(func)
+        self.shadows = state.shadows
+        self._result: Any = _NOT_RUN
+
+    def run(self) -> Any:
+        """What the operation returns for floats; it runs once."""
+        if self._result is _NOT_RUN:
+            self._result = self.func(*self.args, **self.kwargs)
+        return self._result
+
+    def read(self, value: Any) -> Any:
+        """A tensor as an array: of balls, or of integers and booleans. Anything else as it is."""
+        return _array(self.shadows, value, False)
+
+    def named(self) -> dict[str, Any]:
+        """The arguments by the names of the schema, without those of memory and those for output."""
+        found = {arg.name: value for arg, value in zip(self.func._schema.arguments, self.args, strict=False)}
+        return {**found, **{name: value for name, value in self.kwargs.items() if name not in _outputs(self.func)}}
+
+    def functional(self) -> Any:
+        """The operation itself, or that which returns what this one writes in place or into ``out=``."""
+        return _functional(self.func)
+
+
+_NOT_RUN = object()
+
+
+@functools.cache
+def _name(func: Any) -> str:
+    """The operation's name without namespace, overload and the mark of writing in place."""
+    name = func._schema.name.partition("::")[2]
+    return name[:-1] if name.endswith("_") and not name.endswith("__") else name
+
+
+@functools.cache
+def _outputs(func: Any) -> frozenset[str]:
+    return frozenset(arg.name for arg in func._schema.arguments if arg.is_out)
+
+
+@functools.cache
+def _functional(func: Any) -> Any:
+    if not any(arg.alias_info is not None and arg.alias_info.is_write for arg in func._schema.arguments):
+        return func
+    inputs = [(arg.name, str(arg.type)) for arg in func._schema.arguments if not arg.is_out]
+    packet = getattr(getattr(torch.ops, func.namespace), _name(func), None)
+    for overload in packet.overloads() if packet is not None else ():
+        other = getattr(packet, overload)
+        writes = any(arg.alias_info is not None and arg.alias_info.is_write for arg in other._schema.arguments)
+        if not writes and [(arg.name, str(arg.type)) for arg in other._schema.arguments][: len(inputs)] == inputs:
+            return other
+    raise balls.Unknown(f"{func}: no operation returns what it writes")
+
+
+def _array(shadows: Shadows, value: Any, numbers: bool) -> Any:
+    """An argument for a rule."""
+    if isinstance(value, torch.Tensor):
+        if value.dtype in INEXACT:
+            return shadows.read(value)
+        plain = as_numpy(value.detach().cpu())
+        return balls.exact(plain) if numbers else plain
+    if isinstance(value, (list, tuple)) and any(isinstance(item, torch.Tensor) for item in value):
+        return [_array(shadows, item, numbers) for item in value]
+    return value
+
+
+def _inexact(value: Any) -> bool:
+    """Whether there is a floating tensor among arguments or results."""
+    if isinstance(value, torch.Tensor):
+        return value.dtype in INEXACT
+    if isinstance(value, (list, tuple)):
+        return any(_inexact(item) for item in value)
+    return False
+
+
+class BallMode(TorchDispatchMode):
+    """One thread's part in an evaluation."""
+
+    def __init__(self, state: State) -> None:
+        super().__init__()
+        self.state = state
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run one operation on floats and on balls."""
+        kwargs = kwargs or {}
+        try:
+            return _way(func)(self, func, args, kwargs)
+        except balls.Undecided as error:
+            told = str(error)
+            named = error if told.startswith("aten") else balls.Undecided(f"{func}: {told}")
+            self.state.failure = self.state.failure or named
+            raise named from None
+        except balls.Unknown as error:
+            self.state.failure = self.state.failure or error
+            raise
+
+    def view(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """The same storage, so the same shadow."""
+        return func(*args, **kwargs)
+
+    def make(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """New tensors whose floats are data."""
+        result = func(*args, **kwargs)
+        self._seen(result)
+        return result
+
+    def draw(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """A tensor written with data."""
+        result = func(*args, **kwargs)
+        if result.dtype in INEXACT:
+            plain = as_numpy(result.detach().cpu().resolve_conj().resolve_neg())
+            self.state.shadows.write(result, balls.exact(plain), fresh=True)
+        return result
+
+    def leave(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """A number that leaves the evaluation."""
+        return exits.scalar(self.state, func, args[0])
+
+    def reinterpret(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Bits of floats read as something else."""
+        tensor, dtype = args[0], args[1]
+        if tensor.dtype in INEXACT and dtype != tensor.dtype and not exits.plain(self.state, tensor):
+            exits.note(self.state, str(func))
+        return func(*args, **kwargs)
+
+    def compute(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """A rule."""
+        rule, state = RULES[_name(func)], self.state
+        floats = _inexact(args) or _inexact(tuple(kwargs.values()))
+        if rule.kind == "call":
+            call = Call(state, func, args, kwargs)
+            if not floats and not _inexact(call.run()):
+                return call.run()
+            value = rule.function(call)
+            result = call.run()
+        elif floats:
+            value = self._value(rule, func, args, kwargs)
+            result = func(*args, **kwargs)
+        else:
+            result = func(*args, **kwargs)
+            if not _inexact(result):
+                return result
+            value = self._value(rule, func, args, kwargs)
+        if isinstance(result, bool):
+            return value
+        self._store(func, result, value)
+        if state.watch is not None:
+            _tell(state, func, value)
+        return result
+
+    def _value(self, rule: Rule, func: Any, args: Any, kwargs: Any) -> Any:
+        numbers, shadows = rule.kind == "numbers", self.state.shadows
+        given = [_array(shadows, each, numbers) for each in args]
+        if not kwargs:
+            return rule.function(*given)
+        outputs = _outputs(func)
+        named = {
+            name: _array(shadows, each, numbers)
+            for name, each in kwargs.items()
+            if name not in outputs and name not in _MEMORY
+        }
+        return rule.function(*given, **named)
+
+    def decompose(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """An operation that PyTorch itself defines by others."""
+        with self:
+            return func.decompose(*args, **kwargs)
+
+    def take_apart(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """An operation by its decomposition in Python."""
+        if not _inexact(args) and not _inexact(tuple(kwargs.values())):
+            return self.make(func, args, kwargs)
+        with self:
+            return decomposition_table[func](*args, **kwargs)
+
+    def take_apart_in_place(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """As `take_apart`, and what comes out is written where the operation writes."""
+        if not _inexact(args) and not _inexact(tuple(kwargs.values())):
+            return func(*args, **kwargs)
+        given = Call(self.state, func, args, kwargs).named()
+        targets = [kwargs[name] for name in kwargs if name in _outputs(func)] or [args[0]]
+        with self:
+            found = _functional(func)(**given)
+            for target, each in zip(targets, found if isinstance(found, (tuple, list)) else [found], strict=True):
+                target.copy_(each)
+        return targets[0] if len(targets) == 1 else tuple(targets)
+
+    def run_prim(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """A primitive of PyTorch's decompositions, by the ATen operations that implement it."""
+        with self:
+            return func.prim_impl(*args, **kwargs)
+
+    def run_foreach(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """An operation on lists, one tensor after the other."""
+        with self:
+            return foreach.run(func, args, kwargs)
+
+    def unknown(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """No rule and no decomposition: fine for whole numbers only."""
+        if not _inexact(args) and not _inexact(tuple(kwargs.values())):
+            result = func(*args, **kwargs)
+            if not _inexact(result):
+                return result
+        raise balls.Unknown(f"{func}: PyTorch's operation has no rule in gradgate.suites.exact.on_torch")
+
+    def _seen(self, result: Any) -> None:
+        if isinstance(result, torch.Tensor):
+            if result.dtype in INEXACT:
+                self.state.shadows.record(result)
+        elif isinstance(result, (list, tuple)):
+            for each in result:
+                self._seen(each)
+
+    def _store(self, func: Any, result: Any, value: Any) -> None:
+        """Write what a rule returned beside, or where it decides a comparison into, the tensors of floats."""
+        if isinstance(result, torch.Tensor):
+            self._store_one(func, result, value)
+        elif isinstance(result, (list, tuple)):
+            if value is None:
+                value = [None] * len(result)
+            for tensor, each in zip(result, value, strict=True):
+                if isinstance(tensor, torch.Tensor):
+                    self._store_one(func, tensor, each)
+
+    def _store_one(self, func: Any, tensor: Any, value: Any) -> None:
+        if value is None:
+            self._seen(tensor)
+            return
+        array = balls.whole(value) if not isinstance(value, (bool, np.generic)) else np.asarray(value)
+        if array.shape != tuple(tensor.shape):
+            raise balls.Undecided(f"{func} has the shape {tuple(tensor.shape)} in floats and {array.shape} in balls")
+        if tensor.dtype in INEXACT:
+            if tensor.dtype in NARROW:
+                self.state.narrowed.add(str(tensor.dtype).removeprefix("torch."))
+            exact = balls.exact(array)
+            self.state.shadows.write(tensor, exact, exact.base is None and exact.flags.c_contiguous)
+            return
+        if array.dtype == object:
+            truth = tensor.dtype == torch.bool
+            array = balls.compare("ne", array, balls.exact(0)) if truth else whole_numbers(array)
+        tensor.copy_(torch.from_numpy(np.array(array, order="C")))
+
+
+_MEMORY = frozenset(("layout", "device", "pin_memory", "memory_format", "non_blocking", "out_dtype"))
+
+
+def _tell(state: State, func: Any, value: Any) -> None:
+    many = value if isinstance(value, (list, tuple)) else [value]
+    first = next((each for each in many if balls.is_balls(balls.whole(each))), None)
+    if first is not None and state.watch is not None:
+        state.watch(str(func), exits.caller(), balls.whole(first))
+
+
+@functools.cache
+def _way(func: Any) -> Callable[..., Any]:
+    """How calls of an overload are evaluated: a method of `BallMode`."""
+    schema = getattr(func, "_schema", None)
+    if schema is None:
+        raise balls.Unknown(f"{func}: an operation of higher order")
+    space, _, bare = schema.name.partition("::")
+    name = _name(func)
+    if bare in FACTORIES and name not in RULES:
+        return BallMode.make
+    if bare in PLACES or (func.is_view and name not in RULES and bare != "view" and not _implicit(func)):
+        return BallMode.view
+    if bare == "view":
+        return BallMode.reinterpret if func._overloadname == "dtype" else BallMode.view
+    if bare == "_local_scalar_dense":
+        return BallMode.leave
+    if space in ("profiler", "prim") or bare in QUERIES:
+        return BallMode.view
+    if bare in DRAWS:
+        return BallMode.draw
+    if name in RULES and space in ("aten", "prims"):
+        return BallMode.compute if space == "aten" else BallMode.run_prim
+    if bare == "normal" and func._overloadname in ("float_float", "float_float_out"):
+        return BallMode.make
+    if space == "prims":
+        return BallMode.run_prim
+    if name.startswith("_foreach_"):
+        return BallMode.run_foreach
+    return _apart(func)
+
+
+def _implicit(func: Any) -> bool:
+    return bool(func.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd))
+
+
+def _apart(func: Any) -> Callable[..., Any]:
+    """How an operation without a rule is taken apart."""
+    if _implicit(func):
+        return BallMode.decompose
+    try:
+        functional = _functional(func)
+    except balls.Unknown:
+        return BallMode.unknown
+    if functional is not func:
+        return BallMode.take_apart_in_place if functional in decomposition_table else BallMode.unknown
+    return BallMode.take_apart if func in decomposition_table else BallMode.unknown

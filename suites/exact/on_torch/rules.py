@@ -1,0 +1,78 @@
+"""The table of rules: by the name of an ATen operation, what it does to balls.
+
+One rule serves all overloads of an operation, in place and with ``out=`` too: what it returns is written into whatever
+tensors the operation returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from gradgate.suites.exact import balls
+
+Kind = Literal["numbers", "mixed", "call"]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What an operation does.
+
+    Attributes:
+        function: of the operation's own arguments, tensors as arrays; or of a `mode.Call`.
+        kind: `numbers`, every tensor comes as balls; `mixed`, integers and booleans stay what they are; `call`, the
+            rule reads what it needs.
+    """
+
+    function: Callable[..., Any]
+    kind: Kind
+
+
+RULES: dict[str, Rule] = {}
+"""Name of the operation without namespace, overload and the underscore of writing in place -> rule."""
+
+
+def _register(kind: Kind, names: tuple[str, ...]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def keep(function: Callable[..., Any]) -> Callable[..., Any]:
+        for name in names:
+            assert name not in RULES, name
+            RULES[name] = Rule(function, kind)
+        return function
+
+    return keep
+
+
+def numbers(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A rule to which all tensors are given as balls."""
+    return _register("numbers", names)
+
+
+def mixed(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A rule to which floating tensors are given as balls, others as NumPy arrays."""
+    return _register("mixed", names)
+
+
+def call(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A rule that is given the call itself."""
+    return _register("call", names)
+
+
+def number(value: Any) -> Any:
+    """A Python number as a ball; arrays and None stay."""
+    return balls.exact(value)[()] if isinstance(value, (bool, int, float, complex)) else value
+
+
+def axes_of(dim: Any, ndim: int) -> tuple[int, ...]:
+    """PyTorch's `dim` argument as axes: None and () mean all."""
+    if dim is None or (isinstance(dim, (tuple, list)) and not len(dim)):
+        return tuple(range(ndim))
+    many = dim if isinstance(dim, (tuple, list)) else (dim,)
+    return tuple(axis % ndim for axis in many) if ndim else ()
+
+
+def kept(array: Any, axes: tuple[int, ...], keepdim: bool) -> Any:
+    """A reduced array with its axes put back as 1 if that is asked."""
+    return np.expand_dims(balls.whole(array), axes) if keepdim and axes else array

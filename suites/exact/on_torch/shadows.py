@@ -1,0 +1,194 @@
+"""The balls beside every tensor: each storage has a shadow, and a tensor's balls are a view of its storage's.
+
+A shadow is a flat object array with one real ball per floating element of the storage; a complex element is two. So a
+view of a tensor needs no rule, and what is written in place is seen through every view.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from flint import acb
+from numpy.lib.stride_tricks import as_strided
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from gradgate.suites.exact import balls
+
+FLOATS = frozenset({torch.float64, torch.float32, torch.bfloat16, torch.float16})
+COMPLEX = frozenset({torch.complex128, torch.complex64, torch.complex32})
+INEXACT = FLOATS | COMPLEX
+NARROW = INEXACT - {torch.float64, torch.complex128}
+
+as_numpy: Callable[[Any], Any] = torch._C.TensorBase.numpy  # type: ignore[attr-defined]
+"""`Tensor.numpy` as PyTorch has it, also while `exits` watches the method of the programs."""
+
+
+class Record:
+    """What is known of one storage.
+
+    Attributes:
+        alive: a weak reference, which also keeps the storage's address from being used again.
+        shadow: the balls, or None while they are the floats themselves.
+        element: bytes of one ball's number.
+        data: the bytes of the storage if all that the shadow knows of it came from there, to see whether it changed.
+    """
+
+    __slots__ = ("alive", "data", "element", "shadow")
+
+    def __init__(self, alive: Any, element: int) -> None:
+        self.alive, self.element = alive, element
+        self.shadow: Any = None
+        self.data: Any = None
+
+
+class Shadows:
+    """The records of all storages that the evaluation has met."""
+
+    def __init__(self) -> None:
+        self.records: dict[int, Record] = {}
+        self._sweep_at = 256
+
+    def record(self, tensor: Any) -> Record:
+        """The record of a tensor's storage, a new one if it has none."""
+        storage = tensor.untyped_storage()
+        found = self.records.get(storage._cdata)
+        if found is None:
+            if len(self.records) >= self._sweep_at:
+                self._sweep()
+            size = tensor.element_size()
+            found = Record(StorageWeakRef(storage), size // 2 if tensor.dtype in COMPLEX else size)
+            self.records[storage._cdata] = found
+        return found
+
+    def known(self, tensor: Any) -> bool:
+        """Whether the evaluation has made, read or written the tensor's storage."""
+        return tensor.untyped_storage()._cdata in self.records
+
+    def _sweep(self) -> None:
+        self.records = {key: record for key, record in self.records.items() if not record.alive.expired()}
+        self._sweep_at = 2 * len(self.records) + 256
+
+    def read(self, tensor: Any) -> Any:
+        """The balls of a floating tensor, as a view of its storage's shadow where that is possible."""
+        if tensor._is_zerotensor():
+            return balls.full(tuple(tensor.shape), 0j if tensor.dtype in COMPLEX else 0)
+        found = self._filled(tensor)
+        if tensor.dtype in COMPLEX:
+            parts = _window(found.shadow, tensor, pairs=True)
+            value = balls.elementwise(acb, parts[..., 0], parts[..., 1])
+            if tensor.is_conj():
+                value = balls.elementwise(acb.conjugate, value)
+        else:
+            value = _window(found.shadow, tensor)
+        return balls.whole(-value) if tensor.is_neg() else value
+
+    def write(self, tensor: Any, value: Any, fresh: bool = False) -> None:
+        """Give a floating tensor these balls, which other views of its storage see too.
+
+        Args:
+            tensor: of the same shape.
+            value: an object array.
+            fresh: nobody else holds `value`, so that it may become the shadow itself.
+        """
+        found = self.record(tensor)
+        flat = tensor.dtype in FLOATS and found.element == tensor.element_size()
+        whole = flat and tensor.is_contiguous() and tensor.untyped_storage().nbytes() == tensor.nbytes
+        if whole and not tensor.is_neg():
+            found.shadow = value.reshape(-1) if fresh else value.reshape(-1).copy()
+            found.data = None
+            return
+        found = self._filled(tensor)
+        if tensor.is_neg():
+            value = balls.whole(-value)
+        if flat:
+            _window(found.shadow, tensor)[...] = value
+        else:
+            if tensor.is_conj():
+                value = balls.elementwise(acb.conjugate, balls.as_complex(value))
+            parts = _window(found.shadow, tensor, pairs=True)
+            parts[..., 0] = balls.elementwise(_real, value)
+            parts[..., 1] = balls.elementwise(_imaginary, value)
+        if found.data is not None:
+            found.data = _bytes(tensor)
+
+    def _filled(self, tensor: Any) -> Record:
+        """The record with a shadow that agrees with whatever was written behind the dispatcher's back."""
+        found = self.record(tensor)
+        element = tensor.element_size() // (2 if tensor.dtype in COMPLEX else 1)
+        if found.shadow is None:
+            found.element = element
+            found.data = _bytes(tensor)
+            found.shadow = balls.exact(_numbers(tensor))
+        elif found.element != element:
+            raise balls.Unknown("aten.view.dtype: floats read as floats of another size")
+        elif found.data is not None:
+            now = _bytes(tensor)
+            if not np.array_equal(now, found.data):
+                self._renew(found, tensor, now)
+        return found
+
+    def _renew(self, found: Record, tensor: Any, now: Any) -> None:
+        """What foreign code wrote into the memory is data from now on; the rest keeps its balls."""
+        if len(now) != len(found.data):
+            raise balls.Unknown("a storage that was resized outside of PyTorch's dispatcher")
+        changed = (now != found.data).reshape(-1, found.element).any(axis=1)
+        found.shadow = found.shadow.copy()
+        found.shadow[changed] = balls.exact(_numbers(tensor))[changed]
+        found.data = now
+
+    def guard(self, tensor: Any) -> None:
+        """From now on, look at every read whether foreign code has written into this storage."""
+        found = self._filled(tensor)
+        found.data = _bytes(tensor)
+
+    def copy_storage(self, target: Any, source: Any) -> bool:
+        """The shadow of a storage for another that took all of its bytes; whether there was one."""
+        found = self.records.get(source.untyped_storage()._cdata)
+        if found is None or found.shadow is None:
+            return False
+        other = self.record(target)
+        other.shadow, other.element, other.data = found.shadow.copy(), found.element, None
+        return True
+
+
+def _window(flat: Any, tensor: Any, pairs: bool = False) -> Any:
+    """The elements of a flat shadow that a tensor shows; for complex ones with an axis of real and imaginary part."""
+    shape, start = tuple(tensor.shape), tensor.storage_offset()
+    if not pairs and tensor.is_contiguous():
+        return flat[start : start + math.prod(shape)].reshape(shape)
+    strides = tuple(tensor.stride())
+    if 0 in shape:
+        return np.empty((*shape, 2) if pairs else shape, object)
+    if pairs:
+        shape, strides, start = (*shape, 2), (*(2 * step for step in strides), 1), 2 * start
+    return as_strided(flat[start:], shape, tuple(flat.itemsize * step for step in strides))
+
+
+def _bytes(tensor: Any) -> Any:
+    storage = tensor.untyped_storage()
+    raw = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
+    return as_numpy(raw.cpu()).copy()
+
+
+def _numbers(tensor: Any) -> Any:
+    """All numbers of a tensor's storage as float64, two for each complex one."""
+    storage = tensor.untyped_storage()
+    dtype = tensor.dtype.to_real() if tensor.dtype in COMPLEX else tensor.dtype
+    size = storage.nbytes() // dtype.itemsize
+    flat = torch.empty(0, dtype=dtype, device=storage.device).set_(storage, 0, (size,))
+    return as_numpy(flat.cpu().double())
+
+
+def _real(ball: Any) -> Any:
+    return ball.real if isinstance(ball, acb) else ball
+
+
+def _imaginary(ball: Any) -> Any:
+    return ball.imag if isinstance(ball, acb) else _ZERO
+
+
+_ZERO = balls.exact(0.0)[()]
