@@ -131,9 +131,9 @@ def _located(error: Exception, step: Step | None) -> Exception:
 
 
 INLINED: dict[str, str] = {
-    "jit": "jaxpr", "closed_call": "call_jaxpr", "call": "call_jaxpr", "remat2": "jaxpr", "eval_jaxpr": "jaxpr",
-    "custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr", "custom_vmap_call": "call", "composite": "jaxpr",
-    "custom_linear_solve": "", "linear_call": "callee", "custom_partitioning": "call",
+    "jit": "jaxpr", "closed_call": "call_jaxpr", "remat2": "jaxpr", "custom_jvp_call": "call_jaxpr",
+    "custom_vjp_call": "call_jaxpr", "custom_vmap_call": "call", "composite": "jaxpr", "custom_linear_solve": "",
+    "linear_call": "callee",
 }  # fmt: skip
 """Calls whose body takes their place -> the parameter that holds it."""
 SILENT = {"DebugEffect", "OrderedDebugEffect", "NamedAxisEffect"}

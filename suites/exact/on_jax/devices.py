@@ -199,13 +199,6 @@ def permute(equation: Any, compiled: Any, needed: list[bool]) -> Any:
     return _collective(equation, combine)
 
 
-@lockstep("pbroadcast")
-def broadcast(equation: Any, compiled: Any, needed: list[bool]) -> Any:
-    """What one device has, on all."""
-    source = equation.params["source"]
-    return _collective(equation, lambda values: [values[source]] * len(values))
-
-
 @lockstep("axis_index")
 def axis_index(equation: Any, compiled: Any, needed: list[bool]) -> Any:
     """The number of each device along an axis."""

@@ -65,17 +65,17 @@ class Layout:
     operand_batching: tuple[int, ...]
     indices_batching: tuple[int, ...]
 
-    def places(self, indices: Any, shape: tuple[int, ...], mode: Any) -> tuple[Any, Any]:
+    def places(self, indices: Any, shape: tuple[int, ...], clips: bool) -> tuple[Any, Any]:
         """Where in the flat operand each element of the batched side lies, and whether it lies there at all.
 
-        Both have the shape of the batched side; a place outside is 0.
+        Both have the shape of the batched side; a place outside is 0. With `clips` windows are moved inside.
         """
         rows = indices.shape[:-1]
         limits = np.array([shape[d] - self.window[d] for d in self.index_map], np.int64)
         starts = indices.astype(np.int64)
         if indices.dtype == np.uint64:
             starts = np.where(indices > np.iinfo(np.int64).max, np.iinfo(np.int64).max, starts)
-        if mode == jax.lax.GatherScatterMode.CLIP:
+        if clips:
             starts = np.clip(starts, 0, np.maximum(limits, 0))
         inside = np.all((starts >= 0) & (starts <= limits), axis=-1)
         stride = _strides(shape)
@@ -132,12 +132,12 @@ def _scatter_layout(equation: Any) -> Layout:
 @rule("gather")
 def gather(equation: Any) -> Run:
     """Windows of an operand; what lies outside is filled, or the window is moved inside."""
-    layout, shape, mode = _gather_layout(equation), equation.invars[0].aval.shape, equation.params["mode"]
-    fills = mode == jax.lax.GatherScatterMode.FILL_OR_DROP
+    layout, shape = _gather_layout(equation), equation.invars[0].aval.shape
+    fills = equation.params["mode"] == jax.lax.GatherScatterMode.FILL_OR_DROP
     filler = blank(equation.outvars[0].aval.update(shape=()), _fill(equation))[()] if fills else None
 
     def run(operand: Any, indices: Any) -> Any:
-        where, inside = layout.places(indices, shape, mode)
+        where, inside = layout.places(indices, shape, not fills)  # what is promised to lie inside, XLA clips
         if not operand.size:
             result = np.empty(where.shape, operand.dtype)
             result[...] = filler
@@ -167,9 +167,10 @@ _COMBINED: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
 }  # fmt: skip
 
 
-def _landed(equation: Any, indices: Any, mode: Any, layout: Layout) -> tuple[list[int], list[int]]:
+def _landed(equation: Any, indices: Any, layout: Layout) -> tuple[list[int], list[int]]:
     """Which updates fall into the operand, and where."""
-    where, inside = layout.places(indices, equation.invars[0].aval.shape, mode)
+    clips = equation.params["mode"] == jax.lax.GatherScatterMode.CLIP
+    where, inside = layout.places(indices, equation.invars[0].aval.shape, clips)
     chosen = np.flatnonzero(inside.reshape(-1))
     return chosen.tolist(), where.reshape(-1)[chosen].tolist()
 
@@ -177,14 +178,14 @@ def _landed(equation: Any, indices: Any, mode: Any, layout: Layout) -> tuple[lis
 @rule(*_COMBINED)
 def scatter_combined(equation: Any) -> Run:
     """Updates combined with what is in their places; what falls outside is dropped."""
-    layout, mode = _scatter_layout(equation), equation.params["mode"]
+    layout = _scatter_layout(equation)
     real, plain = _COMBINED[equation.primitive.name]
     exact = inexact(equation.invars[0])
 
     def run(operand: Any, indices: Any, updates: Any) -> Any:
         result = operand.copy().reshape(-1)
         flat = updates.reshape(-1)
-        which, where = _landed(equation, indices, mode, layout)
+        which, where = _landed(equation, indices, layout)
         if exact:
             for source, target in zip(which, where, strict=True):
                 result[target] = real(result[target], flat[source])
@@ -198,13 +199,13 @@ def scatter_combined(equation: Any) -> Run:
 @lockstep("scatter")
 def scatter(equation: Any, compiled: Any, needed: list[bool]) -> Any:
     """Updates in the places of what was there; or, of `apply`, what was there with a function applied."""
-    layout, mode = _scatter_layout(equation), equation.params["mode"]
+    layout = _scatter_layout(equation)
     body = equation.params["update_jaxpr"]
     function = _applied(equation, compiled, body)
 
     def put(operand: Any, indices: Any, updates: Any, run: Any) -> Any:
         result = operand.copy().reshape(-1)
-        which, where = _landed(equation, indices, mode, layout)
+        which, where = _landed(equation, indices, layout)
         if function is None:
             result[where] = updates.reshape(-1)[which]
         else:

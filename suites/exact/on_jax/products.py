@@ -52,24 +52,43 @@ def _contraction(equation: Any, contracted: Any, batched: Any) -> Run:
 @rule("ragged_dot_general")
 def ragged_dot(equation: Any) -> Run:
     """Rows in groups of given lengths, each group times its own matrix."""
-    params = equation.params
-    numbers = params["ragged_dot_dimension_numbers"]
-    (sum_one, sum_other), (lead_one, lead_other) = numbers.dot_dimension_numbers
-    plain = (tuple(sum_one), tuple(lead_one), tuple(lead_other)) == ((1,), (), ())
-    grouped = tuple(numbers.rhs_group_dimensions)
-    if not plain or tuple(numbers.lhs_ragged_dimensions) != (0,) or len(grouped) != 1 or params["group_offset"]:
-        raise balls.Unknown("ragged_dot_general other than (rows, inner) times (groups, inner, columns)")
+    numbers = equation.params["ragged_dot_dimension_numbers"]
+    contracted, batched = numbers.dot_dimension_numbers
+    (ragged,), grouped = numbers.lhs_ragged_dimensions, tuple(numbers.rhs_group_dimensions)
+    if ragged in batched[0] or equation.params["group_offset"] is not None or len(equation.invars[2].aval.shape) > 1:
+        raise balls.Unknown("ragged_dot_general with ragged batches, batches of lengths or an offset")
+    if ragged in contracted[0]:
+        partner = contracted[1][contracted[0].index(ragged)]
+
+        def inner(one: Any, other: Any, lengths: Any) -> Any:
+            rows = [(_cut(one, ragged, part), _cut(other, partner, part)) for part in _parts(lengths)]
+            return np.stack([balls.contract(a, b, contracted, batched) for a, b in rows])
+
+        return inner
+    (group,) = grouped
+    place = len(batched[0]) + sum(d < ragged for d in range(ragged) if d not in (*contracted[0], *batched[0]))
+    lower = tuple(tuple(d - (d > group) for d in dims) for dims in (contracted[1], batched[1]))
     zero = blank(equation.outvars[0].aval)
 
-    def run(rows: Any, matrices: Any, lengths: Any) -> Any:
-        matrices = np.moveaxis(matrices, [grouped[0], sum_other[0]], [0, 1])
-        result, start = zero.copy(), 0
-        for matrix, length in zip(matrices, lengths.tolist(), strict=True):
-            result[start : start + length] = balls.matmul(rows[start : start + length], matrix)
-            start += length
+    def rows(one: Any, other: Any, lengths: Any) -> Any:
+        result = zero.copy()
+        for index, part in enumerate(_parts(lengths)):
+            matrix = np.take(other, index, group)
+            product = balls.contract(_cut(one, ragged, part), matrix, (contracted[0], lower[0]), (batched[0], lower[1]))
+            _cut(result, place, part)[...] = product
         return result
 
-    return run
+    return rows
+
+
+def _parts(lengths: Any) -> list[slice]:
+    """The stretches, one behind another, of these lengths."""
+    ends = np.cumsum(lengths).tolist()
+    return [slice(end - length, end) for end, length in zip(ends, lengths.tolist(), strict=True)]
+
+
+def _cut(array: Any, axis: int, part: slice) -> Any:
+    return array[(slice(None),) * axis + (part,)]
 
 
 # Fourier transforms ---------------------------------------------------------------------------------------------------

@@ -70,6 +70,7 @@ def trace(function: Callable[..., Any], *args: Any) -> Program:
 
     Args:
         args: arrays of JAX or NumPy, numbers, random keys, or arrays of balls, which count as float64 or complex128.
+            With one of 64 bits among them the function is traced with 64 bits.
     """
     leaves, inputs = jax.tree.flatten(args)
     shaped = [_shaped(leaf) for leaf in leaves]
@@ -80,7 +81,7 @@ def trace(function: Callable[..., Any], *args: Any) -> Program:
         outputs[:] = [structure]
         return found
 
-    with jax.enable_x64(any(_wide(leaf) for leaf in shaped)):
+    with jax.enable_x64(bool(jax.config.jax_enable_x64) or any(_wide(leaf) for leaf in shaped)):
         closed = jax.make_jaxpr(flat)(*shaped)
     return Program(closed, inputs, outputs[0])
 
@@ -93,7 +94,5 @@ def _shaped(leaf: Any) -> Any:
 
 
 def _wide(leaf: Any) -> bool:
-    """Whether a leaf has a dtype of 64 bits, or of 128; numbers of Python have."""
-    dtype = getattr(leaf, "dtype", None)
-    return dtype is None or (not jax.dtypes.issubdtype(dtype, jax.dtypes.extended) and np.dtype(dtype).name.endswith(
-        ("64", "128")) and np.dtype(dtype) != np.complex64)  # fmt: skip
+    """Whether a leaf has a dtype of 64 bits, or is complex of as many each."""
+    return str(getattr(leaf, "dtype", "")) in ("float64", "int64", "uint64", "complex128")
