@@ -241,7 +241,8 @@ def _divided(layers: Sequence[nn.Module], sample: torch.Tensor) -> Division:
         raise UsageError(f"the sample must be one tensor, not {type(sample).__name__}")
     groups: list[list[int]] = []
     whole = Stage.of(layers, "the sequence")
-    kept, state, surroundings = snapshot([whole]), RandomState.now(sample.device), Surroundings.now(sample.device)
+    kept, surroundings = snapshot([whole]), Surroundings.now(sample.device)
+    state = RandomState.now(sample.device, whole.modules)
     overwrites_input = False
     try:
         value = sample.detach().clone()

@@ -201,10 +201,11 @@ class Run:
         """Perform the first of several runs of a stage, and keep what the others need to be the same."""
         stage = self.stages[op.index - 1]
         training = tuple(m.training for m in stage.modules)
-        before, held = RandomState.now(self.device), Held.now(stage.parameters, stage.modules)
+        before = RandomState.now(self.device, stage.modules)
+        held = Held.now(stage.parameters, stage.modules)
         y = self._perform(op, x)
         held.refuse_own_changes(stage.name)
-        random = before.moved(RandomState.now(self.device))
+        random = before.moved(RandomState.now(self.device, stage.modules))
         self.first[op.index] = FirstRun(random, training, held, CheckValue.of(y))
         return y
 

@@ -14,6 +14,7 @@ such as a ``detach`` that a flag turns on.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -26,11 +27,9 @@ from gradgate.references.contract import UsageError
 SAMPLES = 30
 ROUNDING = 64
 """Times the dtype's epsilon that outputs may differ by where operators need not give the same bits twice."""
-_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-_UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 _KEPT = (
-    "a checkpointed chain runs its stages again in the backward pass, and needs what they read as it was in the forward "
-    "pass; change it after backward()"
+    "a checkpointed chain runs its stages again in the backward pass, and they have to read what they read in the "
+    "forward pass; change it after backward()"
 )
 
 
@@ -117,8 +116,8 @@ class CheckValue:
     """A few bytes computed from a stage's output, by which a second run is compared with the first.
 
     On the CPU an operator gives the same bits again. The check value is then a sum over the bits of all elements, and
-    the bits of some elements. On an accelerator it need not. The check value is then the root mean square and some elements; it
-    stays on the device, so that nothing waits for it, and it is compared up to rounding.
+    the bits of some elements. On an accelerator it need not. The check value is then the root mean square and some
+    elements. It stays on the device, so that nothing waits for it, and it is compared up to rounding.
 
     Attributes:
         kind: shape, dtype and device.
@@ -141,11 +140,8 @@ class CheckValue:
             return cls(kind, None, None, threads)
         if y.device.type != "cpu":
             return cls(kind, None, _norm_and_sample(y), threads)
-        if y.is_complex():
-            y = torch.view_as_real(y.resolve_conj())
-        size = y.element_size()
-        bits = y.resolve_neg().view(_BITS[size]).numpy().view(_UNSIGNED[size])
-        total = int(np.add.reduce(bits, axis=None, dtype=_UNSIGNED[size]))  # modulo a power of 2: in any order the same
+        bits = _bits(y)
+        total = int(np.add.reduce(bits, axis=None, dtype=bits.dtype))  # modulo a power of 2: in any order the same
         return cls(kind, total, bits.flat[_places(bits.size)].tobytes(), threads)
 
     def differs(self, again: CheckValue) -> bool | torch.Tensor:
@@ -163,6 +159,16 @@ class CheckValue:
             return True
         one, two = (torch.frombuffer(bytearray(v.sample), dtype=self.kind[1].to_real()) for v in (self, again))  # type: ignore[arg-type]
         return bool(_apart(one.double(), two.double(), ROUNDING * _epsilon(self.kind[1])))
+
+
+def _bits(y: torch.Tensor) -> np.ndarray:
+    """The elements of a tensor on the CPU as unsigned integers, read from its memory: no operator is called."""
+    size, storage = y.element_size(), y.untyped_storage()
+    dtype = np.dtype(f"u{size if size <= 8 else 8}")  # a complex128 is two integers of 8 bytes
+    memory = np.frombuffer((ctypes.c_char * storage.nbytes()).from_address(storage.data_ptr()), np.uint8)
+    memory = memory[y.storage_offset() * size :]
+    shape, strides = (*y.shape, size // dtype.itemsize), (*(size * step for step in y.stride()), dtype.itemsize)
+    return np.lib.stride_tricks.as_strided(memory[: memory.size // size * size].view(dtype), shape, strides)
 
 
 def _places(count: int) -> np.ndarray:

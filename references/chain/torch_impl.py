@@ -1,6 +1,8 @@
 """Gradients of the chain problem in PyTorch: one executor, `torch_executor`, and a schedule for each method.
 
-The stages are the layers and the head: N + 1 of them.
+The stages are the layers and the head: N + 1 of them. Each method that checkpoints has an attribute ``module``, a
+function of an `nn.Sequential` and a sample of its input. It makes the module that trains by the method's schedule; a
+method that takes a budget gets the least that suffices.
 """
 
 from __future__ import annotations
@@ -10,13 +12,18 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch import nn
 
 from gradgate.references.backends import leaves, tree_map
 from gradgate.references.chain import classic
 from gradgate.references.chain.costs import Costs
 from gradgate.references.chain.problem import ChainProblem
 from gradgate.references.chain.schedule import Schedule
+from gradgate.references.chain.simulate import simulate
+from gradgate.references.chain.solver import minimum_budget
 from gradgate.references.chain.solver import precise_dp as solve
+from gradgate.references.chain.torch_checkpoint import CheckpointedSequential
+from gradgate.references.chain.torch_checkpoint import costs_of as costs_of_sequence
 from gradgate.references.chain.torch_executor import execute, refuse_transforms
 from gradgate.references.chain.torch_profile import profile
 from gradgate.references.chain.torch_stages import Stage
@@ -39,7 +46,12 @@ def _scheduled(name: str, make: Callable[[int], Schedule], text: str) -> Callabl
     def method(problem: ChainProblem) -> tuple[torch.Tensor, Tree]:
         return by_schedule(problem, make(problem.spec.layers + 1))
 
+    def module(sequence: nn.Sequential, sample: torch.Tensor) -> CheckpointedSequential:
+        costs = costs_of_sequence(sequence, sample, compute="flops")
+        return CheckpointedSequential(sequence, make(costs.stages), sample, costs)
+
     method.__name__ = method.__qualname__ = name
+    method.module = module  # type: ignore[attr-defined]
     method.__doc__ = f"""{text}
 
     Returns:
@@ -90,6 +102,22 @@ def precise_dp(problem: ChainProblem, *, budget: int) -> tuple[torch.Tensor, Tre
     """
     refuse_transforms()
     return by_schedule(problem, _solved(problem.spec.static(), budget))
+
+
+def _uniform_module(sequence: nn.Sequential, sample: torch.Tensor) -> CheckpointedSequential:
+    costs = costs_of_sequence(sequence, sample, compute="flops")
+    slots = range(1, min(costs.stages, classic.MOST_SLOTS) + 1)
+    schedule = min((classic.uniform_dp(costs.stages, n) for n in slots), key=lambda s: simulate(s, costs).peak)
+    return CheckpointedSequential(sequence, schedule, sample, costs)
+
+
+def _precise_module(sequence: nn.Sequential, sample: torch.Tensor) -> CheckpointedSequential:
+    costs = costs_of_sequence(sequence, sample, compute="flops")
+    return CheckpointedSequential(sequence, solve(costs, minimum_budget(costs)), sample, costs)
+
+
+uniform_dp.module = _uniform_module  # type: ignore[attr-defined]
+precise_dp.module = _precise_module  # type: ignore[attr-defined]
 
 
 def by_schedule(problem: ChainProblem, schedule: Schedule) -> tuple[torch.Tensor, Tree]:

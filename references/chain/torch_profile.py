@@ -85,16 +85,16 @@ def profile(
     shapes: list[tuple[Any, ...]] = []
     shared = {p for p, count in Counter(id(p) for stage in stages for p in stage.parameters).items() if count > 1}
     device, surroundings, kept = x.device, Surroundings.now(x.device), snapshot(stages)
-    state = RandomState.now(device)
+    state = RandomState.now(device, [m for stage in stages for m in stage.modules])
     random = 0
     value = x.detach()
     sizes = [_bytes(value)]
     for number, stage in enumerate(stages, 1):
         needs = number > 1 or x.requires_grad
         with surroundings.again(), statistics_kept(stage.modules):
-            before = RandomState.now(device)
+            before = RandomState.now(device, stage.modules)
             measured = _memory(stage, value, needs, shared)
-            random += before.moved(RandomState.now(device)).nbytes
+            random += before.moved(RandomState.now(device, stage.modules)).nbytes
             work = _flops(stage, value, needs) if compute == "flops" else _seconds(stage, value, needs, repeats)
             value = plain(stage, value)
         sizes.append(_bytes(value))

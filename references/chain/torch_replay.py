@@ -4,9 +4,9 @@ A stage can depend on more than its input: on autocast, on flags of PyTorch, on 
 numbers. All of these belong to the caller, who may change them between the forward and the backward pass. Plain
 backprop would not notice, because it runs nothing again. This module keeps them.
 
-Four generators are kept: Python's `random`, NumPy's global one, PyTorch's for the CPU, and PyTorch's for every
-accelerator. A generator that the model made for itself (`torch.Generator`, `numpy.random.default_rng`,
-`random.Random`) cannot be found from outside. `torch_guard` detects that its numbers have changed.
+These generators are kept: Python's `random`, NumPy's global one, PyTorch's for the CPU and for every accelerator, and
+those that are attributes of a module (`torch.Generator`, `numpy.random.Generator`, `random.Random`). A generator that
+is held anywhere else cannot be found from outside. `torch_guard` detects that its numbers have changed.
 """
 
 from __future__ import annotations
@@ -121,9 +121,10 @@ class RandomState:
     parts: tuple[tuple[Generator, Any], ...] = ()
 
     @classmethod
-    def now(cls, device: torch.device) -> RandomState:
-        """Of Python, NumPy, and PyTorch on the CPU and on every accelerator that is in use."""
-        return cls(tuple((g, g.read()) for g in (PYTHON, NUMPY, TORCH, *_device_generators(device))))
+    def now(cls, device: torch.device, modules: Sequence[torch.nn.Module] = ()) -> RandomState:
+        """Of Python, NumPy, PyTorch on the CPU and on every accelerator that is in use, and of the modules' own."""
+        found = (PYTHON, NUMPY, TORCH, *_device_generators(device), *_own_generators(modules))
+        return cls(tuple((g, g.read()) for g in found))
 
     def moved(self, later: RandomState) -> RandomState:
         """Those of the generators that have another state in `later`."""
@@ -173,6 +174,24 @@ def _device_generators(device: torch.device) -> Iterator[Generator]:
 
 def _of_device(module: Any, device: torch.device) -> Generator:
     return Generator(lambda: module.get_rng_state(device), lambda state: module.set_rng_state(state, device))
+
+
+def _own_generators(modules: Sequence[torch.nn.Module]) -> Iterator[Generator]:
+    """Those that are attributes of a module, once for each attribute."""
+    for value in (value for module in modules for value in vars(module).values()):
+        if isinstance(value, torch.Generator):
+            yield Generator(value.get_state, value.set_state)
+        elif isinstance(value, random.Random):
+            yield Generator(value.getstate, value.setstate, PYTHON.nbytes)
+        elif isinstance(value, np.random.Generator):
+            yield _of_numpy(value.bit_generator)
+
+
+def _of_numpy(bits: Any) -> Generator:
+    def write(kept: bytes) -> None:
+        bits.state = pickle.loads(kept)
+
+    return Generator(lambda: pickle.dumps(bits.state), write, NUMPY.nbytes)
 
 
 @contextlib.contextmanager
