@@ -56,6 +56,7 @@ def contract_claims(
     claims = [
         same("tree", "returns (loss, grads) with the tree, shapes and dtypes of the parameters"),
         same("value", "returns the loss of plain evaluation"),
+        numbers("gradient_exact", "gradient_exact", f"its formula is {gradient}: equal to 40 digits and more"),
         equals("float64"),
         same("upstream", "its gradient of c·loss is c times its gradient"),
         equals("float32"),
@@ -73,6 +74,7 @@ def contract_claims(
     if "vmap" in composes:
         claims.append(same("vmap", "vectorised over parameters, gives each one's gradient"))
     if "second_order" in composes:
+        claims.append(numbers("second_order_exact", "second_order_exact", "the formula of its derivative is H·v"))
         claims.append(numbers("second_order", "second_order", "differentiated again, gives the oracle's H·v"))
     for name in disclaims:
         statement = f"refuses {name} with NotComposable, in words"

@@ -1,13 +1,12 @@
 """Plain backprop in JAX and in PyTorch: the oracle, and the rounding noise of the oracle.
 
-What a method is judged by (`gradgate.suites.tolerance`): the float64 gradient g*, and per leaf how far plain backprop
-strays from it on the same problem. The noise is sampled several times, because one sample has a heavy tail: a leaf may
-be right by luck. Each time the parameters are moved by a unit or two in the last place, which changes the roundings of
-the forward pass, and the gradient is taken of c·loss and divided by c, c in [1, 2), which changes those of the backward
-pass also where the parameters do not reach, such as at a saturated tanh; and where the problem can be computed another
-way, it is (`Problem.rerounded`). And it is sampled in two dtypes, in units of their roundoffs, because either alone is
-blind where the other sees: float64 runs may agree to the last bit where an intermediate result happens to be exact, and
-a float32 run that has lost every digit says no more.
+What a method is judged by (`gradgate.suites.tolerance`): the true gradient g*, and per leaf how far plain backprop
+strays from it on the same problem, in the dtype under test. The truth is known to sixty digits
+(`gradgate.suites.exact`), so the noise is measured and not predicted. It is sampled several times, because one sample
+has a heavy tail: a leaf may be right by luck. Each time the parameters are moved by a unit or two in the last place,
+which changes the roundings of the forward pass; the gradient is taken of c·loss and divided by c, c in [1, 2), which
+changes those of the backward pass, also where the parameters do not reach, such as at a saturated tanh; and where the
+problem can be computed another way, it is (`Problem.rerounded`).
 """
 
 from __future__ import annotations
@@ -41,18 +40,34 @@ ten; eight at once in one of 10^8."""
 
 @dataclass(frozen=True)
 class Reference:
-    """The float64 oracle of one problem and the noise of plain backprop.
+    """The truth on one problem, and how far plain backprop strays from it in one dtype.
 
     Attributes:
         loss: float64 value.
-        grads: judged leaf -> float64 array; stacked leaves are split, ``layers[0].A.w0``.
-        noise: judged leaf -> the largest ‖g − g*‖ / u over the samples, u the unit roundoff of the sample's dtype;
-            the loss has its own under "".
+        grads: judged leaf -> the truth rounded to float64; stacked leaves are split, ``layers[0].A.w0``.
+        noise: judged leaf -> the largest ‖g − g*‖ over the samples of plain backprop; the loss has its own under "".
+        rest: judged leaf -> what the truth is beyond `grads`; a leaf that is missing has none.
+        lost: judged leaf -> the same as `noise` for a loss that rounds as the method may; {} where there is none.
     """
 
     loss: float
     grads: dict[str, Any]
     noise: dict[str, float]
+    rest: dict[str, Any] = dataclasses.field(default_factory=dict)
+    lost: dict[str, float] = dataclasses.field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Truth:
+    """Loss and gradient to twice the digits of float64, as sums of two numbers.
+
+    Attributes:
+        high, low: the loss, then the judged leaves in order, in one row: `high` is the truth rounded to float64, `low`
+            what is left of it.
+    """
+
+    high: Any
+    low: Any
 
 
 def split(problem: Problem, tree: Tree) -> dict[str, Any]:
@@ -85,28 +100,13 @@ def gradient(problem: Problem, loss: str = "loss", vector: Tree | None = None, *
         return run(problem, problem.params, vector)
 
 
-def reference(
-    spec: Spec, backend: str, lower: str, loss: str = "loss", rounding: str = "", **options: Any
-) -> Reference:
-    """The oracle and its noise on the problem of one Spec.
-
-    Args:
-        lower: the dtype beside float64 in which the noise is sampled, float32 or bfloat16; with `rounding` the only
-            one, and the dtype under test, which may be float64.
-        rounding: a loss of the Problem that rounds further than `loss` and is sampled in its place ("": `loss` itself).
-            Of (params, amount, **options), amount as of `Problem.rerounded`; at 0 it is `loss`.
-        options: given to the loss.
-
-    Cost: `NOISE_SAMPLES` gradients in each dtype, in float64 the first of them the oracle: one vectorised call each,
-    under JAX both in one program; without samples in float64 one plain gradient more.
-    """
-    if lower == "bfloat16":  # its inputs are rounded further than float32's, so the exact problem is another
-        narrow = dataclasses.replace(spec, dtype=lower).build(backend)  # type: ignore[arg-type]
-        params, data = cast(narrow, [narrow.params, narrow.data], "float64")
-        wide = narrow._replace(spec=dataclasses.replace(spec, dtype="float64"), params=params, data=data)
-    else:
-        wide = _built(spec if spec.dtype == "float64" else dataclasses.replace(spec, dtype="float64"), backend)
-    return measure(wide, lower, loss, rounding=rounding, **options)
+def in_float64(spec: Spec, backend: str, dtype: str) -> Problem:
+    """The float64 Problem whose numbers are those of a test in `dtype`: bfloat16 rounds them further than float32."""
+    if dtype != "bfloat16":
+        return _built(spec if spec.dtype == "float64" else dataclasses.replace(spec, dtype="float64"), backend)
+    narrow = dataclasses.replace(spec, dtype=dtype).build(backend)  # type: ignore[arg-type]
+    params, data = cast(narrow, [narrow.params, narrow.data], "float64")
+    return narrow._replace(spec=dataclasses.replace(spec, dtype="float64"), params=params, data=data)
 
 
 def _built(spec: Spec, backend: str) -> Problem:
@@ -119,25 +119,46 @@ def _built(spec: Spec, backend: str) -> Problem:
 
 
 def measure(
-    problem: Problem, lower: str, loss: str = "loss", vector: Tree | None = None, rounding: str = "", **options: Any
+    problem: Problem,
+    dtype: str,
+    loss: str = "loss",
+    vector: Tree | None = None,
+    rounding: str = "",
+    truth: Truth | None = None,
+    **options: Any,
 ) -> Reference:
-    """The oracle on a float64 `problem`, and its noise there and in the dtype `lower`, which holds its numbers too.
+    """The truth on a float64 `problem`, and how far plain backprop strays from it in `dtype`.
 
-    With a `vector` (float64, representable in the lower dtype) the oracle is H·v in place of the gradient; `rounding`
-    as in `reference`.
+    Args:
+        problem: its numbers are representable in `dtype` (`in_float64`).
+        dtype: the dtype under test.
+        loss: name of the loss; it is given the `options`.
+        vector: v; the truth is then H·v in place of the gradient. Representable in `dtype`.
+        rounding: a loss of the Problem that rounds further than `loss`, "" for none. Of (params, amount, **options),
+            amount as of `Problem.rerounded`; it equals `loss` in exact arithmetic.
+        truth: of the same problem; None takes the float64 gradient of plain backprop for the truth.
+
+    Cost: `NOISE_SAMPLES` gradients in one vectorised call, as many again with `rounding`; without a truth, and in
+    another dtype than float64, one plain gradient more. Under JAX each is one compiled program.
     """
     names, shapes = _judged(problem)
     ends = np.cumsum([math.prod(shape) for shape in shapes])
     starts = ends - [math.prod(shape) for shape in shapes]
-    dtypes = (lower,) if rounding else (problem.dtype, lower)
-    runs = _sample(problem, dtypes, rounding or loss, vector, options)
-    exact = runs[0].copy() if problem.dtype in dtypes else _in_a_row(gradient(problem, loss, vector, **options))
-    units = np.repeat([UNIT_ROUNDOFF[dtype] for dtype in dtypes], NOISE_SAMPLES)
-    noise = _farthest(runs - exact, starts, units)
-    if rounding:  # half of the digits may go: what strays further is another function, such as one with a bug
-        noise = np.fmin(noise, math.sqrt(float(exact @ exact) / UNIT_ROUNDOFF[problem.dtype]))
-    leaf = {n: exact[a:b].reshape(shape) for n, a, b, shape in zip(names, starts, ends, shapes, strict=True)}
-    return Reference(float(leaf.pop("")), leaf, dict(zip(names, noise.tolist(), strict=True)))
+    runs = _sample(problem, dtype, loss, vector, options)
+    if truth is None:
+        first = runs[0].copy() if dtype == problem.dtype else _in_a_row(gradient(problem, loss, vector, **options))
+        truth = Truth(first, np.zeros_like(first))
+    noise = _farthest(runs - truth.high - truth.low, starts)
+    lost: dict[str, float] = {}
+    if rounding:
+        strays = _sample(problem, dtype, rounding, vector, options, rounds=True) - truth.high - truth.low
+        # Half of the digits may go. What strays further is another function, such as one with a bug.
+        most = math.sqrt(float(truth.high @ truth.high) * UNIT_ROUNDOFF[dtype])
+        lost = dict(zip(names, np.fmin(_farthest(strays, starts), most).tolist(), strict=True))
+    placed = list(zip(names, starts, ends, shapes, strict=True))
+    leaf = {name: truth.high[a:b].reshape(shape) for name, a, b, shape in placed}
+    rest = {name: truth.low[a:b].reshape(shape) for name, a, b, shape in placed}
+    return Reference(float(leaf.pop("")), leaf, dict(zip(names, noise.tolist(), strict=True)), rest, lost)
 
 
 def jittered(problem: Problem, samples: int = NOISE_SAMPLES) -> Tree:
@@ -203,10 +224,10 @@ def _judged(problem: Problem) -> tuple[list[str], list[tuple[int, ...]]]:
     return names, shapes
 
 
-def _farthest(apart: Any, starts: Any, units: Any) -> Any:
-    """The largest norm over axis 0, in units of its row, of each stretch of axis 1; infinite if any is not finite."""
+def _farthest(apart: Any, starts: Any) -> Any:
+    """The largest norm over axis 0 of each stretch of axis 1; infinite if any is not finite."""
     with np.errstate(invalid="ignore", over="ignore"):
-        distances = np.sqrt(np.add.reduceat(apart * apart, starts, axis=1)) / units[:, None]
+        distances = np.sqrt(np.add.reduceat(apart * apart, starts, axis=1))
     return np.where(np.isfinite(distances).all(axis=0), distances.max(axis=0), np.inf)
 
 
@@ -221,9 +242,15 @@ def cast(problem: Problem, tree: Tree, dtype: str) -> Tree:
         return tree_map(one, tree)
 
 
-def _sample(problem: Problem, dtypes: tuple[str, ...], loss: str, vector: Tree | None, options: dict[str, Any]) -> Any:
-    """`NOISE_SAMPLES` runs in each dtype, (runs, numbers): the loss, then the leaves in order."""
-    run = _compiled(problem.backend, loss, tuple(sorted(options.items())), vector is not None, dtypes)
+def _sample(
+    problem: Problem, dtype: str, loss: str, vector: Tree | None, options: dict[str, Any], rounds: bool = False
+) -> Any:
+    """`NOISE_SAMPLES` runs in `dtype`, float64 (runs, numbers): the loss, then the leaves in order.
+
+    Args:
+        rounds: the loss takes the amount by which it rounds further.
+    """
+    run = _compiled(problem.backend, loss, tuple(sorted(options.items())), vector is not None, dtype, rounds)
     signs = _signs(problem.params, problem.backend, NOISE_SAMPLES)
     with precision(problem.backend, problem.dtype):
         return to_numpy(run(problem, signs, vector))
@@ -241,12 +268,9 @@ def _factors() -> Any:
 
 @functools.lru_cache(maxsize=256)
 def _compiled(
-    backend: str, loss: str, options: tuple[tuple[str, Any], ...], second: bool, dtypes: tuple[str, ...] = ()
+    backend: str, loss: str, options: tuple[tuple[str, Any], ...], second: bool, dtype: str = "", rounds: bool = False
 ) -> Callable[..., Any]:
-    """Value and gradient of a Problem; with `dtypes` the samples of each, in one program under JAX.
-
-    A `loss` with one dtype is sampled as one that rounds further: it is told by how much, 0 for the first run.
-    """
+    """Value and gradient of a Problem; with a `dtype` the samples in it. One program under JAX."""
     made = transforms(backend)
     grad, vjp, vmap = made.grad, made.vjp, made.vmap
 
@@ -261,12 +285,8 @@ def _compiled(
         return value, pull(problem.xp.ones_like(value))[0]
 
     def samples(problem: Any, signs: Tree, vector: Tree) -> Any:
-        rows = [in_dtype(dtype, problem, signs, vector) for dtype in dtypes]
-        return problem.xp.concat([_floating(problem.xp, each, problem.dtype) for each in rows])
-
-    def in_dtype(dtype: str, problem: Any, signs: Tree, vector: Tree) -> Any:
         """Runs at `jittered` parameters and factors c."""
-        xp = problem.xp
+        xp, wide = problem.xp, problem.dtype
         params, data, vector = _floating(xp, [_moved(problem.params, signs, dtype), problem.data, vector], dtype)
         spec = dataclasses.replace(problem.spec, dtype=dtype)
         with precision(backend, dtype):
@@ -274,8 +294,8 @@ def _compiled(
             factors = xp.asarray(_factors(), dtype=getattr(xp, dtype))
 
             def run(params: Tree, factor: Any) -> Any:
-                lost = {"amount": factor - 1} if len(dtypes) == 1 else {}
-                return scalar(given.rerounded(factor - 1), vector, **lost)(params)
+                amount = {"amount": factor - 1} if rounds else {}
+                return scalar(given.rerounded(factor - 1), vector, **amount)(params)
 
             def pulled(params: Tree, factor: Any) -> tuple[Any, list[Any]]:
                 value, pull = vjp(lambda params: run(params, factor), params)
@@ -286,9 +306,10 @@ def _compiled(
             else:
                 values, grads = vmap(pulled)(params, factors)
             rows = [leaf.reshape(NOISE_SAMPLES, -1) / factors[:, None] for leaf in grads]
-            return xp.concat([values[:, None], *rows], axis=1)
+            found = xp.concat([values[:, None], *rows], axis=1)
+        return _floating(xp, found, wide)
 
-    run = samples if dtypes else plain
+    run = samples if dtype else plain
     return made.jit(run) if backend == "jax" else run
 
 

@@ -20,7 +20,7 @@ from gradgate.suites import strategies
 from gradgate.suites.checks import CHECKS, Case, Check, laws
 from gradgate.suites.checks.base import Rejected
 from gradgate.suites.subject import Fault, Inapplicable, Refuted, Subject
-from gradgate.suites.tolerance import Comparison
+from gradgate.suites.tolerance import Comparison, digits_lost
 from gradgate.suites.verdict import Task, Verdict
 
 SHRINKS = 60
@@ -52,10 +52,17 @@ class Run:
 
 @dataclass
 class Search:
-    """The state of one search: what was judged, the worst that passed, the smallest that failed."""
+    """The state of one search: what was judged, the worst that passed, the smallest that failed.
+
+    Attributes:
+        beyond: the largest error over plain backprop's own, of all that passed.
+        exact: the case in sixty digits that agreed to the fewest.
+    """
 
     judged: dict[str, Exception | None] = field(default_factory=dict)
     worst: tuple[Comparison, Case] | None = None
+    beyond: float | None = None
+    exact: Case | None = None
     failure: tuple[Exception, Case] | None = None
     shrinks: int = 0
 
@@ -131,6 +138,11 @@ def _search(
     family = registry.family(task.family)
     wanted = check.examples(run.examples)
     seed = int.from_bytes(hashlib.sha256(f"{run.seed}:{task.family}".encode()).digest()[:4], "big")
+    if check.draws == "cells":
+        for spec, picked in _spread(strategies.cells(family, subject.declared, claim.where, run.seed), wanted):
+            with contextlib.suppress(Rejected):
+                put(spec, picked | dict(claim.settings.get("options", {})))
+        return
     stress = check.draws == "stress"
     step = BFLOAT16_SHAPES if claim.settings.get("dtype") == "bfloat16" else 1
     if stress:
@@ -192,6 +204,10 @@ def _put(search: Search, case: Case, check: Check, progress: Callable[[int], Non
     if found is not None:
         search.failure = (found, case)  # Hypothesis ends on its smallest, so the last one stands
         raise found.with_traceback(None)
+    if case.exact is not None and (search.exact is None or case.exact.error > search.exact.exact.error):  # type: ignore[union-attr]
+        search.exact = case
+    if case.beyond is not None:
+        search.beyond = max(search.beyond or 0.0, case.beyond)
     if case.worst is not None and (search.worst is None or case.worst.ratio > search.worst[0].ratio):
         search.worst = (case.worst, case)
 
@@ -210,8 +226,8 @@ def _stress(family: Family, where: Mapping[str, Any], seed: int) -> Iterator[Spe
                 yield spec
 
 
-def _spread(specs: list[Spec], wanted: int) -> list[Spec]:
-    """At most `wanted` of the Specs, spread evenly from the smallest to the largest."""
+def _spread(specs: list[Any], wanted: int) -> list[Any]:
+    """At most `wanted` of the items, spread evenly from the smallest to the largest."""
     if wanted >= len(specs):
         return specs
     return [specs[round(i * (len(specs) - 1) / max(1, wanted - 1))] for i in range(wanted)]
@@ -229,10 +245,22 @@ def _verdict(task: Task, search: Search, seconds: float) -> Verdict:
         )  # fmt: skip
     if not examples:
         return Verdict(task, "inapplicable", reason="no problem could be judged: the oracle is finite on none of them")
+    if search.exact is not None:
+        return _exact_verdict(task, search.exact, examples, seconds)
     if search.worst is None:
         return Verdict(task, "upheld", examples, seconds=seconds)
     worst, case = search.worst
     return Verdict(
         task, "upheld", examples, worst.error, worst.noise, worst.leaf, dataclasses.asdict(case.spec),
-        dict(case.options), seconds=seconds,
+        dict(case.options), seconds=seconds, lost=None if search.beyond is None else digits_lost(search.beyond),
+    )  # fmt: skip
+
+
+def _exact_verdict(task: Task, case: Case, examples: int, seconds: float) -> Verdict:
+    found = case.exact
+    assert found is not None
+    casts = f"; casts to {' and '.join(sorted(found.narrowed))} count as exact" if found.narrowed else ""
+    return Verdict(
+        task, "upheld", examples, found.error, None, found.leaf, dataclasses.asdict(case.spec), dict(case.options),
+        reason=f"equal to {found.digits} digits{casts}", seconds=seconds, digits=found.digits,
     )  # fmt: skip

@@ -10,11 +10,16 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from hypothesis import strategies as st
 
 from gradgate.references import registry
 from gradgate.references.contract import Family, Method, Spec, UsageError
 
+DRAWN = 3
+"""Cells of a shape at least."""
+STRESSED = 0.25
+"""Share of the cells with values at random that take those of a stress problem."""
 GRID = 240
 """Steps between the ends of a value's range; a drawn value is a step, so that it shrinks to a plain number."""
 
@@ -23,7 +28,7 @@ def specs(family: Family, where: Mapping[str, Any] | None = None, step: int = 1)
     """Legal float64 Specs of a family.
 
     Args:
-        family: declares the shapes and the ranges of values.
+        family: declares the shapes and the ranges of values; those that `covering` chooses are drawn.
         where: Spec fields to which the shapes are restricted; a tuple lists alternatives.
         step: every how manyth of these shapes is used.
 
@@ -35,7 +40,7 @@ def specs(family: Family, where: Mapping[str, Any] | None = None, step: int = 1)
     seeds = st.integers(0, 2**32 - 1)
     return st.builds(
         lambda shape, drawn, seed: cls(**{**shape, **drawn, "seed": seed}),
-        st.sampled_from(shapes(family, where)[::step]),
+        st.sampled_from(covering(family, where)[::step]),
         st.fixed_dictionaries(values),
         seeds,
     )
@@ -50,10 +55,32 @@ def shapes(family: Family, where: Mapping[str, Any] | None = None) -> Sequence[M
     return found
 
 
+def covering(family: Family, where: Mapping[str, Any] | None = None) -> Sequence[Mapping[str, Any]]:
+    """A few of the shapes that satisfy `where`, in order: the smallest, a middling one, the largest, and every word.
+
+    Checks in floats draw from these. Each shape is a program to compile, and what floats can still see, rounding and
+    casts, does not need every combination; wrong formulas are looked for in sixty digits, on every shape.
+    """
+    every = list(shapes(family, where))
+    defaults = dataclasses.asdict(registry.spec_class(family.name)())
+    words = [
+        {(name, word) for name, text in {**defaults, **shape}.items() if isinstance(text, str) for word in text.split()}
+        for shape in every
+    ]
+    chosen = {0, len(every) // 2, len(every) - 1}
+    seen = set().union(*(words[i] for i in chosen))
+    while True:
+        best = max(range(len(every)), key=lambda i: (len(words[i] - seen), i))
+        if not words[best] - seen:
+            return [every[i] for i in sorted(chosen)]
+        chosen.add(best)
+        seen |= words[best]
+
+
 def edge_specs(family: Family, where: Mapping[str, Any] | None, seed: int, step: int = 1) -> list[Spec]:
-    """One Spec of every `step`-th shape at default values: always tried, before anything is drawn."""
+    """One Spec of every `step`-th covering shape at default values: always tried, before anything is drawn."""
     cls = registry.spec_class(family.name)
-    return [cls(**{**shape, "seed": 1000 * seed + i}) for i, shape in enumerate(shapes(family, where))][::step]
+    return [cls(**{**shape, "seed": 1000 * seed + i}) for i, shape in enumerate(covering(family, where))][::step]
 
 
 def pick_options(method: Method, spec: Spec, covering: str = "") -> dict[str, Any]:
@@ -69,6 +96,36 @@ def pick_options(method: Method, spec: Spec, covering: str = "") -> dict[str, An
         chosen[option.name] = legal[-1] if option.name == covering else legal[turn % len(legal)]
         turn //= len(legal)  # or options of as many values would go hand in hand
     return chosen
+
+
+def cells(
+    family: Family, method: Method, where: Mapping[str, Any] | None, seed: int
+) -> list[tuple[Spec, dict[str, Any]]]:
+    """Every shape of the vocabulary with every legal value of every option, the smallest shape first.
+
+    Values of different options go hand in hand, so a shape has as many cells as its longest list of them, and at least
+    DRAWN. The first cell of a shape has default values of the Spec's fields; the next have values at random, or those
+    of a problem of the family's stress list.
+    """
+    cls, found = registry.spec_class(family.name), []
+    regimes = [_values_of(cls, stress) for stress in family.stress]
+    for i, shape in enumerate(shapes(family, where)):
+        lists = {option.name: list(option.values(cls(**shape))) for option in method.options}
+        for j in range(max(DRAWN, *map(len, lists.values())) if lists else DRAWN):
+            drawn = _drawn(family, np.random.default_rng([seed, i, j]), regimes) if j else {}
+            spec = cls(**{**shape, **drawn, "seed": 1000 * seed + 100 * i + j})
+            found.append((spec, {name: legal[j % len(legal)] for name, legal in lists.items()}))
+    return found
+
+
+def _values_of(cls: type[Spec], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of a Spec's fields that change numbers only."""
+    return {f.name: fields[f.name] for f in dataclasses.fields(cls) if f.metadata.get("value") and f.name in fields}
+
+
+def _drawn(family: Family, rng: np.random.Generator, regimes: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    values = {name: value_at(float(rng.random()), low, high) for name, (low, high) in family.values.items()}
+    return values | (regimes[int(rng.integers(len(regimes)))] if regimes and rng.random() < STRESSED else {})
 
 
 def fits(spec: Spec, where: Mapping[str, Any]) -> bool:

@@ -43,6 +43,7 @@ class Subject:
         function: the callable.
         watch: called with a description before each call of foreign code, and with None after it; a supervisor reads
             from it how long a call has lasted.
+        evaluators: options -> the method's program in sixty digits (`checks.exact`).
         changed: what the last call changed of the process's surroundings, by name; all of it was put back.
     """
 
@@ -50,6 +51,7 @@ class Subject:
     function: Callable[..., Any]
     watch: Callable[[dict[str, Any] | None], None] = lambda _: None
     changed: list[str] = field(default_factory=list)
+    evaluators: dict[str, Any] = field(default_factory=dict)
     _compiled: dict[str, Callable[..., Any]] = field(default_factory=dict)
 
     @classmethod

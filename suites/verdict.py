@@ -64,6 +64,8 @@ class Verdict:
         spec: the smallest failing Spec, or of an upheld claim the worst one, as a dict.
         options: the method's options there.
         reason: a sentence: what was wrong, or why nothing could be said; of a law what was measured.
+        digits: of a claim that is judged in sixty digits: to how many both formulas are known to agree.
+        lost: of a claim about the gradient in floats: decimal digits lost beyond plain backprop, on the worst problem.
         laws: of a claim about memory or work: what was measured over which sizes, as `Series.to_dict`.
     """
 
@@ -79,6 +81,8 @@ class Verdict:
     reason: str = ""
     seconds: float = 0.0
     laws: list[dict[str, Any]] = field(default_factory=list)
+    digits: int | None = None
+    lost: float | None = None
 
     @property
     def as_expected(self) -> bool:
@@ -124,6 +128,7 @@ class Verdict:
             "reproduce": self.reproduce,
         }
         row |= {"laws": self.laws} if self.laws else {}
+        row |= {name: value for name, value in (("digits", self.digits), ("lost", self.lost)) if value is not None}
         return row | ({"target": task.target} if task.target else {})
 
     @classmethod

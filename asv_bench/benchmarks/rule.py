@@ -46,6 +46,7 @@ class Checking:
         from gradgate.references import oracle
         from gradgate.references.backends import leaves
         from gradgate.references.contract import installed
+        from gradgate.suites.exact import truth
         from gradgate.suites.strategies import edge_specs
         from gradgate.suites.tolerance import compare
 
@@ -61,9 +62,10 @@ class Checking:
             return oracle.split(problem, oracle.gradient(problem)[1])
 
         def judge() -> Any:
-            reference = oracle.reference(spec, framework, "float64" if rounding else "float32", rounding=rounding)
-            return compare(self.grads, reference, "float64", 16.0)
+            reference = oracle.measure(wide, "float64", rounding=rounding, truth=known)
+            return compare(self.grads, reference, "float64")
 
+        wide, known = oracle.in_float64(spec, framework, "float64"), truth.of_spec(spec, framework, False, "loss", ())
         self.plain, self.judge, self.grads = plain, judge, plain()
         judge()
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from gradgate.suites.checks import (
     composition,
     counts,
+    exact,
     form,
     gradient,
     hygiene,
     inverses,
     laws,
     oracles,
+    protocol,
     rivals,
     statistics,
 )
@@ -20,6 +22,8 @@ CHECKS: dict[str, Check] = {
     "tree": Check(form.tree, share=0.03),
     "value": Check(form.value, share=0.25),
     "refusal": Check(form.refusal, share=0.03),
+    "gradient_exact": Check(exact.gradient, draws="cells"),
+    "second_order_exact": Check(exact.second_order, share=0.1, draws="cells"),
     "gradient": Check(gradient.gradient),
     "options": Check(gradient.options, share=0.12),  # of 100 examples: every shape of the largest vocabulary
     "upstream": Check(gradient.upstream, share=0.2),
@@ -42,6 +46,7 @@ CHECKS: dict[str, Check] = {
     "work_law": Check(laws.law, draws="profile"),
     "per_device": Check(laws.per_device, draws="profile"),
     "figure": Check(laws.figure, draws="profile"),
+    "protocol": Check(protocol.protocol, share=0.03),
     "unbiased": Check(statistics.unbiased, share=0.03),
     "rival_gradcheck": Check(rivals.gradcheck, share=0.03),
     "rival_check_grads": Check(rivals.check_grads, share=0.03),

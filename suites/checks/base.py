@@ -12,8 +12,10 @@ import numpy as np
 
 from gradgate.references import oracle
 from gradgate.references.contract import Claim, Problem, Spec
+from gradgate.suites.exact import truth
+from gradgate.suites.exact.agreement import Agreement
 from gradgate.suites.subject import Inapplicable, Refuted, Subject, build
-from gradgate.suites.tolerance import Comparison, compare, lower_dtype
+from gradgate.suites.tolerance import Comparison, compare
 
 
 class Rejected(Exception):
@@ -27,13 +29,14 @@ class Check:
     Attributes:
         function: judges one Case.
         share: of the run's number of examples; at least `MINIMUM` are judged.
-        draws: ``generated`` Specs, or the family's ``stress`` Specs, each under several seeds, or none: one sweep of
-            cells on a hardware ``profile``, of which the function is given a `laws.Sweep`.
+        draws: ``generated`` Specs, or the family's ``stress`` Specs, each under several seeds, or ``cells``: every
+            shape with every value of every option. Or none: one sweep over sizes on a hardware ``profile``, of which
+            the function is given a `laws.Sweep`.
     """
 
     function: Callable[[Any], None]
     share: float = 1.0
-    draws: Literal["generated", "stress", "profile"] = "generated"
+    draws: Literal["generated", "stress", "cells", "profile"] = "generated"
 
     def examples(self, wanted: int) -> int:
         """How many examples this check judges when the run asks for `wanted`."""
@@ -49,6 +52,8 @@ class Case:
 
     Attributes:
         worst: the comparison with the largest error in proportion to its bound, of all that this case made.
+        beyond: the largest error over what plain backprop may stray, of all comparisons.
+        exact: of a check in sixty digits, what it found.
     """
 
     subject: Subject
@@ -56,6 +61,8 @@ class Case:
     spec: Spec
     options: Mapping[str, Any]
     worst: Comparison | None = field(default=None)
+    beyond: float | None = field(default=None)
+    exact: Agreement | None = field(default=None)
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -71,22 +78,24 @@ class Case:
         """The case's Problem in a dtype, some Spec fields replaced."""
         return build(self.subject, dataclasses.replace(self.spec, dtype=dtype, **fields))
 
-    def reference(self, dtype: str, framework: str = "") -> oracle.Reference:
-        """The oracle of what the method claims to compute, with the noise of a test in `dtype`.
+    @property
+    def oracle(self) -> tuple[str, dict[str, Any]]:
+        """The Problem's loss whose gradient the method claims to compute, and the options that the loss is given."""
+        loss = self.settings.get("oracle", self.subject.declared.oracle)
+        return loss, {} if loss == "loss" else dict(self.options)
 
-        The oracle is the method's own framework's unless another is named.
+    def reference(self, dtype: str, framework: str = "") -> oracle.Reference:
+        """The truth about what the method claims to compute, with the noise of a test in `dtype`.
+
+        Plain backprop is the method's own framework's unless another is named.
 
         Raises:
-            Rejected: it is not finite.
+            Rejected: the truth, or plain backprop in float64, is not finite.
         """
-        declared = self.subject.declared
-        loss = self.settings.get("oracle", declared.oracle)
-        options = () if loss == "loss" else tuple(sorted(self.options.items()))
-        lower = dtype if self.rounding else lower_dtype(dtype)
-        found = _reference(self.spec, framework or declared.framework, lower, loss, self.rounding, options)
-        if not np.isfinite(found.loss) or not all(np.isfinite(g).all() for g in found.grads.values()):
-            raise Rejected
-        return found
+        loss, options = self.oracle
+        framework = framework or self.subject.declared.framework
+        found = _reference(self.spec, framework, dtype, loss, self.rounding, tuple(sorted(options.items())))
+        return finite(found, dtype)
 
     def against_own(self, reference: oracle.Reference, grads: Mapping[str, Any]) -> oracle.Reference:
         """The method's own untransformed gradient in the oracle's place, with the oracle's noise.
@@ -115,16 +124,30 @@ class Case:
 
     def record(self, found: Comparison) -> None:
         """Remember a comparison if it is the worst so far."""
+        self.beyond = max(self.beyond or 0.0, found.beyond)
         if self.worst is None or found.ratio > self.worst.ratio:
             self.worst = found
 
 
+def finite(found: oracle.Reference, dtype: str) -> oracle.Reference:
+    """The reference itself.
+
+    Raises:
+        Rejected: the truth, or plain backprop in float64, is not finite.
+    """
+    numbers = [np.asarray(found.loss), *found.grads.values()]
+    overflows = dtype == "float64" and not np.isfinite(list(found.noise.values())).all()
+    if overflows or not all(np.isfinite(leaf).all() for leaf in numbers):
+        raise Rejected
+    return found
+
+
 @functools.lru_cache(maxsize=20_000)
 def _reference(
-    spec: Spec, backend: str, lower: str, loss: str, rounding: str, options: tuple[tuple[str, Any], ...]
+    spec: Spec, backend: str, dtype: str, loss: str, rounding: str, options: tuple[tuple[str, Any], ...]
 ) -> oracle.Reference:
-    # All methods of a family are put to the same problems, so most oracles are computed once.
-    return oracle.reference(spec, backend, lower, loss, rounding, **dict(options))
+    # All methods of a family are put to the same problems, so most truths and noises are computed once.
+    return truth.reference(spec, backend, dtype, loss, rounding, **dict(options))
 
 
 def describe(found: Comparison, grads: Mapping[str, Any]) -> str:

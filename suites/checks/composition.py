@@ -8,7 +8,8 @@ from typing import Any
 from gradgate.references import oracle
 from gradgate.references.backends import leaves, precision, tree_map
 from gradgate.references.contract import NotComposable, Problem, Tree
-from gradgate.suites.checks.base import Case
+from gradgate.suites.checks.base import Case, finite
+from gradgate.suites.exact import truth
 from gradgate.suites.subject import Fault, Refuted
 
 LANES = (1.0, 0.5, 0.25)
@@ -107,7 +108,6 @@ def _scaled(problem: Problem, change: Callable[[Any], Any]) -> Problem:
 
 def _measured(case: Case, problem: Problem, vector: Tree | None = None) -> oracle.Reference:
     """What the method claims to compute here, with the noise of a test in float64."""
-    loss = case.subject.declared.oracle
-    options = {} if loss == "loss" else dict(case.options)
-    lower = "float64" if case.rounding else "float32"
-    return oracle.measure(problem, lower, loss, vector, case.rounding, **options)
+    loss, options = case.oracle
+    known = truth.of_problem(problem, loss, options, vector)
+    return finite(oracle.measure(problem, "float64", loss, vector, case.rounding, known, **options), "float64")

@@ -18,7 +18,7 @@ def value(case: Case) -> None:
     """The returned loss equals the oracle's by the rule of equality."""
     reference = case.reference("float64")
     loss, _ = case.subject.gradient(case.problem(), case.options)
-    found = compare_value(loss, reference, "float64", case.subject.declared.kappa)
+    found = compare_value(loss, reference, "float64")
     case.record(found)
     if not found.equal:
         raise Refuted(f"returned the loss {loss!r}, plain evaluation {reference.loss!r}", "", found.error, found.noise)

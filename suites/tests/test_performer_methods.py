@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from gradgate.references.oracle import split
 from gradgate.references.performer.problem import PerformerSpec
 from gradgate.references.performer.slicing import block_size
 from gradgate.references.registry import load
+from gradgate.suites.exact import truth
 from gradgate.suites.tolerance import compare
 
 
@@ -29,13 +29,13 @@ def run(framework: str, method: str, spec: Any, **options: Any) -> tuple[float, 
 def worst(framework: str, method: str, spec: Any, **options: Any) -> float:
     """The largest error in units of the noise of plain backprop."""
     _, grads = run(framework, method, spec, **options)
-    return compare(grads, oracle.reference(spec, framework, "float32"), spec.dtype, kappa=16).ratio
+    return compare(grads, truth.reference(spec, framework, spec.dtype), spec.dtype).ratio
 
 
 def wrong(method: str, spec: Any, **options: Any) -> set[str]:
     """The leaves that are not those of backprop, in PyTorch, without the layer's number."""
     _, grads = run("torch", method, spec, **options)
-    found = compare(grads, oracle.reference(spec, "torch", "float32"), "float64", kappa=4096).wrong
+    found = compare(grads, truth.reference(spec, "torch", "float64"), "float64", kappa=4096).wrong
     return {leaf.partition(".")[2] or leaf for leaf in found}
 
 
@@ -91,9 +91,9 @@ def test_sharp_random_features_lose_their_digits_to_subtraction_and_not_to_kept_
 
 def test_bfloat16_states_lose_nothing_over_a_long_sequence(torch: Any) -> None:
     spec = PerformerSpec(length=300, layers=1, heads=1, dtype="bfloat16", seed=6)
-    reference = oracle.reference(dataclasses.replace(spec, dtype="float64"), "torch", "bfloat16")
+    reference = oracle.measure(oracle.in_float64(spec, "torch", "bfloat16"), "bfloat16")
     _, grads = run("torch", "slim", spec, chunk=7)
-    assert compare(grads, reference, "bfloat16", kappa=16).equal
+    assert compare(grads, reference, "bfloat16").equal
 
 
 @pytest.mark.parametrize(

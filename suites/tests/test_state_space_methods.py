@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gradgate.references import oracle, registry
+from gradgate.references import registry
 from gradgate.references.backends import precision, to_numpy
 from gradgate.references.contract import IllegalOption, NotComposable
 from gradgate.references.oracle import split
 from gradgate.references.registry import load, spec_class
+from gradgate.suites.exact import truth
 from gradgate.suites.tolerance import compare
 
 StateSpace = spec_class("state_space")
@@ -33,7 +34,7 @@ def run(framework: str, method: str, spec: Any, **options: Any) -> tuple[float, 
 def wrong(framework: str, method: str, spec: Any, **options: Any) -> set[str]:
     """The judged leaves that are not those of backprop."""
     _, grads = run(framework, method, spec, **options)
-    return set(compare(grads, oracle.reference(spec, framework, "float32"), "float64", kappa=16).wrong)
+    return set(compare(grads, truth.reference(spec, framework, "float64"), "float64").wrong)
 
 
 @pytest.mark.parametrize("layers", [2, 3])
@@ -69,8 +70,8 @@ def test_a_shorter_window_is_not_backprop_but_the_gradient_of_the_cut_loss(windo
     spec = StateSpace(length=5, seed=2, decay=3.0)
     assert wrong("torch", "adjoint_truncated", spec, window=window)
     _, grads = run("torch", "adjoint_truncated", spec, window=window)
-    cut = oracle.reference(spec, "torch", "float32", "cut_loss", window=window)
-    assert compare(grads, cut, "float64", kappa=16).equal
+    cut = truth.reference(spec, "torch", "float64", "cut_loss", window=window)
+    assert compare(grads, cut, "float64").equal
 
 
 @pytest.mark.parametrize("chunk", [None, 1, 2, 3, 6, 7, 8, 100])

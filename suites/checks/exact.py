@@ -1,0 +1,157 @@
+"""The formula: the gradient and its derivative in sixty digits, where equal formulas agree and nothing is allowed."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from gradgate.references.backends import named_leaves
+from gradgate.references.contract import Problem
+from gradgate.references.oracle import in_float64
+from gradgate.suites.checks.base import Case, Rejected
+from gradgate.suites.exact import balls, programs, truth
+from gradgate.suites.exact.agreement import LIMIT, Agreement, NotFinite, compare, settle
+from gradgate.suites.exact.parting import first_apart, recorded
+from gradgate.suites.exact.programs import Evaluator, Result
+from gradgate.suites.subject import Fault, Inapplicable, Refuted, check_form, first_line
+
+NUDGE = 2.0**-40
+"""Relative change of the numbers that a program reads out of tensors, to see whether its result depends on them."""
+NAMED = 4
+"""Wrong leaves that a refutation lists."""
+CANNOT = "cannot be evaluated in sixty digits"
+UNTRACEABLE = ("ConcretizationTypeError", *(f"Tracer{what}ConversionError" for what in ("Array", "Bool", "Integer")))
+"""What JAX raises where a function needs a number while it is traced."""
+
+
+def gradient(case: Case) -> None:
+    """Loss and every leaf, or those that the claim is about, equal the oracle's to 40 digits and more.
+
+    Settings: ``oracle``, another loss of the Problem than the method's own; ``leaves="last_layer"``.
+    """
+    problem = _problem(case)
+    loss, options = case.oracle
+    plain = truth.evaluator(loss, tuple(sorted(options.items())), problem.backend)
+    _judge(case, problem, _of_method(case), plain)
+
+
+def second_order(case: Case) -> None:
+    """The gradient of ⟨method's gradient, v⟩ equals the oracle's H·v to 40 digits and more."""
+    problem = _problem(case)
+    loss, options = case.oracle
+    vector = programs.direction(case.problem(), 0)
+    plain = _plain_twice(loss, tuple(sorted(options.items())), problem)
+    method = functools.partial(case.subject.function, **case.options)
+    _judge(case, problem, Evaluator(programs.differentiated(method, problem.backend, vector)), plain)
+
+
+def _problem(case: Case) -> Problem:
+    return in_float64(case.spec, case.subject.declared.framework, "float64")
+
+
+def _of_method(case: Case) -> Evaluator:
+    """The method's program; kept with the method, because JAX traces it once for all problems of a shape."""
+
+    def checked(problem: Problem) -> Any:
+        expected = named_leaves(problem.params)
+        answer = case.subject.function(problem, **case.options)
+        check_form(expected, answer)
+        return answer
+
+    key = repr(sorted(case.options.items()))
+    return case.subject.evaluators.setdefault(key, Evaluator(checked))
+
+
+@functools.lru_cache(maxsize=64)
+def _twice(loss: str, options: tuple[tuple[str, Any], ...], backend: str, shape: Any) -> Evaluator:
+    problem = in_float64(shape, backend, "float64")
+    vector = programs.direction(shape.build(backend), 0)
+    return Evaluator(programs.backprop(loss, dict(options), problem.backend, vector))
+
+
+def _plain_twice(loss: str, options: tuple[tuple[str, Any], ...], problem: Problem) -> Evaluator:
+    return _twice(loss, options, problem.backend, problem.spec.static())
+
+
+def _judge(case: Case, problem: Problem, method: Evaluator, plain: Evaluator) -> None:
+    """Settle whether two programs are equal, and say where they part if not.
+
+    Raises:
+        Refuted: they differ. Inapplicable: an operation has no rule. Rejected: a tie, or a problem without a value.
+    """
+    found: list[Result] = []
+
+    def values(digits: int, **how: Any) -> Result:
+        with balls.digits(digits):
+            result = _guarded(case, problem, lambda: method(problem, digits, **how))
+        found.append(result)
+        return result
+
+    try:
+        agreement = settle(lambda digits: _leaves(case, values(digits)), lambda digits: plain(problem, digits).values)
+    except balls.Unknown as why:
+        raise Inapplicable(f"{CANNOT}: {why}") from None
+    except (balls.Undecided, NotFinite) as why:
+        raise Rejected from why
+    case.exact = dataclasses.replace(agreement, narrowed=found[-1].narrowed)
+    if not agreement.wrong:
+        return
+    exits = found[-1].exits
+    if exits and _matters(found[-1], values):
+        raise Inapplicable(f"{CANNOT}: its result depends on a number that it reads out of a tensor, {exits[0]}")
+    raise Refuted(_told(agreement, _apart(values, plain, problem)), agreement.leaf, agreement.error, agreement.radius)
+
+
+def _guarded(case: Case, problem: Problem, evaluate: Callable[[], Result]) -> Result:
+    """Evaluate foreign code under its limits.
+
+    Raises:
+        Unknown, Undecided: as they are. Inapplicable: JAX cannot trace it. Fault: the method raised anything else.
+    """
+    try:
+        result: Result = case.subject.guard(problem, case.options, evaluate)
+    except Fault as fault:
+        cause = fault.__cause__
+        if isinstance(cause, (balls.Unknown, balls.Undecided)):
+            raise cause from None
+        if cause is not None and type(cause).__name__ in UNTRACEABLE:
+            raise Inapplicable(f"{CANNOT}: JAX cannot trace it: {first_line(cause)}") from None
+        raise
+    return result
+
+
+def _leaves(case: Case, result: Result) -> dict[str, Any]:
+    """The values that the claim is about."""
+    if case.settings.get("leaves") != "last_layer":
+        return result.values
+    last = f"layers[{case.spec.layers - 1}]"  # type: ignore[attr-defined]
+    return {name: leaf for name, leaf in result.values.items() if name.startswith(last)}
+
+
+def _matters(before: Result, values: Callable[..., Result]) -> bool:
+    """Whether a program's result depends on the numbers that it reads out of tensors."""
+    with balls.digits(60):
+        found = compare(values(60, nudge=NUDGE).values, before.values)
+    return found.error > LIMIT
+
+
+def _apart(values: Callable[..., Result], plain: Evaluator, problem: Problem) -> str:
+    """Where the programs part; "" if that cannot be told."""
+    try:
+        with balls.digits(60):
+            return first_apart(
+                recorded(lambda watch: values(60, watch=watch)), recorded(lambda watch: plain(problem, 60, watch=watch))
+            )
+    except (balls.Undecided, Fault):
+        return ""
+
+
+def _told(agreement: Agreement, where: str) -> str:
+    """The refutation in words: the wrong leaves, the first wrong digits, and where the programs part."""
+    worst = sorted(agreement.wrong, key=lambda name: -agreement.wrong[name])
+    listed = ", ".join(f"{name or 'loss'} {agreement.wrong[name]:.2g}" for name in worst[:NAMED])
+    more = f" and {len(worst) - NAMED} more" if len(worst) > NAMED else ""
+    parts = [f"another formula: relative errors {listed}{more}", f"{worst[0] or 'loss'}{agreement.shown}", where]
+    return "; ".join(part for part in parts if part)
