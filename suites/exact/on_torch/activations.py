@@ -26,12 +26,6 @@ def relu(a: Any) -> Any:
     return balls.maximum(a, ZERO)
 
 
-@numbers("relu6")
-def relu6(a: Any) -> Any:
-    """A within 0 … 6."""
-    return balls.minimum(balls.maximum(a, ZERO), arb(6))
-
-
 @numbers("threshold")
 def threshold(a: Any, threshold: Any, value: Any) -> Any:
     """A above the threshold, elsewhere the value."""

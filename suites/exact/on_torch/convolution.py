@@ -90,7 +90,7 @@ def _geometry(x: Any, weight: Any, how: tuple[Any, ...], out: Any) -> Geometry:
     return Geometry(spatial, kernel, output, stride, padding, dilation, groups)
 
 
-@numbers("convolution", "_convolution", "convolution_overrideable")
+@numbers("convolution")
 def convolution(
     x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, transposed: bool, extra: Any,
     groups: int, *_: Any,

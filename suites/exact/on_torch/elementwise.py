@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -25,7 +24,7 @@ def add(a: Any, b: Any, alpha: Any = 1) -> Any:
     return number(a) + (number(b) if alpha == 1 else number(b) * number(alpha))
 
 
-@numbers("sub", "subtract")
+@numbers("sub")
 def sub(a: Any, b: Any, alpha: Any = 1) -> Any:
     """A − alpha·b."""
     return number(a) - (number(b) if alpha == 1 else number(b) * number(alpha))
@@ -37,7 +36,7 @@ def rsub(a: Any, b: Any, alpha: Any = 1) -> Any:
     return number(b) - (a if alpha == 1 else a * number(alpha))
 
 
-@numbers("mul", "multiply")
+@numbers("mul")
 def mul(a: Any, b: Any) -> Any:
     """A·b."""
     return number(a) * number(b)
@@ -54,7 +53,7 @@ def quotient(a: Any, b: Any) -> Any:
     return balls.elementwise(_over, number(a), number(b))
 
 
-@numbers("div", "divide", "true_divide")
+@numbers("div")
 def div(a: Any, b: Any, rounding_mode: str | None = None) -> Any:
     """A/b, rounded to a whole number if `rounding_mode` says so."""
     result = quotient(a, b)
@@ -103,7 +102,7 @@ def _power(base: Any, exponent: Any) -> Any:
     return balls.power(base, exponent)
 
 
-@numbers("pow", "float_power")
+@numbers("pow")
 def power(base: Any, exponent: Any) -> Any:
     """Base to the exponent, arrays or numbers."""
     return balls.elementwise(_power, number(base), number(exponent))
@@ -139,7 +138,7 @@ def minimum(a: Any, b: Any) -> Any:
     return balls.minimum(a, b)
 
 
-@numbers("clamp", "hardtanh", "clip")
+@numbers("clamp", "hardtanh")
 def clamp(a: Any, min: Any = None, max: Any = None) -> Any:
     """The number nearest to a within the bounds."""
     low = a if min is None else balls.maximum(a, number(min))
@@ -190,14 +189,13 @@ def _conjugate(ball: Any) -> Any:
 UNARY: dict[str, Callable[[Any], Any]] = {
     **{name: balls.UNARY[name] for name in (
         "exp", "expm1", "exp2", "sqrt", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh",
-        "acosh", "atanh", "erf", "erfc", "lgamma", "digamma", "abs", "sign", "floor", "ceil", "square",
+        "acosh", "atanh", "erf", "erfc", "lgamma", "digamma", "abs", "sign", "floor", "ceil",
     )},
     "log": _log,
     "log1p": _log1p_complex_safe,
     "log2": lambda ball: _log(ball) / arb(2).log(),
     "log10": lambda ball: _log(ball) / arb(10).log(),
     "erfinv": balls.UNARY["erf_inv"],
-    "special_erfinv": balls.UNARY["erf_inv"],
     "rsqrt": _rsqrt,
     "reciprocal": _reciprocal,
     "sgn": _sgn,
@@ -216,7 +214,7 @@ for _name, _function in UNARY.items():
     numbers(_name)(functools.partial(balls.elementwise, _function))
 
 
-@numbers("neg", "negative")
+@numbers("neg")
 def neg(a: Any) -> Any:
     """−a."""
     return -a
@@ -229,7 +227,7 @@ def rounded(a: Any, decimals: int = 0) -> Any:
     return balls.unary("round", a * unit) / unit if decimals else balls.unary("round", a)
 
 
-@numbers("atan2", "arctan2")
+@numbers("atan2")
 def atan2(a: Any, b: Any) -> Any:
     """The angle of the point (b, a)."""
     return balls.elementwise(arb.atan2, a, b)
@@ -253,7 +251,7 @@ def polygamma(order: int, a: Any) -> Any:
     return balls.elementwise(lambda x: acb(x).polygamma(acb(order)).real, a)
 
 
-@numbers("xlogy", "special_xlogy")
+@numbers("xlogy")
 def xlogy(a: Any, b: Any) -> Any:
     """A·log b, 0 where a is 0."""
     return balls.elementwise(lambda x, y: ZERO if x.is_zero() else x * _log(y), number(a), number(b))
@@ -289,12 +287,7 @@ def nan_to_num(a: Any, nan: float | None = None, posinf: float | None = None, ne
 
 
 def _comparison(name: str) -> None:
-    @numbers(
-        name,
-        {"lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal", "ne": "not_equal"}.get(
-            name, "__eq__"
-        ),
-    )
+    @numbers(name)
     def rule(a: Any, b: Any) -> Any:
         if balls.is_complex(balls.whole(a)) or balls.is_complex(balls.whole(number(b))):
             return _complex_equality(name, a, b)
@@ -357,7 +350,6 @@ def _is_infinite(ball: Any) -> bool:
 
 _predicate("isnan", _is_nan)
 _predicate("isinf", _is_infinite)
-_predicate("isfinite", lambda ball: ball.is_finite())
 _predicate("isposinf", lambda ball: _is_infinite(ball) and ball > 0)
 _predicate("isneginf", lambda ball: _is_infinite(ball) and ball < 0)
 _predicate("signbit", lambda ball: balls.sign(ball) < 0)
@@ -385,11 +377,3 @@ def complex_of(a: Any, b: Any) -> Any:
 def polar(radius: Any, angle: Any) -> Any:
     """Radius·e^(i·angle)."""
     return balls.elementwise(lambda r, t: acb(r * t.cos(), r * t.sin()), radius, angle)
-
-
-def sqrt_of(value: int) -> Any:
-    """√ of a whole number in the digits in use."""
-    return arb(value).sqrt()
-
-
-INFINITE = math.inf

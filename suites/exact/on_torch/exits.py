@@ -104,14 +104,17 @@ def _watching(name: str, method: Any, current: Callable[[], Any]) -> Any:
             if plain(state, tensor):
                 state.shadows.guard(tensor.detach())  # what is written into the memory from outside is seen
                 return method(tensor, *args, **kwargs)
-            note(state, f"Tensor.{name}")
-            if name in ("numpy", "__array__", "tolist"):
-                _put(state, tensor)
-            if name != "data_ptr":
-                state.shadows.guard(tensor.detach())
+            bits(state, f"Tensor.{name}", tensor)
             return method(tensor, *args, **kwargs)
 
     return watching
+
+
+def bits(state: Any, name: str, tensor: Any) -> None:
+    """A tensor whose memory is about to be read: it holds the midpoints, nudged, and what is written there is seen."""
+    note(state, name)
+    _put(state, tensor)
+    state.shadows.guard(tensor.detach())
 
 
 def _put(state: Any, tensor: Any) -> None:

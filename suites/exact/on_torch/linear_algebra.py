@@ -13,7 +13,7 @@ import numpy as np
 from flint import arb
 
 from gradgate.suites.exact import balls
-from gradgate.suites.exact.on_torch.rules import call, numbers
+from gradgate.suites.exact.on_torch.rules import call, mixed, numbers
 from gradgate.suites.exact.on_torch.shadows import as_numpy
 
 
@@ -114,7 +114,7 @@ def solve(this: Any) -> Any:
     """X with A·X = B or X·A = B, and the factors of A."""
     given = this.named()
     a, b = this.read(given["A"]), this.read(given["B"])
-    result, _, pivots, _ = this.run()
+    _, _, pivots, _ = this.run()
     vector = (
         len(result.shape) < len(given["A"].shape) or (b.ndim == 1) or (b.shape == a.shape[:-1] and b.ndim == a.ndim - 1)
     )
@@ -136,7 +136,7 @@ def inverse(this: Any) -> Any:
     return each_matrix(lambda m: balls.solve(m, balls.exact(np.eye(len(m)))), this.read(this.args[0])), None
 
 
-@numbers("linalg_lu_solve")
+@mixed("linalg_lu_solve")
 def lu_solve(factors: Any, pivots: Any, right: Any, left: bool = True, adjoint: bool = False) -> Any:
     """X with A·X = B, or of the transpose or from the other side, A given by its factors."""
 

@@ -134,13 +134,18 @@ def _array(shadows: Shadows, value: Any, numbers: bool) -> Any:
     return value
 
 
-def _inexact(value: Any) -> bool:
-    """Whether there is a floating tensor among arguments or results."""
+def _kind(value: Any) -> int:
+    """0 where there is no floating tensor among arguments or results, 2 where one is without numbers ("meta"), else 1."""
     if isinstance(value, torch.Tensor):
-        return value.dtype in INEXACT
+        return 2 if value.is_meta else int(value.dtype in INEXACT)
     if isinstance(value, (list, tuple)):
-        return any(_inexact(item) for item in value)
-    return False
+        return max(map(_kind, value), default=0)
+    return 0
+
+
+def _inexact(*values: Any) -> bool:
+    """Whether there is a floating tensor with numbers, and none without."""
+    return max(map(_kind, values), default=0) == 1
 
 
 class BallMode(TorchDispatchMode):
@@ -177,7 +182,7 @@ class BallMode(TorchDispatchMode):
     def draw(self, func: Any, args: Any, kwargs: Any) -> Any:
         """A tensor written with data."""
         result = func(*args, **kwargs)
-        if result.dtype in INEXACT:
+        if _inexact(result):
             plain = as_numpy(result.detach().cpu().resolve_conj().resolve_neg())
             self.state.shadows.write(result, balls.exact(plain), fresh=True)
         return result
@@ -190,13 +195,13 @@ class BallMode(TorchDispatchMode):
         """Bits of floats read as something else."""
         tensor, dtype = args[0], args[1]
         if tensor.dtype in INEXACT and dtype != tensor.dtype and not exits.plain(self.state, tensor):
-            exits.note(self.state, str(func))
+            exits.bits(self.state, str(func), tensor)
         return func(*args, **kwargs)
 
     def compute(self, func: Any, args: Any, kwargs: Any) -> Any:
         """A rule."""
         rule, state = RULES[_name(func)], self.state
-        floats = _inexact(args) or _inexact(tuple(kwargs.values()))
+        floats = _inexact(args, *kwargs.values())
         if rule.kind == "call":
             call = Call(state, func, args, kwargs)
             if not floats and not _inexact(call.run()):
@@ -238,14 +243,14 @@ class BallMode(TorchDispatchMode):
 
     def take_apart(self, func: Any, args: Any, kwargs: Any) -> Any:
         """An operation by its decomposition in Python."""
-        if not _inexact(args) and not _inexact(tuple(kwargs.values())):
+        if not _inexact(args, *kwargs.values()):
             return self.make(func, args, kwargs)
         with self:
             return decomposition_table[func](*args, **kwargs)
 
     def take_apart_in_place(self, func: Any, args: Any, kwargs: Any) -> Any:
         """As `take_apart`, and what comes out is written where the operation writes."""
-        if not _inexact(args) and not _inexact(tuple(kwargs.values())):
+        if not _inexact(args, *kwargs.values()):
             return func(*args, **kwargs)
         given = Call(self.state, func, args, kwargs).named()
         targets = [kwargs[name] for name in kwargs if name in _outputs(func)] or [args[0]]
@@ -267,7 +272,7 @@ class BallMode(TorchDispatchMode):
 
     def unknown(self, func: Any, args: Any, kwargs: Any) -> Any:
         """No rule and no decomposition: fine for whole numbers only."""
-        if not _inexact(args) and not _inexact(tuple(kwargs.values())):
+        if not _inexact(args, *kwargs.values()):
             result = func(*args, **kwargs)
             if not _inexact(result):
                 return result
@@ -275,7 +280,7 @@ class BallMode(TorchDispatchMode):
 
     def _seen(self, result: Any) -> None:
         if isinstance(result, torch.Tensor):
-            if result.dtype in INEXACT:
+            if result.dtype in INEXACT and not result.is_meta:
                 self.state.shadows.record(result)
         elif isinstance(result, (list, tuple)):
             for each in result:

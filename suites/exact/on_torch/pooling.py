@@ -66,7 +66,7 @@ def _dimensions(name: str) -> int:
     return 3 if "3d" in name else 2 if "2d" in name else 1
 
 
-@call("avg_pool1d", "avg_pool2d", "avg_pool3d", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d")
+@call("avg_pool2d", "avg_pool3d", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d")
 def average(this: Any) -> Any:
     """The mean of each window; PyTorch tells the size of the output."""
     given, count, shape = this.named(), _dimensions(this.name), tuple(this.run().shape)

@@ -34,7 +34,6 @@ def vdot(x: Any, y: Any) -> Any:
     return dot(balls.elementwise(lambda z: z.conjugate(), x) if balls.is_complex(x) else x, y)
 
 
-@numbers("ger", "outer")
 def ger(x: Any, y: Any) -> Any:
     """The product of every element with every other."""
     return x[:, None] * y[None, :]

@@ -161,8 +161,6 @@ def _extreme(largest: bool) -> Callable[..., Any]:
     def rule(a: Any, dim: Any = None, keepdim: bool = False) -> Any:
         if dim is None:
             return balls.extreme(a, axes_of(None, a.ndim), largest)
-        if balls.is_balls(dim):  # the overload of two tensors
-            return balls.maximum(a, dim) if largest else balls.minimum(a, dim)
         where = places(a, dim, largest)
         axes = axes_of(dim, a.ndim)
         return kept(picked(a, where, dim), axes, keepdim), kept(where, axes, keepdim)
@@ -327,7 +325,7 @@ def logsumexp(a: Any, dim: Any, keepdim: bool = False) -> Any:
     return kept(balls.unary("log", balls.whole(balls.total(balls.unary("exp", a), axes))), axes, keepdim)
 
 
-@numbers("_softmax", "_safe_softmax", "softmax")
+@numbers("_softmax", "_safe_softmax")
 def softmax(a: Any, dim: int, half_to_float: Any = False, dtype: Any = None) -> Any:
     """Exponentials by their sum."""
     powers = balls.unary("exp", a)
@@ -339,7 +337,7 @@ def _share(power: Any, whole: Any) -> Any:
     return power / whole
 
 
-@numbers("_log_softmax", "log_softmax")
+@numbers("_log_softmax")
 def log_softmax(a: Any, dim: int, half_to_float: Any = False, dtype: Any = None) -> Any:
     """Numbers less the logarithm of the sum of their exponentials."""
     return a - logsumexp(a, dim, True)

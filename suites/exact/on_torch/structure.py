@@ -1,6 +1,7 @@
 """Operations that move numbers about and change none of them.
 
-Most run as PyTorch itself runs them, on whole numbers that tell the places of the balls in one long row.
+Most run as PyTorch itself runs them, on numbers that tell the places of the balls in one long row; as floats, because
+some operations take no integers.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from gradgate.suites.exact.on_torch.shadows import INEXACT, as_numpy
 
 MOVING = (
     "stack", "index", "_unsafe_index", "index_select", "gather", "scatter", "index_put", "_unsafe_index_put",
-    "roll", "rot90", "constant_pad_nd", "repeat", "repeat_interleave", "masked_fill", "masked_scatter",
+    "roll", "rot90", "constant_pad_nd", "repeat", "masked_fill", "masked_scatter",
     "masked_select", "take", "put", "as_strided_scatter", "select_scatter", "slice_scatter", "diagonal_scatter",
     "select_backward", "slice_backward", "diagonal_backward", "diag_embed", "tril", "triu", "index_copy",
     "index_fill", "reflection_pad1d", "reflection_pad2d", "reflection_pad3d", "replication_pad1d",
@@ -27,7 +28,6 @@ MOVING = (
     "expand_copy", "permute_copy", "transpose_copy", "t_copy", "squeeze_copy", "unsqueeze_copy", "select_copy",
     "slice_copy", "view_copy", "_reshape_copy", "as_strided_copy", "diagonal_copy", "unfold_copy", "alias_copy",
     "detach_copy", "split_copy", "split_with_sizes_copy", "unbind_copy", "narrow_copy", "_unsafe_masked_index",
-    "block_diag", "_pad_circular", "diag",
 )  # fmt: skip
 
 VALUES = {"value", "values", "fill_value", "fill"}
@@ -54,7 +54,7 @@ class _Row:
         first = self.size
         self.parts.append(array.reshape(-1))
         self.size += array.size
-        return torch.arange(first, self.size).reshape(array.shape)
+        return torch.arange(first, self.size, dtype=torch.float64).reshape(array.shape)
 
     def place(self, value: Any) -> Any:
         """The place of a Python number that is put in."""
@@ -66,8 +66,8 @@ class _Row:
         """The balls at the places that the operation returned."""
         row = np.concatenate(self.parts)
         if isinstance(found, (list, tuple)):
-            return [row[as_numpy(item)] for item in found]
-        return row[as_numpy(found)]
+            return [row[as_numpy(item).astype(np.int64)] for item in found]
+        return row[as_numpy(found).astype(np.int64)]
 
 
 def move(this: Any) -> Any:
@@ -126,12 +126,6 @@ def copied(this: Any) -> Any:
         return None
     value = this.read(source)
     return np.broadcast_to(value, tuple(target.shape))
-
-
-@call("convert_element_type", "device_put")
-def converted(this: Any) -> Any:
-    """The same numbers in another dtype."""
-    return this.read(this.args[0])
 
 
 @mixed("where")
