@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -54,7 +55,7 @@ def test_every_drawn_spec_builds_a_problem_with_a_finite_oracle(family: Family, 
         seen.add(spec.static())
 
     check()
-    assert len(seen) == len(family.shapes)
+    assert len(seen) == len(strategies.covering(family))
 
 
 def test_every_stress_spec_builds_a_problem_with_a_finite_oracle(family: Family, torch: Any) -> None:
@@ -84,8 +85,37 @@ def test_where_restricts_every_drawn_shape(where: dict[str, Any]) -> None:
 
     check()
     assert all(map(fits, strategies.edge_specs(family, where, seed=3)))
-    every = strategies.edge_specs(family, None, seed=3)
+    every = [registry.spec_class("state_space")(**shape) for shape in family.shapes]
     assert sum(map(fits, every)) == len(strategies.shapes(family, where)) < len(every)
+
+
+def test_the_covering_shapes_have_every_word_of_every_field_and_the_edges(family: Family) -> None:
+    def words(shapes: Any) -> set[tuple[str, str]]:
+        texts = [(k, v) for shape in shapes for k, v in shape.items() if isinstance(v, str)]
+        return {(name, word) for name, text in texts for word in text.split()}
+
+    few = strategies.covering(family)
+    assert words(few) == words(family.shapes)
+    assert (few[0], few[-1]) == (family.shapes[0], family.shapes[-1])
+    assert 3 <= len(few) < len(family.shapes)
+
+
+def test_the_cells_are_every_value_of_every_option_on_every_shape() -> None:
+    family = registry.family("state_space")
+    [method] = registry.methods("state_space", "reverse_recurrence", "torch")
+    cells = strategies.cells(family, method, None, seed=0)
+    for shape in family.shapes:
+        plain = registry.spec_class("state_space")(**shape)
+        tried = {options["chunk"] for spec, options in cells if spec.static() == plain.static()}
+        assert tried == set(method.options[0].values(plain))
+    assert len({spec.to_json() for spec, _ in cells}) == len(cells)
+    assert any(spec.scale == 1.0 for spec, _ in cells)  # type: ignore[attr-defined]
+    assert len({spec.decay for spec, _ in cells}) > 20  # type: ignore[attr-defined]
+
+
+def test_a_method_without_options_gets_several_problems_of_every_shape(family: Family) -> None:
+    method = dataclasses.replace(family.methods[0], options=())
+    assert len(strategies.cells(family, method, None, seed=0)) == strategies.DRAWN * len(family.shapes)
 
 
 def test_every_where_of_a_claim_leaves_some_shape(family: Family) -> None:
@@ -112,7 +142,7 @@ def test_shrinking_ends_at_the_smallest_shape_and_plain_values(family: Family) -
 def test_shrinking_keeps_what_the_failure_needs_and_nothing_else() -> None:
     family = registry.family("state_space")
     found = hypothesis.find(strategies.specs(family), lambda spec: spec.layers >= 2, settings=QUIET)
-    first = next(shape for shape in family.shapes if shape["layers"] >= 2)
+    first = next(shape for shape in strategies.covering(family) if shape["layers"] >= 2)
     assert found == registry.spec_class("state_space")(**first)
 
 
@@ -238,5 +268,6 @@ def test_every_claim_of_a_reference_finds_problems(family: str, monkeypatch: pyt
             judged[spec.to_json()] = None
             found.append(spec)
 
-        engine._search(search, put, Task.of(method, claim), None, claim, CHECKS[claim.check], Run(12))
+        without = types.SimpleNamespace(declared=dataclasses.replace(method, options=()))
+        engine._search(search, put, Task.of(method, claim), without, claim, CHECKS[claim.check], Run(12))  # type: ignore[arg-type]
         assert found, (method.key, claim.name)
