@@ -1,6 +1,8 @@
 """JAX programs evaluated on balls: a jaxpr is run equation by equation, and nothing is compiled."""
 
 from gradgate.suites.exact.on_jax import (
+    casts,
+    choices,
     control,
     devices,
     elementwise,
@@ -19,7 +21,7 @@ from gradgate.suites.exact.on_jax.rules import LOCKSTEP, RULES
 __all__ = ["LOCKSTEP", "RULES", "Program", "trace"]
 
 _RULES_OF = (
-    control, devices, elementwise, indexing, integers, linear_algebra, products, randomness, reductions, structure,
-    windows,
+    casts, choices, control, devices, elementwise, indexing, integers, linear_algebra, products, randomness, reductions,
+    structure, windows,
 )  # fmt: skip
 """The modules whose import fills the tables of rules."""

@@ -35,20 +35,26 @@ class Run:
     sizes: dict[str, int] = field(default_factory=dict)
 
 
+Entry = tuple[Any, list[int], list[int], tuple[Any, ...]]
+"""An equation, the slots that it reads and writes, and the calls within which it stands, the outermost first."""
+
+
 class Step:
     """One equation, with the slots that it reads, writes and empties."""
 
-    __slots__ = ("drops", "equation", "inputs", "many", "outputs", "run", "together")
+    __slots__ = ("callers", "drops", "equation", "inputs", "many", "outputs", "run", "together")
 
-    def __init__(self, equation: Any, inputs: list[int], outputs: list[int], run: Any, together: bool) -> None:
-        self.equation, self.inputs, self.outputs, self.run, self.together = equation, inputs, outputs, run, together
-        self.many = equation.primitive.multiple_results
+    def __init__(self, entry: Entry, run: Any, together: bool) -> None:
+        self.equation, self.inputs, self.outputs, self.callers = entry
+        self.run, self.together = run, together
+        self.many = self.equation.primitive.multiple_results
         self.drops: list[int] = []
 
     @property
     def line(self) -> str:
-        """Where the program says this, as ``file.py:123``."""
-        return source_line(self.equation)
+        """Where the program says this, as ``file.py:123``; within a call of JAX's own where it makes that call."""
+        lines = (source_line(equation) for equation in (self.equation, *reversed(self.callers)))
+        return next(filter(None, lines), "unknown line")
 
     def perform(self, lanes: list[list[Any]], run: Run) -> None:
         """Read the slots of every device, run, and write."""
@@ -72,11 +78,11 @@ def boxed(value: Any) -> Any:
 
 
 def source_line(equation: Any) -> str:
-    """The innermost line outside JAX that made the equation, as ``file.py:123``."""
+    """The innermost line outside JAX that made the equation, as ``file.py:123``; "" if it is not known."""
     from jax._src import source_info_util  # the public API has no way from an equation to a line
 
     frame = source_info_util.user_frame(equation.source_info.traceback)
-    return f"{frame.file_name.rpartition('/')[2]}:{frame.start_line}" if frame else "unknown line"
+    return f"{frame.file_name.rpartition('/')[2]}:{frame.start_line}" if frame else ""
 
 
 class Block:
@@ -122,8 +128,8 @@ def _alone(step: Step, slots: list[Any], lanes: list[list[Any]], run: Run) -> No
 
 
 def _located(error: Exception, step: Step | None) -> Exception:
-    """The error with primitive and line; an error of an inner block has its own already."""
-    if step is None or getattr(error, "located", False):
+    """The error with primitive and line; an error of an inner block has its own already, if it knows its line."""
+    if step is None or getattr(error, "located", False) or step.line == "unknown line":
         return error
     found = type(error)(f"{error} ({step.equation.primitive.name}, {step.line})")
     found.located = True  # type: ignore[attr-defined]
@@ -146,7 +152,7 @@ class Flat:
     def __init__(self, jaxpr: Any, consts: Sequence[Any], narrowed: set[str], cache: dict[Any, Any]) -> None:
         self.narrowed, self.cache = narrowed, cache
         self.template: list[Any] = []
-        self.equations: list[tuple[Any, list[int], list[int]]] = []
+        self.equations: list[Entry] = []
         known: dict[Any, int] = {}
         for variable, const in zip(jaxpr.constvars, consts, strict=True):
             known[variable] = self._slot(rules.data(const, variable.aval.dtype))
@@ -161,26 +167,27 @@ class Flat:
 
     def _read(self, atom: Any, known: dict[Any, int]) -> int:
         if isinstance(atom, Literal):
-            return self._slot(rules.data(atom.val, atom.aval.dtype))
+            aval: Any = atom.aval
+            return self._slot(rules.data(atom.val, aval.dtype))
         return known[atom]
 
-    def _inline(self, jaxpr: Any, known: dict[Any, int]) -> list[int]:
+    def _inline(self, jaxpr: Any, known: dict[Any, int], callers: tuple[Any, ...] = ()) -> list[int]:
         """Append the equations of a jaxpr whose inputs have slots already; the slots of its outputs."""
         for equation in jaxpr.eqns:
             name = equation.primitive.name
             inputs = [self._read(atom, known) for atom in equation.invars]
             if name in INLINED:
-                outputs = self._called(equation, inputs)
+                outputs = self._called(equation, inputs, (*callers, equation))
             elif _changes_nothing(equation):
                 self._note(equation)
                 outputs = inputs
             else:
                 outputs = [self._slot() for _ in equation.outvars]
-                self.equations.append((equation, inputs, outputs))
+                self.equations.append((equation, inputs, outputs, callers))
             known.update(zip(equation.outvars, outputs, strict=True))
         return [self._read(atom, known) for atom in jaxpr.outvars]
 
-    def _called(self, equation: Any, inputs: list[int]) -> list[int]:
+    def _called(self, equation: Any, inputs: list[int], callers: tuple[Any, ...]) -> list[int]:
         """Inline the body of a call."""
         params = equation.params
         if equation.primitive.name == "custom_linear_solve":
@@ -192,7 +199,7 @@ class Flat:
         jaxpr, consts = (body.jaxpr, body.consts) if hasattr(body, "consts") else (body, ())
         known = {v: self._slot(rules.data(c, v.aval.dtype)) for v, c in zip(jaxpr.constvars, consts, strict=True)}
         known.update(zip(jaxpr.invars, inputs, strict=True))
-        return self._inline(jaxpr, known)
+        return self._inline(jaxpr, known, callers)
 
     def block(self, needed: Sequence[bool] | None = None) -> tuple[Block, list[bool]]:
         """The steps for the needed outputs, and which inputs they use."""
@@ -207,11 +214,11 @@ class Flat:
         self._live_equations(live)
         return [slot in live for slot in self.inputs]
 
-    def _live_equations(self, live: set[int]) -> list[tuple[Any, list[int], list[int]]]:
+    def _live_equations(self, live: set[int]) -> list[Entry]:
         """The equations that some live slot or an effect needs, in order; what they read becomes live."""
         kept = []
         for entry in reversed(self.equations):
-            equation, inputs, outputs = entry
+            equation, inputs, outputs, _ = entry
             if not live.isdisjoint(outputs) or any(type(e).__name__ not in SILENT for e in equation.effects):
                 live.update(inputs)
                 kept.append(entry)
@@ -227,18 +234,18 @@ class Flat:
             seen.update(step.inputs, step.outputs)
         return Block(self.template, self.inputs, steps, outputs), [slot in live for slot in self.inputs]
 
-    def _step(self, entry: tuple[Any, list[int], list[int]], live: set[int]) -> Step:
-        equation, inputs, outputs = entry
+    def _step(self, entry: Entry, live: set[int]) -> Step:
+        equation, _, outputs, _ = entry
         name = equation.primitive.name
         self._note(equation)
         try:
             if name in rules.LOCKSTEP:
                 run = rules.LOCKSTEP[name](equation, self.flat, [slot in live for slot in outputs])
-                return Step(equation, inputs, outputs, run, True)
+                return Step(entry, run, True)
             build = rules.RULES.get(name) or _of_data(equation)
-            return Step(equation, inputs, outputs, build(equation), False)
+            return Step(entry, build(equation), False)
         except balls.Unknown as error:
-            return Step(equation, inputs, outputs, _raise(error), False)
+            return Step(entry, _raise(error), False)
 
     def flat(self, body: Any) -> Flat:
         """The body of a control structure without calls; compiled once however often it is met."""
@@ -299,12 +306,13 @@ def _of_data(equation: Any) -> Callable[[Any], rules.Run]:
     Raises:
         Unknown: it has floats, keys or effects.
     """
-    kinds = {rules.kind(atom) for atom in [*equation.invars, *equation.outvars] if hasattr(atom.aval, "dtype")}
+    atoms = [*equation.invars, *equation.outvars]
+    kinds = {rules.kind(atom) for atom in atoms if hasattr(atom.aval, "dtype")}
     if not kinds <= set("iub") or equation.effects or "callback" in equation.primitive.name:
         raise balls.Unknown(f"there is no rule for the primitive {equation.primitive.name}")
 
     def run(*values: Any) -> Any:
-        wide = any(atom.aval.dtype.itemsize == 8 for atom in [*equation.invars, *equation.outvars])
+        wide = any(atom.aval.dtype.itemsize == 8 for atom in atoms)
         with jax.enable_x64(wide):
             found = equation.primitive.bind(*map(jax.numpy.asarray, values), **equation.params)
         return [np.asarray(each) for each in found] if equation.primitive.multiple_results else np.asarray(found)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from gradgate.suites.exact import balls
-from gradgate.suites.exact.on_jax.elementwise import LARGER, SMALLER
+from gradgate.suites.exact.on_jax.choices import LARGER, SMALLER
 from gradgate.suites.exact.on_jax.rules import inexact, lockstep
 
 

@@ -11,7 +11,7 @@ from flint import acb, arb
 
 from gradgate.suites.exact import balls
 from gradgate.suites.exact.on_jax.block import identities
-from gradgate.suites.exact.on_jax.rules import Run, data, inexact, kind, kind_of, rule
+from gradgate.suites.exact.on_jax.rules import Run, inexact, kind, rule
 
 identities(
     "copy", "name", "sharding_constraint", "stop_gradient", "optimization_barrier", "reduce_precision", "device_put",
@@ -27,7 +27,8 @@ _EDGES: dict[str, dict[float, Any]] = {
     "erf": {math.inf: arb(1), -math.inf: arb(-1)}, "erfc": {math.inf: arb(0), -math.inf: arb(2)},
     "logistic": {math.inf: arb(1), -math.inf: arb(0)}, "lgamma": {math.inf: INF, -math.inf: INF},
     "square": {-math.inf: INF}, "exp2": {-math.inf: arb(0)}, "sinh": {-math.inf: MINUS_INF},
-    "cosh": {-math.inf: INF}, "asinh": {-math.inf: MINUS_INF}, "cbrt": {math.inf: INF, -math.inf: MINUS_INF},
+    "cosh": {-math.inf: INF}, "asinh": {-math.inf: MINUS_INF},
+    "cbrt": {0.0: arb(0), math.inf: INF, -math.inf: MINUS_INF},
     "floor": {math.inf: INF, -math.inf: MINUS_INF}, "ceil": {math.inf: INF, -math.inf: MINUS_INF},
     "round": {math.inf: INF, -math.inf: MINUS_INF}, "digamma": {math.inf: INF},
 }  # fmt: skip
@@ -193,10 +194,11 @@ def _real_remainder(one: Any, other: Any) -> Any:
         return NAN
     if not other.is_finite():
         return one if other > 0 or other < 0 else NAN
-    return one - other * _truncated(one / other)
+    return one - other * truncated(one / other)
 
 
-def _truncated(ball: Any) -> Any:
+def truncated(ball: Any) -> Any:
+    """The whole number next to it on the side of zero."""
     if ball.is_exact() or not ball.contains_integer():
         return ball.floor() if ball >= 0 or ball > 0 else ball.ceil()
     if abs(ball) < 1:  # about zero both sides give zero
@@ -220,7 +222,7 @@ def remainder(equation: Any) -> Run:
 
 
 def _raised(base: Any, exponent: Any) -> Any:
-    """base ** exponent, with the infinities of floats."""
+    """`base` ** exponent, with the infinities of floats."""
     if isinstance(base, acb) or isinstance(exponent, acb):
         return acb(base) ** exponent
     if exponent.is_zero():
@@ -239,7 +241,7 @@ def _raised(base: Any, exponent: Any) -> Any:
 
 
 def whole_power(base: Any, exponent: int) -> Any:
-    """base ** exponent, with the infinities of floats."""
+    """`base` ** exponent, with the infinities of floats."""
     if isinstance(base, arb) and (not base.is_finite() or (exponent < 0 and base.is_zero())):
         if base.is_nan() or exponent == 0:
             return base if exponent else arb(1)
@@ -258,7 +260,7 @@ POWER = np.frompyfunc(_raised, 2, 1)
 
 @rule("pow")
 def power(equation: Any) -> Run:
-    """base ** exponent; the exponent may be of integers."""
+    """`base` ** exponent; the exponent may be of integers."""
     if not inexact(equation.invars[0]):
         raise balls.Unknown("pow of integers")
     if inexact(equation.invars[1]):
@@ -268,7 +270,7 @@ def power(equation: Any) -> Run:
 
 @rule("integer_pow")
 def integer_power(equation: Any) -> Run:
-    """base ** y for a fixed whole y."""
+    """`base` ** y for a fixed whole y."""
     exponent = equation.params["y"]
     if inexact(equation.invars[0]):
         return np.frompyfunc(lambda base: whole_power(base, exponent), 1, 1)
@@ -322,195 +324,3 @@ BINARY = {name: np.frompyfunc(function, 2, 1) for name, function in {
 def binary(equation: Any) -> Run:
     """A function of two real numbers."""
     return BINARY[equation.primitive.name]
-
-
-# Comparisons and choices ----------------------------------------------------------------------------------------------
-
-LARGER, SMALLER = np.frompyfunc(balls._larger, 2, 1), np.frompyfunc(balls._smaller, 2, 1)
-_COMPARED = {name: np.frompyfunc(function, 2, 1) for name, function in balls._COMPARISONS.items()}
-_PLAIN = {"lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
-          "eq": np.equal, "ne": np.not_equal}  # fmt: skip
-
-
-def _same(one: Any, other: Any) -> bool:
-    """Whether two complex numbers are equal, part by part."""
-    return all(balls._COMPARISONS["eq"](a, b) for a, b in ((one.real, other.real), (one.imag, other.imag)))
-
-
-_SAME = np.frompyfunc(_same, 2, 1)
-
-
-@rule(*_COMPARED)
-def comparison(equation: Any) -> Run:
-    """A comparison, which has to be decided."""
-    name, held = equation.primitive.name, kind(equation.invars[0])
-    if held == "k":
-        return _PLAIN[name]
-    if held == "c":
-        return lambda one, other: np.asarray(_SAME(one, other), bool) == (name == "eq")
-    if held != "f":
-        return _PLAIN[name]
-    compare = _COMPARED[name]
-    return lambda one, other: np.asarray(compare(one, other), bool)
-
-
-def _place(ball: Any) -> tuple[int, Any]:
-    return (1, ball) if ball.is_nan() else (0, ball)
-
-
-def _total(one: Any, other: Any) -> int:
-    """−1, 0 or 1 in the order that has NaN last."""
-    if one.is_nan() or other.is_nan():
-        return int(one.is_nan()) - int(other.is_nan())
-    return balls._decided(one, other, "less than")
-
-
-TOTAL = np.frompyfunc(_total, 2, 1)
-
-
-@rule("eq_to", "le_to", "lt_to")
-def total_comparison(equation: Any) -> Run:
-    """A comparison in the total order, which has NaN last."""
-    test = {"eq_to": np.equal, "le_to": np.less_equal, "lt_to": np.less}[equation.primitive.name]
-    if kind(equation.invars[0]) != "f":
-        return test
-    return lambda one, other: np.asarray(test(np.asarray(TOTAL(one, other), int), 0), bool)
-
-
-@rule("max", "min")
-def extreme(equation: Any) -> Run:
-    """The larger or the smaller of two."""
-    largest = equation.primitive.name == "max"
-    held = kind(equation.invars[0])
-    if held == "c":
-        raise balls.Unknown("max of complex numbers")
-    if held == "f":
-        return LARGER if largest else SMALLER
-    return np.maximum if largest else np.minimum
-
-
-@rule("clamp")
-def clamp(equation: Any) -> Run:
-    """x, or the bound that it has passed."""
-    larger, smaller = (LARGER, SMALLER) if kind(equation.invars[1]) == "f" else (np.maximum, np.minimum)
-    return lambda low, x, high: smaller(larger(x, low), high)
-
-
-@rule("select_n")
-def select(equation: Any) -> Run:
-    """Of several cases the one that an integer or a boolean names, element by element."""
-    if len(equation.invars) == 2:
-        return lambda which, only: only
-    if len(equation.invars) == 3:
-        return lambda which, no, yes: np.where(which, yes, no)
-
-    def choose(which: Any, *cases: Any) -> Any:
-        stacked = np.stack(cases)
-        if not which.ndim:
-            return stacked[int(which)]
-        return np.take_along_axis(stacked, which.astype(np.int64)[None], 0)[0]
-
-    return choose
-
-
-def _finite(ball: Any) -> bool:
-    if ball.is_finite():
-        return True
-    if ball.is_nan() or ball > 0 or ball < 0:
-        return False
-    raise balls.Undecided("whether a number is finite")
-
-
-_FINITE = np.frompyfunc(_finite, 1, 1)
-
-
-@rule("is_finite")
-def finite(equation: Any) -> Run:
-    """Whether each number is finite."""
-    return lambda x: np.asarray(_FINITE(x), bool)
-
-
-# Parts and casts ------------------------------------------------------------------------------------------------------
-
-_PARTS = {name: np.frompyfunc(function, 1, 1) for name, function in {
-    "real": lambda z: z.real, "imag": lambda z: z.imag, "conj": lambda z: acb(z).conjugate(),
-}.items()}  # fmt: skip
-_PAIRED = np.frompyfunc(acb, 2, 1)
-_COMPLEX_BALL = np.frompyfunc(acb, 1, 1)
-
-
-@rule(*_PARTS)
-def part(equation: Any) -> Run:
-    """Real part, imaginary part or conjugate."""
-    return _PARTS[equation.primitive.name]
-
-
-@rule("complex")
-def paired(equation: Any) -> Run:
-    """A complex number of two real ones."""
-    return _PAIRED
-
-
-def _whole_number(ball: Any) -> int | float:
-    """Truncated towards zero; infinities as floats, so that the cast saturates."""
-    if not ball.is_finite():
-        return 0.0 if ball.is_nan() else math.inf if ball > 0 else -math.inf
-    return int(_truncated(ball).unique_fmpz())
-
-
-_WHOLE_NUMBER = np.frompyfunc(_whole_number, 1, 1)
-
-
-def _to_integers(values: Any, dtype: Any) -> Any:
-    limits = np.iinfo(dtype)
-    numbers = balls.whole(_WHOLE_NUMBER(values))
-    clipped = [int(min(max(number, limits.min), limits.max)) for number in numbers.ravel()]
-    return np.array(clipped, dtype).reshape(numbers.shape)
-
-
-@rule("convert_element_type")
-def cast(equation: Any) -> Run:
-    """Another dtype: exact between floats and from integers, truncated and decided to integers."""
-    before, after = kind(equation.invars[0]), kind(equation.outvars[0])
-    dtype = equation.outvars[0].aval.dtype
-    if after == "c":
-        return (lambda x: x) if before == "c" else lambda x: _COMPLEX_BALL(balls.exact(x))
-    if after == "f":
-        return _PARTS["real"] if before == "c" else balls.exact
-    if before in "fc":
-        zero = arb(0) if before == "f" else acb(0)
-        compare = _COMPARED["ne"] if before == "f" else np.frompyfunc(lambda a, b: not _same(a, b), 2, 1)
-        if after == "b":
-            return lambda x: np.asarray(compare(x, zero), bool)
-        return lambda x: _to_integers(x, dtype)
-    return lambda x: x.astype(dtype)
-
-
-@rule("bitcast_convert_type")
-def bits(equation: Any) -> Run:
-    """The same bits as another dtype: of floats only where they are data."""
-    before, after = equation.invars[0].aval, equation.outvars[0].aval
-    if "c" in (kind_of(before.dtype), kind_of(after.dtype)):
-        raise balls.Unknown("bitcast_convert_type of complex numbers")
-
-    def run(values: Any) -> Any:
-        plain = _bits_of(values, before.dtype) if kind_of(before.dtype) == "f" else values
-        small = np.ascontiguousarray(plain).reshape(before.shape)
-        wider = np.dtype(after.dtype).itemsize > np.dtype(before.dtype).itemsize
-        viewed = small.reshape(-1).view(after.dtype) if not wider else small.reshape(-1).view(after.dtype)
-        return data(viewed.reshape(after.shape), after.dtype)
-
-    return run
-
-
-def _bits_of(values: Any, dtype: Any) -> Any:
-    """Balls as the floats that they are.
-
-    Raises:
-        Unknown: a number was computed and has no bits.
-    """
-    plain = np.asarray(balls.floats(values)).astype(dtype)
-    same = balls.exact(plain)
-    if not all((a == b) or (a.is_nan() and b.is_nan()) for a, b in zip(same.ravel(), values.ravel(), strict=True)):
-        raise balls.Unknown("the bits of a number that was computed")
-    return plain

@@ -9,9 +9,10 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.extend.core import ClosedJaxpr
 
 from gradgate.suites.exact import balls
-from gradgate.suites.exact.on_jax.elementwise import LARGER, SMALLER
+from gradgate.suites.exact.on_jax.choices import LARGER, SMALLER
 from gradgate.suites.exact.on_jax.rules import Run, blank, inexact, kind, lockstep, rule
 
 
@@ -214,14 +215,14 @@ def scatter(equation: Any, compiled: Any, needed: list[bool]) -> Any:
                 result[target] = function(result[target], flat[source], run)
         return result.reshape(operand.shape)
 
-    return lambda lanes, run: [put(*values, run) for values in lanes]
+    return lambda lanes, run: [put(values[0], values[1], values[2], run) for values in lanes]
 
 
 def _applied(equation: Any, compiled: Any, body: Any) -> Callable[..., Any] | None:
     """The function of `x.at[…].apply`, unless the update simply replaces."""
     if body is None or (not body.eqns and body.outvars[0] is body.invars[1]):
         return None
-    block, _ = compiled(jax.extend.core.ClosedJaxpr(body, equation.params["update_consts"])).block()
+    block, _ = compiled(ClosedJaxpr(body, equation.params["update_consts"])).block()
 
     def call(one: Any, other: Any, run: Any) -> Any:
         return block([[balls.whole(one), balls.whole(other)]], run)[0][0][()]

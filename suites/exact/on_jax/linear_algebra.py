@@ -161,7 +161,7 @@ def qr(equation: Any) -> Run:
         width = rows if whole_q else min(rows, columns)
         q = _product(packed, taus, width)
         upper = np.triu(np.ones((width, columns), bool))
-        return [q, np.where(upper, packed[:width], arb(0))]
+        return [q, np.where(upper, packed[:width], balls.full((), 0))]
 
     return lambda a: each(decompose, a)
 

@@ -81,7 +81,7 @@ def trace(function: Callable[..., Any], *args: Any) -> Program:
         outputs[:] = [structure]
         return found
 
-    with jax.enable_x64(bool(jax.config.jax_enable_x64) or any(_wide(leaf) for leaf in shaped)):
+    with jax.enable_x64(jax.dtypes.canonicalize_dtype(np.float64) == np.float64 or any(_wide(leaf) for leaf in shaped)):
         closed = jax.make_jaxpr(flat)(*shaped)
     return Program(closed, inputs, outputs[0])
 

@@ -74,7 +74,7 @@ def _generator(atom: Any) -> Any:
         Unknown: it is not Threefry as JAX counts by default.
     """
     impl = atom.aval.dtype._impl
-    if impl.name != "threefry2x32" or not jax.config.jax_threefry_partitionable:
+    if impl.name != "threefry2x32" or not jax.config.values["jax_threefry_partitionable"]:
         raise balls.Unknown(f"random keys of {impl.name}")
     return impl
 

@@ -9,7 +9,7 @@ import numpy as np
 from flint import acb, arb
 
 from gradgate.suites.exact import balls
-from gradgate.suites.exact.on_jax.elementwise import LARGER, SMALLER, _total
+from gradgate.suites.exact.on_jax.choices import LARGER, SMALLER, total_order
 from gradgate.suites.exact.on_jax.rules import Run, inexact, kind, lockstep, rule
 
 
@@ -176,7 +176,7 @@ def _order(keys: list[Any]) -> Any:
         def compare(i: int, j: int) -> int:
             for column, exact in columns:
                 one, other = column[i], column[j]
-                found = _total(one, other) if exact else (one > other) - (one < other)
+                found = total_order(one, other) if exact else (one > other) - (one < other)
                 if found:
                     return found
             return 0
@@ -200,7 +200,7 @@ def top_k(equation: Any) -> Run:
         else:
             length = rows.shape[-1]
             found = [
-                sorted(range(length), key=functools.cmp_to_key(lambda i, j, row=row: -_total(row[i], row[j])))  # type: ignore[misc]
+                sorted(range(length), key=functools.cmp_to_key(lambda i, j, row=row: -total_order(row[i], row[j])))  # type: ignore[misc]
                 for row in rows.reshape(-1, length).tolist()
             ]
             order = np.array(found, np.int64).reshape(rows.shape)

@@ -12,14 +12,15 @@ import pytest
 jax = pytest.importorskip("jax")
 pytest.importorskip("flint")
 
-from gradgate.suites.exact import balls, on_jax  # noqa: E402
-from gradgate.suites.exact.on_jax.block import INLINED  # noqa: E402
 from jax import lax  # noqa: E402
 from jax import numpy as jnp  # noqa: E402
 from jax._src.lax.linalg import geqrf  # noqa: E402 - qr itself lowers to it
 from jax._src.lax.parallel import all_gather_invariant  # noqa: E402
 from jax.ad_checkpoint import checkpoint_name  # noqa: E402
 from jax.sharding import Mesh, PartitionSpec  # noqa: E402
+
+from gradgate.suites.exact import balls, on_jax  # noqa: E402
+from gradgate.suites.exact.on_jax.block import INLINED  # noqa: E402
 
 RNG = np.random.Generator(np.random.PCG64(7))
 X, Y = RNG.normal(size=(3, 4)), RNG.normal(size=(3, 4))
@@ -148,11 +149,12 @@ case("top_k", lambda: lax.top_k(jnp.asarray(INTS), 2))
 WINDOW: dict[str, Any] = {"window_dimensions": (2, 2), "window_strides": (1, 2), "padding": ((1, 0), (0, 1))}
 case("reduce_window_sum", lambda x: lax.reduce_window(
     x, 0.0, lax.add, base_dilation=(1, 2), window_dilation=(2, 1), **WINDOW), X)  # fmt: skip
-case("reduce_window_max select_and_scatter_add", lambda x: lax.reduce_window(x, -np.inf, lax.max, **WINDOW), X)
+case(
+    "reduce_window_max select_and_scatter_add select_and_gather_add",
+    lambda x: lax.reduce_window(x, -np.inf, lax.max, **WINDOW),
+    X,
+)
 case("reduce_window_min select_and_scatter_add", lambda x: lax.reduce_window(x, np.inf, lax.min, **WINDOW), X)
-case("select_and_gather_add", lambda: lax.select_and_gather_add_p.bind(
-    X.astype(np.float32), Y.astype(np.float32), select_prim=lax.ge_p, base_dilation=(1, 1), window_dilation=(1, 1),
-    **WINDOW)) if hasattr(lax, "select_and_gather_add_p") else None  # fmt: skip
 case("reduce_window", lambda: lax.reduce_window(jnp.asarray(X), 1.0, lax.mul, **WINDOW))
 case("reduce_window_max reduce_window_sum", lambda: [
     lax.reduce_window(jnp.asarray(INTS), np.iinfo(int).min, lax.max, **WINDOW),
@@ -168,8 +170,8 @@ def convolve(groups: int, batches: int, **options: Any) -> Callable[..., Any]:
 
 
 case("conv_general_dilated", convolve(2, 1, window_strides=(2, 1), padding=((1, 2), (-1, 1))), IMAGE, KERNEL)
-case("conv_general_dilated", convolve(
-    1, 2, window_strides=(1, 2), padding=((2, 0), (1, 1)), lhs_dilation=(2, 1), rhs_dilation=(1, 2)), IMAGE[:, :2], KERNEL)  # fmt: skip
+DILATED = convolve(1, 2, window_strides=(1, 2), padding=((2, 0), (1, 1)), lhs_dilation=(2, 1), rhs_dilation=(1, 2))
+case("conv_general_dilated", DILATED, IMAGE[:, :2], KERNEL)
 case("dot_general", lambda x, y: jnp.einsum("abc,cad->adb", x[None] * 1.0, y.T[:, None]), X, Y)
 case("dot_general", lambda x, y: x @ y.T + jnp.asarray(INTS[:1, :3] % 7) @ jnp.asarray(MORE.T[:3, :1]), X, Y)
 case("dot_general", lambda x: jnp.conj(x).T @ x, Z)
