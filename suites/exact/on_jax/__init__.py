@@ -12,6 +12,7 @@ from gradgate.suites.exact.on_jax import (
     products,
     randomness,
     reductions,
+    special,
     structure,
     windows,
 )
@@ -22,6 +23,6 @@ __all__ = ["LOCKSTEP", "RULES", "Program", "trace"]
 
 _RULES_OF = (
     casts, choices, control, devices, elementwise, indexing, integers, linear_algebra, products, randomness, reductions,
-    structure, windows,
+    special, structure, windows,
 )  # fmt: skip
 """The modules whose import fills the tables of rules."""

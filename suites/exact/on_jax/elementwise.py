@@ -48,8 +48,6 @@ def bounded(name: str, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
         result = function(ball)
         if result.is_finite():
             return result
-        if isinstance(ball, acb):
-            return result
         if ball.is_exact():
             return edges.get(float(ball), _pole(name, ball, result))
         if ball.is_nan() or not _at_edge(name, ball):
@@ -61,8 +59,12 @@ def bounded(name: str, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 def _beyond(edges: dict[float, Any], function: Callable[[Any], Any], ball: Any) -> Any:
     """The function of an infinity or of not a number."""
-    if isinstance(ball, acb) or not (ball > 0 or ball < 0):
-        return NAN if isinstance(ball, arb) else function(ball)
+    if isinstance(ball, acb):
+        return function(ball)
+    if not (ball > 0 or ball < 0):
+        if ball.is_nan():
+            return NAN
+        raise balls.Undecided("which infinity a number is")
     end = math.inf if ball > 0 else -math.inf
     return edges[end] if end in edges else function(INF if end > 0 else MINUS_INF)
 
@@ -100,6 +102,25 @@ UNARY = {name: np.frompyfunc(bounded(name, function), 1, 1) for name, function i
 """Name -> function of an array of real balls."""
 
 
+def definite(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function`, which has to be finite at finite balls, unless these are points.
+
+    What is not finite at a point, as at a pole, is not a number; near one the ball does not decide.
+    """
+
+    def run(*given: Any) -> Any:
+        result = function(*given)
+        if result.is_finite() or not all(ball.is_finite() for ball in given) or all(map(_is_point, given)):
+            return result
+        raise balls.Undecided(f"{name} of a number that its ball does not tell from one where it is not finite")
+
+    return run
+
+
+def _is_point(ball: Any) -> bool:
+    return bool(ball.real.is_exact() and ball.imag.is_exact())
+
+
 def _complex_sign(z: Any) -> Any:
     return acb(0) if z.is_zero() else z / abs(z)
 
@@ -112,7 +133,7 @@ _COMPLEX: dict[str, Callable[[Any], Any]] = {
     "exp2": lambda z: (z * arb(2).log()).exp(),
     "sign": _complex_sign,
 }
-COMPLEX = {name: np.frompyfunc(function, 1, 1) for name, function in _COMPLEX.items()}
+COMPLEX = {name: np.frompyfunc(definite(name, function), 1, 1) for name, function in _COMPLEX.items()}
 """Name -> function of an array of complex balls."""
 _INTEGERS: dict[str, Callable[..., Any]] = {
     "neg": np.negative, "abs": np.abs, "sign": np.sign, "square": np.square,
@@ -161,7 +182,11 @@ def arithmetic(equation: Any) -> Run:
 
 def _quotient(one: Any, other: Any) -> Any:
     result = one / other
-    if result.is_finite() or isinstance(result, acb):
+    if result.is_finite():
+        return result
+    if isinstance(result, acb):
+        if acb(one).is_finite() and acb(other).is_finite() and not other.is_zero():
+            raise balls.Undecided("whether a divisor is zero")
         return result
     if other.is_zero():  # floats say ±∞ here; zero counts as positive
         if one.is_zero() or one.is_nan():
@@ -230,7 +255,7 @@ def _raised(base: Any, exponent: Any) -> Any:
     if base.is_zero():
         return NAN if exponent.is_nan() else arb(0) if balls.sign(exponent) > 0 else INF
     if base.is_finite() and exponent.is_finite():
-        return balls.power(base, exponent)
+        return NAN if base < 0 and not exponent.is_integer() else _POSITIVE_POWER(base, exponent)
     if base.is_finite():
         return base**exponent
     if base > 0:
@@ -255,6 +280,7 @@ def whole_power(base: Any, exponent: int) -> Any:
     return result
 
 
+_POSITIVE_POWER = definite("a power", balls.power)
 POWER = np.frompyfunc(_raised, 2, 1)
 
 
@@ -275,52 +301,3 @@ def integer_power(equation: Any) -> Run:
     if inexact(equation.invars[0]):
         return np.frompyfunc(lambda base: whole_power(base, exponent), 1, 1)
     return lambda base: base ** np.asarray(exponent, base.dtype)
-
-
-def _angle(y: Any, x: Any) -> Any:
-    if isinstance(y, acb) or isinstance(x, acb):
-        raise balls.Unknown("atan2 of complex numbers")
-    if y.is_zero():
-        return NAN if x.is_nan() else arb.pi() if x < 0 else arb(0) if x.is_zero() or x > 0 else _undecided_angle()
-    if x < 0 and not (y > 0 or y < 0):
-        _undecided_angle()
-    return arb.atan2(y, x)
-
-
-def _undecided_angle() -> Any:
-    raise balls.Undecided("on which side of the cut an angle is")
-
-
-def _zeta(s: Any, a: Any) -> Any:
-    return s.zeta(a)
-
-
-def _polygamma(order: Any, x: Any) -> Any:
-    """ψ⁽ⁿ⁾(x); order 0 is digamma, further ones are zeta functions: (−1)ⁿ⁺¹ n! ζ(n+1, x)."""
-    if order.is_zero():
-        return x.digamma()
-    if not (order.is_exact() and order.is_integer()):
-        return NAN
-    number = int(order.unique_fmpz())
-    if x > 0:
-        return (-1) ** (number + 1) * arb(math.factorial(number)) * arb(number + 1).zeta(x)
-    return acb(x).polygamma(acb(number)).real
-
-
-def _igamma(a: Any, x: Any) -> Any:
-    return arb(0) if x.is_zero() else x.gamma_lower(a, regularized=1)
-
-
-def _igammac(a: Any, x: Any) -> Any:
-    return arb(1) if x.is_zero() else x.gamma_upper(a, regularized=1)
-
-
-BINARY = {name: np.frompyfunc(function, 2, 1) for name, function in {
-    "atan2": _angle, "zeta": _zeta, "polygamma": _polygamma, "igamma": _igamma, "igammac": _igammac,
-}.items()}  # fmt: skip
-
-
-@rule(*BINARY)
-def binary(equation: Any) -> Run:
-    """A function of two real numbers."""
-    return BINARY[equation.primitive.name]

@@ -123,6 +123,11 @@ def test_a_branch_that_is_not_taken_need_not_be_known() -> None:
     lambda x: (jnp.sin(x) ** 2 + jnp.cos(x) ** 2).astype(int),
     lambda x: 1 / (jnp.sin(x) ** 2 + jnp.cos(x) ** 2 - 1),
     lambda x: jnp.log(jnp.sin(x) ** 2 + jnp.cos(x) ** 2 - 1),
+    lambda x: lax.pow(jnp.sin(x) ** 2 + jnp.cos(x) ** 2 - 1, jnp.full_like(x, 0.5)),
+    lambda x: lax.digamma(jnp.sin(x) ** 2 + jnp.cos(x) ** 2 - 1),
+    lambda x: jnp.arctan2(jnp.sin(x) ** 2 + jnp.cos(x) ** 2 - 1, -1),
+    lambda x: 1 / lax.complex(jnp.sin(x) ** 2 + jnp.cos(x) ** 2 - 1, x * 0),
+    lambda x: jnp.isfinite(x) * lax.lgamma(jnp.sin(x) ** 2 + jnp.cos(x) ** 2 - 1),
 ])  # fmt: skip
 def test_a_tie_is_undecided_with_its_line(function: Any) -> None:
     with pytest.raises(balls.Undecided, match=r"test_jax_programs\.py:\d+"):
