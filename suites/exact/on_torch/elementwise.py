@@ -13,6 +13,7 @@ from gradgate.suites.exact import balls
 from gradgate.suites.exact.on_torch.rules import mixed, number, numbers
 
 ZERO, ONE, HALF = arb(0), arb(1), arb(0.5)
+_BIT = arb(0.375, 0.375)  # holds 0 … log 2
 
 
 # Arithmetic -----------------------------------------------------------------------------------------------------------
@@ -202,7 +203,7 @@ UNARY: dict[str, Callable[[Any], Any]] = {
     "sigmoid": balls.logistic,
     "trunc": truncated,
     "frac": lambda ball: ball - truncated(ball),
-    "conj_physical": _conjugate,
+    "_conj_physical": _conjugate,
     "sinc": lambda ball: ball.sinc_pi(),
     "angle": lambda ball: ball.arg() if isinstance(ball, acb) else arb(0) if ball >= 0 else arb.pi(),
     "deg2rad": lambda ball: ball * arb.pi() / 180,
@@ -260,7 +261,17 @@ def xlogy(a: Any, b: Any) -> Any:
 @numbers("logaddexp")
 def logaddexp(a: Any, b: Any) -> Any:
     """Log(eᵃ + eᵇ); balls never overflow."""
-    return balls.elementwise(lambda x, y: _log(x.exp() + y.exp()), a, b)
+    return balls.elementwise(log_add, a, b)
+
+
+def log_add(x: Any, y: Any) -> Any:
+    """Log(eˣ + eʸ) of two balls, however far below zero."""
+    high, low = (x, y) if x.mid() > y.mid() else (y, x)
+    if not high.is_finite():
+        return high
+    if (low - high).rad() > 1 and not low - high < -1:  # of numbers like the lowest float, which PyTorch takes for minus infinity
+        return high.union(low) + _BIT
+    return high + (1 + (low - high).exp()).log()
 
 
 @numbers("logaddexp2")

@@ -83,9 +83,12 @@ def _factored(matrix: Any, pivots: Any) -> Any:
     return each_matrix(lambda a, p: eliminated(a, p[0]), matrix, pivots[..., None, :])
 
 
-def _turned(this: Any, a: Any, array: Any) -> Any:
-    """What PyTorch factors: the transpose of a real matrix that lies row by row in memory."""
-    return np.swapaxes(array, -1, -2) if a.is_contiguous() and not a.is_complex() else array
+def _factored_as(real: Any, array: Any, pivots: Any) -> Any:
+    """The factors of a matrix or of its transpose: PyTorch takes either, and its floats tell which."""
+    pivots, wanted = as_numpy(pivots), as_numpy(real.resolve_conj())
+    found = [_factored(each, pivots) for each in (array, np.swapaxes(array, -1, -2))]
+    apart = [np.nan_to_num(abs(balls.floats(each) - wanted), nan=np.inf).sum() for each in found]
+    return found[int(apart[1] < apart[0])]
 
 
 @call("linalg_lu_factor_ex")
@@ -93,6 +96,21 @@ def lu_factor(this: Any) -> Any:
     """L and U in one."""
     _, pivots, _ = this.run()
     return _factored(this.read(this.args[0]), as_numpy(pivots)), None, None
+
+
+@mixed("lu_unpack")
+def unpacked(factors: Any, pivots: Any, data: bool = True, places: bool = True) -> Any:
+    """P, L and U."""
+
+    def exchange(p: Any) -> Any:
+        order = permutation(p[0], factors.shape[-2])
+        result = balls.full((len(order), len(order)), 0)
+        result[order, range(len(order))] = arb(1)
+        return result
+
+    empty = np.empty((0,), object)
+    found = each_matrix(exchange, pivots[..., None, :]) if places else empty
+    return found, *((each_matrix(lower, factors), each_matrix(upper, factors)) if data else (empty, empty))
 
 
 @call("linalg_lu")
@@ -114,14 +132,12 @@ def solve(this: Any) -> Any:
     """X with A·X = B or X·A = B, and the factors of A."""
     given = this.named()
     a, b = this.read(given["A"]), this.read(given["B"])
-    _, _, pivots, _ = this.run()
-    vector = (
-        len(result.shape) < len(given["A"].shape) or (b.ndim == 1) or (b.shape == a.shape[:-1] and b.ndim == a.ndim - 1)
-    )
+    _, factors, pivots, _ = this.run()
+    vector = b.ndim == 1 or (b.ndim == a.ndim - 1 and b.shape == a.shape[:-1])
     right = b[..., None] if vector else b
     found = _solved(a, right, given.get("left", True))
     found = found[..., 0] if vector else found
-    return found, _factored(_turned(this, given["A"], a), as_numpy(pivots)), None, None
+    return found, _factored_as(factors, a, pivots), None, None
 
 
 def _solved(a: Any, right: Any, left: bool) -> Any:
@@ -163,8 +179,8 @@ def _determinant(a: Any) -> Any:
 def determinant(this: Any) -> Any:
     """The determinant, and the factors."""
     a = this.read(this.args[0])
-    _, _, pivots = this.run()
-    return each_matrix(_determinant, a), _factored(_turned(this, this.args[0], a), as_numpy(pivots)), None
+    _, factors, pivots = this.run()
+    return each_matrix(_determinant, a), _factored_as(factors, a, pivots), None
 
 
 @call("_linalg_slogdet")
@@ -174,7 +190,7 @@ def slogdet(this: Any) -> Any:
     found = each_matrix(_determinant, a)
     signs = balls.elementwise(lambda d: d / abs(d) if balls.is_complex(a) else balls.sign(d), found)
     size = balls.elementwise(lambda d: balls.UNARY["log"](abs(d)), found)
-    return signs, size, _factored(_turned(this, this.args[0], a), as_numpy(this.run()[2])), None
+    return signs, size, _factored_as(this.run()[2], a, this.run()[3]), None
 
 
 def _substituted(a: Any, right: Any, is_upper: bool, unit: bool) -> Any:

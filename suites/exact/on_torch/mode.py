@@ -16,7 +16,7 @@ from torch._decomp import decomposition_table
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gradgate.suites.exact import balls
-from gradgate.suites.exact.on_torch import exits, foreach
+from gradgate.suites.exact.on_torch import constants, exits, foreach
 from gradgate.suites.exact.on_torch.rules import RULES, Rule
 from gradgate.suites.exact.on_torch.shadows import INEXACT, NARROW, Shadows, as_numpy
 from gradgate.suites.exact.on_torch.structure import whole_numbers
@@ -61,6 +61,7 @@ class State:
         self.narrowed: set[str] = set()
         self.exits: list[str] = []
         self.nudge, self.watch = nudge, watch
+        self.constants: dict[float, Any] = {}
         self.failure: Exception | None = None
 
 
@@ -135,7 +136,7 @@ def _array(shadows: Shadows, value: Any, numbers: bool) -> Any:
 
 
 def _kind(value: Any) -> int:
-    """0 where there is no floating tensor among arguments or results, 2 where one is without numbers ("meta"), else 1."""
+    """0 where there is no floating tensor among values, 2 where one is without numbers ("meta"), else 1."""
     if isinstance(value, torch.Tensor):
         return 2 if value.is_meta else int(value.dtype in INEXACT)
     if isinstance(value, (list, tuple)):
@@ -225,6 +226,8 @@ class BallMode(TorchDispatchMode):
 
     def _value(self, rule: Rule, func: Any, args: Any, kwargs: Any) -> Any:
         numbers, shadows = rule.kind == "numbers", self.state.shadows
+        if float in map(type, args):
+            args = constants.meant(self.state.constants, args)
         given = [_array(shadows, each, numbers) for each in args]
         if not kwargs:
             return rule.function(*given)

@@ -92,6 +92,8 @@ def put_accumulated(this: Any, given: dict[str, Any]) -> Any:
     """`index_put` that adds: each number is added where its index says."""
     target = this.read(given["self"])
     places = torch.arange(target.size).reshape(target.shape)
+    if this.name == "put":
+        return added(target, as_numpy(given["index"]), this.read(given["source"]))
     where = as_numpy(torch.ops.aten.index.Tensor(places, given["indices"]))
     return added(target, where, np.broadcast_to(balls.whole(this.read(given["values"])), where.shape))
 
@@ -171,7 +173,7 @@ def masked_put(a: Any, mask: Any, indices: list[Any], values: Any) -> Any:
     clear = tuple(np.clip(indices[axis], 0, a.shape[axis] - 1) for axis in axes)
     at = np.arange(a.size).reshape(a.shape)[clear]
     wide = np.broadcast_to(values, at.shape)
-    full = np.broadcast_to(mask.reshape(mask.shape + (1,) * (at.ndim - mask.ndim)), at.shape)
+    full = np.broadcast_to(mask, at.shape)
     return added(a, at[full], wide[full])
 
 
@@ -190,6 +192,26 @@ def unfold_backward(grad: Any, sizes: Any, dim: int, size: int, step: int) -> An
     """Each cotangent added where `unfold` took its number from."""
     from_places = torch.arange(math.prod(sizes)).reshape(tuple(sizes)).unfold(dim, size, step)
     return added(balls.full(tuple(sizes), 0), as_numpy(from_places), grad)
+
+
+@mixed("masked_scatter_backward")
+def masked_scatter_backward(grad: Any, mask: Any, sizes: Any) -> Any:
+    """The cotangents that the mask takes, first in a row of zeros."""
+    row = balls.full((math.prod(sizes),), 0)
+    taken = np.broadcast_to(grad, np.broadcast_shapes(grad.shape, mask.shape))[np.broadcast_to(mask, grad.shape)]
+    row[: taken.size] = taken
+    return row.reshape(tuple(sizes))
+
+
+@call(*(f"{how}_pad{count}d_backward" for how in ("reflection", "replication") for count in (1, 2, 3)))
+def padding_backward(this: Any) -> Any:
+    """Each cotangent added where the padding took its number from."""
+    given = this.named()
+    shape = tuple(given["self"].shape)
+    places = torch.arange(math.prod(shape), dtype=torch.float64).reshape(shape)
+    forward = getattr(torch.ops.aten, this.name.removesuffix("_backward"))
+    where = as_numpy(forward(places, given["padding"])).astype(np.int64)
+    return added(balls.full(shape, 0), where, this.read(given["grad_output"]))
 
 
 @mixed("trace")

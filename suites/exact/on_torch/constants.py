@@ -1,0 +1,102 @@
+"""Constants of PyTorch's own derivative formulas, which its C++ rounds to floats before an operation sees them.
+
+The derivative of erf multiplies by the float next to 2/√π, that of var by the float next to 2/(n − 1). Which formula is
+running is known from autograd's node, so the number that was meant can be put in the place of its float. A number that
+a program writes itself is never changed.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from flint import arb
+
+PURE: tuple[Callable[[], Any], ...] = (
+    lambda: arb(2).log(),
+    lambda: arb(10).log(),
+    lambda: 2 / arb.pi().sqrt(),
+    lambda: -2 / arb.pi().sqrt(),
+    lambda: arb.pi().sqrt() / 2,
+    lambda: arb.pi() / 180,
+    lambda: 180 / arb.pi(),
+    arb.pi,
+    lambda: 1 / arb(2).sqrt(),  # these and the following: of gelu
+    lambda: 1 / (2 * arb.pi()).sqrt(),
+    lambda: (2 / arb.pi()).sqrt(),
+    lambda: 3 * arb(0.044715),
+)
+"""Numbers that formulas multiply by."""
+
+
+@functools.cache
+def _pure(value: float) -> Callable[[], Any] | None:
+    """The number that a float is next to, or nearly: some formulas round twice."""
+    return next((number for number in PURE if abs(float(number().mid()) - value) <= 4e-16 * abs(value)), None)
+
+
+def _constant(value: float, node: Any) -> Any:
+    number = _pure(value)
+    return None if number is None else number()
+
+
+def _share(value: float, node: Any) -> Any:
+    """2/k for a whole number k."""
+    whole = round(2 / value) if value else 0
+    return arb(2) / whole if whole and 2 / whole == value else None
+
+
+def _remainder(value: float, node: Any) -> Any:
+    """1 − w of a weight w."""
+    return 1 - arb(node._saved_weight) if 1 - node._saved_weight == value else None
+
+
+def _scale(value: float, node: Any) -> Any:
+    """1/(1 − p) of a probability p."""
+    p = node._saved_p
+    return 1 / (1 - arb(p)) if p != 1 and 1 / (1 - p) == value else None
+
+
+def _logarithm(value: float, node: Any) -> Any:
+    """Log b of a base b."""
+    base = node._saved_self
+    exact = arb(base).log() if isinstance(base, (int, float)) and base > 0 else None
+    return exact if exact is not None and abs(float(exact.mid()) - value) < 1e-15 * (1 + abs(value)) else None
+
+
+FORMULAS: dict[str, Callable[[float, Any], Any]] = {
+    **{f"{name}Backward0": _constant for name in (
+        "Erf", "Erfc", "Erfinv", "Exp2", "Log2", "Log10", "Deg2Rad", "Rad2Deg", "Sinc", "Logaddexp2", "Gelu",
+    )},
+    **{f"{name}Backward{i}": _share for name in ("Var", "Std", "VarMean", "StdMean") for i in range(3)},
+    "LerpBackward0": _remainder,
+    "NativeDropoutBackward0": _scale,
+    "PowBackward2": _logarithm,
+}  # fmt: skip
+"""Name of autograd's node -> the number that its float stands for, or None."""
+
+
+def meant(known: dict[float, Any], args: Any) -> Any:
+    """The arguments of an operation with the numbers that its derivative formula means in place of their floats.
+
+    Args:
+        known: numbers that were put in already, which the derivative of the formula meets again.
+    """
+    node = torch._C._current_autograd_node()
+    if node is None:
+        return args
+    name = node.name()
+    if name == "MulBackward1":  # a product with a scalar that C++ made; those of programs are "MulBackward0"
+        return [known.get(each, each) if type(each) is float else each for each in args]
+    formula = FORMULAS.get(name)
+    if formula is None:
+        return args
+    changed = []
+    for each in args:
+        number = formula(each, node) if type(each) is float else None
+        if number is not None:
+            known[each] = number
+        changed.append(each if number is None else number)
+    return changed
