@@ -51,15 +51,22 @@ def _budget(framework: str, method: str) -> Option:
     )  # fmt: skip
 
 
+PROTOCOL = Claim(
+    "protocol", "protocol", "as a module, under every hazard of eager PyTorch: the bits of plain backprop, or an error "
+    "in words", "torch.utils.checkpoint",
+)  # fmt: skip
+
+
 def _methods(framework: str) -> tuple[Method, ...]:
     def declare(name: str, *claims: Claim, source: str, checkpointed: bool = True) -> Method:
         refused = COMPOSITIONS["torch"] if framework == "torch" and checkpointed else ()
         composes = tuple(c for c in COMPOSITIONS[framework] if c not in refused)
         options = (_budget(framework, name),) if name.endswith("_dp") else ()
+        protocol = (PROTOCOL,) if refused else ()
         own = contract_claims(composes=composes, disclaims=refused, options=options, source=source, bfloat16=True)
         return Method(
             "chain", name, framework, f"{HERE}.{framework}_impl:{name}",
-            own + claims + PROMISES[framework].get(name, ()), options, composes=composes, disclaims=refused,
+            own + protocol + claims + PROMISES[framework].get(name, ()), options, composes=composes, disclaims=refused,
         )  # fmt: skip
 
     return (

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 
 from gradgate.references.laws import figure
+from gradgate.suites.bugs import chain_executor
 from gradgate.suites.bugs.declare import bug, impostor
 from gradgate.suites.bugs.edits import Edit
 from gradgate.suites.bugs.mutant import Mutant
@@ -44,9 +45,11 @@ PUBLISHED = (
     *_revolve(
         name="recomputed_in_half", story="a stage that is run again runs in a lower precision than the first time",
         source="PT#71124, fairscale#1199: bf16 autocast recomputed as fp16",
-        torch=_E(_PLAIN_T, "y = plain(stage, x)\n                if number in self.random:\n"
-                 "                    y = y.to({torch.float64: torch.float32}.get(y.dtype, torch.bfloat16)).to(y.dtype)"
-                 "\n"),
+        torch=(
+            _E(_PLAIN_T, "y = plain(stage, x)\n            if number in self.first:\n"
+               "                y = y.to({torch.float64: torch.float32}.get(y.dtype, torch.bfloat16)).to(y.dtype)\n"),
+            chain_executor.BLIND,
+        ),
         jax=_J(
             _SPLIT_J,
             "lower = {'float64': 'float32'}.get(str(x.dtype), 'bfloat16')\n            x, plan = jax.checkpoint("
@@ -121,10 +124,10 @@ STRUCTURAL = (
         name="stale_value", story="the third stage is recorded from the input of the second where their shapes agree",
         source="operator: stale state",
         torch=_E(
-            "y, self.recordings[number] = record(stage, x, number > 1 or self.needs_input_grad)",
-            "old = self.values.get(number - 2, x)\n                y, self.recordings[number] = record(stage, old if "
+            "y, recording = record(stage, x, number > 1 or self.needs_input_grad)",
+            "old = self.values.get(number - 2, x)\n            y, recording = record(stage, old if "
             "number == 3 and old.shape == x.shape else x, number > 1 or self.needs_input_grad)\n"
-            "                y = plain(stage, x)",
+            "            y = plain(stage, x)",
         ),
     ),
     *_revolve(
@@ -218,4 +221,4 @@ MISPRINTS = (
     _misprint("table_bounded_by_slots", "Alg. 2.1, line 8: no chain longer than the number of slots is ever solved"),
 )
 
-MUTANTS = (*PUBLISHED, *STRUCTURAL, *MEMORY, *MISPRINTS)
+MUTANTS = (*PUBLISHED, *STRUCTURAL, *MEMORY, *MISPRINTS, *chain_executor.MUTANTS)

@@ -157,12 +157,12 @@ def _part_then_all(scene: Scene) -> None:
 def _two_forwards(scene: Scene) -> None:
     first = scene.forward()
     second = scene.forward(scene.x + 1)
-    first.backward(retain_graph=True)  # the input's own graph is shared
+    first.backward()
     second.backward()
 
 
 def _smaller_batch(scene: Scene) -> None:
-    scene.forward().backward(retain_graph=True)
+    scene.forward().backward()
     scene.forward(scene.x[:2]).backward()
 
 

@@ -40,18 +40,16 @@ class Scene:
     def __init__(self, layers: list[nn.Module], wrap: Wrap, changing: bool = True) -> None:
         self.model, self.changing = nn.Sequential(*layers), changing
         self.leaf = torch.randn(BATCH, WIDTH, requires_grad=True)
-        self.direction = torch.randn(BATCH, WIDTH)
-        self.x = self.leaf * 1
+        self.x = self.leaf.clone()
         self.seen: list[torch.Tensor] = []
         self.kept: list[torch.Tensor] = []
         self.parameters = list(self.model.parameters())
         self.function = wrap(self.model, self.x.detach().requires_grad_())
 
     def forward(self, x: torch.Tensor | None = None) -> torch.Tensor:
-        """The loss, linear in the output."""
-        x = self.x if x is None else x
-        self.y = self.function(x)
-        self.loss = (self.y * self.direction[: len(x)]).sum()
+        """The loss, the sum of the output. Its graph and that of the input save no tensors, only the model's does."""
+        self.y = self.function(self.x if x is None else x)
+        self.loss = self.y.sum()
         return self.loss
 
     def result(self) -> list[tuple[str, torch.Tensor | None]]:
@@ -100,14 +98,22 @@ class Hazard:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a hazard: ``right``, ``raises``, ``accident`` (an error that is no refusal), or ``wrong``."""
+    """What came of a hazard.
 
-    kind: Literal["right", "raises", "accident", "wrong"]
+    Attributes:
+        kind: ``right``; ``raises``, in words; ``accident``, an error that is no refusal; ``as plain``, the bits of
+            plain autograd where these are wrong; or ``wrong``, without a word.
+        told: the error, or what is wrong.
+    """
+
+    kind: Literal["right", "raises", "accident", "as plain", "wrong"]
     told: str = ""
 
     def fault(self, hazard: Hazard) -> str:
         """What is wrong with it, in words; "" if nothing is."""
-        if self.kind == "right" or (self.kind == "raises" and (hazard.plain != "right" or hazard.refusable)):
+        if self.kind in ("right", "as plain") or (
+            self.kind == "raises" and (hazard.plain != "right" or hazard.refusable)
+        ):
             return ""
         said = {"raises": "it refuses", "accident": "it fails by accident", "wrong": "wrong without a word"}[self.kind]
         return f"{hazard.name} ({hazard.does}): {said}: {self.told}"
@@ -122,13 +128,13 @@ def outcome(hazard: Hazard, wrap: Wrap, blocks: int = 2, seed: int = 0) -> Outco
     truth = _played(hazard, plain, blocks, seed, changing=hazard.plain == "right")
     try:
         found = _played(hazard, wrap, blocks, seed)
-    except (RuntimeError, ValueError, TypeError) as error:  # the last two: gradgate's refusals
+    except Exception as error:
         words = str(error).split()
         clear = isinstance(error, RuntimeError) or type(error).__module__.startswith("gradgate.")
         return Outcome("raises" if clear and len(words) >= 5 else "accident", f"{type(error).__name__}: {error}")
     wrong = _first_difference(found, truth)
     if wrong and hazard.plain == "wrong" and not _first_difference(found, _played(hazard, plain, blocks, seed)):
-        wrong = ""
+        return Outcome("as plain", wrong)
     return Outcome("wrong", wrong) if wrong else Outcome("right")
 
 
