@@ -87,4 +87,6 @@ class Mutant:
             options=declared.options, composes=declared.composes, disclaims=declared.disclaims, kappa=declared.kappa,
             oracle=declared.oracle, claims=self._claims(),
         )(mutant)  # fmt: skip
+        if hasattr(built, "module"):  # what the check `protocol` judges
+            marked.module = built.module  # type: ignore[attr-defined]
         return marked
