@@ -157,7 +157,7 @@ def measure(
         lost = dict(zip(names, np.fmin(_farthest(strays, starts), most).tolist(), strict=True))
     placed = list(zip(names, starts, ends, shapes, strict=True))
     leaf = {name: truth.high[a:b].reshape(shape) for name, a, b, shape in placed}
-    rest = {name: truth.low[a:b].reshape(shape) for name, a, b, shape in placed}
+    rest = {name: truth.low[a:b].reshape(shape) for name, a, b, shape in placed if name}
     return Reference(float(leaf.pop("")), leaf, dict(zip(names, noise.tolist(), strict=True)), rest, lost)
 
 

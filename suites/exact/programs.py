@@ -63,7 +63,8 @@ class Evaluator:
     def _torch(self, problem: Problem, digits: int, watch: Watch | None, nudge: float) -> Result:
         from gradgate.suites.exact import on_torch
 
-        found = on_torch.evaluate(lambda: self.function(problem), digits=digits, watch=watch, nudge=nudge)
+        told = watch and (lambda operation, line, value: watch(operation, line, [value]))
+        found = on_torch.evaluate(lambda: self.function(problem), digits=digits, watch=told, nudge=nudge)
         return Result(judged(problem, found.outputs), found.narrowed, tuple(found.exits))
 
     def _jax(self, problem: Problem, digits: int, watch: Watch | None) -> Result:
