@@ -41,7 +41,7 @@ CHECKS: dict[str, Check] = {
     "vijp": Check(inverses.vijp, share=0.2),
     "refuses_problem": Check(inverses.refuses_problem, share=0.03),
     "taylor": Check(oracles.taylor, share=0.25),
-    "oracles_agree": Check(oracles.oracles_agree, share=1.0),
+    "oracles_agree": Check(oracles.oracles_agree, share=0.36, draws="cells"),
     "memory_law": Check(laws.law, draws="profile"),
     "work_law": Check(laws.law, draws="profile"),
     "per_device": Check(laws.per_device, draws="profile"),
