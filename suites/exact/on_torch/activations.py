@@ -160,3 +160,17 @@ def log_sigmoid_forward(a: Any) -> Any:
 def log_sigmoid_backward(grad: Any, a: Any, buffer: Any) -> Any:
     """Of log σ(x)."""
     return grad * balls.unary("logistic", -a)
+
+
+@numbers("hardsigmoid_backward")
+def hardsigmoid_backward(grad: Any, a: Any) -> Any:
+    """A sixth of the cotangent within −3 … 3."""
+    inside = balls.compare("gt", a, arb(-3)) & balls.compare("lt", a, arb(3))
+    return chosen(inside, grad / arb(6), ZERO)
+
+
+@numbers("softshrink_backward", "hardshrink_backward")
+def shrink_backward(grad: Any, a: Any, bound: Any) -> Any:
+    """The cotangent farther than the bound from zero."""
+    near = balls.compare("ge", a, -number(bound)) & balls.compare("le", a, number(bound))
+    return chosen(near, ZERO, grad)

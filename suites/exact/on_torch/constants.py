@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import torch
@@ -27,6 +28,7 @@ PURE: tuple[Callable[[], Any], ...] = (
     lambda: 1 / (2 * arb.pi()).sqrt(),
     lambda: (2 / arb.pi()).sqrt(),
     lambda: 3 * arb(0.044715),
+    lambda: 6 * arb(0.044715),
 )
 """Numbers that formulas multiply by."""
 
@@ -37,40 +39,57 @@ def _pure(value: float) -> Callable[[], Any] | None:
     return next((number for number in PURE if abs(float(number().mid()) - value) <= 4e-16 * abs(value)), None)
 
 
-def _constant(value: float, node: Any) -> Any:
+Known = dict[float, Any]
+"""Floats that stood for another number before in this evaluation, and the number."""
+
+
+def _constant(value: float, node: Any, known: Known) -> Any:
     number = _pure(value)
     return None if number is None else number()
 
 
-def _share(value: float, node: Any) -> Any:
-    """2/k for a whole number k."""
-    whole = round(2 / value) if value else 0
-    return arb(2) / whole if whole and 2 / whole == value else None
+def _ratio(value: float, node: Any, known: Known) -> Any:
+    """k/n for whole numbers, such as 2/(n − 1)."""
+    near = Fraction(value).limit_denominator(2**20)
+    return arb(near.numerator) / near.denominator if near and float(near) == value else None
 
 
-def _remainder(value: float, node: Any) -> Any:
+def _remainder(value: float, node: Any, known: Known) -> Any:
     """1 − w of a weight w."""
     return 1 - arb(node._saved_weight) if 1 - node._saved_weight == value else None
 
 
-def _scale(value: float, node: Any) -> Any:
+def _scale(value: float, node: Any, known: Known) -> Any:
     """1/(1 − p) of a probability p."""
     p = node._saved_p
     return 1 / (1 - arb(p)) if p != 1 and 1 / (1 - p) == value else None
 
 
-def _logarithm(value: float, node: Any) -> Any:
+def _logarithm(value: float, node: Any, known: Known) -> Any:
     """Log b of a base b."""
     base = node._saved_self
     exact = arb(base).log() if isinstance(base, (int, float)) and base > 0 else None
     return exact if exact is not None and abs(float(exact.mid()) - value) < 1e-15 * (1 + abs(value)) else None
 
 
-FORMULAS: dict[str, Callable[[float, Any], Any]] = {
+def _lower(value: float, node: Any, known: Known) -> Any:
+    """An exponent, less 1 or 2."""
+    exponent = node._saved_exponent if hasattr(node, "_saved_exponent") else node._saved_ord
+    if not isinstance(exponent, (int, float)):
+        return None
+    exact = known.get(exponent, arb(exponent))
+    return next((exact - less for less in (0, 1, 2) if exponent - less == value), None)
+
+
+FORMULAS: dict[str, Callable[[float, Any, Known], Any]] = {
     **{f"{name}Backward0": _constant for name in (
         "Erf", "Erfc", "Erfinv", "Exp2", "Log2", "Log10", "Deg2Rad", "Rad2Deg", "Sinc", "Logaddexp2", "Gelu",
     )},
-    **{f"{name}Backward{i}": _share for name in ("Var", "Std", "VarMean", "StdMean") for i in range(3)},
+    **{f"{name}Backward{i}": _ratio for name in ("Var", "Std", "VarMean", "StdMean") for i in range(3)},
+    **{f"Native{name}Backward0": _ratio for name in ("BatchNormBackward", "LayerNormBackward", "GroupNorm")},
+    "PowBackward0": _lower,
+    "LinalgVectorNormBackward0": _lower,
+    "GeluBackwardBackward0": _constant,
     "LerpBackward0": _remainder,
     "NativeDropoutBackward0": _scale,
     "PowBackward2": _logarithm,
@@ -78,14 +97,14 @@ FORMULAS: dict[str, Callable[[float, Any], Any]] = {
 """Name of autograd's node -> the number that its float stands for, or None."""
 
 
-def meant(known: dict[float, Any], args: Any) -> Any:
-    """The arguments of an operation with the numbers that its derivative formula means in place of their floats.
+OPERATIONS = frozenset(("mul", "pow", "native_dropout_backward"))
+"""Those that formulas give constants to. What is added, such as an eps, is the program's own number."""
 
-    Args:
-        known: numbers that were put in already, which the derivative of the formula meets again.
-    """
+
+def meant(known: Known, operation: str, args: Any) -> Any:
+    """The arguments of an operation with the numbers that its derivative formula means in place of their floats."""
     node = torch._C._current_autograd_node()
-    if node is None:
+    if node is None or operation not in OPERATIONS:
         return args
     name = node.name()
     if name == "MulBackward1":  # a product with a scalar that C++ made; those of programs are "MulBackward0"
@@ -95,7 +114,7 @@ def meant(known: dict[float, Any], args: Any) -> Any:
         return args
     changed = []
     for each in args:
-        number = formula(each, node) if type(each) is float else None
+        number = formula(each, node, known) if type(each) is float else None
         if number is not None:
             known[each] = number
         changed.append(each if number is None else number)

@@ -269,7 +269,9 @@ def log_add(x: Any, y: Any) -> Any:
     high, low = (x, y) if x.mid() > y.mid() else (y, x)
     if not high.is_finite():
         return high
-    if (low - high).rad() > 1 and not low - high < -1:  # of numbers like the lowest float, which PyTorch takes for minus infinity
+    if (
+        low - high
+    ).rad() > 1 and not low - high < -1:  # of numbers like the lowest float, which PyTorch takes for minus infinity
         return high.union(low) + _BIT
     return high + (1 + (low - high).exp()).log()
 

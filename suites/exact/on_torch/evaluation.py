@@ -21,6 +21,8 @@ from gradgate.suites.exact.on_torch import (  # noqa: F401 - the modules of rule
     elementwise,
     exits,
     linear_algebra,
+    losses,
+    normalisation,
     pooling,
     products,
     ranks,

@@ -227,7 +227,7 @@ class BallMode(TorchDispatchMode):
     def _value(self, rule: Rule, func: Any, args: Any, kwargs: Any) -> Any:
         numbers, shadows = rule.kind == "numbers", self.state.shadows
         if float in map(type, args):
-            args = constants.meant(self.state.constants, args)
+            args = constants.meant(self.state.constants, _name(func), args)
         given = [_array(shadows, each, numbers) for each in args]
         if not kwargs:
             return rule.function(*given)

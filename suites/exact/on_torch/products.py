@@ -69,3 +69,10 @@ def addmv(base: Any, a: Any, x: Any, beta: Any = 1, alpha: Any = 1) -> Any:
 def addr(base: Any, x: Any, y: Any, beta: Any = 1, alpha: Any = 1) -> Any:
     """Β·base + α·x·yᵀ."""
     return _combined(base, ger(x, y), beta, alpha)
+
+
+@numbers("_trilinear")
+def trilinear(a: Any, b: Any, c: Any, expand_a: Any, expand_b: Any, expand_c: Any, summed: Any, unroll: int = 1) -> Any:
+    """The sum over axes of the product of three arrays, to which axes were added."""
+    wide = [np.expand_dims(each, tuple(axes)) for each, axes in ((a, expand_a), (b, expand_b), (c, expand_c))]
+    return balls.total(wide[0] * wide[1] * wide[2], tuple(summed))

@@ -214,6 +214,16 @@ def padding_backward(this: Any) -> Any:
     return added(balls.full(shape, 0), where, this.read(given["grad_output"]))
 
 
+@call(*(f"{how}{count}d_backward" for how in ("upsample_nearest", "_upsample_nearest_exact") for count in (1, 2, 3)))
+def repeated_backward(this: Any) -> Any:
+    """Each cotangent added where its number was repeated from."""
+    grad, _, shape, *scales = this.args
+    places = torch.arange(math.prod(shape), dtype=torch.float64).reshape(tuple(shape))
+    forward = getattr(torch.ops.aten, this.name.removesuffix("_backward"))
+    where = as_numpy(forward(places, tuple(grad.shape[2:]), *scales)).astype(np.int64)
+    return added(balls.full(tuple(shape), 0), where, this.read(grad))
+
+
 @mixed("trace")
 def trace(a: Any) -> Any:
     """The sum of the diagonal."""
@@ -264,4 +274,4 @@ def native_dropout_backward(grad: Any, mask: Any, scale: Any) -> Any:
 
 def whole_numbers(array: Any) -> Any:
     """Balls as whole numbers, cut towards zero as a cast does."""
-    return np.asarray(balls.elementwise(lambda ball: int(truncated(ball)), array), np.int64)
+    return np.asarray(balls.elementwise(lambda ball: int(truncated(ball).unique_fmpz()), array), np.int64)
