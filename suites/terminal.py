@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -19,6 +20,10 @@ from gradgate.suites.verdict import Task, Verdict, exit_status
 WIDTH = 120
 """Columns where the output is no terminal, so that a log reads the same everywhere."""
 LAST_LINE = {0: "as claimed", 1: "NOT as claimed", 2: "not everything could be measured"}
+EXACT = ("gradient_exact", "second_order_exact")
+"""Claims that are judged in sixty digits."""
+LOST = ("gradient_float64", "gradient_float32", "gradient_bfloat16")
+"""Claims whose lost digits a summary shows, in its order."""
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -91,9 +96,10 @@ def table(verdicts: Sequence[Verdict]) -> None:
     grid = Table(box=None, pad_edge=False, header_style="bold")
     for name, justify in (
         ("family", "left"), ("method", "left"), ("framework", "left"), ("upheld", "right"), ("findings", "right"),
-        ("failed", "right"), ("n/a", "right"), ("problems", "right"), ("worst error", "right"), ("noise", "right"),
+        ("failed", "right"), ("n/a", "right"), ("problems", "right"), ("equal to", "right"),
+        ("digits lost\nf64 f32 bf16", "right"),
     ):  # fmt: skip
-        grid.add_column(name, justify=justify)  # type: ignore[arg-type]
+        grid.add_column(name, justify=justify, no_wrap=name.startswith("digits"))  # type: ignore[arg-type]
     for _, rows in itertools.groupby(verdicts, key=lambda v: v.task.owner):
         grid.add_row(*_row(list(rows)))
     out.print(grid)
@@ -126,14 +132,62 @@ def _row(group: list[Verdict]) -> list[str | Text]:
     upheld = sum(v.verdict == "upheld" and v.as_expected for v in group)
     found = sum(v.verdict == "refuted" and v.as_expected for v in group)
     absent = sum(v.verdict == "inapplicable" for v in group)
-    numbers = [v for v in group if v.verdict == "upheld" and v.error is not None and v.noise]
-    worst = max(numbers, key=lambda v: (v.error or 0) / (v.noise or 1), default=None)
-    shown = [f"{worst.error:.1e}", f"{worst.noise:.1e}"] if worst else ["", ""]
+    digits = fewest_digits(group)
+    lost = [("–" if one is None else f"{one:.1f}") for one in lost_digits(group)]
+    shown = [f"{digits} digits" if digits is not None else "", "{:>3} {:>3} {:>4}".format(*lost)]
     count = sum(v.examples for v in group)
     return [
         task.family, task.method, task.framework, str(upheld), Text(str(found or ""), style="yellow"),
         Text(str(failed or ""), style="red"), str(absent or ""), str(count), *shown,
     ]  # fmt: skip
+
+
+def fewest_digits(verdicts: Iterable[Verdict]) -> int | None:
+    """The fewest digits to which the formulas agree, over the claims that are upheld; None if none was judged so."""
+    return min((v.digits for v in verdicts if v.verdict == "upheld" and v.digits is not None), default=None)
+
+
+def lost_digits(verdicts: Iterable[Verdict]) -> list[float | None]:
+    """Digits lost beyond plain backprop in float64, float32 and bfloat16; None where that was not judged."""
+    found = {v.task.claim: v.lost for v in verdicts}
+    return [found.get(claim) for claim in LOST]
+
+
+def is_exact(verdict: Verdict) -> bool:
+    """Whether a verdict is about the formula, in sixty digits: its `noise` is then the width of the balls."""
+    return verdict.digits is not None or verdict.task.claim in EXACT
+
+
+def measured(verdict: Verdict) -> str:
+    """The numbers of a verdict in words; "" if it has none.
+
+    >>> task = Task("chain", "revolve", "jax", "gradient_float64")
+    >>> measured(Verdict(task, "upheld", error=3.2e-16, noise=4e-16, leaf="w", lost=0.02))
+    'error 3.2e-16 in w, noise 4e-16; 0.0 digits lost beyond plain backprop'
+    >>> measured(Verdict(task, "upheld", error=1e-58, digits=57))
+    'equal to 57 digits'
+    """
+    where = f" in {verdict.leaf}" if verdict.leaf else ""
+    if verdict.digits is not None:
+        return f"equal to {verdict.digits} digits"
+    parts = []
+    if is_exact(verdict):
+        width = "" if verdict.noise is None else f", known to within {number(verdict.noise)}"
+        parts += [] if verdict.error is None else [f"relative error {number(verdict.error)}{where}{width}"]
+    elif verdict.error is not None or verdict.noise is not None:
+        error = number(verdict.error) or "not finite"
+        parts.append(f"error {error}{where}, noise {number(verdict.noise) or 'not known'}")
+    parts += [] if verdict.lost is None else [f"{verdict.lost:.1f} digits lost beyond plain backprop"]
+    return "; ".join(parts)
+
+
+def number(value: float | None) -> str:
+    """Two digits; "" for None and for what is not finite.
+
+    >>> number(1.2368e-6), number(0.0), number(None)
+    ('1.2e-06', '0', '')
+    """
+    return "" if value is None or not math.isfinite(value) else f"{value:.2g}"
 
 
 def _alike(findings: Iterable[Verdict]) -> list[list[Verdict]]:

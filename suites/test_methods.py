@@ -11,7 +11,7 @@ from gradgate.references import registry
 from gradgate.references.contract import UsageError
 from gradgate.suites.engine import Run
 from gradgate.suites.supervisor import Limits, Supervisor
-from gradgate.suites.terminal import compact
+from gradgate.suites.terminal import compact, measured
 from gradgate.suites.verdict import Task
 
 
@@ -64,6 +64,5 @@ def test_claim(task: Task, supervisor: Supervisor, record_property: Callable[[st
         ]
         lines += [verdict.reason] if verdict.reason else []
         lines += [f"spec: {compact(verdict.spec)}  options: {verdict.options}"] if verdict.spec else []
-        if verdict.error is not None:
-            lines.append(f"leaf {verdict.leaf or 'loss'}: error {verdict.error:.3g} beside noise {verdict.noise:.3g}")
+        lines += [words] if (words := measured(verdict)) else []
         pytest.fail("\n".join([*lines, f"reproduce: {verdict.reproduce}"]), pytrace=False)

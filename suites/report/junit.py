@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
-from gradgate.suites.report.model import OUTCOMES, Report, Row, number
+from gradgate.suites.report.model import OUTCOMES, Report, Row
+from gradgate.suites.terminal import measured
 
 CUT_OFF = "every claim was judged"
 _TAG = {"failure": "failure", "unexpected": "failure", "error": "error", "inapplicable": "skipped"}
@@ -12,6 +13,8 @@ _TAG = {"failure": "failure", "unexpected": "failure", "error": "error", "inappl
 
 def render(report: Report) -> str:
     """One testsuite per family, one testcase per claim; findings pass, with what was found as their output.
+
+    Properties of a testcase are `digits`, to which formulas agree, and `lost`, digits lost beyond plain backprop.
 
     A run that was cut off has one more suite, whose only case is an error.
     """
@@ -40,6 +43,11 @@ def _case(suite: ElementTree.Element, row: Row) -> None:
         suite, "testcase", classname=f"{task.family}.{task.method}.{task.framework}", name=task.claim,
         time=f"{verdict.seconds:.3f}",
     )  # fmt: skip
+    known = {name: value for name, value in (("digits", verdict.digits), ("lost", verdict.lost)) if value is not None}
+    if known:
+        properties = ElementTree.SubElement(case, "properties")
+        for name, value in known.items():
+            ElementTree.SubElement(properties, "property", name=name, value=str(value))
     tag = _TAG.get(row.outcome)
     if tag == "skipped":
         ElementTree.SubElement(case, "skipped", message=verdict.reason or "inapplicable")
@@ -52,15 +60,13 @@ def _case(suite: ElementTree.Element, row: Row) -> None:
 
 def _explained(row: Row) -> str:
     verdict, task = row.verdict, row.verdict.task
-    error = "not finite" if row.not_finite else number(verdict.error)
     told = {
         "verdict": row.meaning,
         "claim": f"{task.statement} ({task.source})",
         "declared false because": task.why,
         "reason": verdict.reason,
         "leaf": verdict.leaf,
-        "error": error,
-        "noise": number(verdict.noise),
+        "measured": measured(verdict),
         "reproduce": verdict.reproduce,
     }
     return "\n" + "".join(f"{name}: {text}\n" for name, text in told.items() if text)

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from gradgate.references import registry
-from gradgate.suites.terminal import LAST_LINE
+from gradgate.suites.terminal import LAST_LINE, LOST, is_exact, measured
 from gradgate.suites.verdict import Verdict, exit_status
 
 OUTCOMES = {
@@ -73,9 +73,31 @@ class Row:
         return OUTCOMES[self.outcome][1]
 
     @property
+    def shown(self) -> str:
+        """What stands in a cell: the digits to which formulas agree, or the mark."""
+        digits = self.verdict.digits
+        return str(digits) if self.outcome == "upheld" and digits is not None else self.mark
+
+    @property
+    def spoken(self) -> str:
+        """What a cell says to who cannot see it."""
+        digits = self.verdict.digits
+        return self.meaning if digits is None else f"{self.meaning}, equal to {digits} digits"
+
+    @property
+    def exact(self) -> bool:
+        """Whether it was judged in sixty digits."""
+        return is_exact(self.verdict)
+
+    @property
+    def noise(self) -> float | None:
+        """The rounding noise beside the error; of a claim in sixty digits there is none."""
+        return None if self.exact else self.verdict.noise
+
+    @property
     def ratio(self) -> float | None:
         """Error over noise."""
-        error, noise = self.verdict.error, self.verdict.noise
+        error, noise = self.verdict.error, self.noise
         return error / noise if error is not None and noise else None
 
     @property
@@ -84,18 +106,39 @@ class Row:
         return self.verdict.verdict == "refuted" and self.verdict.error is None and self.verdict.noise is not None
 
     @property
+    def lost(self) -> str:
+        """Digits lost beyond plain backprop; "" where that was not judged."""
+        return "" if self.verdict.lost is None else f"{self.verdict.lost:.1f}"
+
+    @property
+    def reason(self) -> str:
+        """The verdict's reason, without what its digits say already."""
+        return self.verdict.reason.removeprefix(f"equal to {self.verdict.digits} digits").removeprefix("; ")
+
+    @property
     def summary(self) -> str:
         """What a tooltip says: who, what, the numbers and the reason, a line each."""
         verdict, task = self.verdict, self.verdict.task
         lines = [f"{task.method} · {task.framework} · {task.claim}", self.meaning]
-        lines += [task.statement] if task.statement else []
-        if verdict.error is not None or verdict.noise is not None:
-            error = "not finite" if self.not_finite else number(verdict.error)
-            leaf = f" in {verdict.leaf}" if verdict.leaf else ""
-            lines.append(f"error {error or 'not known'}{leaf}, noise {number(verdict.noise) or 'not known'}")
+        lines += [text for text in (task.statement, measured(verdict)) if text]
         lines += [f"{verdict.examples} problems"] if verdict.examples else []
-        lines += [text for text in (verdict.reason, task.why) if text]
+        lines += [text for text in (self.reason, task.why) if text]
         return "\n".join(line if len(line) <= 400 else line[:399] + "…" for line in lines)
+
+
+@dataclass(frozen=True)
+class Precision:
+    """One method in one framework: to how many digits its formula is known, and how many it loses in floats.
+
+    Attributes:
+        equal: the claim that agrees to the fewest digits, then the claims in sixty digits that are not upheld.
+        lost: the claims of `terminal.LOST`; None where one is not claimed.
+    """
+
+    method: str
+    framework: str
+    equal: list[Row]
+    lost: list[Row | None]
 
 
 @dataclass(frozen=True)
@@ -107,6 +150,22 @@ class Matrix:
     claims: list[str]
     methods: dict[str, list[str]]
     cells: dict[tuple[str, str, str], list[Row]]
+
+    @property
+    def precisions(self) -> list[Precision]:
+        """A line for each method and framework that is judged in sixty digits or in floats."""
+        found = []
+        for method, frameworks in self.methods.items():
+            for framework in frameworks:
+                rows = [row for key, cell in self.cells.items() if key[1:] == (method, framework) for row in cell]
+                exact = [row for row in rows if row.exact]
+                known = [row for row in exact if row.outcome == "upheld" and row.verdict.digits is not None]
+                fewest = sorted(known, key=lambda row: row.verdict.digits or 0)[:1]
+                equal = fewest + [row for row in exact if row.outcome != "upheld"]
+                lost = [next((row for row in rows if row.verdict.task.claim == claim), None) for claim in LOST]
+                if equal or any(lost):
+                    found.append(Precision(method, framework, equal, lost))
+        return found
 
 
 @dataclass(frozen=True)
@@ -182,14 +241,12 @@ class Report:
         """One matrix per family."""
         return [_matrix(rows) for rows in self.families]
 
-
-def number(value: float | None) -> str:
-    """Two digits; "" for None.
-
-    >>> number(1.2368e-6), number(0.0), number(None)
-    ('1.2e-06', '0', '')
-    """
-    return "" if value is None else f"{value:.2g}"
+    @property
+    def precise(self) -> list[Matrix]:
+        """The families of which something is known in digits."""
+        known = [row.verdict for row in self.rows if row.verdict.digits is not None or row.verdict.lost is not None]
+        families = {verdict.task.family for verdict in known}
+        return [matrix for matrix in self.matrices if matrix.family in families]
 
 
 def _groups(rows: Iterable[Row], key: Callable[[Row], Hashable]) -> list[list[Row]]:

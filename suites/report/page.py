@@ -13,8 +13,8 @@ from plotly.offline import get_plotlyjs
 
 from gradgate.references import registry
 from gradgate.suites.report import memory_plot, paper_section, plot
-from gradgate.suites.report.model import OUTCOMES, Report, number
-from gradgate.suites.terminal import compact
+from gradgate.suites.report.model import OUTCOMES, Report
+from gradgate.suites.terminal import LOST, compact, number
 from gradgate.suites.verdict import Task
 
 
@@ -31,7 +31,8 @@ def render(report: Report) -> str:
         drawn=len(drawn),
         zeros=sum(not row.verdict.error for row in drawn),
         floor=plot.floor(report.rows),
-        not_finite=sum(row.not_finite for row in report.rows),
+        not_finite=sum(row.not_finite and not row.exact for row in report.rows),
+        dtypes=[claim.removeprefix("gradient_") for claim in LOST],
         figure=plot.figure(report.rows) if drawn else None,
         measured=measured, laws=laws, papers=papers,
         plotly_js=Markup(get_plotlyjs()) if drawn or laws else "",

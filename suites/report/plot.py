@@ -10,7 +10,8 @@ import math
 from typing import Any
 
 from gradgate.references.contract import Method
-from gradgate.suites.report.model import OUTCOMES, Row, number
+from gradgate.suites.report.model import OUTCOMES, Row
+from gradgate.suites.terminal import measured
 
 KAPPA = Method.kappa
 """Of a method that does not say otherwise."""
@@ -21,19 +22,19 @@ _SYMBOLS = {"upheld": "circle", "finding": "diamond", "failure": "x", "unexpecte
 
 def drawable(rows: list[Row]) -> list[Row]:
     """The rows that have an error and a noise."""
-    return [row for row in rows if row.verdict.error is not None and row.verdict.noise is not None]
+    return [row for row in rows if row.verdict.error is not None and row.noise is not None]
 
 
 def floor(rows: list[Row]) -> float:
     """Where a zero is drawn: a decade below every number that is not zero."""
-    numbers = [x for row in drawable(rows) for x in (row.verdict.error, row.verdict.noise) if x]
+    numbers = [x for row in drawable(rows) for x in (row.verdict.error, row.noise) if x]
     return 10.0 ** (math.floor(math.log10(min(numbers))) - 1) if numbers else EMPTY_FLOOR
 
 
 def figure(rows: list[Row]) -> dict[str, Any]:
     """Traces and layout, for Plotly."""
     rows, bottom = drawable(rows), floor(rows)
-    noises = [row.verdict.noise or bottom for row in rows]
+    noises = [row.noise or bottom for row in rows]
     errors = [row.verdict.error or bottom for row in rows]
     left, right = _margins(noises)
     low, high = _margins([*errors, bottom / 3])
@@ -65,7 +66,7 @@ def _points(outcome: str, rows: list[Row], bottom: float) -> dict[str, Any]:
     symbols = [_SYMBOLS.get(outcome, "circle") + ("" if row.verdict.error else "-open") for row in chosen]
     return {
         "type": "scatter", "mode": "markers", "name": OUTCOMES[outcome][1],
-        "x": [row.verdict.noise or bottom for row in chosen],
+        "x": [row.noise or bottom for row in chosen],
         "y": [row.verdict.error or bottom for row in chosen],
         "text": [_hover(row) for row in chosen],
         "customdata": [row.anchor for row in chosen],
@@ -96,8 +97,7 @@ def _hover(row: Row) -> str:
     fields = [f"{name}={value}" for name, value in ((verdict.spec or {}) | verdict.options).items()]
     lines = [
         row.meaning,
-        f"error {number(verdict.error)} · noise {number(verdict.noise)}"
-        + (f" · {verdict.leaf}" if verdict.leaf else ""),
+        measured(verdict),
         *(" ".join(fields[i : i + 5]) for i in range(0, len(fields), 5)),
     ]
     head = f"<b>{_text(task.method)}</b> {_text(task.framework)} · {_text(task.claim)}"

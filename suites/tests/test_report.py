@@ -185,6 +185,57 @@ def test_an_error_that_is_not_finite_is_mentioned_where_it_is_not_drawn(tmp_path
     assert "1 refuted claim has an error that is not finite" in section(shown, "plot")
 
 
+SIXTY_DIGITS = (
+    verdict("gradient_exact", digits=58, error=1e-59, reason="equal to 58 digits; casts to bfloat16 count as exact"),
+    verdict("second_order_exact", digits=51, error=1e-52, reason="equal to 51 digits"),
+    verdict("gradient_float64", error=2e-16, noise=1e-16, lost=0.25),
+    verdict("gradient_float32", "refuted", error=0.1, noise=1e-7, reason="w is off"),
+)
+OTHER_FORMULA = verdict("gradient_exact", "refuted", error=1.25, noise=3e-59, leaf="w", reason="another formula: w 1.2")
+
+
+def test_the_cell_of_an_exact_claim_shows_its_digits(tmp_path: Path) -> None:
+    shown = page(tmp_path, *SIXTY_DIGITS)
+    assert "gradient_exact 58" in section(shown, "matrices")
+    assert "second_order_exact 51" in section(shown, "matrices")
+    assert "✗" in section(page(tmp_path, OTHER_FORMULA), "matrices")
+
+
+def test_the_tooltip_of_a_cell_says_digits_and_digits_lost(tmp_path: Path) -> None:
+    shown = html.unescape(page(tmp_path, *SIXTY_DIGITS))
+    assert "\nequal to 58 digits\ncasts to bfloat16 count as exact" in shown
+    assert "error 2e-16, noise 1e-16; 0.2 digits lost beyond plain backprop" in shown
+
+
+def test_a_family_has_a_line_of_digits_and_digits_lost_for_each_method(tmp_path: Path) -> None:
+    shown = page(tmp_path, *SIXTY_DIGITS)
+    line = shown[shown.index('<table class="digits">') :].partition("<tbody>")[2].partition("</tr>")[0]
+    method, *cells = re.findall(r"<t[hd].*?</t[hd]>", line, flags=re.DOTALL)
+    assert [text(cell) for cell in cells] == ["jax", "51", "0.2", "✗", ""], "bfloat16 is not claimed"
+    assert text(method) == "meth"
+    assert not section(page(tmp_path, *EVERY_OUTCOME), "digits"), "nothing is known in digits"
+
+
+def test_another_formula_has_an_error_and_no_noise(tmp_path: Path) -> None:
+    shown = page(tmp_path, OTHER_FORMULA, EVERY_OUTCOME[0])
+    assert "relative error 1.2 in leaf w, known to within 3e-59" in section(shown, "failures")
+    points = [y for trace in figure(shown)["data"] if trace["mode"] == "markers" for y in trace["y"]]
+    assert len(points) == 1, "the plot is about floats"
+
+
+def test_junit_has_digits_and_digits_lost_as_properties(tmp_path: Path) -> None:
+    root = junit(tmp_path, *SIXTY_DIGITS)
+    found = {
+        case.get("name"): {one.get("name"): one.get("value") for one in case.iter("property")}
+        for case in root.iter("testcase")
+    }
+    assert found["gradient_exact"] == {"digits": "58"}
+    assert found["gradient_float64"] == {"lost": "0.25"}
+    assert found["gradient_float32"] == {}
+    failure = junit(tmp_path, OTHER_FORMULA).findtext(".//failure") or ""
+    assert "measured: relative error 1.2 in w, known to within 3e-59" in failure
+
+
 def test_the_page_asks_for_nothing_from_the_network(tmp_path: Path) -> None:
     shown = page(tmp_path, *EVERY_OUTCOME)
     assert "default-src 'none'" in shown
