@@ -200,7 +200,8 @@ def _epsilon(dtype: torch.dtype) -> float:
 
 def _apart(one: torch.Tensor, two: torch.Tensor, tolerance: float) -> torch.Tensor:
     """Whether two samples differ by more than the tolerance, in proportion to their elements or their usual size."""
-    size = torch.maximum(one.abs(), one.square().mean().sqrt())
+    usual = one.nan_to_num(0, 0, 0).square().mean().sqrt()
+    size = torch.maximum(one.abs(), usual)
     equal = ((one - two).abs() <= tolerance * size) | (one == two) | (one.isnan() & two.isnan())
     return (~equal).any()
 

@@ -83,13 +83,13 @@ class Recording:
         The parameters' own hooks do not run: they are promised the gradient of the loss, once, and here a stage's share
         arrives. `hook` takes each that arrives, and gives what is returned in its place.
         """
-        if self.exit is None:
+        wanted = [p for p in self.parameters if p.requires_grad]  # one may have been frozen since
+        inputs = [*wanted, *self._entered()]
+        if self.exit is None or not inputs:
             return None, {}
-        with _only_hook(self.parameters, hook):
-            found = torch.autograd.grad(
-                [self.exit], [*self.parameters, *self._entered()], [cotangent], retain_graph=retain, allow_unused=True
-            )
-        return self._arrived(), {id(p): g for p, g in zip(self.parameters, found, strict=False) if g is not None}
+        with _only_hook(wanted, hook):
+            found = torch.autograd.grad([self.exit], inputs, [cotangent], retain_graph=retain, allow_unused=True)
+        return self._arrived(), {id(p): g for p, g in zip(wanted, found, strict=False) if g is not None}
 
     def accumulate(
         self, cotangent: torch.Tensor, parameters: Sequence[torch.Tensor], retain: bool = False
