@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from gradgate.suites.bugs.declare import bug, erratum, impostor
+from gradgate.suites.bugs.declare import ROUNDING, bug, erratum, impostor
 from gradgate.suites.bugs.edits import Edit
 from gradgate.suites.bugs.mutant import Mutant
 
@@ -117,7 +117,8 @@ STRUCTURAL = (
         ),
     ),
     *_mixflow(
-        name="downcast_of_the_vector", story="the vector of the second derivatives passes through float32",
+        name="downcast_of_the_vector", kill=ROUNDING,
+        story="the vector of the second derivatives passes through float32",
         source="operator: downcast in the middle",
         torch=_T(_PRODUCT_T, "hessian, mixed = products(tree_map(lambda leaf: leaf.float().to(leaf.dtype), v))\n"),
         jax=_J(

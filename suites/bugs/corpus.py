@@ -42,8 +42,8 @@ def unbroken() -> Mapping[str, Mutant]:
             [base] = registry.methods(facts.family, method, framework)
             name = f"{facts.family}.{framework}.unbroken_{method}"
             found[name] = Mutant(
-                name, "the reference as it is", "reference", facts.family, framework, method, ("gradient_float64",),
-                functools.partial(registry.load, base.implementation),
+                name, "the reference as it is", "reference", facts.family, framework, method,
+                ("gradient_float64", "gradient_exact"), functools.partial(registry.load, base.implementation),
             )  # fmt: skip
     return found
 

@@ -13,7 +13,10 @@ from gradgate.suites.bugs.mutant import Function, Mutant
 from gradgate.suites.bugs.operators import Operator, wrapped
 
 Change = Edit | tuple[Edit, ...] | Operator
-GRADIENT = ("gradient_float64",)
+GRADIENT = ("gradient_exact",)
+"""What kills a wrong formula, and has to by itself."""
+ROUNDING = ("gradient_float64",)
+"""What kills a right formula that is computed in too few digits."""
 
 
 def bug(
@@ -30,18 +33,21 @@ def bug(
     verdict: str = "refuted",
     equivalent: str = "",
     profiles: Mapping[str, str] | None = None,
+    also: Sequence[str] = (),
+    planted: float = 0.0,
 ) -> tuple[Mutant, ...]:
     """The mutants of one bug: `jax` and `torch` say how it is put into each framework's method, `both` into either.
 
     Args:
         profiles: framework -> the profile that it is judged on, ``cpu`` unless told.
+        kill, verdict, equivalent, also, planted: as for `Mutant`.
     """
     changes = {"jax": jax or both, "torch": torch or both}
     return tuple(
         Mutant(
             f"{family}.{framework}.{name}", story, source, family, framework, method, tuple(kill),
             functools.partial(_build, family, method, framework, change), verdict, equivalent,
-            profile=(profiles or {}).get(framework, "cpu"),
+            profile=(profiles or {}).get(framework, "cpu"), also=tuple(also), planted=planted,
         )
         for framework in FRAMEWORKS
         if (change := changes[framework]) is not None

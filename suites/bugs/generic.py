@@ -8,11 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from gradgate.suites.bugs import operators as op
-from gradgate.suites.bugs.declare import bug
+from gradgate.suites.bugs.declare import GRADIENT, ROUNDING, bug
 from gradgate.suites.bugs.mutant import Mutant
 
 PLANTED = (2, 3, 5, 7, 9, 10, 11)
-"""k of the relative errors 10^-k that are planted, each in one leaf."""
+"""k of the relative errors 10^-k that are planted, each in one leaf; floats alone have to find them too."""
+ULP = 2.0**-52
+"""One unit in the last place of 1.0 in float64, planted in one leaf."""
+TERM = 1e-30
+"""Share of a leaf that is added to it; no float changes by it."""
 
 
 @dataclass(frozen=True)
@@ -94,9 +98,7 @@ def _of(facts: Facts) -> Iterator[Mutant]:
     make = functools.partial(bug, facts.family)
 
     def on_plain(name: str, story: str, operator: str, change: op.Operator, *kill: str, **more: Any) -> tuple[Any, ...]:
-        return make(
-            name, facts.plain, story, f"operator: {operator}", both=change, kill=kill or ("gradient_float64",), **more
-        )
+        return make(name, facts.plain, story, f"operator: {operator}", both=change, kill=kill or GRADIENT, **more)
 
     def leaf(number: int) -> op.Chosen:
         path = facts.leaves[number % len(facts.leaves)]
@@ -119,7 +121,7 @@ def _of(facts: Facts) -> Iterator[Mutant]:
         op.shifted(facts.target),
     )  # fmt: skip
     yield from on_plain("parameters_stale", "the gradient at parameters of a step ago", "stale state", op.stale(1e-6))
-    yield from on_plain("downcast", "the gradient went through float32", "downcast", op.downcast())
+    yield from on_plain("downcast", "the gradient went through float32", "downcast", op.downcast(), *ROUNDING)
     yield from on_plain(
         "half_in_float32", "in float32 alone, the gradient went through bfloat16", "downcast",
         op.elsewhere_only("float32", op.narrow), "gradient_float32",
@@ -139,10 +141,11 @@ def _of(facts: Facts) -> Iterator[Mutant]:
     )  # fmt: skip
     yield from on_plain(
         "second_order_zero", "differentiated again, it is a constant",
-        "jaxopt#141: second order through a custom root is zero", op.detached, "second_order",
+        "jaxopt#141: second order through a custom root is zero", op.detached, "second_order_exact",
+        also=("second_order",),
     )  # fmt: skip
     yield from on_plain(
-        "loss_off", "the loss is off by 1e-11", "an error in the value", op.loss_off(1 + 1e-11), "value"
+        "loss_off", "the loss is off by 1e-11", "an error in the value", op.loss_off(1 + 1e-11), also=("value",)
     )
     yield from on_plain(
         "state_updated_twice", "the gradient is right, an input is changed",
@@ -171,17 +174,32 @@ def _of(facts: Facts) -> Iterator[Mutant]:
     yield from make(
         "wrong_where_ragged", facts.clever, "wrong by 1e-6 where sizes do not divide evenly",
         "operator: error at an edge",
-        both=op.when(facts.ragged, 1 + 1e-6), kill=("gradient_float64", "options"),
+        both=op.when(facts.ragged, 1 + 1e-6),
     )  # fmt: skip
+    yield from _planted(facts, make, leaf)
+
+
+def _planted(
+    facts: Facts, make: Callable[..., tuple[Mutant, ...]], leaf: Callable[[int], op.Chosen]
+) -> Iterator[Mutant]:
+    """A ladder of relative errors, each in one leaf, from 10^-2 to what no float shows."""
     for number, k in enumerate(PLANTED):
         method = facts.plain if k < 10 else facts.lossy
         yield from make(
             f"planted_1e{k}", method, f"one leaf is off by 10^-{k} of itself", "operator: relative error 10^-k",
-            both=op.scaled(1 + 10.0**-k, leaf(number)),
+            both=op.scaled(1 + 10.0**-k, leaf(number)), also=ROUNDING, planted=10.0**-k,
         )  # fmt: skip
     yield from make(
+        "planted_ulp", facts.lossy, "one leaf is multiplied by 1 + 2^-52", "operator: relative error 2^-52",
+        both=op.scaled(1 + ULP, leaf(len(PLANTED))), planted=ULP,
+    )  # fmt: skip
+    yield from make(
+        "planted_1e30", facts.lossy, "10^-30 of one leaf is added to it", "operator: a term that no float shows",
+        both=op.added(TERM, leaf(len(PLANTED) + 1)), planted=TERM,
+    )  # fmt: skip
+    yield from make(
         "planted_1e17", facts.plain, "every leaf is multiplied by 1 + 10^-17", "operator: relative error 10^-k",
-        both=op.scaled(1 + 1e-17), kill=("gradient_float64", "gradient_float32", "same_bits"),
+        both=op.scaled(1 + 1e-17), kill=(*GRADIENT, "gradient_float64", "gradient_float32", "same_bits"),
         equivalent="1 + 10^-17 is nearer to 1 than to any other number of the dtype, and IEEE 754's x·1 is x",
     )  # fmt: skip
 

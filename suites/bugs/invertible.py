@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import functools
 
-from gradgate.suites.bugs.declare import bug, erratum, impostor
+from gradgate.suites.bugs.declare import ROUNDING, bug, erratum, impostor
 from gradgate.suites.bugs.edits import Edit
 
 _bug = functools.partial(bug, "invertible")
 _reversible = functools.partial(_bug, method="reversible")
-_mixed = functools.partial(_bug, method="moonwalk_mixed", kill=("gradient_float64", "options"))
-"""A shape is given one value of each option by the first claim, and all by the second."""
+_mixed = functools.partial(_bug, method="moonwalk_mixed")
 _moonwalk = functools.partial(_bug, method="moonwalk")
 _T, _J = functools.partial(Edit, "torch_impl"), functools.partial(Edit, "jax_impl")
 _L, _P, _R = functools.partial(Edit, "layers"), functools.partial(Edit, "problem"), functools.partial(Edit, "residual")
@@ -23,7 +22,7 @@ _RANDOM = "direction = random_direction(problem, seed)\n"
 
 PUBLISHED = (
     *_reversible(
-        name="inputs_freed", kill=("value",), story="the input is gone before the loss has been read from it",
+        name="inputs_freed", also=("value",), story="the input is gone before the loss has been read from it",
         source="MemCNN#16, #29: inputs freed too early, NaN loss",
         torch=_T("x = problem.body(params, problem.x)", "x = problem.body(params, problem.x * float('nan'))"),
         jax=_J("x = problem.body(params, problem.x)", "x = problem.body(params, problem.x * float('nan'))"),
@@ -63,7 +62,7 @@ PUBLISHED = (
         ),
     ),
     *_moonwalk(
-        name="forward_through_custom_rule", verdict="error",
+        name="forward_through_custom_rule", kill=("tree",), verdict="error",
         story="the loss has a reverse rule of its own, which forward mode cannot go through",
         source="jax PR 6127: a forward-mode derivative through a custom reverse rule is a TypeError",
         jax=_J(
@@ -88,7 +87,7 @@ STRUCTURAL = (
         source="operator: missing residual path", both=_L(_RETREAT, _RETREAT.replace("h1 + d1", "d1")),
     ),
     *_reversible(
-        name="inverse_sign", kill=("gradient_float64", "inverses"), story="x2 = y2 + F(x1) on the way back",
+        name="inverse_sign", also=("inverses",), story="x2 = y2 + F(x1) on the way back",
         source="operator: flip a sign", both=_L(_RETREAT, _RETREAT.replace("y2 - moved", "y2 + moved")),
     ),
     *_mixed(
@@ -96,7 +95,7 @@ STRUCTURAL = (
         both=_L(_ADVANCE, _ADVANCE.replace("self._join(h2, h1 - d1)", "self._join(h1 - d1, h2)")),
     ),
     *_mixed(
-        name="scale_inverted", kill=("options",),
+        name="scale_inverted",
         story="an affine coupling's h is multiplied by the scale, not divided by it",
         source="operator: flip a sign",
         both=_L(
@@ -109,7 +108,7 @@ STRUCTURAL = (
         source="operator: transpose", both=_L(_DIVIDED, _DIVIDED.replace("h / pull", "h * pull")),
     ),
     *_mixed(
-        name="matrix_transposed", kill=("options",), story="vijp of a matrix solves with its transpose",
+        name="matrix_transposed", story="vijp of a matrix solves with its transpose",
         source="operator: transpose",
         both=_L(
             'h = self._solved(p["w"], self._rows(h), h.shape)',
@@ -122,7 +121,7 @@ STRUCTURAL = (
         both=_L("self._rows(y) - p[\"b\"], y.shape)", "self._rows(y), y.shape)"),
     ),
     *_mixed(
-        name="places_in_order_of_x", kill=("options",),
+        name="places_in_order_of_x",
         story="h is not down-sampled with x: its places keep their order",
         source="operator: stale state",
         both=_L(
@@ -147,7 +146,7 @@ STRUCTURAL = (
         ),
     ),
     *_mixed(
-        name="downcast_in_the_walk", story="h passes through float32 at every coupling",
+        name="downcast_in_the_walk", kill=ROUNDING, story="h passes through float32 at every coupling",
         source="operator: downcast in the middle",
         both=_L(
             _ADVANCE,

@@ -16,6 +16,8 @@ Answer = tuple[Any, Tree]
 """(loss, grads), as every method returns."""
 Function = Callable[..., Answer]
 """``(problem, **options) -> (loss, grads)``."""
+FORMULA = ("gradient_exact", "second_order_exact")
+"""The claims that judge a formula, in sixty digits."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,8 @@ class Mutant:
         verdict: what a kill is: ``refuted``, or ``error`` where the bug is a crash or a wrong tree.
         profile: of the claim, where it is about bytes that the CPU's compiler does not show.
         claims: in the place of its method's, where the bug is in what a figure is measured by.
+        also: claims that have to refute it too, each by itself, so that it shows that they keep their power.
+        planted: the relative error that is planted in one leaf; 0 where the bug is another.
         equivalent: the proof that no claim can tell it from its method; "" for a bug. It must then give the same bits.
     """
 
@@ -48,6 +52,13 @@ class Mutant:
     equivalent: str = ""
     claims: tuple[Claim, ...] = ()
     profile: str = "cpu"
+    also: tuple[str, ...] = ()
+    planted: float = 0.0
+
+    @property
+    def formula(self) -> bool:
+        """Whether the bug is a wrong formula, which the claims in sixty digits must refute without help."""
+        return self.kill[0] in FORMULA
 
     @property
     def declared(self) -> Method:

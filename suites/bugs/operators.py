@@ -55,6 +55,11 @@ def scaled(factor: float, chosen: Chosen = every) -> Operator:
     return on_leaves(lambda problem, leaf: leaf * factor, chosen)
 
 
+def added(share: float, chosen: Chosen = every) -> Operator:
+    """A share of itself is added to a leaf: below half a unit in the last place, floats give the same bits."""
+    return on_leaves(lambda problem, leaf: leaf + share * leaf, chosen)
+
+
 def elsewhere_only(dtype: str, change: Callable[[Problem, Any], Any]) -> Operator:
     """A change of all leaves in one dtype only."""
     return on_leaves(lambda problem, leaf: change(problem, leaf) if problem.dtype == dtype else leaf)

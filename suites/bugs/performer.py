@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from gradgate.suites.bugs.declare import bug, erratum, impostor
+from gradgate.suites.bugs.declare import ROUNDING, bug, erratum, impostor
 from gradgate.suites.bugs.edits import Edit
 from gradgate.suites.bugs.operators import on_data
 
@@ -87,7 +87,7 @@ PUBLISHED = (
         jax=_J('"embedding": grads["embedding"] + d_embedding', '"embedding": d_embedding + 0 * grads["embedding"]'),
     ),
     *_slim(
-        name="subtraction_skipped", kill=("gradient_float64", "options", "drift"),
+        name="subtraction_skipped",
         story="the state before a block is not rebuilt: the one behind it is used",
         source="fla PR 781, #1115: head or sequence offset missing, every head but the first wrong",
         torch=_TA("else state - summed(block[1], block[2])", "else state"),
@@ -103,19 +103,19 @@ STRUCTURAL = (
         jax=_J("return (g + g_first, grads), cotangent", "return (g_first, grads), cotangent"),
     ),
     *_kept(
-        name="carry_dropped", kill=("gradient_float64", "options"),
+        name="carry_dropped",
         story="blocks are not told what later blocks need of the state", source="operator: drop a term",
         torch=_TA("                grad = before\n", ""),
         jax=_JA("return (state, grad), rule(state, after,", "return (state, after), rule(state, after,"),
     ),
     *_kept(
         name="carries_reversed", story="each layer's cotangent of the state goes to the layer opposite",
-        source="operator: reversed order", kill=("gradient_float64", "options"),
+        source="operator: reversed order",
         torch=_T("earlier.insert(0, cotangent)", "earlier.append(cotangent)"),
         jax=_J("return loss, states, cotangents, grads\n", "return loss, states, cotangents[::-1], grads\n"),
     ),
     *_kept(
-        name="stale_state", kill=("gradient_float64", "options"),
+        name="stale_state",
         story="a slice starts from no state at all where one was kept", source="operator: stale state",
         torch=_T("kept[i] = states\n", "kept[i] = [torch.zeros_like(state) for state in states]\n"),
         jax=_J("jnp.where(i % every == 0, states, kept", "jnp.where(i % every == 0, 0 * states, kept"),
@@ -151,7 +151,8 @@ STRUCTURAL = (
                "d_head)"),
     ),
     *_kept(
-        name="downcast_in_the_state", story="the suffix sums pass through float32", source="operator: downcast",
+        name="downcast_in_the_state", kill=ROUNDING, story="the suffix sums pass through float32",
+        source="operator: downcast",
         torch=_TA(_SUFFIX_T, _SUFFIX_T + "\n    suffix = suffix.float().to(g.dtype)"),
         jax=_JA(_SUFFIX_J, _SUFFIX_J + "\n    suffix = suffix.astype(jnp.float32).astype(g.dtype)"),
     ),
@@ -201,5 +202,5 @@ MUTANTS = (
             "performer", "block_printed", "slim", without=("chunk", "prefix_sum"), given={"term": term}
         )
     ),
-    *erratum("performer", "eq16_printed", "slim", ("value",), without=("chunk", "prefix_sum")),
+    *erratum("performer", "eq16_printed", "slim", without=("chunk", "prefix_sum")),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from gradgate.suites.bugs.declare import bug, erratum
+from gradgate.suites.bugs.declare import ROUNDING, bug, erratum
 from gradgate.suites.bugs.edits import Edit
 from gradgate.suites.bugs.operators import when
 
@@ -173,7 +173,7 @@ PUBLISHED = (
         jax=_J('{"embedding": d_embedding, "layers"', '{"embedding": d_embedding + d_embedding, "layers"'),
     ),
     *_recurrence(
-        name="value_tiles_race", kill=("gradient_float64",),
+        name="value_tiles_race",
         story="of states wider than a tile of two, the second tile adds to what the first is still writing",
         source="fla PR 941: a race in value tiles above 64",
         torch=_T(_STEP_T, _STEP_T + "\n        carry[..., 2:] = carry[..., 2:] + mus[-1][..., 2:] * 1e-6"),
@@ -204,7 +204,6 @@ STRUCTURAL = (
         name="lag_off_by_one", story="the last lag is left out", source="operator: off by one in time",
         torch=_T("for lag in range(1, min(window, len(x))):", "for lag in range(1, min(window, len(x)) - 1):"),
         jax=_J("W = min(window, T)\n", "W = max(1, min(window, T) - 1)\n"),
-        kill=("gradient_float64", "vjp_count"),
     ),
     *_recurrence(
         name="order_reversed", story="the sums over later tokens are handed out in reversed order of time",
@@ -232,7 +231,6 @@ STRUCTURAL = (
             "carry, (starts, tokens, targets), reverse=True)",
             "carry, (jnp.roll(starts, 1, axis=0), tokens, targets), reverse=True)",
         ),
-        kill=("gradient_float64", "options"),
     ),
     *_recurrence(
         name="input_detached", story="B^iᵀ μ^i does not reach the layer below",
@@ -251,10 +249,9 @@ STRUCTURAL = (
         source="operator: double counting",
         torch=_T(_LOOP_T, "mus = []\n    carry = 2 * carry\n"),
         jax=_J(_SCAN_J, _SCAN_J.replace("step, mu,", "step, 2 * mu,")),
-        kill=("gradient_float64", "options"),
     ),
     *_recurrence(
-        name="downcast_in_the_recurrence", story="μ passes through float32 at every token",
+        name="downcast_in_the_recurrence", kill=ROUNDING, story="μ passes through float32 at every token",
         source="operator: downcast in the middle",
         torch=_T(_CARRY_T, "mus.append((direct[i] + carry).float().to(carry.dtype))"),
         jax=_J(_CARRY_J, "mu = (top + mu).astype(jnp.float32).astype(top.dtype)\n"),
@@ -296,14 +293,14 @@ STRUCTURAL = (
 
 IN_ONE_CELL = _recurrence(
     name="wrong_in_one_cell", story="wrong by 1e-6 at one chunk of one length, 6 of 7, only",
-    source="operator: error at an edge", kill=("options", "gradient_float64"),
+    source="operator: error at an edge",
     both=when(lambda problem, options: problem.spec.length == 7 and options["chunk"] == 6, 1 + 1e-6),
 )  # fmt: skip
 
 WINDOWED = (
     *_bug(
         name="window_off_by_one", method="adjoint_truncated", story="a window of T̄ reaches back T̄ + 1 tokens",
-        source="operator: off by one in time", kill=("gradient_float64", "vjp_count"),
+        source="operator: off by one in time", also=("vjp_count",),
         torch=_T(
             '_sharded(problem, check_integer("window", window, 1))',
             '_sharded(problem, check_integer("window", window, 1) + 1)',
@@ -313,7 +310,7 @@ WINDOWED = (
     ),
     *_bug(
         name="window_ignored", method="adjoint_truncated", story="the window is read and not used",
-        source="operator: an option without effect", kill=("gradient_float64", "vjp_count"),
+        source="operator: an option without effect", also=("vjp_count",),
         torch=_T(
             '_sharded(problem, check_integer("window", window, 1))',
             '_sharded(problem, check_integer("window", window, 1) + 10**6)',

@@ -8,6 +8,7 @@ from typing import Any
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
+from gradgate.suites.bugs.mutant import FORMULA
 from gradgate.suites.report import page
 from gradgate.suites.report.memory_plot import COLOURS
 from gradgate.suites.report.model import clean
@@ -30,7 +31,7 @@ def render(document: dict[str, Any], expected: int) -> str:
             faults=[row for row in outcomes if row["status"] in ("survived", "alarm", "undecided")],
             equivalent=[row for row in outcomes if row["status"] == "equivalent"],
             status=summary.status(outcomes, expected), groups=summary.groups(outcomes), tools=tools,
-            killers=summary.killers(outcomes),
+            killers=summary.killers(outcomes), formulas=summary.formulas(outcomes), exact=FORMULA,
             percent=summary.percent, power=summary.power, found_by=summary.found_by, labels=summary.LABELS,
             figures={"rates": rates(tools), "planted": planted(outcomes, tools)},
             plotly_js=Markup(get_plotlyjs()),
@@ -39,11 +40,11 @@ def render(document: dict[str, Any], expected: int) -> str:
 
 
 def rates(tools: Sequence[summary.Tool]) -> dict[str, Any]:
-    """Kill rates as bars, of all mutants and of those whose float64 gradient is wrong."""
+    """Kill rates as bars, of all mutants and of those with a wrong formula."""
     labels = [tool.label for tool in tools]
     pairs = {
         "all mutants": [100 * tool.found / tool.asked for tool in tools],
-        "wrong float64 gradients": [100 * tool.found_gradient / max(1, tool.asked_gradient) for tool in tools],
+        "wrong formulas": [100 * tool.found_formula / max(1, tool.asked_formula) for tool in tools],
     }
     bars = [
         {"type": "bar", "orientation": "h", "name": name, "y": labels, "x": values, "marker": {"color": COLOURS[i]}}
@@ -62,7 +63,7 @@ def planted(outcomes: Sequence[dict[str, Any]], tools: Sequence[summary.Tool]) -
         points = summary.shares(outcomes, tool.name)
         lines.append(
             {
-                "type": "scatter", "mode": "lines+markers", "name": tool.label, "x": [10.0**-k for k, _ in points],
+                "type": "scatter", "mode": "lines+markers", "name": tool.label, "x": [size for size, _ in points],
                 "y": [100 * share for _, share in points],
                 "line": {"color": COLOURS[i % len(COLOURS)], "width": 4 if tool.name == SUITE else 2,
                          "dash": "solid" if i < len(COLOURS) else "dot"},

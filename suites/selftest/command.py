@@ -23,12 +23,13 @@ from gradgate.suites.files import write_atomically
 from gradgate.suites.selftest import judging, summary, table
 from gradgate.suites.supervisor import Limits, Supervisor
 
-SCHEMA = 1
+SCHEMA = 2
 DESCRIPTION = """Put the suite on trial: every mutant, a reference method with one bug in it, has to be refuted.
 
 A mutant is judged like a plugged-in method, by the claims that are expected to refute it, over as many problems as
-gradgate verify judges. The same mutants, and the unbroken methods, are put to gradcheck, check_grads, assert_allclose
-and others beside it. A mutant that no claim refutes is a survivor, named, and fails the run."""
+gradgate verify judges. A wrong formula has to be refuted in sixty digits alone. The same mutants, and the unbroken
+methods, are put to gradcheck, check_grads, assert_allclose and others beside it. A mutant that no claim refutes is a
+survivor, named, and fails the run."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

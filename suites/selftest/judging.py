@@ -18,6 +18,8 @@ FOREIGN = {
 }
 """Rivals that do not judge a framework."""
 SUITE = "gradgate"
+FLOATS = "gradient_float64"
+"""The suite's own claim in float64, judged beside the rivals as if there were no sixty digits."""
 Outcome = dict[str, Any]
 """One mutant's, as in the file of ``gradgate selftest --json``."""
 
@@ -30,16 +32,18 @@ def everything() -> dict[str, Mutant]:
 def judged(names: Iterable[str], supervisor: Supervisor) -> Iterator[Outcome]:
     """An outcome for every name, in the order in which they are known.
 
-    A mutant gets the claim that is likeliest to refute it and all rivals first; only where that claim does not, the
-    next ones, one by one.
+    A mutant gets the claim that is likeliest to refute it, those that must refute it too, and all rivals first; only
+    where the likeliest does not, the next ones, one by one.
     """
     mutants = {name: everything()[name] for name in names}
     verdicts: dict[str, dict[str, Verdict]] = {name: {} for name in mutants}
-    wanted = {name: [*mutant.kill[:1], *_rivals(mutant)] for name, mutant in mutants.items()}
+    wanted = {
+        name: list(dict.fromkeys([*mutant.kill[:1], *mutant.also, *_beside(mutant)]))
+        for name, mutant in mutants.items()
+    }
     for name in unbroken():  # judged twice, since what is compiled the first time is not to count as their cost
         if name in wanted:
             wanted[name] *= 2
-    turn = 1
     while wanted:
         left = {name: len(claims) for name, claims in wanted.items()}
         tasks = [mutants[name].task(claim) for name, claims in wanted.items() for claim in claims]
@@ -50,17 +54,19 @@ def judged(names: Iterable[str], supervisor: Supervisor) -> Iterator[Outcome]:
             left[name] -= 1
             if left[name]:
                 continue
-            more = mutants[name].kill[turn : turn + 1]
+            more = [claim for claim in mutants[name].kill if claim not in verdicts[name]][:1]
             if more and _killer(mutants[name], verdicts[name]) is None:
-                wanted[name] = list(more)
+                wanted[name] = more
             else:
                 yield _outcome(mutants[name], verdicts[name])
-        turn += 1
 
 
-def _rivals(mutant: Mutant) -> list[str]:
-    """Those that judge this framework; none where the bug is not in the method but in what a figure is measured by."""
-    return [] if mutant.claims else [name for name in RIVALS if name not in FOREIGN[mutant.framework]]
+def _beside(mutant: Mutant) -> list[str]:
+    """The rivals that judge this framework, and of a wrong formula the floats; none where no method is at fault."""
+    if mutant.claims:  # the bug is in what a figure is measured by
+        return []
+    floats = [FLOATS] if mutant.formula else []
+    return [*floats, *(name for name in RIVALS if name not in FOREIGN[mutant.framework])]
 
 
 def _tells(verdict: Verdict) -> bool:
@@ -68,25 +74,31 @@ def _tells(verdict: Verdict) -> bool:
     return not verdict.reason.startswith(("the check itself failed", "importing"))
 
 
+def _kills(mutant: Mutant, verdict: Verdict) -> bool:
+    return verdict.verdict == mutant.verdict and _tells(verdict)
+
+
 def _killer(mutant: Mutant, verdicts: dict[str, Verdict]) -> Verdict | None:
     found = (verdicts[claim] for claim in mutant.kill if claim in verdicts)
-    return next((verdict for verdict in found if verdict.verdict == mutant.verdict and _tells(verdict)), None)
+    return next((verdict for verdict in found if _kills(mutant, verdict)), None)
 
 
 def _outcome(mutant: Mutant, verdicts: dict[str, Verdict]) -> Outcome:
     asked, killer = [verdicts[claim] for claim in mutant.kill if claim in verdicts], _killer(mutant, verdicts)
-    last = next((verdict for verdict in verdicts.values() if not _tells(verdict)), killer or asked[-1])
+    blind = next((verdicts[claim] for claim in mutant.also if not _kills(mutant, verdicts[claim])), None)
+    last = next((verdict for verdict in verdicts.values() if not _tells(verdict)), blind or killer or asked[-1])
     if not _tells(last) or not any(verdict.verdict in ("upheld", "refuted", mutant.verdict) for verdict in asked):
         status = "undecided"
     else:
-        status = "killed" if killer else "survived"
+        status = "killed" if killer and not blind else "survived"
     if mutant.equivalent:  # the proof is told in words; no claim may contradict it, nor may a single bit
         status = {"survived": "equivalent", "killed": "alarm", "undecided": "undecided"}[status]
     elif mutant.name in unbroken():
         status = {"survived": "sound", "killed": "alarm", "undecided": "undecided"}[status]
     return {
         "name": mutant.name, "family": mutant.family, "framework": mutant.framework, "method": mutant.method,
-        "story": mutant.story, "source": mutant.source, "kill": list(mutant.kill), "equivalent": mutant.equivalent,
+        "story": mutant.story, "source": mutant.source, "kill": list(mutant.kill), "also": list(mutant.also),
+        "equivalent": mutant.equivalent, "formula": mutant.formula, "planted": mutant.planted,
         "status": status, "claim": last.task.claim, "examples": last.examples, "seconds": round(last.seconds, 3),
         "leaf": last.leaf, "error": last.error, "reason": last.reason,
         "rivals": {
@@ -95,6 +107,6 @@ def _outcome(mutant: Mutant, verdicts: dict[str, Verdict]) -> Outcome:
                 "seconds": round(found.seconds, 3), "reason": found.reason,
             }
             for name, found in verdicts.items()
-            if name in RIVALS and found.verdict != "inapplicable"
+            if name in (FLOATS, *RIVALS) and found.verdict != "inapplicable"
         },
     }  # fmt: skip

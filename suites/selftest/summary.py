@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import collections
-import re
+import dataclasses
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gradgate.suites.bugs.mutant import FORMULA
 from gradgate.suites.checks import rivals
-from gradgate.suites.selftest.judging import RIVALS, SUITE, Outcome
+from gradgate.suites.selftest.judging import FLOATS, RIVALS, SUITE, Outcome
 
-LABELS = {SUITE: "gradgate verify"} | {
+LABELS = {SUITE: "gradgate verify", FLOATS: "gradgate verify, floats alone"} | {
     claim.name: claim.statement.removesuffix(" finds nothing") for claim in rivals.CLAIMS
 }
 BUGS = ("killed", "survived", "undecided")
@@ -34,12 +35,26 @@ class Group:
 
 
 @dataclass(frozen=True)
+class Formulas:
+    """What sixty digits find alone.
+
+    Attributes:
+        wrong: mutants with a wrong formula; `killed` of them by the claims in sixty digits, without another's help.
+        others: claim -> the names of the other mutants that it kills, bugs of rounding, bytes, state or form.
+    """
+
+    wrong: int
+    killed: int
+    others: dict[str, list[str]]
+
+
+@dataclass(frozen=True)
 class Tool:
     """One tool on the corpus.
 
     Attributes:
         asked: mutants of the frameworks it judges; `found` of them.
-        asked_gradient, found_gradient: of these, the mutants whose float64 gradient itself is wrong.
+        asked_formula, found_formula: of these, the mutants with a wrong formula.
         unbroken, alarms: unbroken methods it judged, and those that it finds fault with.
         seconds: the median of an unbroken method's problem, compiled already.
         smallest: the smallest planted relative error up to which it finds all, in every family and framework where it
@@ -49,8 +64,8 @@ class Tool:
     name: str
     asked: int
     found: int
-    asked_gradient: int
-    found_gradient: int
+    asked_formula: int
+    found_formula: int
     unbroken: int
     alarms: int
     seconds: float
@@ -87,8 +102,20 @@ def groups(outcomes: Sequence[Outcome]) -> list[Group]:
 
 
 def tools(outcomes: Sequence[Outcome]) -> list[Tool]:
-    """The suite first, then the rivals."""
-    return [_tool(outcomes, name) for name in (SUITE, *RIVALS)]
+    """The suite first, then its floats alone, then the rivals."""
+    return [_tool(outcomes, name) for name in (SUITE, FLOATS, *RIVALS)]
+
+
+def formulas(outcomes: Sequence[Outcome]) -> Formulas:
+    """Wrong formulas and what became of them; every other bug that was killed, by the claim that did it."""
+    bugs = [row for row in outcomes if row["status"] in BUGS]
+    wrong = [row for row in bugs if row["formula"]]
+    others: dict[str, list[str]] = {}
+    for row in bugs:
+        if row["status"] == "killed" and not row["formula"]:
+            others.setdefault(row["claim"], []).append(row["name"])
+    alone = sum(row["status"] == "killed" and row["claim"] in FORMULA for row in wrong)
+    return Formulas(len(wrong), alone, dict(sorted(others.items(), key=lambda item: -len(item[1]))))
 
 
 def found_by(row: Outcome, tool: str) -> bool | None:
@@ -104,44 +131,43 @@ def killers(outcomes: Sequence[Outcome]) -> list[tuple[str, int]]:
     return counted.most_common()
 
 
-def planted(outcomes: Sequence[Outcome]) -> dict[int, list[Outcome]]:
-    """K -> the mutants with a planted relative error of 10^-k."""
-    found: dict[int, list[Outcome]] = {}
+def planted(outcomes: Sequence[Outcome]) -> dict[float, list[Outcome]]:
+    """Relative error, the largest first -> the mutants in which it is planted."""
+    found: dict[float, list[Outcome]] = {}
     for row in outcomes:
-        match = re.fullmatch(r".*\.planted_1e(\d+)", row["name"])
-        if match and row["status"] in BUGS:
-            found.setdefault(int(match.group(1)), []).append(row)
-    return dict(sorted(found.items()))
+        if row["planted"] and row["status"] in BUGS:
+            found.setdefault(row["planted"], []).append(row)
+    return dict(sorted(found.items(), reverse=True))
 
 
-def shares(outcomes: Sequence[Outcome], tool: str) -> list[tuple[int, float]]:
-    """(k, share of the mutants off by 10^-k that a tool finds), where it raises no false alarm."""
+def shares(outcomes: Sequence[Outcome], tool: str) -> list[tuple[float, float]]:
+    """(planted relative error, share of the mutants with it that a tool finds), where it raises no false alarm."""
     noisy = {
         (row["family"], row["framework"])
         for row in outcomes
         if row["status"] in ("sound", "alarm") and found_by(row, tool)
     }
     pairs = []
-    for k, rows in planted(outcomes).items():
+    for size, rows in planted(outcomes).items():
         told = [row for row in rows if (row["family"], row["framework"]) not in noisy]
         judged = [found for row in told if (found := found_by(row, tool)) is not None]
         if judged:
-            pairs.append((k, sum(judged) / len(judged)))
+            pairs.append((size, sum(judged) / len(judged)))
     return pairs
 
 
 def _smallest(outcomes: Sequence[Outcome], tool: str) -> float | None:
     least = None
-    for k, share in shares(outcomes, tool):
+    for size, share in shares(outcomes, tool):
         if share < 1:
             break
-        least = 10.0**-k
+        least = size
     return least
 
 
 def _tool(outcomes: Sequence[Outcome], name: str) -> Tool:
     bugs = [row for row in outcomes if row["status"] in BUGS and found_by(row, name) is not None]
-    wrong = [row for row in bugs if row["kill"][0] in ("gradient_float64", "options")]
+    wrong = [row for row in bugs if row["formula"]]
     sound = [row for row in outcomes if row["status"] in ("sound", "alarm") and found_by(row, name) is not None]
     costs = [
         (row["seconds"] / max(1, row["examples"]))
@@ -171,4 +197,4 @@ def power(size: float | None) -> str:
 
 def document(outcomes: Sequence[Outcome], head: dict[str, Any]) -> dict[str, Any]:
     """As ``gradgate selftest --json`` writes it."""
-    return {**head, "mutants": list(outcomes)}
+    return {**head, "formulas": dataclasses.asdict(formulas(outcomes)), "mutants": list(outcomes)}

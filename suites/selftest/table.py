@@ -9,6 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from gradgate.suites.bugs.mutant import FORMULA
 from gradgate.suites.selftest import summary
 from gradgate.suites.selftest.judging import Outcome, everything
 from gradgate.suites.terminal import console
@@ -46,6 +47,8 @@ def show(outcomes: Sequence[Outcome], expected: int) -> None:
     out.print(_kills(outcomes))
     killers = ", ".join(f"{claim} {count}" for claim, count in summary.killers(outcomes))
     out.print(f"\nkilled by {killers or 'no claim'}", markup=False)
+    for line in _formulas(summary.formulas(outcomes)):
+        out.print(line, markup=False)
     if any(row["rivals"] for row in outcomes):
         out.print()
         out.print(_tools(outcomes))
@@ -78,16 +81,27 @@ def _kills(outcomes: Sequence[Outcome]) -> Table:
     return grid
 
 
+def _formulas(found: summary.Formulas) -> Iterator[str]:
+    """What sixty digits kill alone, and the other bugs by the claim that kills them."""
+    share = summary.percent(found.killed, found.wrong)
+    yield f"\nwrong formulas: {found.wrong}, killed by {' or '.join(FORMULA)} alone: {found.killed} ({share})"
+    if found.others:
+        yield "bugs of rounding, bytes, state and form, by the claim that kills them:"
+    for claim, names in found.others.items():
+        bugs = sorted({name.rpartition(".")[2] for name in names})
+        yield f"  {claim} {len(names)}: {', '.join(bugs)}"
+
+
 def _tools(outcomes: Sequence[Outcome]) -> Table:
     grid = _grid(
-        ("tool", "left"), ("mutants", "right"), ("found", "right"), ("wrong gradients found", "right"),
+        ("tool", "left"), ("mutants", "right"), ("found", "right"), ("wrong formulas found", "right"),
         ("false alarms", "right"), ("s per problem", "right"), ("smallest planted", "right"),
     )  # fmt: skip
     for tool in summary.tools(outcomes):
         if tool.asked or tool.unbroken:
             grid.add_row(
                 tool.label, str(tool.asked), summary.percent(tool.found, tool.asked),
-                summary.percent(tool.found_gradient, tool.asked_gradient), f"{tool.alarms} of {tool.unbroken}",
+                summary.percent(tool.found_formula, tool.asked_formula), f"{tool.alarms} of {tool.unbroken}",
                 f"{tool.seconds:.2g}", summary.power(tool.smallest),
             )  # fmt: skip
     return grid

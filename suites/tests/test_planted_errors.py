@@ -1,4 +1,4 @@
-"""A small relative error in any one leaf is refuted by the gradient claims at the verify command's own settings."""
+"""A small relative error in any one leaf is refuted by the floats alone, at the verify command's own settings."""
 
 from __future__ import annotations
 

@@ -15,9 +15,10 @@ from gradgate.references.registry import methods, plugged_in, spec_class
 from gradgate.suites.bugs.corpus import corpus, unbroken
 from gradgate.suites.bugs.declare import bug
 from gradgate.suites.bugs.edits import Edit, edited
+from gradgate.suites.bugs.mutant import FORMULA
 from gradgate.suites.checks import CHECKS, Case, rivals
 from gradgate.suites.engine import Run
-from gradgate.suites.selftest import judging, summary
+from gradgate.suites.selftest import judging, summary, table
 from gradgate.suites.subject import Inapplicable, Refuted, Subject
 from gradgate.suites.supervisor import Limits, Supervisor
 from gradgate.suites.verdict import Verdict
@@ -43,9 +44,28 @@ def test_every_mutant_names_claims_that_its_method_makes_and_tells_its_story() -
     for mutant in corpus().values():
         claims = {claim.name: claim for claim in mutant._claims()}
         assert mutant.kill, mutant.name
-        assert all(claims[name].expected == "upheld" for name in mutant.kill), mutant.name
+        assert all(claims[name].expected == "upheld" for name in (*mutant.kill, *mutant.also)), mutant.name
         assert mutant.story, mutant.name
         assert mutant.source, mutant.name
+
+
+def test_a_wrong_formula_is_left_to_sixty_digits_alone() -> None:
+    wrong = [mutant for mutant in corpus().values() if mutant.formula and not mutant.equivalent]
+    assert len(wrong) >= 400
+    assert all(len(mutant.kill) == 1 and mutant.verdict == "refuted" for mutant in wrong)
+    others = {mutant.kill[0] for mutant in corpus().values() if not mutant.formula}
+    assert {"gradient_float64", "memory_law", "pure", "tree"} <= others
+    assert not others & set(FORMULA)
+
+
+def test_the_ladder_of_planted_errors_is_in_every_family_and_framework() -> None:
+    rungs: dict[str, set[float]] = {}
+    for mutant in corpus().values():
+        if mutant.planted:
+            rungs.setdefault(f"{mutant.family}.{mutant.framework}", set()).add(mutant.planted)
+            assert mutant.also == (("gradient_float64",) if mutant.planted > 1e-12 else ())
+    assert len(rungs) == 10
+    assert all({1e-11, 2.0**-52, 1e-30} <= sizes for sizes in rungs.values())
 
 
 @pytest.mark.parametrize("framework", ["jax", "torch"])
@@ -86,6 +106,7 @@ def test_a_sample_is_killed_by_the_claim_that_was_named_and_an_equivalent_mutant
     names = [
         "state_space.torch.mask_makes_nan", "performer.torch.block_printed", "invertible.torch.way_without_effect",
         "chain.torch.shared_twice", "chain.torch.none_for_a_leaf", "chain.torch.planted_1e11",
+        "chain.torch.planted_ulp", "chain.torch.planted_1e30", "chain.torch.downcast",
     ]  # fmt: skip
     found = _judged([*names, "chain.torch.planted_1e17"])
     assert {name: found[name]["status"] for name in names} == dict.fromkeys(names, "killed")
@@ -94,14 +115,20 @@ def test_a_sample_is_killed_by_the_claim_that_was_named_and_an_equivalent_mutant
     by_rivals = found["state_space.torch.mask_makes_nan"]["rivals"]
     assert by_rivals["isapprox"]["found"]
     assert not by_rivals["gradbench"]["found"]  # nothing is above a tolerance that compares with NaN
-    assert not any(rival["found"] for rival in found["chain.torch.planted_1e11"]["rivals"].values())
+    tools = found["chain.torch.planted_1e11"]["rivals"]
+    assert [name for name, tool in tools.items() if tool["found"]] == [judging.FLOATS]
+    for name in ("planted_ulp", "planted_1e30"):
+        planted = found[f"chain.torch.{name}"]
+        assert (planted["claim"], planted["examples"]) == ("gradient_exact", 1)
+        assert not any(tool["found"] for tool in planted["rivals"].values())
+    assert found["chain.torch.downcast"]["claim"] == "gradient_float64"
     assert all(rival["found"] for rival in found["chain.torch.shared_twice"]["rivals"].values())
 
 
 def test_rivals_of_jax_see_what_they_can(jax: Any) -> None:
     found = _judged(["chain.jax.sign_of_a_leaf"])
     assert found["chain.jax.sign_of_a_leaf"]["rivals"].keys() == {
-        "check_grads", "check_vjp", "assert_allclose", "assert_allclose_loose", "isapprox", "gradbench"
+        judging.FLOATS, "check_grads", "check_vjp", "assert_allclose", "assert_allclose_loose", "isapprox", "gradbench"
     }  # fmt: skip
     assert all(rival["found"] for rival in found["chain.jax.sign_of_a_leaf"]["rivals"].values())
 
@@ -125,6 +152,8 @@ def test_a_survivor_is_named_and_fails_the_run_which_resumes(
     assert (again.status, again.out) == (1, first.out)
     page = (tmp_path / "selftest.html").read_text(encoding="utf-8")
     assert "0 of 1 mutants killed" in page
+    assert "another formula than the gradient's: 1. Killed by <code>gradient_exact</code> or" in page
+    assert json.loads(kept.read_text(encoding="utf-8"))["formulas"] == {"wrong": 1, "killed": 0, "others": {}}
     assert page.count("<script") == page.count("</script>")
 
 
@@ -209,10 +238,10 @@ def test_bits_are_compared_with_another_implementation(case: Callable[..., Case]
         CHECKS["same_bits"].function(case(claim, wrong=True))
 
 
-def _row(name: str, status: str, found: bool) -> judging.Outcome:
+def _row(name: str, status: str, found: bool, claim: str = "gradient_exact", planted: float = 0.0) -> judging.Outcome:
     return {
-        "name": name, "claim": "gradient_float64", "family": "chain", "framework": "torch",
-        "kill": ["gradient_float64"], "status": status, "examples": 2, "seconds": 1.0,
+        "name": name, "claim": claim, "family": "chain", "framework": "torch", "kill": [claim],
+        "formula": claim in FORMULA, "planted": planted, "status": status, "examples": 2, "seconds": 1.0,
         "rivals": {"isapprox": {"found": found, "examples": 1, "seconds": 0.5}},
     }  # fmt: skip
 
@@ -221,7 +250,8 @@ def test_the_summary_counts_kills_alarms_and_the_smallest_planted_error() -> Non
     rows = [
         _row("chain.torch.a", "killed", True), _row("chain.torch.b", "survived", False),
         _row("chain.torch.c", "sound", True), _row("chain.torch.d", "equivalent", False),
-        _row("chain.torch.planted_1e2", "killed", True), _row("chain.torch.planted_1e3", "killed", False),
+        _row("chain.torch.off_a_lot", "killed", True, planted=1e-2),
+        _row("chain.torch.off_a_little", "killed", False, planted=1e-3),
     ]  # fmt: skip
     suite, *others = summary.tools(rows)
     rule = next(tool for tool in others if tool.name == "isapprox")
@@ -230,8 +260,51 @@ def test_the_summary_counts_kills_alarms_and_the_smallest_planted_error() -> Non
     assert next(tool for tool in summary.tools([*rows[:2], *rows[4:]]) if tool.name == "isapprox").smallest == 1e-2
     assert [summary.status(part, len(part)) for part in (rows, rows[:1], [_row("x", "undecided", False)])] == [1, 0, 2]
     assert summary.status(rows[:1], 2) == 2  # cut off
-    assert summary.killers(rows) == [("gradient_float64", 3)]
+    assert summary.killers(rows) == [("gradient_exact", 3)]
     assert summary.percent(999, 1000) == "99.9 %"
+
+
+def test_wrong_formulas_are_counted_apart_and_other_bugs_told_by_the_claim_that_kills_them() -> None:
+    rows = [
+        _row("chain.torch.a", "killed", True), _row("chain.torch.b", "survived", False),
+        _row("chain.torch.zero", "killed", False, "second_order_exact"),
+        _row("chain.torch.downcast", "killed", True, "gradient_float64"),
+        _row("chain.jax.all_at_once", "killed", True, "memory_law"),
+        _row("chain.torch.nothing_matches", "killed", True, "memory_law"),
+        _row("chain.torch.same", "equivalent", False), _row("chain.torch.late", "survived", False, "pure"),
+    ]  # fmt: skip
+    found = summary.formulas(rows)
+    assert (found.wrong, found.killed) == (3, 2)
+    assert found.others == {
+        "memory_law": ["chain.jax.all_at_once", "chain.torch.nothing_matches"],
+        "gradient_float64": ["chain.torch.downcast"],
+    }
+    first, _, *others = table._formulas(found)
+    assert "wrong formulas: 3, killed by gradient_exact or second_order_exact alone: 2 (67 %)" in first
+    assert others == ["  memory_law 2: all_at_once, nothing_matches", "  gradient_float64 1: downcast"]
+    [suite] = [tool for tool in summary.tools(rows) if tool.name == judging.SUITE]
+    assert (suite.asked_formula, suite.found_formula) == (3, 2)
+    assert summary.document(rows, {})["formulas"]["wrong"] == 3
+
+
+def test_floats_alone_are_a_tool_of_their_own() -> None:
+    floats = {"found": True, "examples": 1, "seconds": 0.5}
+    rows = [_row(f"chain.torch.{k}", "killed", False, planted=10.0**-k) for k in (2, 11, 30)]
+    for row in rows:
+        row["rivals"][judging.FLOATS] = floats | {"found": row["planted"] > 1e-12}
+    suite, alone = summary.tools(rows)[:2]
+    assert (suite.label, suite.smallest) == ("gradgate verify", 1e-30)
+    assert (alone.label, alone.smallest) == ("gradgate verify, floats alone", 1e-11)
+
+
+def test_a_mutant_that_one_of_its_further_claims_does_not_see_survives() -> None:
+    mutant = corpus()["chain.torch.planted_1e11"]
+    exact = Verdict(mutant.task("gradient_exact"), "refuted", 1)
+    for verdict, status in (("refuted", "killed"), ("upheld", "survived")):
+        floats = Verdict(mutant.task("gradient_float64"), verdict, 1)
+        found = judging._outcome(mutant, {"gradient_exact": exact, "gradient_float64": floats})
+        assert found["status"] == status
+    assert found["claim"] == "gradient_float64"
 
 
 def test_a_claim_of_a_plug_in_takes_the_place_of_the_contracts(torch: Any) -> None:
