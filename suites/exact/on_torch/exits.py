@@ -95,12 +95,25 @@ def watched(current: Callable[[], Any]) -> Iterator[None]:
                     setattr(torch.Tensor, name, own[name])
 
 
+_BUSY = threading.local()
+
+
+@contextlib.contextmanager
+def _once() -> Iterator[None]:
+    """The scope in which a method that calls another does not count twice."""
+    _BUSY.now = True
+    try:
+        yield
+    finally:
+        _BUSY.now = False
+
+
 def _watching(name: str, method: Any, current: Callable[[], Any]) -> Any:
     def watching(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-        state = current()
+        state = None if getattr(_BUSY, "now", False) else current()
         if state is None or tensor.dtype not in INEXACT or _wrapped(tensor):
             return method(tensor, *args, **kwargs)
-        with torch.utils._python_dispatch._disable_current_modes():
+        with _once(), torch.utils._python_dispatch._disable_current_modes():
             if plain(state, tensor):
                 state.shadows.guard(tensor.detach())  # what is written into the memory from outside is seen
                 return method(tensor, *args, **kwargs)
@@ -121,6 +134,13 @@ def _put(state: Any, tensor: Any) -> None:
     """The midpoints, nudged, into the floats themselves, whose memory is handed out."""
     values = balls.floats(state.shadows.read(tensor.detach())) * (1.0 + state.nudge)
     as_numpy(tensor.detach())[...] = values  # not by an operation, which autograd would take for a change
+
+
+def arrived(state: Any, name: str, tensor: Any) -> None:
+    """Numbers that come from a file or a pickle: they may have left the evaluation on their way, and are data now."""
+    note(state, name)
+    as_numpy(tensor.detach())[...] *= 1.0 + state.nudge
+    state.shadows.record(tensor)
 
 
 def _wrapped(tensor: Any) -> bool:

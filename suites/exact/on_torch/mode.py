@@ -47,7 +47,7 @@ QUERIES = frozenset((
 
 PLACES = frozenset((
     "_unsafe_view", "_reshape_alias", "t_", "transpose_", "squeeze_", "unsqueeze_", "swapaxes_", "swapdims_",
-    "as_strided_", "set_", "unsafe_split", "unsafe_split_with_sizes", "unsafe_chunk",
+    "as_strided_", "unsafe_split", "unsafe_split_with_sizes", "unsafe_chunk",
     "detach_",
 ))  # fmt: skip
 """Views that their schema does not call so."""
@@ -199,6 +199,23 @@ class BallMode(TorchDispatchMode):
             exits.bits(self.state, str(func), tensor)
         return func(*args, **kwargs)
 
+    def copy(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Numbers into a tensor; or all bytes of a storage, which take its shadow along, as `copy.deepcopy` does."""
+        target, source = args[0], args[1]
+        if not source.dtype == target.dtype == torch.uint8:
+            return self.compute(func, args, kwargs)
+        result = func(*args, **kwargs)
+        if all(each.nbytes == each.untyped_storage().nbytes() for each in (target, source)):
+            self.state.shadows.copy_storage(target, source)
+        return result
+
+    def adopt(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """A tensor takes over a storage; one that no operation made was read from a file, say."""
+        result = func(*args, **kwargs)
+        if _inexact(result) and not self.state.shadows.known(result):
+            exits.arrived(self.state, str(func), result)
+        return result
+
     def compute(self, func: Any, args: Any, kwargs: Any) -> Any:
         """A rule."""
         rule, state = RULES[_name(func)], self.state
@@ -343,6 +360,8 @@ def _way(func: Any) -> Callable[..., Any]:
         return BallMode.view
     if bare == "view":
         return BallMode.reinterpret if func._overloadname == "dtype" else BallMode.view
+    if bare in ("set_", "copy_"):
+        return BallMode.adopt if bare == "set_" else BallMode.copy
     if bare == "_local_scalar_dense":
         return BallMode.leave
     if space in ("profiler", "prim") or bare in QUERIES:

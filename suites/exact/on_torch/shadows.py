@@ -95,11 +95,11 @@ class Shadows:
             fresh: nobody else holds `value`, so that it may become the shadow itself.
         """
         found = self.record(tensor)
-        flat = tensor.dtype in FLOATS and found.element == tensor.element_size()
+        flat = tensor.dtype in FLOATS
         whole = flat and tensor.is_contiguous() and tensor.untyped_storage().nbytes() == tensor.nbytes
         if whole and not tensor.is_neg():
             found.shadow = value.reshape(-1) if fresh else value.reshape(-1).copy()
-            found.data = None
+            found.element, found.data = tensor.element_size(), None
             return
         found = self._filled(tensor)
         if tensor.is_neg():
@@ -145,14 +145,11 @@ class Shadows:
         found = self._filled(tensor)
         found.data = _bytes(tensor)
 
-    def copy_storage(self, target: Any, source: Any) -> bool:
-        """The shadow of a storage for another that took all of its bytes; whether there was one."""
-        found = self.records.get(source.untyped_storage()._cdata)
-        if found is None or found.shadow is None:
-            return False
-        other = self.record(target)
-        other.shadow, other.element, other.data = found.shadow.copy(), found.element, None
-        return True
+    def copy_storage(self, target: Any, source: Any) -> None:
+        """The shadow of a storage for another that took all of its bytes."""
+        found, other = self.records.get(source.untyped_storage()._cdata), self.record(target)
+        if found is not None and found.shadow is not None:
+            other.shadow, other.element, other.data = found.shadow.copy(), found.element, None
 
 
 def _window(flat: Any, tensor: Any, pairs: bool = False) -> Any:
