@@ -22,7 +22,11 @@ BUGS = ("killed", "survived", "undecided")
 
 @dataclass(frozen=True)
 class Group:
-    """The mutants of one family in one framework."""
+    """The mutants of one family in one framework.
+
+    Attributes:
+        smallest, floats: the smallest planted relative error up to which the suite, and its floats alone, find all.
+    """
 
     family: str
     framework: str
@@ -32,6 +36,7 @@ class Group:
     examples: float
     seconds: float
     smallest: float | None
+    floats: float | None
 
 
 @dataclass(frozen=True)
@@ -96,6 +101,7 @@ def groups(outcomes: Sequence[Outcome]) -> list[Group]:
                 family, framework, len(bugs), len(killed), sum(row["status"] == "equivalent" for row in rows),
                 statistics.median(row["examples"] for row in killed) if killed else 0.0,
                 sum(row["seconds"] for row in bugs), _smallest(rows, SUITE),
+                _smallest(rows, FLOATS),
             )
         )  # fmt: skip
     return found

@@ -71,12 +71,13 @@ def _kills(outcomes: Sequence[Outcome]) -> Table:
     grid = _grid(
         ("family", "left"), ("framework", "left"), ("mutants", "right"), ("killed", "right"), ("kill rate", "right"),
         ("equivalent", "right"), ("problems to the kill", "right"), ("seconds", "right"), ("smallest planted", "right"),
+        ("by floats alone", "right"),
     )  # fmt: skip
     for group in summary.groups(outcomes):
         grid.add_row(
             group.family, group.framework, str(group.mutants), str(group.killed),
             summary.percent(group.killed, group.mutants), str(group.equivalent), f"{group.examples:g}",
-            f"{group.seconds:.0f}", summary.power(group.smallest),
+            f"{group.seconds:.0f}", summary.power(group.smallest), summary.power(group.floats),
         )  # fmt: skip
     return grid
 

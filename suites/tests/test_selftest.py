@@ -295,6 +295,8 @@ def test_floats_alone_are_a_tool_of_their_own() -> None:
     suite, alone = summary.tools(rows)[:2]
     assert (suite.label, suite.smallest) == ("gradgate verify", 1e-30)
     assert (alone.label, alone.smallest) == ("gradgate verify, floats alone", 1e-11)
+    [group] = summary.groups(rows)
+    assert (group.smallest, group.floats) == (1e-30, 1e-11)
 
 
 def test_a_mutant_that_one_of_its_further_claims_does_not_see_survives() -> None:
