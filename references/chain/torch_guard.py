@@ -165,7 +165,7 @@ def _bits(y: torch.Tensor) -> np.ndarray:
     """The elements of a tensor on the CPU as unsigned integers, read from its memory: no operator is called."""
     size, storage = y.element_size(), y.untyped_storage()
     dtype = np.dtype(f"u{size if size <= 8 else 8}")  # a complex128 is two integers of 8 bytes
-    memory = np.frombuffer((ctypes.c_char * storage.nbytes()).from_address(storage.data_ptr()), np.uint8)
+    memory = np.ctypeslib.as_array((ctypes.c_uint8 * storage.nbytes()).from_address(storage.data_ptr()))
     memory = memory[y.storage_offset() * size :]
     shape, strides = (*y.shape, size // dtype.itemsize), (*(size * step for step in y.stride()), dtype.itemsize)
     return np.lib.stride_tricks.as_strided(memory[: memory.size // size * size].view(dtype), shape, strides)

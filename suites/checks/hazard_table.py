@@ -109,7 +109,7 @@ def _with_other_parameters(scene: Scene) -> None:
         tensor.requires_grad_()
     holder = nn.Module()
     holder.add_module("model", scene.model)
-    holder.forward = lambda x: scene.forward(x)  # type: ignore[method-assign]
+    holder.forward = lambda x: scene.forward(x)
     torch.func.functional_call(holder, {f"model.{name}": p for name, p in others.items()}, (scene.x,))
     scene.loss.backward()
     scene.seen += [torch.zeros(()) if p.grad is None else p.grad for p in others.values()]

@@ -261,10 +261,11 @@ class Drawing(nn.Module):
 
 
 class Buffered(nn.Module):
-    """Multiplies by a buffer, and remembers whether it trains."""
+    """Multiplies by a buffer."""
 
     def __init__(self) -> None:
         super().__init__()
+        self.gain: torch.Tensor
         self.register_buffer("gain", torch.full((WIDTH,), 0.7))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
