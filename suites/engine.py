@@ -148,7 +148,7 @@ def _search(
     if stress:
         certain = list(_stress(family, claim.where, seed))
     else:
-        certain = strategies.edge_specs(family, claim.where, run.seed, step)
+        certain = strategies.covering_specs(family, claim.where, run.seed, step)
     for spec in _spread(certain, wanted):
         with contextlib.suppress(Rejected):
             put(spec, _options(subject, claim, spec))

@@ -77,10 +77,17 @@ def covering(family: Family, where: Mapping[str, Any] | None = None) -> Sequence
         seen |= words[best]
 
 
-def edge_specs(family: Family, where: Mapping[str, Any] | None, seed: int, step: int = 1) -> list[Spec]:
-    """One Spec of every `step`-th covering shape at default values: always tried, before anything is drawn."""
+def edge_specs(family: Family, where: Mapping[str, Any] | None, seed: int) -> list[Spec]:
+    """One Spec of every shape at default values."""
     cls = registry.spec_class(family.name)
-    return [cls(**{**shape, "seed": 1000 * seed + i}) for i, shape in enumerate(covering(family, where))][::step]
+    return [cls(**{**shape, "seed": 1000 * seed + i}) for i, shape in enumerate(shapes(family, where))]
+
+
+def covering_specs(family: Family, where: Mapping[str, Any] | None, seed: int, step: int = 1) -> list[Spec]:
+    """Those of `edge_specs` whose shape is every `step`-th of `covering`: always tried, before anything is drawn."""
+    few = list(covering(family, where))[::step]
+    every = zip(shapes(family, where), edge_specs(family, where, seed), strict=True)
+    return [spec for shape, spec in every if shape in few]
 
 
 def pick_options(method: Method, spec: Spec, covering: str = "") -> dict[str, Any]:

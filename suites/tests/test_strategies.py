@@ -85,7 +85,7 @@ def test_where_restricts_every_drawn_shape(where: dict[str, Any]) -> None:
 
     check()
     assert all(map(fits, strategies.edge_specs(family, where, seed=3)))
-    every = [registry.spec_class("state_space")(**shape) for shape in family.shapes]
+    every = strategies.edge_specs(family, None, seed=3)
     assert sum(map(fits, every)) == len(strategies.shapes(family, where)) < len(every)
 
 
@@ -167,9 +167,9 @@ def judged(claim: str, run: Run) -> list[Spec]:
     return seen
 
 
-def test_every_edge_shape_is_tried_before_anything_is_drawn(torch: Any) -> None:
+def test_every_covering_shape_is_tried_before_anything_is_drawn(torch: Any) -> None:
     family = registry.family("state_space")
-    edges = strategies.edge_specs(family, None, seed=4)
+    edges = strategies.covering_specs(family, None, seed=4)
     seen = judged("gradient_float64", Run(examples=len(edges) + 3, seed=4))
     assert seen[: len(edges)] == edges
     assert len(set(seen)) == len(edges) + 3
