@@ -10,7 +10,7 @@ import numpy as np
 from flint import acb, arb
 
 from gradgate.suites.exact import balls
-from gradgate.suites.exact.on_torch.rules import mixed, number, numbers
+from gradgate.suites.exact.on_torch.rules import number, numbers
 
 ZERO, ONE, HALF = arb(0), arb(1), arb(0.5)
 _BIT = arb(0.375, 0.375)  # holds 0 … log 2
@@ -127,16 +127,26 @@ def addcdiv(a: Any, b: Any, c: Any, value: Any = 1) -> Any:
     return a + (quotient(b, c) if value == 1 else quotient(number(value) * b, c))
 
 
-@numbers("maximum", "fmax")
-def maximum(a: Any, b: Any) -> Any:
-    """The larger."""
-    return balls.maximum(a, b)
+numbers("maximum")(balls.maximum)
+numbers("minimum")(balls.minimum)
 
 
-@numbers("minimum", "fmin")
-def minimum(a: Any, b: Any) -> Any:
-    """The smaller."""
-    return balls.minimum(a, b)
+@numbers("fmax")
+def fmax(a: Any, b: Any) -> Any:
+    """The larger; of a number and NaN the number."""
+    return balls.maximum(*_numbers_first(a, b))
+
+
+@numbers("fmin")
+def fmin(a: Any, b: Any) -> Any:
+    """The smaller; of a number and NaN the number."""
+    return balls.minimum(*_numbers_first(a, b))
+
+
+def _numbers_first(a: Any, b: Any) -> tuple[Any, Any]:
+    """Both, each with the other's element where its own is NaN."""
+    one = balls.elementwise(lambda x, y: y if x.is_nan() else x, a, b)
+    return one, balls.elementwise(lambda x, y: x if y.is_nan() else y, one, b)
 
 
 @numbers("clamp", "hardtanh")
@@ -294,90 +304,6 @@ def nan_to_num(a: Any, nan: float | None = None, posinf: float | None = None, ne
         return ball if ball.is_finite() else high if ball > 0 else low
 
     return balls.elementwise(one, a)
-
-
-# Comparisons ----------------------------------------------------------------------------------------------------------
-
-
-def _comparison(name: str) -> None:
-    @numbers(name)
-    def rule(a: Any, b: Any) -> Any:
-        if balls.is_complex(balls.whole(a)) or balls.is_complex(balls.whole(number(b))):
-            return _complex_equality(name, a, b)
-        return balls.compare(name, number(a), number(b))
-
-
-def _complex_equality(name: str, a: Any, b: Any) -> Any:
-    """Eq or ne of complex arrays, from their parts."""
-    one, other = balls.as_complex(balls.whole(a)), balls.as_complex(balls.whole(number(b)))
-    parts = [
-        balls.compare("eq", balls.elementwise(part, one), balls.elementwise(part, other))
-        for part in (lambda z: z.real, lambda z: z.imag)
-    ]
-    return parts[0] & parts[1] if name == "eq" else ~(parts[0] & parts[1])
-
-
-for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
-    _comparison(_name)
-
-
-def _truth(array: Any) -> Any:
-    return balls.compare("ne", array, ZERO)
-
-
-@numbers("logical_not")
-def logical_not(a: Any) -> Any:
-    """Whether a is zero."""
-    return ~_truth(a)
-
-
-@numbers("logical_and")
-def logical_and(a: Any, b: Any) -> Any:
-    """Whether both are not zero."""
-    return _truth(a) & _truth(b)
-
-
-@numbers("logical_or")
-def logical_or(a: Any, b: Any) -> Any:
-    """Whether either is not zero."""
-    return _truth(a) | _truth(b)
-
-
-@numbers("logical_xor")
-def logical_xor(a: Any, b: Any) -> Any:
-    """Whether one is zero and one is not."""
-    return _truth(a) ^ _truth(b)
-
-
-def _predicate(name: str, function: Callable[[Any], bool]) -> None:
-    numbers(name)(lambda a: np.asarray(balls.elementwise(function, a), bool))
-
-
-def _is_nan(ball: Any) -> bool:
-    return (ball.real.is_nan() or ball.imag.is_nan()) if isinstance(ball, acb) else ball.is_nan()
-
-
-def _is_infinite(ball: Any) -> bool:
-    return not ball.is_finite() and not _is_nan(ball)
-
-
-_predicate("isnan", _is_nan)
-_predicate("isinf", _is_infinite)
-_predicate("isposinf", lambda ball: _is_infinite(ball) and ball > 0)
-_predicate("isneginf", lambda ball: _is_infinite(ball) and ball < 0)
-_predicate("signbit", lambda ball: balls.sign(ball) < 0)
-
-
-@mixed("equal")
-def equal(a: Any, b: Any) -> Any:
-    """Whether two arrays are of one shape and equal, as one boolean."""
-    return a.shape == b.shape and bool(np.all(balls.compare("eq", balls.exact(a), balls.exact(b))))
-
-
-@numbers("heaviside")
-def heaviside(a: Any, values: Any) -> Any:
-    """0 below zero, 1 above, `values` at zero."""
-    return balls.elementwise(lambda x, v: v if x.is_zero() else ONE if balls.sign(x) > 0 else ZERO, a, values)
 
 
 @numbers("complex")

@@ -17,9 +17,11 @@ from gradgate.references.contract import Problem
 from gradgate.suites.exact import balls
 from gradgate.suites.exact.on_torch import (  # noqa: F401 - the modules of rules register them
     activations,
+    comparisons,
     convolution,
     elementwise,
     exits,
+    extremes,
     linear_algebra,
     losses,
     normalisation,

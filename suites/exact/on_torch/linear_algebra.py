@@ -168,11 +168,15 @@ def lu_solve(factors: Any, pivots: Any, right: Any, left: bool = True, adjoint: 
     return each_matrix(one, factors, pivots[..., None, :], right)
 
 
+def _matrix(a: Any) -> Any:
+    kind: Any = flint.acb_mat if balls.is_complex(a) else flint.arb_mat
+    return kind(*a.shape, a.ravel().tolist())
+
+
 def _determinant(a: Any) -> Any:
     if not a.size:
         return arb(1)
-    kind = flint.acb_mat if balls.is_complex(a) else flint.arb_mat
-    return kind(*a.shape, a.ravel().tolist()).det()
+    return _matrix(a).det()
 
 
 @call("_linalg_det")
@@ -288,8 +292,7 @@ def matrix_exp(a: Any) -> Any:
     """The exponential of a matrix."""
 
     def one(m: Any) -> Any:
-        kind = flint.acb_mat if balls.is_complex(m) else flint.arb_mat
-        return balls.from_matrix(kind(*m.shape, m.ravel().tolist()).exp())
+        return balls.from_matrix(_matrix(m).exp())
 
     return each_matrix(one, a)
 

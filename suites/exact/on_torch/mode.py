@@ -1,12 +1,10 @@
 """The dispatch mode: every ATen operation runs on floats, and beside them on the balls of its tensors.
 
-Which way an operation takes is decided once per overload (`_way`): a view needs nothing, a factory makes data, a rule
-computes balls, and what has neither is taken apart by PyTorch's own decomposition. What cannot be is Unknown.
+Which method of `BallMode` evaluates an operation is told by `ways.way_of`.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -20,37 +18,7 @@ from gradgate.suites.exact.on_torch import constants, exits, foreach
 from gradgate.suites.exact.on_torch.rules import RULES, Rule
 from gradgate.suites.exact.on_torch.shadows import INEXACT, NARROW, Shadows, as_numpy
 from gradgate.suites.exact.on_torch.structure import whole_numbers
-
-FACTORIES = frozenset((
-    "zeros", "ones", "empty", "empty_strided", "full", "eye", "rand", "randn", "randint", "randperm",
-    "scalar_tensor", "zeros_like", "ones_like", "full_like", "empty_like", "rand_like", "randn_like", "randint_like",
-    "new_zeros", "new_ones", "new_full", "new_empty", "new_empty_strided", "tril_indices", "triu_indices",
-    "_efficientzerotensor", "_new_zeros_with_same_feature_meta", "bernoulli", "multinomial", "poisson",
-    "empty_permuted", "lift_fresh",
-))  # fmt: skip
-"""Operations that make tensors of no tensor's values: what they make is data."""
-
-DRAWS = frozenset((
-    "bernoulli_", "uniform_", "normal_", "exponential_", "geometric_", "log_normal_", "cauchy_", "random_", "zero_",
-))  # fmt: skip
-"""Operations in place whose new values are data."""
-
-QUERIES = frozenset((
-    "is_same_size", "_has_same_storage_numel", "promote_types", "result_type", "can_cast", "_linalg_check_errors",
-    "_assert_async", "sym_size", "sym_numel", "sym_stride", "sym_storage_offset", "size", "stride", "numel", "dim",
-    "is_contiguous", "is_strides_like_format", "is_non_overlapping_and_dense", "storage_offset", "_version",
-    "is_pinned", "_is_all_true", "_is_any_true", "device", "layout", "is_complex",
-    "_record_function_enter_new", "_record_function_exit", "_record_function_enter", "_backward", "record_stream",
-    "_debug_has_internal_overlap", "_assert_tensor_metadata", "_functional_assert_async", "requires_grad_",
-))  # fmt: skip
-"""Operations that ask for what does not depend on floating values."""
-
-PLACES = frozenset((
-    "_unsafe_view", "_reshape_alias", "t_", "transpose_", "squeeze_", "unsqueeze_", "swapaxes_", "swapdims_",
-    "as_strided_", "unsafe_split", "unsafe_split_with_sizes", "unsafe_chunk",
-    "detach_",
-))  # fmt: skip
-"""Views that their schema does not call so."""
+from gradgate.suites.exact.on_torch.ways import functional_of, name_of, outputs_of, way_of
 
 
 class State:
@@ -70,7 +38,7 @@ class Call:
 
     def __init__(self, state: State, func: Any, args: Any, kwargs: Any) -> None:
         self.func, self.args, self.kwargs = func, args, kwargs
-        self.name = _name(func)
+        self.name = name_of(func)
         self.shadows = state.shadows
         self._result: Any = _NOT_RUN
 
@@ -87,40 +55,14 @@ class Call:
     def named(self) -> dict[str, Any]:
         """The arguments by the names of the schema, without those of memory and those for output."""
         found = {arg.name: value for arg, value in zip(self.func._schema.arguments, self.args, strict=False)}
-        return {**found, **{name: value for name, value in self.kwargs.items() if name not in _outputs(self.func)}}
+        return {**found, **{name: value for name, value in self.kwargs.items() if name not in outputs_of(self.func)}}
 
     def functional(self) -> Any:
         """The operation itself, or that which returns what this one writes in place or into ``out=``."""
-        return _functional(self.func)
+        return functional_of(self.func)
 
 
 _NOT_RUN = object()
-
-
-@functools.cache
-def _name(func: Any) -> str:
-    """The operation's name without namespace, overload and the mark of writing in place."""
-    name = func._schema.name.partition("::")[2]
-    return name[:-1] if name.endswith("_") and not name.endswith("__") else name
-
-
-@functools.cache
-def _outputs(func: Any) -> frozenset[str]:
-    return frozenset(arg.name for arg in func._schema.arguments if arg.is_out)
-
-
-@functools.cache
-def _functional(func: Any) -> Any:
-    if not any(arg.alias_info is not None and arg.alias_info.is_write for arg in func._schema.arguments):
-        return func
-    inputs = [(arg.name, str(arg.type)) for arg in func._schema.arguments if not arg.is_out]
-    packet = getattr(getattr(torch.ops, func.namespace), _name(func), None)
-    for overload in packet.overloads() if packet is not None else ():
-        other = getattr(packet, overload)
-        writes = any(arg.alias_info is not None and arg.alias_info.is_write for arg in other._schema.arguments)
-        if not writes and [(arg.name, str(arg.type)) for arg in other._schema.arguments][: len(inputs)] == inputs:
-            return other
-    raise balls.Unknown(f"{func}: no operation returns what it writes")
 
 
 def _array(shadows: Shadows, value: Any, numbers: bool) -> Any:
@@ -159,16 +101,20 @@ class BallMode(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run one operation on floats and on balls."""
         kwargs = kwargs or {}
+        if any(each.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__ for each in types):
+            raise self._failed(balls.Unknown(f"{func} of a tensor that dispatches itself, such as {types[0].__name__}"))
         try:
-            return _way(func)(self, func, args, kwargs)
+            return getattr(self, way_of(func))(func, args, kwargs)
         except balls.Undecided as error:
             told = str(error)
-            named = error if told.startswith("aten") else balls.Undecided(f"{func}: {told}")
-            self.state.failure = self.state.failure or named
-            raise named from None
+            raise self._failed(error if told.startswith("aten") else balls.Undecided(f"{func}: {told}")) from None
         except balls.Unknown as error:
-            self.state.failure = self.state.failure or error
-            raise
+            raise self._failed(error) from None
+
+    def _failed(self, error: Exception) -> Exception:
+        """The error, which ends the evaluation even if the program catches it."""
+        self.state.failure = self.state.failure or error
+        return error
 
     def view(self, func: Any, args: Any, kwargs: Any) -> Any:
         """The same storage, so the same shadow."""
@@ -218,7 +164,7 @@ class BallMode(TorchDispatchMode):
 
     def compute(self, func: Any, args: Any, kwargs: Any) -> Any:
         """A rule."""
-        rule, state = RULES[_name(func)], self.state
+        rule, state = RULES[name_of(func)], self.state
         floats = _inexact(args, *kwargs.values())
         if rule.kind == "call":
             call = Call(state, func, args, kwargs)
@@ -244,11 +190,11 @@ class BallMode(TorchDispatchMode):
     def _value(self, rule: Rule, func: Any, args: Any, kwargs: Any) -> Any:
         numbers, shadows = rule.kind == "numbers", self.state.shadows
         if float in map(type, args):
-            args = constants.meant(self.state.constants, _name(func), args)
+            args = constants.meant(self.state.constants, name_of(func), args)
         given = [_array(shadows, each, numbers) for each in args]
         if not kwargs:
             return rule.function(*given)
-        outputs = _outputs(func)
+        outputs = outputs_of(func)
         named = {
             name: _array(shadows, each, numbers)
             for name, each in kwargs.items()
@@ -273,9 +219,9 @@ class BallMode(TorchDispatchMode):
         if not _inexact(args, *kwargs.values()):
             return func(*args, **kwargs)
         given = Call(self.state, func, args, kwargs).named()
-        targets = [kwargs[name] for name in kwargs if name in _outputs(func)] or [args[0]]
+        targets = [kwargs[name] for name in kwargs if name in outputs_of(func)] or [args[0]]
         with self:
-            found = _functional(func)(**given)
+            found = functional_of(func)(**given)
             for target, each in zip(targets, found if isinstance(found, (tuple, list)) else [found], strict=True):
                 target.copy_(each)
         return targets[0] if len(targets) == 1 else tuple(targets)
@@ -344,53 +290,3 @@ def _tell(state: State, func: Any, value: Any) -> None:
     first = next((each for each in many if balls.is_balls(balls.whole(each))), None)
     if first is not None and state.watch is not None:
         state.watch(str(func), exits.caller(), balls.whole(first))
-
-
-@functools.cache
-def _way(func: Any) -> Callable[..., Any]:
-    """How calls of an overload are evaluated: a method of `BallMode`."""
-    schema = getattr(func, "_schema", None)
-    if schema is None:
-        raise balls.Unknown(f"{func}: an operation of higher order")
-    space, _, bare = schema.name.partition("::")
-    name = _name(func)
-    if bare in FACTORIES and name not in RULES:
-        return BallMode.make
-    if bare in PLACES or (func.is_view and name not in RULES and bare != "view" and not _implicit(func)):
-        return BallMode.view
-    if bare == "view":
-        return BallMode.reinterpret if func._overloadname == "dtype" else BallMode.view
-    if bare in ("set_", "copy_"):
-        return BallMode.adopt if bare == "set_" else BallMode.copy
-    if bare == "_local_scalar_dense":
-        return BallMode.leave
-    if space in ("profiler", "prim") or bare in QUERIES:
-        return BallMode.view
-    if bare in DRAWS:
-        return BallMode.draw
-    if name in RULES and space in ("aten", "prims"):
-        return BallMode.compute if space == "aten" else BallMode.run_prim
-    if bare == "normal" and func._overloadname in ("float_float", "float_float_out"):
-        return BallMode.make
-    if space == "prims":
-        return BallMode.run_prim
-    if name.startswith("_foreach_"):
-        return BallMode.run_foreach
-    return _apart(func)
-
-
-def _implicit(func: Any) -> bool:
-    return bool(func.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd))
-
-
-def _apart(func: Any) -> Callable[..., Any]:
-    """How an operation without a rule is taken apart."""
-    if _implicit(func):
-        return BallMode.decompose
-    try:
-        functional = _functional(func)
-    except balls.Unknown:
-        return BallMode.unknown
-    if functional is not func:
-        return BallMode.take_apart_in_place if functional in decomposition_table else BallMode.unknown
-    return BallMode.take_apart if func in decomposition_table else BallMode.unknown

@@ -11,7 +11,7 @@ import numpy as np
 from flint import arb
 
 from gradgate.suites.exact import balls
-from gradgate.suites.exact.on_torch.reductions import place_of_extreme
+from gradgate.suites.exact.on_torch.extremes import place_of_extreme
 from gradgate.suites.exact.on_torch.rules import call
 
 Window = tuple[tuple[int, ...], tuple[slice, ...], int]
@@ -47,7 +47,7 @@ def _adaptive_windows(spatial: Any, output: Any) -> Iterator[Window]:
 
 
 def _averaged(x: Any, shape: tuple[int, ...], windows: Iterator[Window], count: int) -> Any:
-    result = np.empty(shape, object)
+    result: Any = np.empty(shape, object)
     axes = tuple(range(x.ndim - count, x.ndim))
     for place, cut, divisor in windows:
         result[(..., *place)] = balls.total(x[(..., *cut)], axes) / arb(divisor)

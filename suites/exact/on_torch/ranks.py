@@ -146,7 +146,8 @@ def _switched(standin: Callable[..., Any], real: Callable[..., Any]) -> Callable
 
 def _run(jobs: Sequence[Any], entered: Callable[[], AbstractContextManager[None]]) -> list[Any]:
     group = Group(len(jobs))
-    parcels, answers = [_packed(job) for job in jobs], [None] * len(jobs)
+    parcels = [_packed(job) for job in jobs]
+    answers: dict[int, Any] = {}
 
     def work(rank: int) -> None:
         with group.turn:
@@ -168,7 +169,7 @@ def _run(jobs: Sequence[Any], entered: Callable[[], AbstractContextManager[None]
         thread.join()
     if group.failure is not None:
         raise group.failure
-    return [_unpacked(answer) for answer in answers]
+    return [_unpacked(answers[rank]) for rank in range(len(jobs))]
 
 
 class _Packer(pickle.Pickler):

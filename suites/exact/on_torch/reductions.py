@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -92,138 +91,6 @@ def product(a: Any, dim: Any = None, keepdim: bool = False, **_: Any) -> Any:
     return kept(balls.product(a, axes), axes, keepdim)
 
 
-# Extremes -------------------------------------------------------------------------------------------------------------
-
-
-@numbers("amax")
-def amax(a: Any, dim: Any = (), keepdim: bool = False) -> Any:
-    """The largest over axes."""
-    axes = axes_of(dim, a.ndim)
-    return kept(balls.extreme(a, axes, largest=True), axes, keepdim)
-
-
-@numbers("amin")
-def amin(a: Any, dim: Any = (), keepdim: bool = False) -> Any:
-    """The smallest over axes."""
-    axes = axes_of(dim, a.ndim)
-    return kept(balls.extreme(a, axes, largest=False), axes, keepdim)
-
-
-@numbers("aminmax")
-def aminmax(a: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    """The smallest and the largest."""
-    return amin(a, dim, keepdim), amax(a, dim, keepdim)
-
-
-def place_of_extreme(row: list[Any], largest: bool) -> int:
-    """Where in a row the largest or smallest ball is, the first NaN if there is one.
-
-    Raises:
-        Undecided: two balls are not told apart, and are not one and the same object or equal points.
-    """
-    best = 0
-    for place in range(1, len(row)):
-        if row[best].is_nan():
-            break
-        if row[place].is_nan() or balls.compare("gt" if largest else "lt", row[place], row[best]):
-            best = place
-    return best
-
-
-def places(a: Any, axis: int, largest: bool) -> Any:
-    """Where the extremes along an axis are."""
-    if not a.ndim:
-        return np.zeros((), np.int64)
-    turned = np.moveaxis(a, axis, -1)
-    rows = turned.reshape(-1, turned.shape[-1]).tolist()
-    return np.array([place_of_extreme(row, largest) for row in rows], np.int64).reshape(turned.shape[:-1])
-
-
-def picked(a: Any, where: Any, axis: int) -> Any:
-    """The elements at places along an axis."""
-    return np.take_along_axis(a, np.expand_dims(where, axis), axis).squeeze(axis) if a.ndim else a
-
-
-def _argument(largest: bool) -> Callable[..., Any]:
-    def rule(a: Any, dim: Any = None, keepdim: bool = False) -> Any:
-        if dim is None:
-            found = places(a.reshape(-1), 0, largest)
-            return found.reshape((1,) * a.ndim) if keepdim else found
-        return kept(places(a, dim, largest), axes_of(dim, a.ndim), keepdim)
-
-    return rule
-
-
-numbers("argmax")(_argument(True))
-numbers("argmin")(_argument(False))
-
-
-def _extreme(largest: bool) -> Callable[..., Any]:
-    def rule(a: Any, dim: Any = None, keepdim: bool = False) -> Any:
-        if dim is None:
-            return balls.extreme(a, axes_of(None, a.ndim), largest)
-        where = places(a, dim, largest)
-        axes = axes_of(dim, a.ndim)
-        return kept(picked(a, where, dim), axes, keepdim), kept(where, axes, keepdim)
-
-    return rule
-
-
-numbers("max")(_extreme(True))
-numbers("min")(_extreme(False))
-
-
-def ordered(row: list[Any], descending: bool) -> list[int]:
-    """The places of a row's balls in order; equal points stay in theirs.
-
-    Raises:
-        Undecided: two of them are not told apart.
-    """
-
-    def after(one: int, other: int) -> int:
-        if balls.compare("lt", row[one], row[other]):
-            return -1
-        return 0 if balls.compare("eq", row[one], row[other]) else 1
-
-    order = sorted(range(len(row)), key=functools.cmp_to_key(after))
-    return sorted(order, key=functools.cmp_to_key(lambda i, j: after(j, i))) if descending else order
-
-
-@numbers("sort")
-def sort(a: Any, dim: Any = -1, descending: bool = False, stable: Any = None) -> Any:
-    """In order along an axis, and where each was."""
-    if isinstance(dim, bool):
-        raise balls.Unknown("aten.sort with arguments in an unusual order")
-    if not a.ndim:
-        return a, np.zeros((), np.int64)
-    turned = np.moveaxis(a, dim, -1)
-    rows = [ordered(row, descending) for row in turned.reshape(-1, turned.shape[-1]).tolist()]
-    where = np.moveaxis(np.array(rows, np.int64).reshape(turned.shape), -1, dim)
-    return np.take_along_axis(a, where, dim), where
-
-
-@numbers("topk")
-def topk(a: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
-    """The k largest or smallest along an axis, and where each was."""
-    values, where = sort(a, dim, largest)
-    first = [slice(None)] * a.ndim
-    if a.ndim:
-        first[dim] = slice(0, k)
-    return values[tuple(first)], where[tuple(first)]
-
-
-@numbers("median", "nanmedian")
-def median(a: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    """The lower of the middle numbers, and where it was."""
-    if dim is None:
-        row = a.reshape(-1)
-        return row[ordered(row.tolist(), False)[(row.size - 1) // 2]]
-    values, where = sort(a, dim)
-    middle, axes = (a.shape[dim] - 1) // 2, axes_of(dim, a.ndim)
-    found = [np.take(each, middle, axis=dim) for each in (values, where)]
-    return tuple(kept(each, axes, keepdim) for each in found)
-
-
 @numbers("any")
 def any_of(a: Any, dim: Any = None, keepdim: bool = False) -> Any:
     """Whether any is not zero."""
@@ -295,28 +162,6 @@ def cumprod(a: Any, dim: int, dtype: Any = None) -> Any:
 def logcumsumexp(a: Any, dim: int) -> Any:
     """The logarithm of the running sum of exponentials."""
     return _running(log_add, a, dim)
-
-
-def _cumulative(largest: bool) -> Callable[..., Any]:
-    def rule(a: Any, dim: int) -> Any:
-        if not a.ndim:
-            return a, np.zeros((), np.int64)
-        turned = np.moveaxis(a, dim, -1)
-        where = np.zeros(turned.shape, np.int64)
-        for index in np.ndindex(turned.shape[:-1]):
-            row, best = turned[index], 0
-            for place in range(len(row)):
-                if balls.compare("ge" if largest else "le", row[place], row[best]):
-                    best = place
-                where[(*index, place)] = best
-        where = np.moveaxis(where, -1, dim)
-        return np.take_along_axis(a, where, dim), where
-
-    return rule
-
-
-numbers("cummax")(_cumulative(True))
-numbers("cummin")(_cumulative(False))
 
 
 @numbers("logsumexp")

@@ -23,7 +23,7 @@ COMPLEX = frozenset({torch.complex128, torch.complex64, torch.complex32})
 INEXACT = FLOATS | COMPLEX
 NARROW = INEXACT - {torch.float64, torch.complex128}
 
-as_numpy: Callable[[Any], Any] = torch._C.TensorBase.numpy  # type: ignore[attr-defined]
+as_numpy: Callable[[Any], Any] = torch._C.TensorBase.numpy
 """`Tensor.numpy` as PyTorch has it, also while `exits` watches the method of the programs."""
 
 
@@ -54,6 +54,8 @@ class Shadows:
 
     def record(self, tensor: Any) -> Record:
         """The record of a tensor's storage, a new one if it has none."""
+        if tensor.layout != torch.strided:
+            raise balls.Unknown(f"a tensor of the layout {tensor.layout}")
         storage = tensor.untyped_storage()
         found = self.records.get(storage._cdata)
         if found is None:
@@ -176,7 +178,8 @@ def _numbers(tensor: Any) -> Any:
     storage = tensor.untyped_storage()
     dtype = tensor.dtype.to_real() if tensor.dtype in COMPLEX else tensor.dtype
     size = storage.nbytes() // dtype.itemsize
-    flat = torch.empty(0, dtype=dtype, device=storage.device).set_(storage, 0, (size,))
+    flat: Any = torch.empty(0, dtype=dtype, device=storage.device)
+    flat.set_(storage, 0, (size,))
     return as_numpy(flat.cpu().double())
 
 

@@ -68,7 +68,7 @@ def test_views_need_no_rule() -> None:
 
     for found, wanted in zip(evaluate(views).outputs, views(), strict=True):
         np.testing.assert_allclose(balls.floats(found), wanted.numpy(), rtol=1e-15)
-    assert evaluate(lambda: base.mT).outputs[0].shape == (2, 4, 3)
+    assert evaluate(lambda x: x.mT, base).outputs[0].shape == (2, 4, 3)
 
 
 def test_what_is_written_in_place_is_seen_through_every_view() -> None:
@@ -190,7 +190,7 @@ def test_a_refusal_that_a_program_catches_is_raised_all_the_same() -> None:
         except balls.Unknown:
             return X * 2
 
-    with pytest.raises(balls.Unknown, match="aten._linalg_svd"):
+    with pytest.raises(balls.Unknown, match=r"aten\._linalg_svd"):
         evaluate(program)
 
 
