@@ -20,5 +20,5 @@ def packages() -> list[str]:
 setup(
     packages=packages(),
     package_dir={f"gradgate.{folder}": folder for folder in FOLDERS},
-    package_data={name: ["py.typed", "*.toml", "*.json", "*.html", "*.css"] for name in packages()},
+    package_data={name: ["py.typed", "*.toml", "*.json", "*.html", "*.css", "*.md", "*.svg"] for name in packages()},
 )

@@ -99,7 +99,7 @@ def table(verdicts: Sequence[Verdict]) -> None:
         ("failed", "right"), ("n/a", "right"), ("problems", "right"), ("equal to", "right"),
         ("digits lost\nf64 f32 bf16", "right"),
     ):  # fmt: skip
-        grid.add_column(name, justify=justify, no_wrap=name.startswith("digits"))  # type: ignore[arg-type]
+        grid.add_column(name, justify=justify, no_wrap=name != "method", overflow="fold")  # type: ignore[arg-type]
     for _, rows in itertools.groupby(verdicts, key=lambda v: v.task.owner):
         grid.add_row(*_row(list(rows)))
     out.print(grid)

@@ -93,7 +93,7 @@ def test_the_wheel_holds_every_package_folder_and_its_data_and_no_test(wheel: Pa
     names = set(zipfile.ZipFile(wheel).namelist())
     files = [
         path.relative_to(ROOT) for folder in FOLDERS for path in (ROOT / folder).rglob("*")
-        if path.suffix in (".py", ".toml", ".json", ".html", ".css") or path.name == "py.typed"
+        if path.suffix in (".py", ".toml", ".json", ".html", ".css", ".md", ".svg") or path.name == "py.typed"
     ]  # fmt: skip
     expected = {f"gradgate/{p.as_posix()}" for p in files if p.parts[:2] != ("suites", "tests")}
     assert {name for name in names if name.startswith("gradgate/")} == expected

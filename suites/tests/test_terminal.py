@@ -40,12 +40,17 @@ def test_a_formula_that_is_refuted_is_equal_to_no_digits(capsys: pytest.CaptureF
 
 
 def test_the_table_fits_the_longest_names_of_the_references(capsys: pytest.CaptureFixture[str]) -> None:
-    wide = {"digits": 58, "lost": 10.25, "examples": 10_000}
+    wide: dict[str, Any] = {"digits": 58, "lost": 10.25, "examples": 10_000}
     longest = max((m.method for m in _references()), key=len)
     lines = shown(capsys, *(verdict(claim, method=longest, **wide) for claim in (*terminal.EXACT, *terminal.LOST)))
     assert longest in lines[2]
     assert lines[2].endswith("10.2 10.2 10.2")
     assert max(map(len, lines)) <= terminal.WIDTH
+
+
+def test_a_long_name_is_wrapped_and_not_cut_off(capsys: pytest.CaptureFixture[str]) -> None:
+    terminal.table([verdict("gradient_exact", method="m" * 60, digits=58)])
+    assert capsys.readouterr().out.count("m" * 20) >= 2
 
 
 def _references() -> list[Task]:
@@ -88,4 +93,4 @@ def test_the_pytest_failure_of_an_exact_claim_reads_without_a_noise(noise: float
             return wrong
 
     with pytest.raises(pytest.fail.Exception, match=r"another formula\nrelative error 1\.2 in w"):
-        test_methods.test_claim(wrong.task, Judge(), lambda name, value: None)  # type: ignore[arg-type]
+        test_methods.test_claim(wrong.task, Judge(), lambda name, value: None)
