@@ -30,6 +30,7 @@ class State:
         self.exits: list[str] = []
         self.nudge, self.watch = nudge, watch
         self.constants: dict[float, Any] = {}
+        self.zeros = False
         self.failure: Exception | None = None
 
 
@@ -124,6 +125,8 @@ class BallMode(TorchDispatchMode):
         """New tensors whose floats are data."""
         result = func(*args, **kwargs)
         self._seen(result)
+        if name_of(func) == "_efficientzerotensor":
+            self.state.zeros = True
         return result
 
     def draw(self, func: Any, args: Any, kwargs: Any) -> Any:
@@ -165,6 +168,8 @@ class BallMode(TorchDispatchMode):
     def compute(self, func: Any, args: Any, kwargs: Any) -> Any:
         """A rule."""
         rule, state = RULES[name_of(func)], self.state
+        if state.zeros:
+            args = _with_memory(args)
         floats = _inexact(args, *kwargs.values())
         if rule.kind == "call":
             call = Call(state, func, args, kwargs)
@@ -280,6 +285,13 @@ class BallMode(TorchDispatchMode):
             truth = tensor.dtype == torch.bool
             array = balls.compare("ne", array, balls.exact(0)) if truth else whole_numbers(array)
         tensor.copy_(torch.from_numpy(np.array(array, order="C")))
+
+
+def _with_memory(value: Any) -> Any:
+    """Arguments with zeros in memory for tensors that are zeros without any, on which kernels below crash."""
+    if isinstance(value, torch.Tensor):
+        return torch.zeros(value.shape, dtype=value.dtype) if value._is_zerotensor() else value
+    return type(value)(_with_memory(each) for each in value) if isinstance(value, (list, tuple)) else value
 
 
 _MEMORY = frozenset(("layout", "device", "pin_memory", "memory_format", "non_blocking", "out_dtype"))

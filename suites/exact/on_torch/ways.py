@@ -47,6 +47,13 @@ PLACES = frozenset((
 """Views that their schema does not call so."""
 
 
+PRIMITIVES = frozenset((
+    "add", "sub", "mul", "div", "neg", "exp", "log", "sin", "cos", "tanh", "sqrt", "rsqrt", "reciprocal", "pow", "abs",
+    "where", "maximum", "minimum", "erf", "expm1", "log1p", "eq", "ne", "lt", "le", "gt", "ge",
+))  # fmt: skip
+"""Primitives of PyTorch's decompositions that take the arguments of the operation of that name."""
+
+
 @functools.cache
 def name_of(func: Any) -> str:
     """The operation's name without namespace, overload and the mark of writing in place."""
@@ -101,8 +108,8 @@ def way_of(func: Any) -> str:
         return "view"
     if bare in DRAWS:
         return "draw"
-    if name in RULES and space in ("aten", "prims"):
-        return "compute" if space == "aten" else "run_prim"
+    if name in RULES and (space == "aten" or (space == "prims" and bare in PRIMITIVES)):
+        return "compute"
     if bare == "normal" and func._overloadname in ("float_float", "float_float_out"):
         return "make"
     if space == "prims":

@@ -291,6 +291,26 @@ def test_complex_numbers_are_pairs_in_memory() -> None:
     same(reals[3], balls.exact(-X.flip(0).numpy()))
 
 
+def test_zeros_without_memory_do_not_crash() -> None:
+    found = evaluate(lambda: torch.ops.aten.mul.Scalar(torch._efficientzerotensor((2,), dtype=X.dtype), -2.0) + X[:2])
+    same(found.outputs[0], balls.exact(X[:2].numpy()))
+
+
+def test_a_tensor_that_dispatches_itself_is_unknown() -> None:
+    class Own(torch.Tensor):
+        @classmethod
+        def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return func(*args, **(kwargs or {}))
+
+    with pytest.raises(balls.Unknown, match="Own"):
+        evaluate(lambda: X.as_subclass(Own) * 2)
+
+
+def test_a_sparse_tensor_is_unknown() -> None:
+    with pytest.raises(balls.Unknown, match="aten"):
+        evaluate(lambda: X.reshape(2, 2).to_sparse() * 2)
+
+
 def test_every_operation_can_be_watched_with_the_line_that_called_it() -> None:
     seen: list[tuple[str, str]] = []
     evaluate(lambda: (X * X).exp(), watch=lambda name, line, array: seen.append((name, line)))
