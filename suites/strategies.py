@@ -56,17 +56,17 @@ def shapes(family: Family, where: Mapping[str, Any] | None = None) -> Sequence[M
 
 
 def covering(family: Family, where: Mapping[str, Any] | None = None) -> Sequence[Mapping[str, Any]]:
-    """A few of the shapes that satisfy `where`, in order: the smallest, a middling one, the largest, and every word.
+    """A few of the shapes that satisfy `where`, in order, which have every word between them.
+
+    The smallest, a middling one and the largest are among them. A number that is 0 by default and not 0 in some shape
+    counts as a word too.
 
     Checks in floats draw from these. Each shape is a program to compile, and what floats can still see, rounding and
     casts, does not need every combination; wrong formulas are looked for in sixty digits, on every shape.
     """
     every = list(shapes(family, where))
     defaults = dataclasses.asdict(registry.spec_class(family.name)())
-    words = [
-        {(name, word) for name, text in {**defaults, **shape}.items() if isinstance(text, str) for word in text.split()}
-        for shape in every
-    ]
+    words = [_words(defaults, {**defaults, **shape}) for shape in every]
     chosen = {0, len(every) // 2, len(every) - 1}
     seen = set().union(*(words[i] for i in chosen))
     while True:
@@ -75,6 +75,13 @@ def covering(family: Family, where: Mapping[str, Any] | None = None) -> Sequence
             return [every[i] for i in sorted(chosen)]
         chosen.add(best)
         seen |= words[best]
+
+
+def _words(defaults: Mapping[str, Any], fields: Mapping[str, Any]) -> set[tuple[str, Any]]:
+    """Words in a Spec's fields, and which of the numbers that are 0 by default are not."""
+    texts = {(name, word) for name, text in fields.items() if isinstance(text, str) for word in text.split()}
+    switches = {name for name, value in defaults.items() if value == 0 and name != "seed"}
+    return texts | {(name, True) for name in switches if fields[name]}
 
 
 def edge_specs(family: Family, where: Mapping[str, Any] | None, seed: int) -> list[Spec]:

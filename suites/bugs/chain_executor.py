@@ -27,7 +27,7 @@ READ = (
     *_bug(
         name="mode_forgotten", method="revolve",
         story="a stage is run again in the mode of the moment, as after eval()",
-        source="PT#76374: checkpoint recomputes in the mode of the backward pass",
+        source="hazard of torch.utils.checkpoint: checkpoint recomputes in the mode of the backward pass",
         torch=_E("with in_modes(stage.modules, self.training):", "with contextlib.nullcontext():"),
     ),
     *_bug(
@@ -38,13 +38,13 @@ READ = (
     *_bug(
         name="input_unguarded", method="recompute_all",
         story="nobody looks whether the input was overwritten, nor whether a further run gives what the first gave",
-        source="PT#8728: an input changed in place between forward and backward",
+        source="hazard of torch.utils.checkpoint: an input changed in place between forward and backward",
         torch=(BLIND, _E('        check_version(f"the input of {stage.name}", x, version)\n', "")),
     ),
     *_bug(
         name="weights_unguarded", method="recursive",
         story="nobody looks whether weights and buffers changed, nor whether a further run gives what the first gave",
-        source="PT#37730: an optimiser's step between forward and the recomputation",
+        source="hazard of torch.utils.checkpoint: an optimiser's step between forward and the recomputation",
         torch=(BLIND, _E(_CHECK, "            pass\n")),
     ),
     *_bug(
