@@ -1,0 +1,86 @@
+"""The pages of the guide: every block of code runs, and gives what the page says."""
+
+from __future__ import annotations
+
+import doctest
+import itertools
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+import gradgate.suites.guide
+
+FOLDER = Path(gradgate.suites.guide.__file__).parent
+PAGES = sorted(FOLDER.glob("*.md"))
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def blocks(page: Path) -> list[tuple[str, str]]:
+    """Language and text of each block."""
+    return BLOCK.findall(page.read_text(encoding="utf-8"))
+
+
+def commands() -> list[tuple[str, str]]:
+    """Each command with the output that is shown after it."""
+    found = [block for page in PAGES for block in blocks(page)]
+    return [(text, shown) for (kind, text), (_, shown) in itertools.pairwise(found) if kind == "sh"]
+
+
+def words(text: str) -> str:
+    """Text whose lines may be broken anywhere."""
+    return " ".join(text.split())
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_block_is_a_command_with_its_output_or_python(page: Path) -> None:
+    kinds = [kind for kind, _ in blocks(page)]
+    assert set(kinds) <= {"sh", "text", "python"}
+    assert all(kinds[i + 1] == "text" for i, kind in enumerate(kinds) if kind == "sh")
+    assert kinds.count("text") == kinds.count("sh")
+
+
+@pytest.mark.parametrize(("command", "shown"), commands(), ids=lambda text: words(text)[:60])
+def test_a_command_prints_what_the_page_shows(
+    command: str, shown: str, gradgate: Callable[..., Any], torch: Any
+) -> None:
+    program, *arguments = shlex.split(command)
+    assert program == "gradgate"
+    ran = gradgate(*arguments)
+    assert ran.status == ("failures" in shown)
+    assert words(shown) in words(ran.out)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_python_prints_what_the_page_shows(page: Path, torch: Any) -> None:
+    lines = "".join(text for kind, text in blocks(page) if kind == "python")
+    test = doctest.DocTestParser().get_doctest(lines, {}, page.stem, str(page), 0)
+    told: list[str] = []
+    failed, _ = doctest.DocTestRunner(verbose=False).run(test, out=told.append)
+    assert not failed, "".join(told)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_link_within_the_repository_leads_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8")):
+        assert target.startswith("https://") or (FOLDER / target).exists(), target
+
+
+def test_the_picture_is_drawn_by_its_script_and_shows_what_the_page_says() -> None:
+    from gradgate.suites.guide import draw_sixty_digits as script
+
+    errors = {"float32": 3e-7, "float64": 3e-16, script.SIXTY: 1e-52}
+    lines = [script.Line(name, errors, False) for name in script.METHODS]
+    lines.append(script.Line("10⁻³⁰ added", errors | {script.SIXTY: 1e-30}, True))
+    drawn = ElementTree.fromstring(script.drawing(lines, {"float32": 1e-5, "float64": 1e-14, script.SIXTY: 1e-40}))
+    kept = ElementTree.fromstring(script.PLACE.read_text(encoding="utf-8"))
+    full = [mark.get("fill") != "none" for mark in drawn.findall(".//{*}circle")]
+    assert full == [False] * 14 + [True]
+    marks = [mark.get("fill") != "none" for mark in kept.findall(".//{*}circle")]
+    assert len(marks) == 3 * (len(script.METHODS) + len(script.PLANTED))
+    assert not any(marks[: 3 * len(script.METHODS)]), "right methods pass"
+    assert all(marks[3 * len(script.METHODS) + 2 :: 3]), "in sixty digits every error is refuted"
