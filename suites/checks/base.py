@@ -79,7 +79,7 @@ class Case:
         return build(self.subject, dataclasses.replace(self.spec, dtype=dtype, **fields))
 
     @property
-    def oracle(self) -> tuple[str, dict[str, Any]]:
+    def claimed(self) -> tuple[str, dict[str, Any]]:
         """The Problem's loss whose gradient the method claims to compute, and the options that the loss is given."""
         loss = self.settings.get("oracle", self.subject.declared.oracle)
         return loss, {} if loss == "loss" else dict(self.options)
@@ -92,7 +92,7 @@ class Case:
         Raises:
             Rejected: the truth, or plain backprop in float64, is not finite.
         """
-        loss, options = self.oracle
+        loss, options = self.claimed
         framework = framework or self.subject.declared.framework
         found = _reference(self.spec, framework, dtype, loss, self.rounding, tuple(sorted(options.items())))
         return finite(found, dtype)

@@ -108,6 +108,6 @@ def _scaled(problem: Problem, change: Callable[[Any], Any]) -> Problem:
 
 def _measured(case: Case, problem: Problem, vector: Tree | None = None) -> oracle.Reference:
     """What the method claims to compute here, with the noise of a test in float64."""
-    loss, options = case.oracle
+    loss, options = case.claimed
     known = truth.of_problem(problem, loss, options, vector)
     return finite(oracle.measure(problem, "float64", loss, vector, case.rounding, known, **options), "float64")

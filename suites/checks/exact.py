@@ -32,7 +32,7 @@ def gradient(case: Case) -> None:
     Settings: ``oracle``, another loss of the Problem than the method's own; ``leaves="last_layer"``.
     """
     problem = _problem(case)
-    loss, options = case.oracle
+    loss, options = case.claimed
     plain = truth.evaluator(loss, tuple(sorted(options.items())), problem.backend)
     _judge(case, problem, _of_method(case), plain)
 
@@ -40,7 +40,7 @@ def gradient(case: Case) -> None:
 def second_order(case: Case) -> None:
     """The gradient of ⟨method's gradient, v⟩ equals the oracle's H·v to 40 digits and more."""
     problem = _problem(case)
-    loss, options = case.oracle
+    loss, options = case.claimed
     vector = programs.direction(case.problem(), 0)
     plain = _plain_twice(loss, tuple(sorted(options.items())), problem)
     method = functools.partial(case.subject.function, **case.options)

@@ -140,8 +140,8 @@ def _small(number: Any) -> float:
 
 def _parted(got: Any, exact: Any) -> str:
     """The two elements that differ most, written to three digits past where they part."""
-    apart = np.atleast_1d(balls.whole(_LOWER(balls.whole(got - exact)))).ravel()
-    place = max(range(apart.size), key=lambda i: float(apart[i].mid()))
+    apart = [float(ball.mid()) for ball in balls.whole(_LOWER(balls.whole(got - exact))).ravel().tolist()]
+    place = apart.index(max(apart))
     one, other = got.ravel()[place], exact.ravel()[place]
     ratio = abs(one - other) / abs(other) if not other.contains(0) else arb(1)
     count = max(3, min(57, 3 - int(float(ratio.log().mid()) / math.log(10)))) if ratio > 0 else 17

@@ -189,7 +189,7 @@ def rounded(ball: Any) -> Any:
     low = (ball + HALF).floor()
     if not low.is_exact():
         raise Undecided("which whole number is nearest")
-    if (ball + HALF - low).is_zero() and int(low.unique_fmpz()) % 2:
+    if (ball + HALF - low).is_zero() and _integer(low) % 2:
         return low - 1
     return low
 
@@ -231,10 +231,15 @@ def unary(name: str, array: Any) -> Any:
     return elementwise(UNARY[name], array)
 
 
+def _integer(ball: Any) -> int:
+    """The whole number that an exact ball is."""
+    return int(ball.unique_fmpz())
+
+
 def power(base: Any, exponent: Any) -> Any:
     """Base ** exponent of one ball each; a whole exponent is exact for negative bases too."""
     if isinstance(exponent, arb) and exponent.is_exact() and exponent.is_integer():
-        number = int(exponent.unique_fmpz())
+        number = _integer(exponent)
         if abs(number) < 2**20:
             return base**number
     if isinstance(base, arb) and base.is_zero() and exponent > 0:
@@ -353,13 +358,13 @@ def matmul(one: Any, other: Any) -> Any:
     result = np.empty((math.prod(lead), rows, columns), object)
     pairs = zip(one.reshape(-1, rows, inner), other.reshape(-1, inner, columns), strict=True)
     for place, (left, right) in enumerate(pairs):
-        entries = (flint.arb_mat(rows, inner, left.ravel().tolist()) * _matrix(right)).entries()
+        entries = (_matrix(left) * _matrix(right)).entries()
         result[place].ravel()[:] = entries
     return result.reshape(shape)
 
 
-def _matrix(array: Any) -> Any:
-    return flint.arb_mat(*array.shape, array.ravel().tolist())
+def _matrix(array: Any, kind: Any = flint.arb_mat) -> Any:
+    return kind(*array.shape, array.ravel().tolist())
 
 
 def from_matrix(matrix: Any) -> Any:
@@ -396,8 +401,7 @@ def solve(matrix: Any, right: Any) -> Any:
     if not matrix.shape[0] or not right.shape[1]:
         return right
     kind = flint.acb_mat if is_complex(matrix) or is_complex(right) else flint.arb_mat
-    left = kind(*matrix.shape, matrix.ravel().tolist())
     try:
-        return from_matrix(left.solve(kind(*right.shape, right.ravel().tolist())))
+        return from_matrix(_matrix(matrix, kind).solve(_matrix(right, kind)))
     except ZeroDivisionError:
         raise Undecided("whether a matrix is singular") from None

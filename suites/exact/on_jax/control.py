@@ -52,7 +52,7 @@ class _Loop:
         states = [list(values[self.consts : first]) for values in lanes]
         columns: list[list[list[Any]]] = [[[] for _ in self.stacked] for _ in lanes]
         for turn in range(self.length - 1, -1, -1) if self.backwards else range(self.length):
-            given = [
+            given: list[Sequence[Any]] = [
                 [*values[: self.consts], *state, *self._row(values[first:], turn)]
                 for values, state in zip(lanes, states, strict=True)
             ]
