@@ -90,7 +90,7 @@ def alive_cell(key: str) -> tuple[Spec, dict[str, Any]]:
 def oracle(key: str, spec: Spec, options: dict[str, Any]) -> Values:
     """Plain backprop of the loss that the method is about, in balls."""
     method = METHODS[key]
-    loss, given = Case(subject(key), method.claim("gradient_exact"), spec, options).oracle
+    loss, given = Case(subject(key), method.claim("gradient_exact"), spec, options).claimed
     return _oracle(spec, method.framework, loss, tuple(sorted(given.items())))
 
 
