@@ -294,10 +294,11 @@ class Method:
         implementation: ``package.module:function`` or ``file.py:function``.
         oracle: name of the Problem's function whose gradient this method claims to compute; options of the method that
             are not in the plain loss, such as a window, are passed to it by keyword.
-        kappa: how many times the measured noise its error may reach (the rule of equality).
+        kappa: beyond 16, how much more of its own rounding the method may lose (the rule of equality,
+            `gradgate.suites.tolerance`).
         rounding: for a method that is allowed to lose digits, name of the Problem's loss that rounds as it does, of
-            (params, amount): the noise is how far plain backprop of that strays (`oracle.reference`). "": it loses no
-            more than backprop of the plain loss.
+            (params, amount): κ multiplies how far plain backprop of that strays (`oracle.measure`). "": it multiplies
+            the noise of the plain loss.
         composes: transformations that must work: ``jit``, ``vmap``, ``second_order``.
         disclaims: transformations that must be refused.
         sharded: ``module:function`` of (Problem of shapes, **options) -> (program, arguments, arguments of

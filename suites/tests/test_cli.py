@@ -206,7 +206,7 @@ def test_the_command_that_is_printed_reproduces_the_failure(
     [replayed] = json.loads(second.read_text())["verdicts"]
     for key in ("verdict", "error", "noise", "leaf", "spec", "reason"):
         assert replayed[key] == row[key]
-    assert (row["spec"]["layers"], replayed["examples"]) == (2, 1)
+    assert (row["spec"]["layers"], replayed["examples"]) == (3, 1)
 
 
 def test_an_erratum_is_a_finding_and_not_a_failure(torch: Any, gradgate: Callable[..., Any]) -> None:
@@ -218,7 +218,7 @@ def test_an_erratum_is_a_finding_and_not_a_failure(torch: Any, gradgate: Callabl
     assert "findings: refuted, as declared" in ran.out
     assert "why: every layer is fed dl/dy_K" in ran.out
     assert "layers[0]" in ran.out
-    assert "exact in head, layers[1]" in " ".join(ran.out.split())
+    assert "exact in head, layers[2]" in " ".join(ran.out.split())
 
 
 def test_the_same_seed_gives_the_same_verdicts_bit_for_bit_with_one_worker_or_two_and_inside_pytest(

@@ -88,7 +88,7 @@ def test_every_method_exists_in_both_frameworks_with_the_same_claims_but_for_com
         # what memory and work can be claimed depends on what each framework lets one measure
         names = {claim.name for claim in method.claims if CHECKS[claim.check].draws != "profile"}
         plain = {name: name.removeprefix("refuses_").removesuffix("_exact") for name in names}
-        compositions = {name for name in names if plain[name] in ("jit", "vmap", "second_order")}
+        compositions = {name for name in names if plain[name] in ("jit", "vmap", "second_order", "protocol")}
         found.setdefault((method.family, method.name), {})[method.framework] = names - compositions
     for key, by_framework in found.items():
         assert by_framework.keys() == set(FRAMEWORKS), key

@@ -98,6 +98,7 @@ class BallMode(TorchDispatchMode):
     def __init__(self, state: State) -> None:
         super().__init__()
         self.state = state
+        self._apart: list[Any] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run one operation on floats and on balls."""
@@ -216,8 +217,14 @@ class BallMode(TorchDispatchMode):
         """An operation by its decomposition in Python."""
         if not _inexact(args, *kwargs.values()):
             return self.make(func, args, kwargs)
-        with self:
-            return decomposition_table[func](*args, **kwargs)
+        if func in self._apart:  # the decomposition of a primitive may be the primitive
+            raise balls.Unknown(f"{func} has no rule")
+        self._apart.append(func)
+        try:
+            with self:
+                return decomposition_table[func](*args, **kwargs)
+        finally:
+            self._apart.pop()
 
     def take_apart_in_place(self, func: Any, args: Any, kwargs: Any) -> Any:
         """As `take_apart`, and what comes out is written where the operation writes."""
