@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 
-from gradgate.references import oracle
+from gradgate.references import oracle, registry
 from gradgate.references.contract import Claim, Problem, Spec
 from gradgate.suites.exact import truth
 from gradgate.suites.exact.agreement import Agreement
@@ -82,7 +83,8 @@ class Case:
     def claimed(self) -> tuple[str, dict[str, Any]]:
         """The Problem's loss whose gradient the method claims to compute, and the options that the loss is given."""
         loss = self.settings.get("oracle", self.subject.declared.oracle)
-        return loss, {} if loss == "loss" else dict(self.options)
+        taken = () if loss == "loss" else _parameters(self.subject.declared.family, loss)
+        return loss, {name: value for name, value in self.options.items() if name in taken}
 
     def reference(self, dtype: str, framework: str = "") -> oracle.Reference:
         """The truth about what the method claims to compute, with the noise of a test in `dtype`.
@@ -127,6 +129,13 @@ class Case:
         self.beyond = max(self.beyond or 0.0, found.beyond)
         if self.worst is None or found.ratio > self.worst.ratio:
             self.worst = found
+
+
+@functools.cache
+def _parameters(family: str, loss: str) -> frozenset[str]:
+    """Names that a Problem's loss takes; a method may have further options, such as a chunk."""
+    problem = registry.spec_class(family)().build("numpy")
+    return frozenset(inspect.signature(getattr(problem, loss)).parameters)
 
 
 def finite(found: oracle.Reference, dtype: str) -> oracle.Reference:

@@ -138,3 +138,31 @@ def test_a_wrong_derivative_of_a_right_gradient_is_refuted(verdict: Callable[...
         "    return changed(problem, lambda x: x + (jax.lax.stop_gradient(x) - x) * 1e-25)\n",
     )
     assert found.verdict == "refuted"
+
+
+def test_an_oracle_is_given_the_options_that_it_takes_and_no_others(verdict: Callable[..., Verdict]) -> None:
+    body = """
+from gradgate.references.contract import Option
+WINDOW = Option("window", "1 or more", lambda spec: (2, 100), illegal=(0,))
+CHUNK = Option("chunk", "1 or 2", lambda spec: (1, 2), illegal=(0,))
+DECLARED = method(options=[WINDOW, CHUNK], oracle="cut_loss")
+"""
+    torch = (
+        body
+        + """
+@DECLARED
+def mine(problem, window, chunk):
+    grads, loss = torch.func.grad_and_value(lambda p: problem.cut_loss(p, window=window))(problem.params)
+    return loss, grads
+"""
+    )
+    jax = (
+        body
+        + """
+@DECLARED
+def mine(problem, window, chunk):
+    return jax.value_and_grad(lambda p: problem.cut_loss(p, window=window))(problem.params)
+"""
+    )
+    assert verdict("", torch=torch, jax=jax).verdict == "upheld"
+    assert verdict("", "gradient_float64", torch=torch, jax=jax).verdict == "upheld"
