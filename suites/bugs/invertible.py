@@ -87,7 +87,7 @@ STRUCTURAL = (
         source="operator: missing residual path", both=_L(_RETREAT, _RETREAT.replace("h1 + d1", "d1")),
     ),
     *_reversible(
-        name="inverse_sign", also=("inverses",), story="x2 = y2 + F(x1) on the way back",
+        name="inverse_sign", story="x2 = y2 + F(x1) on the way back",
         source="operator: flip a sign", both=_L(_RETREAT, _RETREAT.replace("y2 - moved", "y2 + moved")),
     ),
     *_mixed(
