@@ -322,6 +322,17 @@ def test_unbroken_methods_are_declared_for_every_family_and_framework() -> None:
     }
 
 
+@pytest.mark.parametrize("name", unbroken())
+def test_a_mutant_is_allowed_what_its_method_is_allowed(name: str) -> None:
+    mutant = unbroken()[name]
+    if not installed(mutant.framework):
+        pytest.skip(f"{mutant.framework} is not installed")
+    judged = plugged_in(mutant.target, mutant.family, mutant.framework)
+    [base] = methods(mutant.family, mutant.method, mutant.framework)
+    for allowed in ("kappa", "rounding", "oracle", "options", "composes", "disclaims"):
+        assert getattr(judged, allowed) == getattr(base, allowed)
+
+
 def test_a_bug_is_built_only_when_it_is_judged() -> None:
     [made] = bug("chain", "x", "backprop", "a story", "a source", torch=Edit("nowhere", "a", "b"))
     assert made.name == "chain.torch.x"
