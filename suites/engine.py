@@ -57,12 +57,14 @@ class Search:
     Attributes:
         beyond: the largest error over plain backprop's own, of all that passed.
         exact: the case in sixty digits that agreed to the fewest.
+        narrowed: narrower dtypes to which a program cast in any case in sixty digits.
     """
 
     judged: dict[str, Exception | None] = field(default_factory=dict)
     worst: tuple[Comparison, Case] | None = None
     beyond: float | None = None
     exact: Case | None = None
+    narrowed: frozenset[str] = frozenset()
     failure: tuple[Exception, Case] | None = None
     shrinks: int = 0
 
@@ -206,6 +208,8 @@ def _put(search: Search, case: Case, check: Check, progress: Callable[[int], Non
         raise found.with_traceback(None)
     if case.exact is not None and (search.exact is None or case.exact.error > search.exact.exact.error):  # type: ignore[union-attr]
         search.exact = case
+    if case.exact is not None:
+        search.narrowed |= case.exact.narrowed
     if case.beyond is not None:
         search.beyond = max(search.beyond or 0.0, case.beyond)
     if case.worst is not None and (search.worst is None or case.worst.ratio > search.worst[0].ratio):
@@ -246,7 +250,7 @@ def _verdict(task: Task, search: Search, seconds: float) -> Verdict:
     if not examples:
         return Verdict(task, "inapplicable", reason="no problem could be judged: the oracle is finite on none of them")
     if search.exact is not None:
-        return _exact_verdict(task, search.exact, examples, seconds)
+        return _exact_verdict(task, search.exact, search.narrowed, examples, seconds)
     if search.worst is None:
         return Verdict(task, "upheld", examples, seconds=seconds)
     worst, case = search.worst
@@ -256,10 +260,10 @@ def _verdict(task: Task, search: Search, seconds: float) -> Verdict:
     )  # fmt: skip
 
 
-def _exact_verdict(task: Task, case: Case, examples: int, seconds: float) -> Verdict:
+def _exact_verdict(task: Task, case: Case, narrowed: frozenset[str], examples: int, seconds: float) -> Verdict:
     found = case.exact
     assert found is not None
-    casts = f"; casts to {' and '.join(sorted(found.narrowed))} count as exact" if found.narrowed else ""
+    casts = f"; casts to {' and '.join(sorted(narrowed))} count as exact" if narrowed else ""
     return Verdict(
         task, "upheld", examples, found.error, None, found.leaf, dataclasses.asdict(case.spec), dict(case.options),
         reason=f"equal to {found.digits} digits{casts}", seconds=seconds, digits=found.digits,

@@ -18,6 +18,8 @@ from gradgate.references.contract import Family, Method, Spec, UsageError
 
 DRAWN = 3
 """Cells of a shape at least."""
+UPSTREAM = (1.0, -0.75, 1.5)
+"""Upstream cotangents of a shape's cells, in turn."""
 STRESSED = 0.25
 """Share of the cells with values at random that take those of a stress problem."""
 GRID = 240
@@ -119,7 +121,7 @@ def cells(
 
     Values of different options go hand in hand, so a shape has as many cells as its longest list of them, and at least
     DRAWN. The first cell of a shape has default values of the Spec's fields; the next have values at random, or those
-    of a problem of the family's stress list.
+    of a problem of the family's stress list, and an upstream cotangent that is not 1.
     """
     cls, found = registry.spec_class(family.name), []
     regimes = [_values_of(cls, stress) for stress in family.stress]
@@ -127,6 +129,7 @@ def cells(
         lists = {option.name: list(option.values(cls(**shape))) for option in method.options}
         for j in range(max(DRAWN, *map(len, lists.values())) if lists else DRAWN):
             drawn = _drawn(family, np.random.default_rng([seed, i, j]), regimes) if j else {}
+            drawn["upstream"] = UPSTREAM[j % len(UPSTREAM)]
             spec = cls(**{**shape, **drawn, "seed": 1000 * seed + 100 * i + j})
             found.append((spec, {name: legal[j % len(legal)] for name, legal in lists.items()}))
     return found

@@ -31,10 +31,9 @@ def gradient(case: Case) -> None:
 
     Settings: ``oracle``, another loss of the Problem than the method's own; ``leaves="last_layer"``.
     """
-    problem = _problem(case)
     loss, options = case.claimed
-    plain = truth.evaluator(loss, tuple(sorted(options.items())), problem.backend)
-    _judge(case, problem, _of_method(case), plain)
+    plain = truth.evaluator(loss, tuple(sorted(options.items())), case.subject.declared.framework)
+    _judge(case, _of_method(case), plain)
 
 
 def second_order(case: Case) -> None:
@@ -44,10 +43,11 @@ def second_order(case: Case) -> None:
     vector = programs.direction(case.problem(), 0)
     plain = _plain_twice(loss, tuple(sorted(options.items())), problem)
     method = functools.partial(case.subject.function, **case.options)
-    _judge(case, problem, Evaluator(programs.differentiated(method, problem.backend, vector)), plain)
+    _judge(case, Evaluator(programs.differentiated(method, problem.backend, vector)), plain)
 
 
 def _problem(case: Case) -> Problem:
+    """A Problem of its own for every evaluation: a method that overwrites its input must not change the oracle's."""
     return in_float64(case.spec, case.subject.declared.framework, "float64")
 
 
@@ -75,7 +75,7 @@ def _plain_twice(loss: str, options: tuple[tuple[str, Any], ...], problem: Probl
     return _twice(loss, options, problem.backend, problem.spec.static())
 
 
-def _judge(case: Case, problem: Problem, method: Evaluator, plain: Evaluator) -> None:
+def _judge(case: Case, method: Evaluator, plain: Evaluator) -> None:
     """Settle whether two programs are equal, and say where they part if not.
 
     Raises:
@@ -85,12 +85,15 @@ def _judge(case: Case, problem: Problem, method: Evaluator, plain: Evaluator) ->
 
     def values(digits: int, **how: Any) -> Result:
         with balls.digits(digits):
+            problem = _problem(case)
             result = _guarded(case, problem, lambda: method(problem, digits, **how))
         found.append(result)
         return result
 
     try:
-        agreement = settle(lambda digits: _leaves(case, values(digits)), lambda digits: plain(problem, digits).values)
+        agreement = settle(
+            lambda digits: _leaves(case, values(digits)), lambda digits: plain(_problem(case), digits).values
+        )
     except balls.Unknown as why:
         raise Inapplicable(f"{CANNOT}: {why}") from None
     except (balls.Undecided, NotFinite) as why:
@@ -101,7 +104,7 @@ def _judge(case: Case, problem: Problem, method: Evaluator, plain: Evaluator) ->
     exits = found[-1].exits
     if exits and _matters(found[-1], values):
         raise Inapplicable(f"{CANNOT}: its result depends on a number that it reads out of a tensor, {exits[0]}")
-    raise Refuted(_told(agreement, _apart(values, plain, problem)), agreement.leaf, agreement.error, agreement.radius)
+    raise Refuted(_told(agreement, _apart(case, values, plain)), agreement.leaf, agreement.error, agreement.radius)
 
 
 def _guarded(case: Case, problem: Problem, evaluate: Callable[[], Result]) -> Result:
@@ -137,12 +140,13 @@ def _matters(before: Result, values: Callable[..., Result]) -> bool:
     return found.error > LIMIT
 
 
-def _apart(values: Callable[..., Result], plain: Evaluator, problem: Problem) -> str:
+def _apart(case: Case, values: Callable[..., Result], plain: Evaluator) -> str:
     """Where the programs part; "" if that cannot be told."""
     try:
         with balls.digits(60):
             return first_apart(
-                recorded(lambda watch: values(60, watch=watch)), recorded(lambda watch: plain(problem, 60, watch=watch))
+                recorded(lambda watch: values(60, watch=watch)),
+                recorded(lambda watch: plain(_problem(case), 60, watch=watch)),
             )
     except (balls.Undecided, Fault):
         return ""

@@ -166,3 +166,23 @@ def mine(problem, window, chunk):
     )
     assert verdict("", torch=torch, jax=jax).verdict == "upheld"
     assert verdict("", "gradient_float64", torch=torch, jax=jax).verdict == "upheld"
+
+
+def test_a_method_that_overwrites_its_input_does_not_change_the_truth(
+    verdict: Callable[..., Verdict], framework: str
+) -> None:
+    if framework == "jax":
+        pytest.skip("JAX's arrays cannot be overwritten")
+    body = "def mine(problem):\n    problem.params['head'].mul_(0.5)\n    return plain(problem)\n"
+    assert verdict(body).verdict == "refuted"
+
+
+@pytest.mark.parametrize("ignored", ["torch.ones_like", "jnp.ones_like"])
+def test_an_upstream_cotangent_that_is_ignored_is_refuted(
+    ignored: str, verdict: Callable[..., Verdict], framework: str
+) -> None:
+    if ignored.startswith("torch") is not (framework == "torch"):
+        pytest.skip("of the other framework")
+    body = "def mine(problem):\n    data = {**problem.data, 'upstream': " + ignored + "(problem.data['upstream'])}\n"
+    found = verdict(body + "    return plain(problem._replace(data=data))\n", examples=100)
+    assert found.verdict == "refuted"
