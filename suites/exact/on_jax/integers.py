@@ -60,6 +60,14 @@ def leading_zeros(equation: Any) -> Run:
     return lambda value: np.asarray(count(value.astype(_unsigned(dtype)))).astype(dtype)
 
 
+@rule("empty2")
+def empty(equation: Any) -> Run:
+    """A scalar that a scan overwrites before it is read; JAX lowers it to zero."""
+    dtype = np.dtype(equation.params["dtype"])
+    value = np.zeros((), dtype) if dtype.kind in "iub" else balls.full((), 0)
+    return lambda: value
+
+
 @rule("iota")
 def iota(equation: Any) -> Run:
     """Numbers that count along one dimension."""

@@ -14,6 +14,7 @@ pytest.importorskip("flint")
 
 from jax import lax  # noqa: E402
 from jax import numpy as jnp  # noqa: E402
+from jax._src.lax.lax import empty2  # noqa: E402 - a scan over several devices binds it
 from jax._src.lax.linalg import geqrf  # noqa: E402 - qr itself lowers to it
 from jax._src.lax.parallel import all_gather_invariant  # noqa: E402
 from jax.ad_checkpoint import checkpoint_name  # noqa: E402
@@ -93,6 +94,8 @@ case("shift_left shift_right_logical shift_right_arithmetic", lambda: [
     f(jnp.asarray(INTS), MORE) for f in (lax.shift_left, lax.shift_right_logical, lax.shift_right_arithmetic)
 ])  # fmt: skip
 case("population_count clz", lambda: [f(jnp.asarray(v)) for f in (lax.population_count, lax.clz) for v in (INTS, BITS)])
+case("empty2", lambda x: x + empty2(x.dtype, memory_space=jax.memory.Space.Device), X)
+case("empty2", lambda: empty2(np.dtype(int), memory_space=jax.memory.Space.Device))
 case("iota", lambda x: x * lax.broadcasted_iota(float, (3, 4), 1) + lax.broadcasted_iota(int, (3, 4), 0), X)
 
 case("reshape", lambda x: [x.reshape(2, 6), lax.reshape(x, (6, 2), (1, 0))], X)
