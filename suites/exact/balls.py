@@ -138,8 +138,6 @@ def _float(ball: Any) -> float:
         return math.inf if middle > 0 else -math.inf if middle < 0 else math.nan
 
 
-# Functions of one ball ------------------------------------------------------------------------------------------------
-
 HALF = arb(0.5)
 
 
@@ -247,9 +245,6 @@ def power(base: Any, exponent: Any) -> Any:
     return base**exponent
 
 
-# Comparisons ----------------------------------------------------------------------------------------------------------
-
-
 def _decided(one: Any, other: Any, what: str) -> int:
     """−1, 0 or 1 as one is below, equal to or above other; 2 if either is not a number."""
     if one is other:
@@ -309,9 +304,6 @@ def maximum(one: Any, other: Any) -> Any:
 def minimum(one: Any, other: Any) -> Any:
     """The smaller of corresponding elements, as `maximum`."""
     return elementwise(_smaller, one, other)
-
-
-# Reductions and products ----------------------------------------------------------------------------------------------
 
 
 def total(array: Any, axes: tuple[int, ...]) -> Any:
