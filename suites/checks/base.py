@@ -86,16 +86,16 @@ class Case:
         taken = () if loss == "loss" else _parameters(self.subject.declared.family, loss)
         return loss, {name: value for name, value in self.options.items() if name in taken}
 
-    def reference(self, dtype: str, framework: str = "") -> oracle.Reference:
+    def reference(self, dtype: str) -> oracle.Reference:
         """The truth about what the method claims to compute, with the noise of a test in `dtype`.
 
-        Plain backprop is the method's own framework's unless another is named.
+        Plain backprop is the method's own framework's.
 
         Raises:
             Rejected: the truth, or plain backprop in float64, is not finite.
         """
         loss, options = self.claimed
-        framework = framework or self.subject.declared.framework
+        framework = self.subject.declared.framework
         found = _reference(self.spec, framework, dtype, loss, self.rounding, tuple(sorted(options.items())))
         return finite(found, dtype)
 
