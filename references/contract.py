@@ -10,56 +10,28 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import difflib
 import functools
 import importlib.util
 import json
 import math
-import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Self
+
+from gradgate.references.errors import IllegalOption, NotComposable, UsageError, check_integer, unknown
+from gradgate.references.plugged import DTYPES, TRANSFORMATIONS, method
+
+__all__ = [
+    "DTYPES", "FRAMEWORKS", "TRANSFORMATIONS", "Backend", "Claim", "Expected", "Family", "IllegalOption", "Method",
+    "NotComposable", "Option", "Problem", "Spec", "Tree", "UsageError", "check_integer", "installed", "method",
+    "unknown", "value_field",
+]  # fmt: skip
 
 Backend = Literal["jax", "torch", "numpy"]
 Expected = Literal["upheld", "refuted"]
 FRAMEWORKS = ("jax", "torch")
-TRANSFORMATIONS = ("jit", "vmap", "second_order")
 Tree = Any
 """Nested dicts, lists and tuples whose leaves are arrays of one backend."""
-
-
-class UsageError(ValueError):
-    """Wrong usage or configuration; the command line exits with status 3.
-
-    Cause: a name, a Spec or an option that gradgate does not know. Remedy: the message lists what is legal and the
-    nearest name.
-    """
-
-
-class IllegalOption(ValueError):
-    """A method was given an option value that it documents as illegal.
-
-    Cause: for example ``chunk=0``. Remedy: the message states the legal values.
-    """
-
-
-class NotComposable(TypeError):
-    """A method was composed with a transformation that it disclaims, for example a further derivative.
-
-    Cause: the transformation is not in the method's capabilities. Remedy: the message names the alternative.
-    """
-
-
-def unknown(kind: str, name: str, legal: Iterable[str]) -> UsageError:
-    """The error for a wrong name: what was wrong, every legal value, and the nearest one.
-
-    >>> unknown("family", "state_spce", ["state_space"]).args[0]
-    "unknown family 'state_spce'; legal: state_space; nearest: state_space"
-    """
-    names = sorted(legal)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
-    hint = f"; nearest: {near[0]}" if near else ""
-    return UsageError(f"unknown {kind} {name!r}; legal: {', '.join(names) or '(none)'}{hint}")
 
 
 def value_field(default: Any) -> Any:
@@ -304,6 +276,7 @@ class Method:
         sharded: ``module:function`` of (Problem of shapes, **options) -> (program, arguments, arguments of
             ``hw_profiles.compile.measure``), for a method over several devices; "": the method itself is measured.
         unmeasured: why its bytes and work cannot be measured; "": they can.
+        dtypes: those that it supports, float64 among them.
     """
 
     family: str
@@ -319,6 +292,7 @@ class Method:
     disclaims: tuple[str, ...] = ()
     sharded: str = ""
     unmeasured: str = ""
+    dtypes: tuple[str, ...] = DTYPES
 
     @property
     def key(self) -> str:
@@ -364,66 +338,6 @@ class Family:
     letters: Mapping[str, str] = field(default_factory=dict)
     measured: Mapping[str, Any] = field(default_factory=dict)
     eager: Mapping[str, Any] = field(default_factory=dict)
-
-
-def method(
-    *,
-    options: Sequence[Option] = (),
-    composes: Sequence[str] = (),
-    disclaims: Sequence[str] = (),
-    kappa: float = 16.0,
-    rounding: str = "",
-    oracle: str = "loss",
-    claims: Sequence[Claim] = (),
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorator by which a plug-in declares more than the defaults; a plain function needs none.
-
-    Args:
-        options: the options whose every legal value is tried.
-        composes: the transformations that must work, of ``jit``, ``vmap`` and ``second_order``.
-        disclaims: those that must be refused with NotComposable. What is in neither is not judged.
-        kappa: how many times the measured noise the error may reach.
-        rounding: the Problem's loss whose rounding is allowed in place of `loss`'s, such as ``loss_by_subtraction``.
-        oracle: the Problem's function whose gradient is claimed, ``loss`` unless told.
-        claims: what it promises besides the contract, such as the laws of `gradgate.references.laws`; one that has the
-            name of a contract's claim takes its place.
-
-    Raises:
-        UsageError: an unknown transformation.
-    """
-    for name in (*composes, *disclaims):
-        if name not in TRANSFORMATIONS:
-            raise unknown("transformation", name, TRANSFORMATIONS)
-
-    def mark(function: Callable[..., Any]) -> Callable[..., Any]:
-        function.gradgate = {  # type: ignore[attr-defined]
-            "options": tuple(options),
-            "composes": tuple(composes),
-            "disclaims": tuple(disclaims),
-            "kappa": kappa,
-            "rounding": rounding,
-            "oracle": oracle,
-            "claims": tuple(claims),
-        }
-        return function
-
-    return mark
-
-
-def check_integer(name: str, value: Any, low: int, high: int | None = None) -> int:
-    """`value` as an int within low … high.
-
-    Raises:
-        IllegalOption: not an integer, or outside; states the legal values.
-    """
-    legal = f"an integer of at least {low}" + (f" and at most {high}" if high is not None else "")
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = low - 1
-    if isinstance(value, bool) or number < low or (high is not None and number > high):
-        raise IllegalOption(f"{name} must be {legal}, not {value!r}")
-    return number
 
 
 def installed(framework: str) -> bool:

@@ -1,0 +1,58 @@
+"""What goes wrong by somebody's mistake, in words: the errors of wrong usage and of what a method refuses."""
+
+from __future__ import annotations
+
+import difflib
+import operator
+from collections.abc import Iterable
+from typing import Any
+
+
+class UsageError(ValueError):
+    """Wrong usage or configuration; the command line exits with status 3.
+
+    Cause: a name, a Spec or an option that gradgate does not know. Remedy: the message lists what is legal and the
+    nearest name.
+    """
+
+
+class IllegalOption(ValueError):
+    """A method was given an option value that it documents as illegal.
+
+    Cause: for example ``chunk=0``. Remedy: the message states the legal values.
+    """
+
+
+class NotComposable(TypeError):
+    """A method was composed with a transformation that it disclaims, for example a further derivative.
+
+    Cause: the transformation is not in the method's capabilities. Remedy: the message names the alternative.
+    """
+
+
+def unknown(kind: str, name: str, legal: Iterable[str]) -> UsageError:
+    """The error for a wrong name: what was wrong, every legal value, and the nearest one.
+
+    >>> unknown("family", "state_spce", ["state_space"]).args[0]
+    "unknown family 'state_spce'; legal: state_space; nearest: state_space"
+    """
+    names = sorted(legal)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
+    hint = f"; nearest: {near[0]}" if near else ""
+    return UsageError(f"unknown {kind} {name!r}; legal: {', '.join(names) or '(none)'}{hint}")
+
+
+def check_integer(name: str, value: Any, low: int, high: int | None = None) -> int:
+    """`value` as an int within low … high.
+
+    Raises:
+        IllegalOption: not an integer, or outside; states the legal values.
+    """
+    legal = f"an integer of at least {low}" + (f" and at most {high}" if high is not None else "")
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = low - 1
+    if isinstance(value, bool) or number < low or (high is not None and number > high):
+        raise IllegalOption(f"{name} must be {legal}, not {value!r}")
+    return number
