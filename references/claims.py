@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gradgate.references.contract import Claim, Expected, Method, Option
+from gradgate.references.contract import DTYPES, Claim, Expected, Method, Option
 
 COMPOSITIONS = {"jax": ("jit", "vmap", "second_order"), "torch": ("vmap", "second_order")}
 """Framework -> the transformations that a method composes with or disclaims; every reference method says which."""
@@ -27,7 +27,7 @@ def contract_claims(
     source: str = "contract",
     expected: Expected = "upheld",
     reason: str = "",
-    bfloat16: bool = False,
+    dtypes: Sequence[str] = DTYPES,
     where: Mapping[str, Any] | None = None,
     replaced: Sequence[Claim] = (),
 ) -> tuple[Claim, ...]:
@@ -38,7 +38,7 @@ def contract_claims(
         disclaims: transformations that must be refused in words.
         gradient: what the method's gradient is claimed to equal, in words.
         expected: of the claims about the gradient's numbers.
-        bfloat16: claim the gradient in bfloat16 too.
+        dtypes: those that the method supports; its gradient is claimed in each.
         where: Spec fields of the problems that the method is for; None: all.
         replaced: claims that take the place of those of the same name.
     """
@@ -59,8 +59,7 @@ def contract_claims(
         numbers("gradient_exact", "gradient_exact", f"its formula is {gradient}: equal to 40 digits and more"),
         equals("float64"),
         same("upstream", "its gradient of c·loss is c times its gradient"),
-        equals("float32"),
-        *([equals("bfloat16")] if bfloat16 else []),
+        *(equals(dtype) for dtype in DTYPES[1:] if dtype in dtypes),
         numbers("stability", "stability", "keeps its digits on long, ill-scaled and extreme problems"),
         same("deterministic", "gives the same bits when called twice"),
         same("pure", "leaves inputs and global random state alone, and prints nothing"),
@@ -94,6 +93,7 @@ def reference_method(
     module: str = "",
     kappa: float = 16.0,
     rounding: str = "",
+    dtypes: tuple[str, ...] = DTYPES,
     **contract: Any,
 ) -> Method:
     """A reference method that composes with everything: the contract's claims, those given, and its promises.
@@ -101,7 +101,7 @@ def reference_method(
     Args:
         promises: name of a method -> its claims about memory and work.
         module: of the family's folder, the framework's implementation unless told.
-        kappa, rounding: as for `Method`.
+        kappa, rounding, dtypes: as for `Method`.
         contract: the other arguments of `contract_claims`.
     """
     composes = COMPOSITIONS[framework]
@@ -110,9 +110,12 @@ def reference_method(
         name,
         framework,
         f"gradgate.references.{family}.{module or f'{framework}_impl'}:{name}",
-        contract_claims(composes=composes, options=options, **contract) + claims + promises.get(name, ()),
+        contract_claims(composes=composes, options=options, dtypes=dtypes, **contract)
+        + claims
+        + promises.get(name, ()),
         options,
         kappa=kappa,
         rounding=rounding,
         composes=composes,
+        dtypes=dtypes,
     )

@@ -63,7 +63,7 @@ def _methods(framework: str) -> tuple[Method, ...]:
         composes = tuple(c for c in COMPOSITIONS[framework] if c not in refused)
         options = (_budget(framework, name),) if name.endswith("_dp") else ()
         protocol = (PROTOCOL,) if refused else ()
-        own = contract_claims(composes=composes, disclaims=refused, options=options, source=source, bfloat16=True)
+        own = contract_claims(composes=composes, disclaims=refused, options=options, source=source)
         return Method(
             "chain", name, framework, f"{HERE}.{framework}_impl:{name}",
             own + protocol + claims + PROMISES[framework].get(name, ()), options, composes=composes, disclaims=refused,

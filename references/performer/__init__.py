@@ -66,7 +66,7 @@ def _methods(framework: str) -> tuple[Method, ...]:
     given = ("performer", framework, PROMISES[framework])
     declare = functools.partial(reference_method, *given, kappa=KAPPA, rounding=SUBTRACTED)
     return (
-        declare("full", *ORACLE_CLAIMS, bfloat16=True, kappa=16.0, rounding=""),
+        declare("full", *ORACLE_CLAIMS, kappa=16.0, rounding=""),
         declare(
             "slim",
             Claim(
@@ -76,7 +76,6 @@ def _methods(framework: str) -> tuple[Method, ...]:
             options=(CHUNK, PREFIX_SUM),
             kappa=KAPPA_SUBTRACTED,
             source="§3, Algorithms 1 and 2; App. B mended",
-            bfloat16=True,
             replaced=(
                 Claim(
                     "gradient_bfloat16", "gradient", "equals the gradient of backprop in bfloat16", "§3",
@@ -92,7 +91,6 @@ def _methods(framework: str) -> tuple[Method, ...]:
             "slim_kept",
             options=(CHUNK, PREFIX_SUM, EVERY),
             source="beyond the paper",
-            bfloat16=True,
             rounding="",
             replaced=(
                 Claim(

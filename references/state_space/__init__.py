@@ -113,9 +113,9 @@ def _methods(framework: str) -> tuple[Method, ...]:
 
     return (
         declare(
-            "backprop", LINEAR, *ORACLE_CLAIMS, bfloat16=True,
+            "backprop", LINEAR, *ORACLE_CLAIMS,
         ),
-        declare("adjoint_sharding", QUADRATIC, source="Prop. 2, Alg. 1–4; Prop. 3 mended", bfloat16=True),
+        declare("adjoint_sharding", QUADRATIC, source="Prop. 2, Alg. 1–4; Prop. 3 mended"),
         declare(
             "adjoint_sharding_printed",
             QUADRATIC,
@@ -150,7 +150,7 @@ def _methods(framework: str) -> tuple[Method, ...]:
             gradient="backprop through the graph cut at lag T̄",
             source="Eq. 7",
         ),
-        declare("reverse_recurrence", LINEAR, options=(CHUNK,), source="beyond the paper", bfloat16=True),
+        declare("reverse_recurrence", LINEAR, options=(CHUNK,), source="beyond the paper"),
         declare(
             "adjoint_distributed",
             QUADRATIC,
