@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib
 import importlib.util
 import pkgutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from gradgate.references import laws
 from gradgate.references.claims import contract_claims
-from gradgate.references.contract import FRAMEWORKS, Family, Method, Spec, UsageError, unknown
+from gradgate.references.contract import FRAMEWORKS, Claim, Family, Method, Spec, UsageError, unknown
+from gradgate.references.restriction import check_where, shapes_left, words
 
 ENTRY_POINTS = "gradgate.methods"
 
@@ -97,11 +100,43 @@ def plugged_in(target: str, family_name: str, framework: str | None = None) -> M
         name = declared.get(role) or "loss"
         if not callable(getattr(problem, name, None)):
             raise unknown(f"{role} of {target}", name, [n for n in dir(problem) if "loss" in n and n[0] != "_"])
-    asked = {key: declared.get(key, ()) for key in ("composes", "disclaims", "options")}
+    where, expected = declared.pop("where", {}), declared.pop("expected", {})
     own = tuple(declared.pop("claims", ()))
+    asked = {key: declared[key] for key in ("composes", "disclaims", "options", "dtypes") if key in declared}
     contract = contract_claims(**asked, replaced=own)
     claims = contract + tuple(claim for claim in own if claim not in contract)
+    if where:
+        claims = _restricted(family(family_name), where, claims)
+    claims = _known_to_fail(target, expected, claims)
     return Method(family(family_name).name, target.rpartition(":")[2], framework, target, claims, **declared)
+
+
+def _restricted(declared: Family, where: Mapping[str, Any], claims: tuple[Claim, ...]) -> tuple[Claim, ...]:
+    """The claims, those that are judged on drawn problems restricted to some shapes; they say to how many."""
+    cls = spec_class(declared.name)
+    check_where(declared, cls, where)
+    scope = f"on {shapes_left(declared, cls, where)} of {len(declared.shapes)} shapes, {words(where)}"
+    return tuple(
+        claim
+        if claim.check in laws.CHECKS
+        else dataclasses.replace(claim, where={**where, **claim.where}, statement=f"{claim.statement} ({scope})")
+        for claim in claims
+    )
+
+
+def _known_to_fail(target: str, expected: Mapping[str, str], claims: tuple[Claim, ...]) -> tuple[Claim, ...]:
+    """The claims, those that a plug-in declares to fail expected to be refuted.
+
+    Raises:
+        UsageError: one of them is no claim of the method.
+    """
+    for name in expected:
+        if name not in {claim.name for claim in claims}:
+            raise unknown(f"claim in expected of {target}", name, [claim.name for claim in claims])
+    return tuple(
+        dataclasses.replace(claim, expected="refuted", reason=expected[claim.name]) if claim.name in expected else claim
+        for claim in claims
+    )
 
 
 def entry_points() -> list[tuple[str, str]]:
