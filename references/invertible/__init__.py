@@ -63,6 +63,8 @@ ILL = (
     "h_0 = h_L ∏ ∂x_i/∂x_{i−1} holds no digits of h_L's components that other, larger ones were added to: where layers "
     "mix strongly and tanh is flat, the product's condition number exceeds 1/u, and vijp cannot bring back what is lost"
 )
+SOLVING = ("float64", "float32")
+"""Dtypes of the methods that invert dense layers: neither framework solves linear systems or takes QR in bfloat16."""
 UNIT_LENGTH = "E[u uᵀ] = I/P for u of unit length: the mean is the gradient divided by the number of parameters"
 
 
@@ -71,7 +73,7 @@ def _methods(framework: str) -> tuple[Method, ...]:
 
     def moonwalk(name: str, *claims: Claim, **more: Any) -> Method:
         return declare(
-            name, _stability_mixing(), _submersive(), *claims, rounding="loss_by_vijp",
+            name, _stability_mixing(), _submersive(), *claims, rounding="loss_by_vijp", dtypes=SOLVING,
             replaced=(_stability(), _second_order()), **more,
         )  # fmt: skip
 
@@ -121,6 +123,7 @@ def _methods(framework: str) -> tuple[Method, ...]:
             ),
             source="RevBackprop",
             kappa=KAPPA_REBUILT,
+            dtypes=SOLVING,
             rounding="loss_by_reversing",
             where=INVERTIBLE,
             replaced=(

@@ -96,7 +96,7 @@ class Mutant:
         mutant.__doc__ = f"{self.story}\n\n    Source: {self.source}."
         marked: Function = method(
             options=declared.options, composes=declared.composes, disclaims=declared.disclaims, kappa=declared.kappa,
-            rounding=declared.rounding, oracle=declared.oracle, claims=self._claims(),
+            rounding=declared.rounding, oracle=declared.oracle, claims=self._claims(), dtypes=declared.dtypes,
         )(mutant)  # fmt: skip
         if hasattr(built, "module"):  # what the check `protocol` judges
             marked.module = built.module  # type: ignore[attr-defined]
