@@ -30,6 +30,7 @@ class Measurement:
         fits: whether required_bytes is at most the device's memory; None where either is unknown.
         flops: arithmetic operations of the whole program, all devices together (see ``work.count``); None where
             they cannot be counted.
+        nominal_flops: the same as papers and peak rates count (see ``work.Work``), for times; None for PyTorch.
         transcendentals: calls of exp, log, tanh and the like, which ``flops`` leaves out.
         bytes_moved: memory traffic of the whole program if fusion were perfect (see ``work.count``).
         x64: whether the program was traced with 64-bit types enabled.
@@ -49,6 +50,7 @@ class Measurement:
     required_bytes: int | None = None
     fits: bool | None = None
     flops: int | None = None
+    nominal_flops: int | None = None
     transcendentals: int | None = None
     bytes_moved: int | None = None
     x64: bool = False

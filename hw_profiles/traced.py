@@ -47,6 +47,7 @@ class Traced:
             return {}, f"work not counted: {error}"
         figures = {
             "flops": counted.flops,
+            "nominal_flops": counted.nominal_flops,
             "transcendentals": counted.transcendentals,
             "bytes_moved": counted.bytes_moved,
         }

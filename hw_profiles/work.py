@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from math import prod
 from typing import Any
 
@@ -29,6 +30,10 @@ _CALLS = {
 }
 
 
+COUNTING = "2: n terms take n − 1 additions"
+"""The rules of counting; what is kept of a count is kept under this name, so that older rules' counts are not used."""
+
+
 class WorkError(ValueError):
     """Work that cannot be counted from the program's text: a loop whose trip count depends on values."""
 
@@ -38,8 +43,11 @@ class Work:
     """What a program does.
 
     Attributes:
-        flops: floating-point operations: 2 per multiply-add of a product of matrices, 1 per element of other
-            arithmetic. Integers, conversions and copies count nothing.
+        flops: floating-point operations that are performed: a product of matrices (m, k) and (k, n) has m·n·k
+            multiplications and m·n·(k − 1) additions, any other sum of n terms n − 1, and other arithmetic 1 per
+            element. Integers, conversions and copies count nothing.
+        nominal_flops: the same with 2·m·n·k for the product, as papers, compilers and peak rates count. For a
+            comparison with a printed count, and for times at a peak rate.
         transcendentals: calls of exp, log, tanh and the like (one per element), not in ``flops``.
         bytes_moved: memory traffic if every chain of elementwise operations were fused: operands and results of
             products, reductions, slices and the like, and what enters or leaves a fused chain.
@@ -49,6 +57,7 @@ class Work:
     """
 
     flops: int
+    nominal_flops: int
     transcendentals: int
     bytes_moved: int
     exact: bool
@@ -58,7 +67,8 @@ class Work:
 
 @dataclass
 class _Tally:
-    flops: int = 0
+    flops: int | Fraction = 0  # of one device of several; a whole number for all of them
+    convention: int = 0  # nominal FLOPs beyond those
     transcendentals: int = 0
     bytes_moved: int = 0
     notes: dict[str, None] = field(default_factory=dict)  # an ordered set
@@ -66,6 +76,7 @@ class _Tally:
 
     def add(self, other: _Tally, times: int = 1) -> None:
         self.flops += times * other.flops
+        self.convention += times * other.convention
         self.transcendentals += times * other.transcendentals
         self.bytes_moved += times * other.bytes_moved
         self.notes |= other.notes
@@ -101,15 +112,24 @@ def count(jaxpr: Any, *, trips: int | None = None) -> Work:
 
     # Without inlined calls' dead results, as after the compiler's own first pass.
     live, _ = partial_eval.dce_jaxpr(jaxpr.jaxpr, [True] * len(jaxpr.jaxpr.outvars), instantiate=True)
-    tally = _walk(live, {}, trips)
+    tally = _walk(live, _Surroundings(trips), {})
     notes = tuple(tally.notes)
     calls: dict[str, Calls] = {}
     for (name, kind), number in tally.calls.items():
         setattr(calls.setdefault(name, Calls()), kind, number)
-    return Work(tally.flops, tally.transcendentals, tally.bytes_moved, not notes, notes, calls)
+    flops, nominal = int(tally.flops), int(tally.flops + tally.convention)
+    return Work(flops, nominal, tally.transcendentals, tally.bytes_moved, not notes, notes, calls)
 
 
-def _walk(jaxpr: Any, known: Mapping[Any, float], trips: int | None) -> _Tally:
+@dataclass(frozen=True)
+class _Surroundings:
+    """What a program is run in: trips to assume of unknown loops, and the size of each mesh axis it is divided over."""
+
+    trips: int | None
+    devices: Mapping[Any, int] = field(default_factory=dict)
+
+
+def _walk(jaxpr: Any, around: _Surroundings, known: Mapping[Any, float]) -> _Tally:
     """Work of one run of a jaxpr; ``known`` holds the scalars whose values the text gives."""
     total = _Tally()
     values = dict(known)
@@ -120,25 +140,27 @@ def _walk(jaxpr: Any, known: Mapping[Any, float], trips: int | None) -> _Tally:
             inner = _inner(eqn.params["jaxpr"])
             constants = eqn.params["num_consts"]
             passed = trip_count.bind(inner.invars[:constants], eqn.invars[:constants], values)
-            total.add(_walk(inner, passed, trips), eqn.params["length"])
+            total.add(_walk(inner, around, passed), eqn.params["length"])
         elif name == "while":
-            total.add(_while(eqn, values, trips))
+            total.add(_while(eqn, around, values))
         elif name == "cond":
-            total.add(_cond(eqn, values, trips))
+            total.add(_cond(eqn, around, values))
         elif name in _CALLS:
             inner = _called(eqn)
-            times = _shards(eqn) if name == "shard_map" else 1
+            axes = _axes(eqn) if name == "shard_map" else {}
+            within = replace(around, devices={**around.devices, **axes})
             # A linear solve's operands are those of all its four programs.
             passed = {} if name == "custom_linear_solve" else trip_count.bind(inner.invars, eqn.invars, values)
-            called = _walk(inner, passed, trips)
+            called = _walk(inner, within, passed)
             if _fuses(eqn):
                 called.bytes_moved = 0  # part of a chain, whose traffic is counted where it ends
-            total.add(called, times)
+            total.add(called, prod(axes.values()))
         elif name == MARKER:
             if eqn.params["kind"] != "results":
                 total.calls[eqn.params["name"], eqn.params["kind"]] += 1
         else:
-            total.flops += work_rules.flops(eqn)
+            total.flops += work_rules.flops(eqn, around.devices)
+            total.convention += work_rules.convention(eqn)
             total.transcendentals += work_rules.transcendentals(eqn)
             if not work_rules.is_known(name):
                 total.notes[f"not counted: the primitive {name!r} has no rule"] = None
@@ -146,29 +168,29 @@ def _walk(jaxpr: Any, known: Mapping[Any, float], trips: int | None) -> _Tally:
     return total
 
 
-def _while(eqn: Any, values: Mapping[Any, float], trips: int | None) -> _Tally:
+def _while(eqn: Any, around: _Surroundings, values: Mapping[Any, float]) -> _Tally:
     found = trip_count.of_while(eqn, values)
     if found is None:
-        if trips is None:
+        if around.trips is None:
             raise WorkError(
                 "a while loop runs for a number of steps that the program's text doesn't give; use lax.scan or a "
                 "fori_loop with constant bounds, or state the number as trips=…"
             )
-        found = trip_count.Trips(trips, exact=False)
+        found = trip_count.Trips(around.trips, exact=False)
     total = _Tally()
     for kind, times in (("body", found.number), ("cond", found.number + 1)):
         inner = _inner(eqn.params[f"{kind}_jaxpr"])
-        total.add(_walk(inner, {}, trips), times)
+        total.add(_walk(inner, around, {}), times)
     if not found.exact:
         total.notes[f"a while loop counts {found.number} steps, an upper bound or the stated number"] = None
     return total
 
 
-def _cond(eqn: Any, values: Mapping[Any, float], trips: int | None) -> _Tally:
+def _cond(eqn: Any, around: _Surroundings, values: Mapping[Any, float]) -> _Tally:
     branches = []
     for branch in eqn.params["branches"]:
         inner = _inner(branch)
-        branches.append(_walk(inner, trip_count.bind(inner.invars, eqn.invars[1:], values), trips))
+        branches.append(_walk(inner, around, trip_count.bind(inner.invars, eqn.invars[1:], values)))
     most = max(branches, key=lambda tally: (tally.flops + tally.transcendentals, tally.bytes_moved))
     if any((b.flops, b.transcendentals, b.bytes_moved) != (most.flops, most.transcendentals, most.bytes_moved)
            for b in branches):  # fmt: skip
@@ -176,9 +198,11 @@ def _cond(eqn: Any, values: Mapping[Any, float], trips: int | None) -> _Tally:
     return most
 
 
-def _shards(eqn: Any) -> int:
+def _axes(eqn: Any) -> dict[Any, int]:
+    """Size of every mesh axis that a ``shard_map`` divides its program over."""
     sizes = dict(eqn.params["mesh"].shape)
-    return prod(sizes[axis] for axis in eqn.params.get("manual_axes", sizes))
+    manual = eqn.params.get("newly_manual_axes", eqn.params.get("manual_axes", sizes))
+    return {axis: sizes[axis] for axis in manual}
 
 
 def _called(eqn: Any) -> Any:
@@ -235,12 +259,12 @@ def _moved(eqn: Any, inputs: list[Any]) -> int:
 def torch_flops(program: Callable[..., Any], *arguments: Any) -> int:
     """FLOPs of one call of a PyTorch program, backward passes inside it included (it is run once).
 
-    ``FlopCounterMode`` counts products of matrices, convolutions and attention, 2 per multiply-add, and no
-    elementwise arithmetic.
+    Products of matrices, convolutions and attention are counted, with the additions that they make (see
+    `torch_work.flop_counter`), and no elementwise arithmetic, to which a bias belongs.
     """
-    from torch.utils.flop_counter import FlopCounterMode
+    from gradgate.hw_profiles.torch_work import flop_counter
 
-    with FlopCounterMode(display=False) as counter:
+    with flop_counter() as counter:
         program(*arguments)
     return int(counter.get_total_flops())
 
@@ -250,7 +274,7 @@ def roofline(profile: Profile, flops: float, bytes_moved: float, dtype: str) -> 
 
     Args:
         profile: the target; a chip that is two devices gives each half of its rates.
-        flops: floating-point operations on this device.
+        flops: nominal FLOPs on this device: a peak rate counts a multiply-add as 2.
         bytes_moved: bytes to and from its memory.
         dtype: what the arithmetic is done in: float64, float32, tensorfloat32, bfloat16 or float16.
 

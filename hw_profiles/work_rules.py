@@ -1,10 +1,17 @@
-"""Arithmetic of one primitive operation: how many FLOPs a JAX equation without inner programs performs."""
+"""Arithmetic of one primitive operation: how many FLOPs a JAX equation without inner programs performs.
+
+A sum of n terms has n − 1 additions, in a product of matrices, a convolution, a reduction or a prefix sum alike.
+Factorisations count the leading terms of their textbook algorithms.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from fractions import Fraction
 from math import log2, prod
 from typing import Any
+
+from gradgate.hw_profiles.contraction import Contraction, Convolution, axis
 
 
 def _words(text: str) -> frozenset[str]:
@@ -53,16 +60,35 @@ FUSIBLE = ARITHMETIC | TRANSCENDENTAL | FREE | {"integer_pow"}
 
 def is_known(name: str) -> bool:
     """Whether the primitive has a rule here."""
-    return name in FUSIBLE or name in MOVING or name in _RULES
+    return name in FUSIBLE or name in MOVING or name in _RULES or name in _CONTRACTIONS or name in _COLLECTIVE
 
 
-def flops(eqn: Any) -> int:
-    """Floating-point operations of one equation; 0 for transcendental functions and for what has no rule."""
+def flops(eqn: Any, devices: Mapping[Any, int]) -> int | Fraction:
+    """Floating-point operations of one equation; 0 for transcendental functions and for what has no rule.
+
+    Args:
+        eqn: the equation.
+        devices: size of every mesh axis that the program is divided over. A sum over n devices takes n − 1 additions,
+            of which each device's share may be a fraction.
+    """
     name = eqn.primitive.name
     if name in ARITHMETIC:
         return _elements(eqn.outvars[0]) * _weight(eqn.invars[-1], product=name in ("mul", "div", "square"))
+    if name in _CONTRACTIONS:
+        return _CONTRACTIONS[name](eqn).operations(*_product_and_addition(eqn))
+    if name in _COLLECTIVE:
+        return _collective(eqn, devices)
     rule = _RULES.get(name)
     return rule(eqn) if rule else 0
+
+
+def convention(eqn: Any) -> int:
+    """What papers, compilers and peak rates count beyond `flops`: one more addition for each sum of products."""
+    rule = _CONTRACTIONS.get(eqn.primitive.name)
+    if rule is None:
+        return 0
+    product, addition = _product_and_addition(eqn)
+    return rule(eqn).nominal(product, addition) - rule(eqn).operations(product, addition)
 
 
 def transcendentals(eqn: Any) -> int:
@@ -96,36 +122,42 @@ def _weight(var: Any, product: bool = False) -> int:
     return 1
 
 
-def _dot(eqn: Any) -> int:
+def _product_and_addition(eqn: Any) -> tuple[int, int]:
+    """Real operations of one product and of one addition of an equation's operands."""
+    return _weight(eqn.invars[0], product=True), _weight(eqn.invars[0])
+
+
+def _dot(eqn: Any) -> Contraction:
     (contracted, _), _ = eqn.params["dimension_numbers"]
     depth = prod(eqn.invars[0].aval.shape[axis] for axis in contracted)
-    return _multiply_adds(eqn, _elements(eqn.outvars[0]) * depth)
+    return Contraction.of_matrices(_elements(eqn.outvars[0]), depth)
 
 
-def _ragged_dot(eqn: Any) -> int:
-    return _multiply_adds(eqn, _elements(eqn.invars[0]) * int(eqn.invars[1].aval.shape[-1]))
+def _ragged_dot(eqn: Any) -> Contraction:
+    """Each row meets the matrix of its own group; where the contracted axis is ragged, so does each of its places."""
+    numbers = eqn.params["ragged_dot_dimension_numbers"]
+    (_, contracted), (_, batch) = numbers.dot_dimension_numbers
+    bound = {*contracted, *batch, *numbers.rhs_group_dimensions}
+    free = prod(size for place, size in enumerate(eqn.invars[1].aval.shape) if place not in bound)
+    products = _elements(eqn.invars[0]) * free
+    return Contraction(products, min(products, _elements(eqn.outvars[0])))
 
 
-def _multiply_adds(eqn: Any, count: int) -> int:
-    return count * (_weight(eqn.invars[0], product=True) + _weight(eqn.invars[0]))
-
-
-def _conv(eqn: Any) -> int:
-    """2 × (products that meet a real input element); padding and holes of a dilation cost nothing."""
+def _conv(eqn: Any) -> Contraction:
+    """Products that meet an element of the input; padding and the holes of a dilation cost nothing."""
     params, (lhs, rhs) = eqn.params, eqn.invars
     numbers = params["dimension_numbers"]
-    taps = 1
-    for axis, (low, _) in enumerate(params["padding"]):
-        size = lhs.aval.shape[numbers.lhs_spec[2 + axis]]
-        kernel = rhs.aval.shape[numbers.rhs_spec[2 + axis]]
-        out = eqn.outvars[0].aval.shape[numbers.out_spec[2 + axis]]
-        stride, hole, spread = (params[k][axis] for k in ("window_strides", "lhs_dilation", "rhs_dilation"))
-        at = [o * stride + k * spread - low for k in range(kernel) for o in range(out)]
-        taps *= sum(1 for place in at if place % hole == 0 and 0 <= place // hole < size)
+    axes = []
+    for place, (low, _) in enumerate(params["padding"]):
+        size = lhs.aval.shape[numbers.lhs_spec[2 + place]]
+        kernel = rhs.aval.shape[numbers.rhs_spec[2 + place]]
+        results = eqn.outvars[0].aval.shape[numbers.out_spec[2 + place]]
+        stride, hole, spread = (params[k][place] for k in ("window_strides", "lhs_dilation", "rhs_dilation"))
+        axes.append(axis(size, kernel, results, stride, low, hole, spread))
     batch = lhs.aval.shape[numbers.lhs_spec[0]] // params["batch_group_count"]
     channels_in = rhs.aval.shape[numbers.rhs_spec[1]]  # already per feature group
     channels_out = rhs.aval.shape[numbers.rhs_spec[0]]
-    return _multiply_adds(eqn, taps * batch * channels_in * channels_out)
+    return Convolution(axes, batch, channels_in, channels_out).result
 
 
 def _reduce(eqn: Any) -> int:
@@ -134,20 +166,36 @@ def _reduce(eqn: Any) -> int:
 
 
 def _cumulative(eqn: Any) -> int:
-    return _elements(eqn.invars[0]) * _weight(eqn.invars[0])
+    """Each element but the first of every row is added to what stands before it."""
+    elements = _elements(eqn.invars[0])
+    rows = elements // max(1, eqn.invars[0].aval.shape[eqn.params["axis"]])
+    return (elements - rows) * _weight(eqn.invars[0])
 
 
 def _window(eqn: Any) -> int:
-    window = prod(eqn.params["window_dimensions"])
-    return _elements(eqn.outvars[0]) * (window - 1) * _weight(eqn.invars[0])
+    """As a convolution: padding is no term of a window's sum."""
+    names = ("window_dimensions", "window_strides", "base_dilation", "window_dilation")
+    axes = []
+    for place, (low, _) in enumerate(eqn.params["padding"]):
+        window, stride, hole, spread = (eqn.params[name][place] for name in names)
+        sizes = (eqn.invars[0].aval.shape[place], window, eqn.outvars[0].aval.shape[place])
+        axes.append(axis(*sizes, stride, low, hole, spread))
+    terms, sums = prod(each.pairs for each in axes), prod(each.results for each in axes)
+    return (terms - sums) * _weight(eqn.invars[0])
 
 
 def _update(eqn: Any) -> int:
     return _elements(eqn.invars[2]) * _weight(eqn.invars[0])
 
 
-def _collective(eqn: Any) -> int:
-    return sum(_elements(var) * _weight(var) for var in eqn.outvars)
+def _collective(eqn: Any, devices: Mapping[Any, int]) -> Fraction:
+    """A device's share of the n − 1 additions that every element of a sum over n devices takes."""
+    groups = eqn.params.get("axis_index_groups")
+    names = eqn.params.get("axes", eqn.params.get("axis_name", ()))
+    n = len(groups[0]) if groups else prod(devices.get(name, 1) for name in names)
+    sums = sum(_elements(var) * _weight(var) for var in eqn.outvars)
+    # Of an all-reduce every device holds all sums, of a reduce-scatter only its own.
+    return Fraction(sums * (n - 1), 1 if eqn.primitive.name == "reduce_scatter" else n)
 
 
 def _power(eqn: Any) -> int:
@@ -188,17 +236,19 @@ def _fft(eqn: Any) -> int:
     return int(5 * elements * log2(points)) if points > 1 else 0
 
 
-_RULES: dict[str, Callable[[Any], int]] = {
+_CONTRACTIONS: dict[str, Callable[[Any], Contraction]] = {
     "dot_general": _dot,
-    "ragged_dot": _ragged_dot,
+    "ragged_dot_general": _ragged_dot,
     "conv_general_dilated": _conv,
+}
+_COLLECTIVE = _words("psum psum_invariant pmax pmin reduce_scatter")
+_RULES: dict[str, Callable[[Any], int]] = {
     "integer_pow": _power,
     **dict.fromkeys(("reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "argmax", "argmin"), _reduce),
     **dict.fromkeys(("reduce_and", "reduce_or", "reduce_xor"), lambda _: 0),
     **dict.fromkeys(("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp"), _cumulative),
     **dict.fromkeys(("reduce_window_sum", "reduce_window_max", "reduce_window_min"), _window),
     **dict.fromkeys(("scatter-add", "scatter-mul", "scatter-min", "scatter-max", "scatter-sub"), _update),
-    **dict.fromkeys(("psum", "psum_invariant", "pmax", "pmin", "reduce_scatter"), _collective),
     "cholesky": _cholesky,
     "lu": _lu,
     "qr": _qr,

@@ -120,10 +120,9 @@ def row(cell: MethodCell, found: Measurement) -> dict[str, Any]:
     """A measured cell as in ``gradgate memory --json``: bytes of one device, work of all of them together."""
     declared = cell.declared
     seconds = None
-    if found.flops is not None and found.bytes_moved is not None:
-        seconds = roofline(
-            load(cell.profile), found.flops / found.devices, found.bytes_moved / found.devices, cell.spec.dtype
-        )
+    if found.nominal_flops is not None and found.bytes_moved is not None:
+        shares = found.nominal_flops / found.devices, found.bytes_moved / found.devices
+        seconds = roofline(load(cell.profile), *shares, cell.spec.dtype)
     return {
         "family": declared.family, "method": declared.name, "framework": declared.framework, "profile": found.profile,
         "options": dict(cell.options), "spec": json.loads(cell.spec.to_json()), "status": found.status,

@@ -62,7 +62,7 @@ class Figures:
         """Arguments + outputs − aliases."""
         return self.figure.get("state_bytes")
 
-    @track("FLOPs")
+    @track("FLOPs", version="2")  # until then a sum of n products counted n additions
     def track_flops(self, measured: dict[str, dict[str, Any]], method: str) -> int | None:
         """Arithmetic operations."""
         return self.figure.get("flops")

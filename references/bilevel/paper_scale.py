@@ -108,6 +108,11 @@ def flops(spec: BilevelSpec, optimisations: str) -> float:
     return _work(spec, optimisations).flops
 
 
+def nominal_flops(spec: BilevelSpec, optimisations: str) -> float:
+    """The same as peak rates count them, 2 for a multiply-add."""
+    return _work(spec, optimisations).nominal_flops
+
+
 def seconds(spec: BilevelSpec, optimisations: str, profile: str) -> float:
     """Least seconds of a meta step on a device: its FLOPs, or its traffic if fusion were perfect, at full rate.
 
@@ -118,7 +123,7 @@ def seconds(spec: BilevelSpec, optimisations: str, profile: str) -> float:
     from gradgate.hw_profiles.work import roofline
 
     device, work = load(profile), _work(spec, optimisations)
-    found = roofline(device, work.flops, work.bytes_moved, RATE.get(device.kind, "float32"))
+    found = roofline(device, work.nominal_flops, work.bytes_moved, RATE.get(device.kind, "float32"))
     if found is None:
         raise LookupError(f"{profile} knows no rate for float32 products")
     return found

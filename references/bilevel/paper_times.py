@@ -50,7 +50,7 @@ def quotients(device: str, millions: int, rate: str | None, sequence: int) -> di
     def ours(signs: str) -> float:
         if rate is None:
             return scale.seconds(spec, signs, profile)
-        return scale.flops(spec, signs) / load(profile).peak[rate]
+        return scale.nominal_flops(spec, signs) / load(profile).peak[rate]
 
     return {signs: printed / ours(signs) for signs, printed in SECONDS[millions][device].items()}
 

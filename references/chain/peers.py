@@ -65,7 +65,7 @@ def step_of(
         parameters: that it gives gradients to.
         within: how the scope that measures is put around what the module runs; compiled code has a way of its own.
     """
-    from torch.utils.flop_counter import FlopCounterMode
+    from gradgate.hw_profiles.torch_work import flop_counter
 
     def train(scope: Scope) -> None:
         for p in parameters:
@@ -78,7 +78,7 @@ def step_of(
     @contextlib.contextmanager
     def counted() -> Iterator[None]:
         nonlocal flops
-        with FlopCounterMode(display=False) as counter:  # which begins anew in every scope
+        with flop_counter() as counter:  # which begins anew in every scope
             yield
         flops += counter.get_total_flops()
 

@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import FlopCounterMode
 
+from gradgate.hw_profiles.torch_work import flop_counter
 from gradgate.references.chain.costs import Costs
 from gradgate.references.chain.torch_replay import RandomState, Surroundings, statistics_kept
 from gradgate.references.chain.torch_stages import Stage, plain, record
@@ -175,9 +175,9 @@ def _seconds(stage: Stage, value: torch.Tensor, needs: bool, repeats: int) -> tu
 
 
 def _flops(stage: Stage, value: torch.Tensor, needs: bool) -> tuple[float, float]:
-    with FlopCounterMode(display=False) as forward:
+    with flop_counter() as forward:
         y, recording = record(stage, value, needs)
-    with FlopCounterMode(display=False) as backward:
+    with flop_counter() as backward:
         recording.backward(torch.ones_like(y))
     return float(forward.get_total_flops()), float(backward.get_total_flops())
 

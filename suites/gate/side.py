@@ -129,6 +129,7 @@ class Side:
         import hashlib
         import json
 
+        from gradgate.hw_profiles.work import COUNTING
         from gradgate.references import registry
         from gradgate.references.contract import UsageError
         from gradgate.suites.gate.sources import named
@@ -144,7 +145,7 @@ class Side:
         if starts not in self._digests:
             closure = self.imports.closure(starts)
             self._digests[starts] = closure.digest(self.fingerprint, self._data())
-        text = json.dumps([self._digests[starts], *facts], sort_keys=True, default=str)
+        text = json.dumps([self._digests[starts], COUNTING, *facts], sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()
 
     def _data(self) -> dict[str, str]:

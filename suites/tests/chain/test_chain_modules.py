@@ -90,7 +90,7 @@ def test_the_profiler_knows_what_a_layer_saves() -> None:
 def test_flops_time_uniform_and_given_costs(own: Any) -> None:
     module, x = own.dense(2), torch.randn(8, 16)
     flops = costs_of(module, x, compute="flops")
-    assert flops.forward == (2 * 8 * 16 * 32, 0, 2 * 8 * 32 * 48, 0)
+    assert flops.forward == (8 * 32 * (2 * 16 - 1), 0, 8 * 48 * (2 * 32 - 1), 0)
     assert all(second > 0 for second in costs_of(module, x, compute="time").forward)
     uniform = costs_of(module, x, compute="uniform", memory="uniform")
     assert len(set(uniform.forward)) == len(set(uniform.output)) == 1
