@@ -17,7 +17,7 @@ from typing import Any
 from gradgate.hw_profiles import cache as caching
 from gradgate.hw_profiles import profile as hardware
 from gradgate.hw_profiles.fingerprint import fingerprint
-from gradgate.hw_profiles.measurement import ANSWERS
+from gradgate.hw_profiles.measurement import ANSWERS, Measurement
 from gradgate.references import registry
 from gradgate.references.contract import Family, Method, Spec, UsageError, unknown
 from gradgate.suites import cells, memory_table
@@ -28,6 +28,9 @@ from gradgate.suites.series import Series
 
 QUANTITIES = ("temp_bytes", "required_bytes", "flops")
 """What a law is fitted to; the second decides what fits."""
+
+INAPPLICABLE = "inapplicable"
+"""Status of a cell that nobody can measure: of several devices on a profile of one, or declared `unmeasured`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +65,8 @@ def main(chosen: argparse.Namespace) -> int:
     """Measure, show and write; the exit status.
 
     Returns:
-        0 every cell has an answer (too large for the device is one); 2 a cell could not be measured.
+        0 every cell has an answer (too large for the device is one) or cannot be asked for on this profile; 2 a cell
+        could not be measured.
 
     Raises:
         UsageError, ProfileError: a wrong name or value; lists what is legal.
@@ -81,7 +85,7 @@ def main(chosen: argparse.Namespace) -> int:
     try:
         with _executor(chosen.scheduler) as executor, memory_table.progress(len(asked)) as show:
             for cell, measured in cells.measure(asked, executor, workers=chosen.jobs, limit=chosen.timeout):
-                rows[places[id(cell)]] = cells.row(cell, measured)
+                rows[places[id(cell)]] = _row(cell, measured)
                 show(cell, measured)
                 if time.monotonic() - written > 1:  # the fits wait for the end: they would cost more than the cells
                     _write(chosen, _document(asked, rows, Range()))
@@ -97,7 +101,15 @@ def main(chosen: argparse.Namespace) -> int:
         page = chosen.report / "memory.html"
         write_atomically(page, memory_plot.page(document))
         memory_table.note(f"report: {page}")
-    return 0 if all(row["status"] in ANSWERS for row in rows.values()) else 2
+    return 0 if all(row["status"] in (*ANSWERS, INAPPLICABLE) for row in rows.values()) else 2
+
+
+def _row(cell: MethodCell, measured: Measurement) -> dict[str, Any]:
+    """A measured cell as in the JSON, its status inapplicable where the method cannot be measured on this profile."""
+    row, why = cells.row(cell, measured), cell.declared.unmeasured
+    if measured.devices > 1 and hardware.load(cell.profile).compiler not in ("tpu", "host"):
+        why = f"it runs on {measured.devices} devices, and {measured.profile} is one; tpu profiles and cpu have several"
+    return row | {"status": INAPPLICABLE, "reason": why} if why else row
 
 
 def clear_or_show(chosen: argparse.Namespace) -> int:

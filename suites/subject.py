@@ -1,22 +1,36 @@
-"""Calling a method that may do anything: raise, exit, return nonsense. What it does wrong becomes a Fault in words."""
+"""Calling a method that may do anything: raise, exit, return nonsense.
+
+What it returns that is no (loss, grads) is Refuted; where it gives no answer, that is a Fault in words.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
-from collections.abc import Callable, Mapping
+import numbers
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from gradgate.references import registry
 from gradgate.references.backends import named_leaves, precision
-from gradgate.references.contract import Method, Problem, Spec, Tree
+from gradgate.references.contract import IllegalOption, Method, Problem, Spec, Tree
 from gradgate.references.oracle import split
+from gradgate.suites.frames import last_frames
 from gradgate.suites.surroundings import kept
 
 
 class Fault(Exception):
-    """A method crashed or broke the contract's form; the verdict is ``error`` and this is its reason."""
+    """A method gave no answer: it raised, exited or hung. The verdict is ``error`` and this is its reason.
+
+    Attributes: said: the sentence; at: where in the author's files, in the form of `frames.last_frames`.
+    """
+
+    def __init__(self, said: str, at: str = "") -> None:
+        super().__init__(said + at)
+        self.said, self.at = said, at
 
 
 class Refuted(Exception):
@@ -53,6 +67,7 @@ class Subject:
     changed: list[str] = field(default_factory=list)
     evaluators: dict[str, Any] = field(default_factory=dict)
     _compiled: dict[str, Callable[..., Any]] = field(default_factory=dict)
+    _working: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def load(cls, declared: Method, watch: Callable[[dict[str, Any] | None], None] = lambda _: None) -> Subject:
@@ -64,7 +79,9 @@ class Subject:
         """
         watch({"importing": declared.implementation})
         try:
-            function = _guarded(f"importing {declared.implementation}", registry.load, declared.implementation)
+            function = _guarded(
+                f"importing {declared.implementation}", declared.implementation, registry.load, declared.implementation
+            )
         finally:
             watch(None)
         return cls(declared, function, watch)
@@ -75,8 +92,27 @@ class Subject:
         JAX methods run under jit where they can, one compiled program per static Spec and options; `eager` forbids it.
 
         Raises:
-            Fault: the method raised, exited, or returned something other than (loss, grads like params).
+            Refuted: the method returned something other than (loss, grads like params), or it fails for this value of
+                an option, which is declared legal, while it works for others.
+            Fault: the method raised or exited.
         """
+        try:
+            return self._called(problem, options, eager)
+        except Fault as fault:
+            jitted = self.declared.framework == "jax" and not eager
+            if not (jitted and self._answers(problem, options)):  # jit takes an answer of the wrong form for an error
+                self.blame(fault, problem, options)
+            raise
+
+    def _answers(self, problem: Problem, options: Mapping[str, Any]) -> bool:
+        """Whether the method gives an answer, called as it is. Raises Refuted if that is of the wrong form."""
+        try:
+            self._called(problem, options, True)
+        except Fault:
+            return False
+        return True
+
+    def _called(self, problem: Problem, options: Mapping[str, Any], eager: bool) -> tuple[Any, Tree]:
         run: Callable[..., Any] = functools.partial(self.function, **options)
         if self.declared.framework == "jax" and not eager:
             run = self._jitted(problem, options)
@@ -100,9 +136,55 @@ class Subject:
         self.watch({"spec": json.loads(problem.spec.to_json()), "options": dict(options)})
         try:
             with kept() as self.changed, precision(problem.backend, problem.dtype):
-                return _guarded("the method", _finished, problem.backend, function, *arguments)
+                return _guarded(
+                    "the method", self.declared.implementation, _finished, problem.backend, function, *arguments
+                )
         finally:
             self.watch(None)
+
+    def blame(self, fault: Fault, problem: Problem, options: Mapping[str, Any]) -> None:
+        """Find out whether a fault is an option's, whose value is declared legal.
+
+        Raises:
+            Refuted: the method refuses the value with IllegalOption, or gives an answer for another value of the
+                option. It names option and value. Nothing is raised for a value that is not declared, and where every
+                value fails.
+
+        Cost: a call for each other legal value until one works, once for each shape and options.
+        """
+        legal = {
+            option.name: list(option.values(problem.spec)) for option in self.declared.options if option.name in options
+        }
+        if not legal or any(not _among(options[name], values) for name, values in legal.items()):
+            return
+        if isinstance(fault.__cause__, IllegalOption):
+            message = first_line(fault.__cause__)
+            named = [name for name in legal if re.search(rf"\b{re.escape(name)}\b", message)]
+            told = " and ".join(self._declared(name, options) for name in named or legal)
+            raise Refuted(f"{told}, but the method refuses it: {message}{fault.at}")
+        key = problem.spec.static().to_json() + json.dumps(dict(options), sort_keys=True, default=str)
+        if key not in self._working:
+            self._working[key] = self._spared(problem, options, legal)
+        if self._working[key]:
+            name, _, other = self._working[key].partition("=")
+            told = self._declared(name, options)
+            raise Refuted(f"{told}, but with it {fault.said}; with {name}={other} it gives an answer{fault.at}")
+
+    def _declared(self, name: str, options: Mapping[str, Any]) -> str:
+        [legal] = [option.legal for option in self.declared.options if option.name == name]
+        return f"{name}={options[name]!r} is declared legal ({legal})"
+
+    def _spared(self, problem: Problem, options: Mapping[str, Any], legal: Mapping[str, list[Any]]) -> str:
+        """A legal value of one option with which the method does not fail, such as ``chunk=1``; "" if there is none."""
+        for name, values in legal.items():
+            for other in values:
+                if _among(other, [options[name]]):
+                    continue
+                with contextlib.suppress(Refuted):  # an answer of the wrong form is an answer
+                    if not self._answers(problem, {**options, name: other}):
+                        continue
+                return f"{name}={other!r}"
+        return ""
 
     def _jitted(self, problem: Problem, options: Mapping[str, Any]) -> Callable[..., Any]:
         """The jitted method; the method as it is, if it turns out not to be traceable and does not claim to be."""
@@ -131,21 +213,34 @@ def _finished(backend: str, function: Callable[..., Any], *arguments: Any) -> An
     return result
 
 
-def _guarded(who: str, function: Callable[..., Any], *arguments: Any) -> Any:
+def _among(value: Any, values: Sequence[Any]) -> bool:
+    """Whether a value is one of these, and of the same kind: neither True nor 1.0 is 1."""
+    return any(_kind(value) is _kind(one) and value == one for one in values)
+
+
+def _kind(value: Any) -> type:
+    return next((kind for kind in (bool, numbers.Integral, numbers.Real) if isinstance(value, kind)), type(value))
+
+
+def _guarded(who: str, implementation: str, function: Callable[..., Any], *arguments: Any) -> Any:
     try:
         return function(*arguments)
-    except Fault:
+    except (Fault, Refuted):
         raise
-    except SystemExit as error:
-        raise Fault(f"{who} called sys.exit({repr_short(error.code)})") from error
-    except KeyboardInterrupt as error:
-        raise Fault(f"{who} raised KeyboardInterrupt") from error
-    except MemoryError as error:
-        raise Fault(f"{who} ran out of memory (MemoryError)") from error
     except BaseException as error:
         if type(error).__name__ == "UsageError":
             raise
-        raise Fault(f"{who} raised {type(error).__name__}: {first_line(error)}") from error
+        raise Fault(f"{who} {_what_happened(error)}", last_frames(error, implementation)) from error
+
+
+def _what_happened(error: BaseException) -> str:
+    if isinstance(error, SystemExit):
+        return f"called sys.exit({repr_short(error.code)})"
+    if isinstance(error, KeyboardInterrupt):
+        return "raised KeyboardInterrupt"
+    if isinstance(error, MemoryError):
+        return "ran out of memory (MemoryError)"
+    return f"raised {type(error).__name__}: {first_line(error)}"
 
 
 def first_line(error: BaseException) -> str:
@@ -164,40 +259,43 @@ def check_form(expected: Mapping[str, Any], answer: Any) -> None:
         expected: leaf path -> leaf of ``problem.params``.
 
     Raises:
-        Fault: says which part is wrong, what was expected and what came.
+        Refuted: says which part is wrong, what was expected and what came.
     """
     if not isinstance(answer, tuple) or len(answer) != 2:
         came = (
             f"a {type(answer).__name__} of {len(answer)}" if isinstance(answer, (tuple, list)) else repr_short(answer)
         )
-        raise Fault(f"the method returned {came}; a method returns (loss, grads)")
+        raise Refuted(f"the method returned {came}; a method returns (loss, grads)")
     loss, grads = answer
     if grads is None:
-        raise Fault("the method returned None for grads; expected a tree like problem.params")
+        raise Refuted("the method returned None for grads; expected a tree like problem.params")
     got = named_leaves(grads)
     missing, extra = sorted(expected.keys() - got.keys()), sorted(got.keys() - expected.keys())
     if missing or extra:
         parts = [f"lacks {', '.join(missing)}"] if missing else []
         parts += [f"has {', '.join(extra)} besides"] if extra else []
-        raise Fault(f"wrong tree: grads {' and '.join(parts)}; expected the leaves of problem.params")
+        raise Refuted(f"wrong tree: grads {' and '.join(parts)}; expected the leaves of problem.params", *missing[:1])
     _check_leaf("loss", loss, next(iter(expected.values())), ())
     for name, like in expected.items():
         _check_leaf(name, got[name], like, tuple(like.shape))
 
 
 def _check_leaf(name: str, leaf: Any, like: Any, shape: tuple[int, ...]) -> None:
+    def wrong(said: str) -> Refuted:
+        return Refuted(said, "" if name == "loss" else name)
+
     module = type(like).__module__.partition(".")[0].replace("jaxlib", "jax")
     kind = type(leaf).__module__.partition(".")[0].replace("jaxlib", "jax")
     if leaf is None:
-        raise Fault(f"wrong tree: {name} is None; expected an array of shape {shape}")
-    if kind != module:
-        raise Fault(f"{name} is {repr_short(leaf)} of {kind}; expected an array of {module}")
+        raise wrong(f"wrong tree: {name} is None; expected an array of shape {shape}")
+    if kind != module or not (hasattr(leaf, "shape") and hasattr(leaf, "dtype")):
+        raise wrong(f"{name} is {repr_short(leaf)} of {kind}; expected an array of {module}")
     if tuple(leaf.shape) != shape:
-        raise Fault(f"wrong shape: {name} has shape {tuple(leaf.shape)}; expected {shape}")
+        raise wrong(f"wrong shape: {name} has shape {tuple(leaf.shape)}; expected {shape}")
     if leaf.dtype != like.dtype:
-        raise Fault(f"wrong dtype: {name} is {leaf.dtype}; expected {like.dtype}")
+        raise wrong(f"wrong dtype: {name} is {leaf.dtype}; expected {like.dtype}")
     if module == "torch" and (leaf.device, leaf.layout) != (like.device, like.layout):
-        raise Fault(f"{name} is {leaf.layout} on {leaf.device}; expected {like.layout} on {like.device}")
+        raise wrong(f"{name} is {leaf.layout} on {leaf.device}; expected {like.layout} on {like.device}")
 
 
 def repr_short(value: Any) -> str:

@@ -162,14 +162,11 @@ def _of(facts: Facts) -> Iterator[Mutant]:
     )  # fmt: skip
     yield from on_plain(
         "none_for_a_leaf", "a leaf is None", "DeepSpeed PR 8455: stray None gradients after non-tensor arguments",
-        op.a_leaf_is_none, "tree", verdict="error",
+        op.a_leaf_is_none, "tree",
     )  # fmt: skip
-    yield from on_plain(
-        "flat_leaf", "a leaf has another shape", "wrong form", op.a_wrong_shape, "tree", verdict="error"
-    )
+    yield from on_plain("flat_leaf", "a leaf has another shape", "wrong form", op.a_wrong_shape, "tree")
     yield from on_plain(
         "float32_for_float64", "the gradient comes back in float32", "downcast", op.a_wrong_dtype, "tree",
-        verdict="error",
     )  # fmt: skip
     yield from make(
         "wrong_where_ragged", facts.clever, "wrong by 1e-6 where sizes do not divide evenly",

@@ -32,7 +32,7 @@ class Mutant:
         method: the method that is broken.
         kill: the claims that are expected to refute it, the likeliest first; one of them has to.
         build: makes the broken function; called in a worker, where the framework may be imported.
-        verdict: what a kill is: ``refuted``, or ``error`` where the bug is a crash or a wrong tree.
+        verdict: what a kill is: ``refuted``, or ``error`` where the bug is a crash.
         profile: of the claim, where it is about bytes that the CPU's compiler does not show.
         claims: in the place of its method's, where the bug is in what a figure is measured by.
         also: claims that have to refute it too, each by itself, so that it shows that they keep their power.

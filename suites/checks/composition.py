@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from gradgate.references import oracle
-from gradgate.references.backends import leaves, precision, tree_map
+from gradgate.references.backends import leaves, named_leaves, precision, tree_map
 from gradgate.references.contract import NotComposable, Problem, Tree
 from gradgate.suites.checks.base import Case, finite
 from gradgate.suites.exact import truth
-from gradgate.suites.subject import Fault, Refuted
+from gradgate.suites.subject import Fault, Refuted, check_form
 
 LANES = (1.0, 0.5, 0.25)
 """Factors of the parameter sets that vmap is tried with; powers of two, so that float32 holds the same sets, and none
@@ -30,7 +30,7 @@ def vmap(case: Case) -> None:
     """Vectorised over parameters, the method gives for each set what it gives for that set alone."""
     wide = case.problem()
     stacked = _scaled(wide, lambda p: wide.xp.stack([factor * p for factor in LANES])).params
-    answer = case.subject.guard(wide, case.options, _vmapped(case, wide), stacked)
+    answer = _transformed(case, wide, _vmapped(case, wide), stacked)
     batched = oracle.split_stack(wide, answer[1])
     for lane, factor in enumerate(LANES):
         single = _scaled(wide, lambda leaf: factor * leaf)  # noqa: B023 - called at once
@@ -45,7 +45,7 @@ def second_order(case: Case) -> None:
     wide, narrow = case.problem(), case.problem("float32")
     vector = oracle.cast(narrow, oracle.random_direction(narrow, case.spec.seed), "float64")
     reference = _measured(case, wide, vector)
-    answer = case.subject.guard(wide, case.options, _differentiated(case, wide, vector), wide.params)
+    answer = _transformed(case, wide, _differentiated(case, wide, vector), wide.params)
     case.judge(oracle.split(wide, answer), reference, "float64")
 
 
@@ -63,11 +63,20 @@ def refuses(case: Case) -> None:
         case.subject.guard(problem, case.options, run, argument)
     except Fault as fault:
         if not isinstance(fault.__cause__, NotComposable):
-            raise Refuted(f"{name} failed by accident: {fault}; expected NotComposable") from None
+            raise Refuted(f"{name} failed by accident: {fault.said}; expected NotComposable{fault.at}") from None
         if len(str(fault.__cause__).split()) < 5:
-            raise Refuted(f"{name} was refused without a sentence that says why: {fault}") from None
+            raise Refuted(f"{name} was refused without a sentence that says why: {fault.said}") from None
     else:
         raise Refuted(f"{name} is disclaimed, but it works: claim it")
+
+
+def _transformed(case: Case, problem: Problem, run: Callable[[Tree], Any], argument: Tree) -> Any:
+    """The answer of a transformed call; where it fails, so may the plain call, which then says more."""
+    try:
+        return case.subject.guard(problem, case.options, run, argument)
+    except Fault:
+        case.subject.call(problem, case.options, eager=True)
+        raise
 
 
 def _vmapped(case: Case, problem: Problem) -> Callable[[Tree], Any]:
@@ -98,7 +107,14 @@ def _differentiated(case: Case, problem: Problem, vector: Tree) -> Callable[[Tre
 
 
 def _of_params(case: Case, problem: Problem) -> Callable[[Tree], Any]:
-    return lambda params: case.subject.function(problem.with_params(params), **case.options)
+    expected = named_leaves(problem.params)
+
+    def checked(params: Tree) -> Any:
+        answer = case.subject.function(problem.with_params(params), **case.options)
+        check_form(expected, answer)
+        return answer
+
+    return checked
 
 
 def _scaled(problem: Problem, change: Callable[[Any], Any]) -> Problem:

@@ -10,6 +10,7 @@ from typing import Any
 from gradgate.references.backends import named_leaves
 from gradgate.references.contract import Problem
 from gradgate.references.oracle import in_float64
+from gradgate.suites.checks import another
 from gradgate.suites.checks.base import Case, Rejected
 from gradgate.suites.exact import balls, programs, truth
 from gradgate.suites.exact.agreement import LIMIT, Agreement, NotFinite, compare, settle
@@ -104,14 +105,17 @@ def _judge(case: Case, method: Evaluator, plain: Evaluator) -> None:
     exits = found[-1].exits
     if exits and _matters(found[-1], values):
         raise Inapplicable(f"{CANNOT}: its result depends on a number that it reads out of a tensor, {exits[0]}")
-    raise Refuted(_told(agreement, _apart(case, values, plain)), agreement.leaf, agreement.error, agreement.radius)
+    where = _apart(case, values, plain)
+    said = _told(agreement, _meaning(case, agreement, found[-1].values, plain), where)
+    raise Refuted(said, agreement.leaf, agreement.error, agreement.radius)
 
 
 def _guarded(case: Case, problem: Problem, evaluate: Callable[[], Result]) -> Result:
     """Evaluate foreign code under its limits.
 
     Raises:
-        Unknown, Undecided: as they are. Inapplicable: JAX cannot trace it. Fault: the method raised anything else.
+        Unknown, Undecided: as they are. Inapplicable: JAX cannot trace it. Refuted: it returns something else than
+        (loss, grads), or fails for this value of an option alone. Fault: it raised anything else.
     """
     try:
         result: Result = case.subject.guard(problem, case.options, evaluate)
@@ -121,6 +125,7 @@ def _guarded(case: Case, problem: Problem, evaluate: Callable[[], Result]) -> Re
             raise cause from None
         if cause is not None and type(cause).__name__ in UNTRACEABLE:
             raise Inapplicable(f"{CANNOT}: JAX cannot trace it: {first_line(cause)}") from None
+        case.subject.call(case.problem(), case.options, eager=True)  # where it fails too, it says more
         raise
     return result
 
@@ -148,14 +153,38 @@ def _apart(case: Case, values: Callable[..., Result], plain: Evaluator) -> str:
                 recorded(lambda watch: values(60, watch=watch)),
                 recorded(lambda watch: plain(_problem(case), 60, watch=watch)),
             )
-    except (balls.Undecided, Fault):
+    except (balls.Undecided, Fault, Refuted):
         return ""
 
 
-def _told(agreement: Agreement, where: str) -> str:
-    """The refutation in words: the wrong leaves, the first wrong digits, and where the programs part."""
+def _meaning(case: Case, agreement: Agreement, values: dict[str, Any], plain: Evaluator) -> str:
+    """What is wrong: the function, its gradient, or that gradient's derivative."""
+    twice = case.claim.check == "second_order_exact"
+    if "" not in agreement.wrong:
+        return "wrong derivative of the right gradient" if twice else "wrong gradient"
+    with balls.digits(60):
+        exact = plain(_problem(case), 60).values
+        shown = "not finite" if agreement.open else compare({"": values[""]}, exact).shown
+    if twice:
+        return f"wrong gradient: ⟨gradient, v⟩ is {shown}"
+    if len(agreement.wrong) == 1:
+        return f"wrong loss, right gradient: the loss is {shown}"
+    return "; ".join(filter(None, [f"another function: its loss is {shown}", _followed(case)]))
+
+
+def _followed(case: Case) -> str:
+    """What the gradient is of, as far as floats can tell."""
+    try:
+        _, grads = case.subject.gradient(case.problem(), case.options)
+        return another.follows(case, grads, case.reference("float64"), "float64")
+    except (Fault, Refuted, Rejected):
+        return ""
+
+
+def _told(agreement: Agreement, meaning: str, where: str) -> str:
+    """The refutation in words: what is wrong, the wrong leaves, the first wrong digits, where the programs part."""
     worst = sorted(agreement.wrong, key=lambda name: -agreement.wrong[name])
     listed = ", ".join(f"{name or 'loss'} {agreement.wrong[name]:.2g}" for name in worst[:NAMED])
     more = f" and {len(worst) - NAMED} more" if len(worst) > NAMED else ""
-    parts = [f"another formula: relative errors {listed}{more}", f"{worst[0] or 'loss'}{agreement.shown}", where]
-    return "; ".join(part for part in parts if part)
+    parts = [f"relative errors {listed}{more}", f"{worst[0]}{agreement.shown}" if worst[0] else "", where]
+    return meaning + ("; " if ":" in meaning else ": ") + "; ".join(part for part in parts if part)

@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
+import math
+
 from gradgate.references.contract import IllegalOption
+from gradgate.suites.checks import another
 from gradgate.suites.checks.base import Case
 from gradgate.suites.subject import Fault, Refuted
-from gradgate.suites.tolerance import compare_value
+from gradgate.suites.tolerance import compare, compare_value
 
 
 def tree(case: Case) -> None:
-    """`Subject.call` checks the form of every answer; here in both dtypes, called as it is, without jit."""
+    """`Subject.call` checks the form of every answer; here in float64 and float32, called as it is, without jit."""
     for dtype in ("float64", "float32"):
-        case.subject.call(case.problem(dtype), case.options, eager=True)
+        if dtype in case.subject.declared.dtypes:
+            case.subject.call(case.problem(dtype), case.options, eager=True)
 
 
 def value(case: Case) -> None:
-    """The returned loss equals the oracle's by the rule of equality."""
+    """The returned loss equals the oracle's by the rule of equality; if not, another function is told from a slip."""
     reference = case.reference("float64")
-    loss, _ = case.subject.gradient(case.problem(), case.options)
+    loss, grads = case.subject.gradient(case.problem(), case.options)
     found = compare_value(loss, reference, "float64")
     case.record(found)
-    if not found.equal:
-        raise Refuted(f"returned the loss {loss!r}, plain evaluation {reference.loss!r}", "", found.error, found.noise)
+    if found.equal:
+        return
+    said = f"returned the loss {loss!r}, plain evaluation gives {reference.loss!r}"
+    if math.isfinite(loss):
+        if compare(grads, reference, "float64", case.subject.declared.kappa).equal:
+            said += "; its gradient is plain evaluation's"
+        else:
+            said = another.sentence(case, loss, grads, reference, "float64")
+    raise Refuted(said, "", found.error, found.noise)
 
 
 def refusal(case: Case) -> None:
@@ -33,9 +44,10 @@ def refusal(case: Case) -> None:
             try:
                 case.subject.call(problem, given, eager=True)
             except Fault as fault:
+                said = f"{option.name}={wrong!r}: "
                 if not isinstance(fault.__cause__, IllegalOption):
-                    raise Refuted(f"{option.name}={wrong!r}: {fault}; expected IllegalOption") from None
+                    raise Refuted(f"{said}{fault.said}; expected IllegalOption{fault.at}") from None
                 if option.name not in str(fault.__cause__):
-                    raise Refuted(f"{option.name}={wrong!r}: the message does not name the option: {fault}") from None
+                    raise Refuted(f"{said}the message does not name the option: {fault.said}{fault.at}") from None
             else:
                 raise Refuted(f"{option.name}={wrong!r} was accepted; legal: {option.legal}")

@@ -16,8 +16,9 @@ from gradgate.hw_profiles.sweep import Cell, measure_cell
 from gradgate.references import registry
 from gradgate.references.contract import Claim, Method, Spec
 from gradgate.suites import cells
+from gradgate.suites.frames import last_frames
 from gradgate.suites.series import Series, amount
-from gradgate.suites.subject import Fault, Inapplicable, Refuted, Subject
+from gradgate.suites.subject import Fault, Inapplicable, Refuted, Subject, first_line
 
 
 @dataclass
@@ -69,9 +70,11 @@ class Sweep:
 
         Raises:
             Fault: the method cannot be traced or run, or the compiler crashed or took too long.
-            Inapplicable: the compiler is missing or refuses the program.
+            Inapplicable: the compiler is missing or refuses the program, or the method cannot be measured at all.
         """
         declared = other or self.subject.declared
+        if declared.unmeasured:
+            raise Inapplicable(f"{declared.name} cannot be measured: {declared.unmeasured}")
         function = registry.load(other.implementation) if other else self.subject.function
         call = {"spec": json.loads(spec.to_json()), "options": dict(options)}
         if other is None:
@@ -246,7 +249,10 @@ def _flops(declared: Method, function: Callable[..., Any], spec: Spec, options: 
         except work.WorkError as error:
             raise Inapplicable(f"work cannot be counted: {error}") from None
         except (Exception, SystemExit) as error:
-            raise Fault(f"the method raised {type(error).__name__} while its work was counted: {error}") from error
+            raise Fault(
+                f"the method raised {type(error).__name__} while its work was counted: {first_line(error)}",
+                last_frames(error, declared.implementation),
+            ) from error
     return float(_KNOWN[key])
 
 

@@ -226,8 +226,8 @@ def test_a_check_that_fails_by_itself_kills_nothing_and_is_told() -> None:
     for reason in ("the check itself failed, please report it: KeyError", "importing x raised LookupError: no text"):
         verdict = Verdict(mutant.task("tree"), "error", reason=reason)
         assert judging._outcome(mutant, {"tree": verdict})["status"] == "undecided"
-    crashed = Verdict(mutant.task("tree"), "error", reason="wrong tree")
-    assert judging._outcome(mutant, {"tree": crashed})["status"] == "killed"
+    told = Verdict(mutant.task("tree"), "refuted", reason="wrong tree")
+    assert judging._outcome(mutant, {"tree": told})["status"] == "killed"
 
 
 def test_bits_are_compared_with_another_implementation(case: Callable[..., Case]) -> None:

@@ -11,75 +11,77 @@ from gradgate.references.contract import Problem
 from gradgate.suites.bugs.hostile.fault import TORCH_ALONE, Answer, altered, fault, good
 
 
-@fault("error", "the method returned None; a method returns (loss, grads)")
+@fault("refuted", "the method returned None; a method returns (loss, grads)")
 def returns_none(problem: Problem) -> None:
     """Returns nothing."""
 
 
-@fault("error", "the method returned …; a method returns (loss, grads)")
+@fault("refuted", "the method returned …; a method returns (loss, grads)")
 def returns_loss(problem: Problem) -> Any:
     """Returns the loss alone."""
     return good(problem)[0]
 
 
-@fault("error", "the method returned a tuple of 3; a method returns (loss, grads)")
+@fault("refuted", "the method returned a tuple of 3; a method returns (loss, grads)")
 def returns_three(problem: Problem) -> Any:
     """Returns three things."""
     return (*good(problem), 1)
 
 
-@fault("error", "the method returned a list of 2; a method returns (loss, grads)")
+@fault("refuted", "the method returned a list of 2; a method returns (loss, grads)")
 def returns_list(problem: Problem) -> Any:
     """Returns a list."""
     return list(good(problem))
 
 
-@fault("error", "the method returned None for grads; expected a tree like problem.params")
+@fault("refuted", "the method returned None for grads; expected a tree like problem.params")
 def no_grads(problem: Problem) -> Answer:
     """Returns no gradient."""
     return good(problem)[0], None
 
 
-@fault("error", "wrong tree: grads lacks embedding, … and has [0], [1] besides; expected the leaves of problem.params")
+@fault(
+    "refuted", "wrong tree: grads lacks embedding, … and has [0], [1] besides; expected the leaves of problem.params"
+)
 def leaves_only(problem: Problem) -> Answer:
     """Returns a list of leaves."""
     loss, grads = good(problem)
     return loss, [grads["embedding"], grads["head"]]
 
 
-@fault("error", "wrong tree: grads lacks head; expected the leaves of problem.params")
+@fault("refuted", "wrong tree: grads lacks head; expected the leaves of problem.params")
 def lacks_a_leaf(problem: Problem) -> Answer:
     """Leaves out a leaf."""
     loss, grads = good(problem)
     return loss, {name: leaf for name, leaf in grads.items() if name != "head"}
 
 
-@fault("error", "wrong tree: grads has bias besides; expected the leaves of problem.params")
+@fault("refuted", "wrong tree: grads has bias besides; expected the leaves of problem.params")
 def an_extra_leaf(problem: Problem) -> Answer:
     """Adds a leaf."""
     loss, grads = good(problem)
     return loss, {**grads, "bias": grads["head"]}
 
 
-@fault("error", "wrong tree: head is None; expected an array of shape …")
+@fault("refuted", "wrong tree: head is None; expected an array of shape …")
 def a_none_leaf(problem: Problem) -> Answer:
     """Returns None for a leaf."""
     return altered(problem, head=lambda leaf: None)
 
 
-@fault("error", "wrong shape: head has shape …; expected …")
+@fault("refuted", "wrong shape: head has shape …; expected …")
 def wrong_shape(problem: Problem) -> Answer:
     """Returns a leaf of another shape."""
     return altered(problem, head=lambda leaf: leaf.reshape(-1))
 
 
-@fault("error", "wrong dtype: head is …float32; expected …float64")
+@fault("refuted", "wrong dtype: head is …float32; expected …float64")
 def wrong_dtype(problem: Problem) -> Answer:
     """Returns a leaf of another dtype."""
     return altered(problem, head=lambda leaf: problem.xp.astype(leaf, problem.xp.float32))
 
 
-@fault("error", "head is array(…) of numpy; expected an array of …")
+@fault("refuted", "head is array(…) of numpy; expected an array of …")
 def numpy_leaf(problem: Problem) -> Answer:
     """Returns a leaf of NumPy."""
     return altered(problem, head=np.asarray)
@@ -96,13 +98,13 @@ class _Lazy:
         raise ValueError
 
 
-@fault("error", "head is a _Lazy of gradgate; expected an array of …")
+@fault("refuted", "head is a _Lazy of gradgate; expected an array of …")
 def lazy_leaf(problem: Problem) -> Answer:
     """Returns an object that only behaves like an array."""
     return altered(problem, head=_Lazy)
 
 
-@fault("error", "head is … of gradgate; expected an array of torch", not_in={"jax": "jax.Array cannot be subclassed"})
+@fault("refuted", "head is … of gradgate; expected an array of torch", not_in={"jax": "jax.Array cannot be subclassed"})
 def subclass_leaf(problem: Problem) -> Answer:
     """Returns a tensor of a class of its own."""
     import torch
@@ -111,20 +113,20 @@ def subclass_leaf(problem: Problem) -> Answer:
     return altered(problem, head=lambda leaf: leaf.as_subclass(own))
 
 
-@fault("error", "head is torch.strided on meta; expected torch.strided on cpu", not_in=TORCH_ALONE)
+@fault("refuted", "head is torch.strided on meta; expected torch.strided on cpu", not_in=TORCH_ALONE)
 def meta_leaf(problem: Problem) -> Answer:
     """Returns a tensor without values, on the meta device."""
     return altered(problem, head=lambda leaf: leaf.to("meta"))
 
 
-@fault("error", "loss is … of builtins; expected an array of …")
+@fault("refuted", "loss is … of builtins; expected an array of …")
 def a_number_as_loss(problem: Problem) -> Answer:
     """Returns a Python number as loss."""
     loss, grads = good(problem)
     return float(loss), grads
 
 
-@fault("error", "wrong shape: loss has shape (1,); expected ()")
+@fault("refuted", "wrong shape: loss has shape (1,); expected ()")
 def a_vector_as_loss(problem: Problem) -> Answer:
     """Returns a vector as loss."""
     loss, grads = good(problem)

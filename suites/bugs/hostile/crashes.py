@@ -15,13 +15,13 @@ from gradgate.references.contract import Problem
 from gradgate.suites.bugs.hostile.fault import fault, good
 
 
-@fault("error", "the method raised ValueError: no such thing")
+@fault("error", "the method raised ValueError: no such thing · crashes.py:… in raises: raise ValueError(…")
 def raises(problem: Problem) -> NoReturn:
     """Raises an exception."""
     raise ValueError("no such thing\nand more")
 
 
-@fault("error", "the method raised RuntimeError: (no message)")
+@fault("error", "the method raised RuntimeError: (no message) · crashes.py:… in …")
 def raises_without_a_word(problem: Problem) -> NoReturn:
     """Raises an exception without a message."""
     raise RuntimeError
@@ -38,13 +38,13 @@ class _Mute(Exception):
     __repr__ = __str__
 
 
-@fault("error", "the method raised _Own: stop")
+@fault("error", "the method raised _Own: stop · crashes.py:… in …")
 def raises_base_exception(problem: Problem) -> NoReturn:
     """Raises a BaseException of its own."""
     raise _Own("stop")
 
 
-@fault("error", "the method raised _Mute: (its message raises ValueError)")
+@fault("error", "the method raised _Mute: (its message raises ValueError) · crashes.py:… in …")
 def raises_mute(problem: Problem) -> NoReturn:
     """Raises an exception whose message raises."""
     raise _Mute
@@ -56,25 +56,25 @@ def recurs(problem: Problem) -> Any:
     return recurs(problem)
 
 
-@fault("error", "the method ran out of memory (MemoryError)")
+@fault("error", "the method ran out of memory (MemoryError) · crashes.py:… in …")
 def asks_too_much(problem: Problem) -> Any:
     """Asks for an exabyte."""
     return np.ones(2**57), None
 
 
-@fault("error", "the method called sys.exit('bye')")
+@fault("error", "the method called sys.exit('bye') · crashes.py:… in …")
 def exits(problem: Problem) -> NoReturn:
     """Calls sys.exit."""
     sys.exit("bye")
 
 
-@fault("error", "the method raised KeyboardInterrupt")
+@fault("error", "the method raised KeyboardInterrupt · crashes.py:… in …")
 def interrupts(problem: Problem) -> NoReturn:
     """Raises KeyboardInterrupt."""
     raise KeyboardInterrupt
 
 
-@fault("error", "the method raised GeneratorExit: (no message)")
+@fault("error", "the method raised GeneratorExit: (no message) · crashes.py:… in …")
 def raises_generator_exit(problem: Problem) -> NoReturn:
     """Raises GeneratorExit."""
     raise GeneratorExit

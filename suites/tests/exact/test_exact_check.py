@@ -68,7 +68,7 @@ def test_the_smallest_mistake_is_refuted_on_the_first_problem(change: str, verdi
     found = verdict(f"def mine(problem):\n    return changed(problem, lambda x: {change})\n")
     assert (found.verdict, found.examples) == ("refuted", 1)
     assert found.leaf == "head"
-    assert found.reason.startswith("another formula: relative errors head ")
+    assert found.reason.startswith("wrong gradient: relative errors head ")
     assert " in place of " in found.reason
 
 

@@ -1,0 +1,92 @@
+"""Another function, or a wrong gradient of the right one? What a refutation says first where the loss is wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from gradgate.references import oracle
+from gradgate.references.backends import UNIT_ROUNDOFF, leaves, precision, to_numpy, tree_map
+from gradgate.suites.checks.base import Case
+from gradgate.suites.subject import Fault, Refuted
+from gradgate.suites.tolerance import compare_value
+
+CLEAR = 30.0
+"""Times that one gradient has to be nearer to the differences of the method's loss than another, to be told apart."""
+COARSE = 1e-2
+"""Relative distance from which on a gradient does not follow a loss."""
+
+
+@contextlib.contextmanager
+def told(case: Case, loss: float, grads: Mapping[str, Any], reference: oracle.Reference, dtype: str) -> Iterator[None]:
+    """A refutation from within says first that the method computes another function, where its loss is wrong.
+
+    Args:
+        loss, grads: the method's answer on ``case.problem(dtype)``.
+        reference: what it was compared with.
+
+    Raises:
+        Refuted: the one from within, after ``another function: …; `` if the loss is out of bounds.
+    """
+    try:
+        yield
+    except Refuted as wrong:
+        if not math.isfinite(loss) or compare_value(loss, reference, dtype).equal:
+            raise
+        raise Refuted(
+            f"{sentence(case, loss, grads, reference, dtype)}; {wrong}", wrong.leaf, wrong.error, wrong.noise
+        ) from None
+
+
+def sentence(case: Case, loss: float, grads: Mapping[str, Any], reference: oracle.Reference, dtype: str) -> str:
+    """Another function: its loss, plain evaluation's, and what the gradient is of as far as that can be told."""
+    said = f"another function: its loss is {loss!r} where plain evaluation gives {reference.loss!r}"
+    return "; ".join(filter(None, [said, follows(case, grads, reference, dtype)]))
+
+
+def follows(case: Case, grads: Mapping[str, Any], reference: oracle.Reference, dtype: str) -> str:
+    """Whether a method's gradient is that of its own loss, by central differences of that loss.
+
+    Returns:
+        ``the gradient follows it``, ``the gradient is plain evaluation's``, ``the gradient is of neither``; or "" where
+        the differences are too coarse to tell, or the method fails beside the problem.
+
+    Cost: four calls of the method.
+    """
+    own, plain, scale = 0.0, 0.0, 0.0
+    for seed in (1, 2):
+        try:
+            slope, vector = _slope(case, dtype, seed)
+        except (Fault, Refuted):
+            return ""
+        along = [
+            sum(float(np.sum(np.asarray(g[name]) * vector[name])) for name in grads) for g in (grads, reference.grads)
+        ]
+        own, plain = max(own, abs(slope - along[0])), max(plain, abs(slope - along[1]))
+        scale = max(scale, abs(slope), *map(abs, along))
+    if not math.isfinite(own + plain):
+        return ""
+    if own * CLEAR < plain:
+        return "the gradient follows it"
+    if plain * CLEAR < own:
+        return "the gradient is plain evaluation's"
+    return "the gradient is of neither" if min(own, plain) > COARSE * scale else ""
+
+
+def _slope(case: Case, dtype: str, seed: int) -> tuple[float, dict[str, Any]]:
+    """The derivative of the method's loss along a random direction, and the direction, leaf by leaf."""
+    problem = case.problem(dtype)
+    vector = oracle.random_direction(problem, seed)
+    sizes = [sum(float(np.sum(to_numpy(leaf) ** 2)) for leaf in leaves(tree)) for tree in (problem.params, vector)]
+    step = (UNIT_ROUNDOFF[dtype] ** (1 / 3)) * math.sqrt((sizes[0] or 1.0) / sizes[1])
+
+    def value(sign: float) -> float:
+        with precision(problem.backend, dtype):
+            moved = tree_map(lambda p, v: p + sign * step * v, problem.params, vector)
+        return float(case.subject.call(problem.with_params(moved), case.options)[0])
+
+    return (value(1.0) - value(-1.0)) / (2 * step), oracle.split(problem, vector)

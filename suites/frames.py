@@ -1,0 +1,58 @@
+"""Where in its author's own files a call of foreign code went wrong, in one line."""
+
+from __future__ import annotations
+
+import linecache
+import sys
+import traceback
+from types import FrameType
+
+SHOWN = 3
+"""Frames at most; the last of a traceback, where the exception was raised."""
+WIDTH = 80
+"""Characters of a source line at most."""
+OWN = ("gradgate.references.", "gradgate.suites.bugs.")
+"""What counts as the author's, of gradgate, where the method itself is gradgate's."""
+
+
+def last_frames(error: BaseException, implementation: str) -> str:
+    """The last frames of an exception that are in its author's files: `` · mine.py:12 in step: raise ValueError``.
+
+    Left out are the frames of installed packages, of the standard library and of gradgate, but for those of the
+    package that the method is in.
+
+    Args:
+        implementation: ``package.module:function`` or ``file.py:function`` of the method.
+
+    Returns:
+        Each frame after `` · ``, the outermost first; "" where there is none.
+    """
+    own = implementation.partition(":")[0]
+    found: list[str] = []
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if _is_authors(frame, own):
+            said = _told(frame, line)
+            if not found or found[-1] != said:  # a function that calls itself is told once
+                found.append(said)
+    return "".join(f" · {said}" for said in found[-SHOWN:])
+
+
+def _is_authors(frame: FrameType, own: str) -> bool:
+    file, module = frame.f_code.co_filename, str(frame.f_globals.get("__name__", ""))
+    package = module.partition(".")[0]
+    if file.startswith("<") or not package:
+        return False
+    if package == "gradgate":
+        return own.startswith("gradgate.") and module.startswith(OWN)
+    if not own.endswith(".py") and package == own.partition(".")[0]:
+        return True
+    installed = "site-packages" in file or "dist-packages" in file
+    return not installed and package not in sys.stdlib_module_names
+
+
+def _told(frame: FrameType, number: int) -> str:
+    file = frame.f_code.co_filename
+    text = linecache.getline(file, number, frame.f_globals).strip()
+    text = text if len(text) <= WIDTH else text[: WIDTH - 1] + "…"
+    where = f"{file.replace(chr(92), '/').rpartition('/')[2]}:{number} in {frame.f_code.co_name}"
+    return f"{where}: {text}" if text else where
