@@ -238,8 +238,9 @@ def _figure_2() -> list[Published]:
                 Published(
                     "§3.4, work", f"III, {prefix_sum}", chunk, "times 2 forward + 1 backward + L·s·D1",
                     f"{HERE}:flops_ratio", asked, 1.0,
-                    "below 1: the last slice runs forward once, and no head in the first pass; above: ∇_θ is summed "
-                    "over slices",
+                    "below 1: the last slice runs forward once, and no head in the first pass; above: `block` makes "
+                    "each block's sums once more on the way back. To sum ∇_θ over slices costs nothing: these "
+                    "additions are missing within a slice, whose products have fewer terms",
                 )
             )  # fmt: skip
     for chunk in (512, 256, 64, 16, 4):
