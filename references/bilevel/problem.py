@@ -14,6 +14,7 @@ from gradgate.references.backends import namespace, scan, to_backend, tree_map
 from gradgate.references.bilevel.inner_gradient import gradient
 from gradgate.references.bilevel.models import ACTIVATIONS, MODELS, Block, as_it_is, score_draws
 from gradgate.references.bilevel.optimisers import OPTIMISERS
+from gradgate.references.bilevel.rounding import loss_by_inversion
 from gradgate.references.contract import Backend, Problem, Spec, Tree, UsageError, unknown, value_field
 from gradgate.references.draws import Constant, Integers, Normal, draw
 
@@ -211,3 +212,7 @@ class BilevelProblem(Problem):
 
         (theta, _), _ = scan(self.backend, step, self.init(params), self.xs)
         return self.outer_loss(theta, self.y)
+
+    def loss_by_inversion(self, params: Tree, amount: Any) -> Any:
+        """`loss` with the rounding of inner states that are rebuilt from the last; of the optimiser momentum."""
+        return loss_by_inversion(self, params, amount)
