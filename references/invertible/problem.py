@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -20,11 +19,10 @@ from gradgate.references.backends import (
     stop_gradient,
     to_backend,
     to_numpy,
-    transforms,
-    tree_map,
 )
 from gradgate.references.contract import Backend, Problem, Spec, Tree, UsageError, unknown, value_field
 from gradgate.references.draws import Constant, Integers, Normal, draw
+from gradgate.references.invertible import rounding
 from gradgate.references.invertible.layers import PARAMETRISED, Downsampling, Layer, Shape, Submersion, in_layer, named
 from gradgate.references.invertible.residual import Residual
 
@@ -272,12 +270,6 @@ class InvertibleProblem(Problem):
 
     def body(self, params: Tree, x: Any) -> Any:
         """x_0 -> x_L, every layer applied in order."""
-        for end in self._states(params, x):  # noqa: B007 - the last, and none before it is held
-            pass
-        return end
-
-    def _states(self, params: Tree, x: Any) -> Iterator[Any]:
-        """What follows each block's units, then each layer after them, in order; the last is x_L."""
         for block in self.blocks:
 
             def unit(x: Any, p: Tree, block: Block = block) -> tuple[Any, Tree]:
@@ -286,10 +278,9 @@ class InvertibleProblem(Problem):
                 return x, {}
 
             x, _ = scan(self.backend, unit, x, params[block.key])
-            yield x
             for key, layer in block.after.items():
                 x = layer(params[key], x)
-                yield x
+        return x
 
     def head_losses(self, head: Tree, y: Any) -> Any:
         """x_L -> each sample's share of the loss, (batch,)."""
@@ -314,61 +305,12 @@ class InvertibleProblem(Problem):
         return self.head_loss(params["head"], self.body(params, self.x))
 
     def loss_by_reversing(self, params: Tree, amount: Any) -> Any:
-        """`loss`; where `amount` is not 0, with the rounding of states that inverses rebuild.
-
-        To x_L, back to x_0, and from there again: what is lost from x_L down to x_i reaches x_i from x_0 too. The x_0
-        that comes back is a constant, as x_0 is, so every derivative is that of `loss`. What a submersive layer reads
-        is kept. Cost: L layers and L inverses, without derivatives, more than `loss`.
-        """
-        xp, fixed = self.xp, tree_map(self._constant, params)
-        *states, x = self._states(fixed, self.x)
-        for block in reversed(self.blocks):
-            for key, layer in reversed(block.after.items()):
-                before = states.pop()
-                x = before if isinstance(layer, Submersion) else layer.inverse(fixed[key], x)
-
-            def unit(x: Any, p: Tree, block: Block = block) -> tuple[Any, Tree]:
-                for key, layer in reversed(block.unit.items()):
-                    x = layer.inverse(p[key], x)
-                return x, {}
-
-            x, _ = scan(self.backend, unit, x, tree_map(lambda leaf: xp.flip(leaf, axis=0), fixed[block.key]))
-            states = states[:-1]  # x is that state again
-        return self.head_loss(params["head"], self.body(params, xp.where(amount > 0, x, self.x)))
+        """`loss`; where `amount` is not 0, with the rounding of states that inverses rebuild (`rounding`)."""
+        return rounding.by_reversing(self, params, amount)
 
     def loss_by_vijp(self, params: Tree, amount: Any) -> Any:
-        """`loss`; where `amount` is not 0, with the rounding of h_i that Eq. 10 finds from h_0.
-
-        With w_0 = h_0 and w_i = vijp(f_i, x_{i−1}, w_{i−1}), the loss gets the terms ⟨w_i − h_i, f_i(θ_i, x_{i−1})⟩,
-        x_{i−1} held: so the cotangent that θ_i sees is not h_i but w_i. Every w_i − h_i is 0 but for rounding, whatever
-        the parameters, and counts as a constant: every derivative is that of `loss`. Cost: about two gradients more
-        than the one of `loss`, and stores no less.
-        """
-        xp, vjp, chain = self.xp, transforms(self.backend).vjp, self.chain(params)
-        states = [self.x]
-        for layer, p in chain:
-            states.append(layer(p, states[-1]))
-        loss = self.head_loss(params["head"], states[-1])
-        *states, end = (self._constant(x) for x in states)
-        fixed = [(layer, tree_map(self._constant, p)) for layer, p in chain]
-        head = tree_map(self._constant, params["head"])
-
-        def moved(x: Any, shifts: Any) -> Any:
-            """The loss, every state but x_0 moved by a shift, whose cotangent is then that state's."""
-            for (layer, p), shift in zip(fixed, shifts, strict=True):
-                x = layer(p, x) + shift
-            return self.head_loss(head, x)
-
-        value, pull = vjp(moved, self.x, [xp.zeros_like(x) for x in (*states[1:], end)])
-        w, cotangents = pull(xp.ones_like(value))
-        for (layer, p), (_, q), x, h in zip(fixed, chain, states, cotangents, strict=True):
-            _, w, _ = layer.advance(vjp, p, x, w)
-            term = xp.sum(self._constant(xp.where(amount > 0, w - h, xp.zeros_like(h))) * layer(q, x))
-            loss = loss + term - self._constant(term)
-        return loss
-
-    def _constant(self, leaf: Any) -> Any:
-        return stop_gradient(self.backend, leaf)
+        """`loss`; where `amount` is not 0, with the rounding of h_i that Eq. 10 finds from h_0 (`rounding`)."""
+        return rounding.by_vijp(self, params, amount)
 
     def rerounded(self, amount: Any) -> InvertibleProblem:
         """The same with each convolution as `product_of_patches`: its sums have another order."""
