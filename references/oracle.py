@@ -48,6 +48,9 @@ class Reference:
         noise: judged leaf -> the largest ‖g − g*‖ over the samples of plain backprop; the loss has its own under "".
         rest: judged leaf -> what the truth is beyond `grads`; a leaf that is missing has none.
         lost: judged leaf -> the same as `noise` for a loss that rounds as the method may; {} where there is none.
+        along: judged leaf -> ⟨g − g*, g*⟩/‖g*‖² of every sample: the part of its error that is common scaling. In
+            bfloat16 only, of leaves that are not zero.
+        lost_along: the same for the loss of `lost`.
     """
 
     loss: float
@@ -55,6 +58,8 @@ class Reference:
     noise: dict[str, float]
     rest: dict[str, Any] = dataclasses.field(default_factory=dict)
     lost: dict[str, float] = dataclasses.field(default_factory=dict)
+    along: dict[str, Any] = dataclasses.field(default_factory=dict)
+    lost_along: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -148,17 +153,20 @@ def measure(
     if truth is None:
         first = runs[0].copy() if dtype == problem.dtype else _in_a_row(gradient(problem, loss, vector, **options))
         truth = Truth(first, np.zeros_like(first))
-    noise = _farthest(runs - truth.high - truth.low, starts)
-    lost: dict[str, float] = {}
+    apart = runs - truth.high - truth.low
+    narrow = dtype == "bfloat16"
+    found: dict[str, dict[str, Any]] = {"noise": dict(zip(names, _farthest(apart, starts).tolist(), strict=True))}
+    found["along"] = _along(apart, truth.high, names, starts) if narrow else {}
     if rounding:
-        strays = _sample(problem, dtype, rounding, vector, options, rounds=True) - truth.high - truth.low
+        apart = _sample(problem, dtype, rounding, vector, options, rounds=True) - truth.high - truth.low
         # Half of the digits may go. What strays further is another function, such as one with a bug.
         most = math.sqrt(float(truth.high @ truth.high) * UNIT_ROUNDOFF[dtype])
-        lost = dict(zip(names, np.fmin(_farthest(strays, starts), most).tolist(), strict=True))
+        found["lost"] = dict(zip(names, np.fmin(_farthest(apart, starts), most).tolist(), strict=True))
+        found["lost_along"] = _along(apart, truth.high, names, starts) if narrow else {}
     placed = list(zip(names, starts, ends, shapes, strict=True))
     leaf = {name: truth.high[a:b].reshape(shape) for name, a, b, shape in placed}
     rest = {name: truth.low[a:b].reshape(shape) for name, a, b, shape in placed if name}
-    return Reference(float(leaf.pop("")), leaf, dict(zip(names, noise.tolist(), strict=True)), rest, lost)
+    return Reference(float(leaf.pop("")), leaf, rest=rest, **found)
 
 
 def jittered(problem: Problem, samples: int = NOISE_SAMPLES) -> Tree:
@@ -229,6 +237,16 @@ def _farthest(apart: Any, starts: Any) -> Any:
     with np.errstate(invalid="ignore", over="ignore"):
         distances = np.sqrt(np.add.reduceat(apart * apart, starts, axis=1))
     return np.where(np.isfinite(distances).all(axis=0), distances.max(axis=0), np.inf)
+
+
+def _along(apart: Any, truth: Any, names: list[str], starts: Any) -> dict[str, Any]:
+    """Leaf -> the part of each run's distance that lies along the true leaf, over its norm; no zero leaves."""
+    squares = np.add.reduceat(truth * truth, starts)
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+        shares = np.add.reduceat(apart * truth, starts, axis=1) / squares
+    return {
+        name: shares[:, i] for i, name in enumerate(names) if name and squares[i] and np.isfinite(shares[:, i]).all()
+    }
 
 
 def cast(problem: Problem, tree: Tree, dtype: str) -> Tree:

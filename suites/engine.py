@@ -12,20 +12,24 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import hypothesis
+import numpy as np
 from hypothesis import strategies as st
 
 from gradgate.references import registry
-from gradgate.references.contract import Claim, Family, Spec, installed
+from gradgate.references.contract import Claim, Family, Method, Spec, installed
 from gradgate.suites import strategies
 from gradgate.suites.checks import CHECKS, Case, Check, laws
 from gradgate.suites.checks.base import Rejected
+from gradgate.suites.population import Population
 from gradgate.suites.subject import Fault, Inapplicable, Refuted, Subject
-from gradgate.suites.tolerance import Comparison, digits_lost
+from gradgate.suites.tolerance import BINDS, Comparison, digits_lost
 from gradgate.suites.verdict import Task, Verdict
 
 SHRINKS = 60
 """Problems tried to make a failing one smaller; counted, not timed, so that a run repeats bit for bit."""
 STRESS_SEEDS = 3
+BFLOAT16_EACH = 12
+"""Problems of each shape of a claim about bfloat16 at least: fewer than ten cannot be judged together."""
 BFLOAT16_SHAPES = 2
 """Every how manyth shape a claim about bfloat16 is judged on. Its programs are the slowest to compile; what depends on
 the shape, float64 and float32 see on all of them, with more digits."""
@@ -55,18 +59,44 @@ class Search:
     """The state of one search: what was judged, the worst that passed, the smallest that failed.
 
     Attributes:
-        beyond: the largest error over plain backprop's own, of all that passed.
+        population: what all problems that passed say together.
+        worst: the comparison with the largest error in proportion to its bound, and its case.
         exact: the case in sixty digits that agreed to the fewest.
         narrowed: narrower dtypes to which a program cast in any case in sixty digits.
+        shrinks: problems that were tried to make a failing one smaller.
     """
 
     judged: dict[str, Exception | None] = field(default_factory=dict)
+    population: Population = field(default_factory=Population)
     worst: tuple[Comparison, Case] | None = None
-    beyond: float | None = None
+    beyond: float = 0.0
     exact: Case | None = None
     narrowed: frozenset[str] = frozenset()
     failure: tuple[Exception, Case] | None = None
     shrinks: int = 0
+
+    @property
+    def problems(self) -> int:
+        """Problems judged until the first failure; those tried to make it smaller do not count."""
+        return len(self.judged) - self.shrinks
+
+    def passed(self, case: Case) -> None:
+        """Take in what a case has left behind."""
+        if case.exact is not None:
+            self.narrowed |= case.exact.narrowed
+            if self.exact is None or case.exact.error > self.exact.exact.error:  # type: ignore[union-attr]
+                self.exact = case
+        shape = case.spec.static().to_json() if case.found else ""
+        for found in case.found:
+            self.population.add(found, shape)
+            self.beyond = max(self.beyond, found.beyond)
+            if self.worst is None or _weight(found) > _weight(self.worst[0]):
+                self.worst = (found, case)
+
+
+def _weight(found: Comparison) -> tuple[bool, float]:
+    """A comparison about which its problem says nothing stands for none that says something."""
+    return found.informs, found.ratio
 
 
 def judge(task: Task, subject: Subject, run: Run, progress: Callable[[int], None] = lambda _: None) -> Verdict:
@@ -93,15 +123,15 @@ def judge(task: Task, subject: Subject, run: Run, progress: Callable[[int], None
     try:
         if run.spec:
             spec = registry.spec_class(task.family).from_json(run.spec)
-            default = _options(subject, claim, spec)
+            default = _options(subject.declared, claim, spec)
             put(spec, default if run.options is None else dict(run.options))
         else:
-            _search(search, put, task, subject, claim, check, run)
+            draw(search, put, subject.declared, claim, check, run)
     except Inapplicable as why:
         return Verdict(task, "inapplicable", len(search.judged), reason=str(why))
     except (Refuted, Fault):
         pass
-    return _verdict(task, search, time.perf_counter() - start)
+    return _verdict(task, search, check, run, time.perf_counter() - start)
 
 
 def _on_profile(task: Task, subject: Subject, claim: Claim, run: Run, progress: Callable[[int], None]) -> Verdict:
@@ -134,33 +164,43 @@ def not_installed(task: Task) -> Verdict | None:
     return Verdict(task, "inapplicable", reason=f"{name} is not installed: pip install 'gradgate[{name}]'")
 
 
-def _search(
-    search: Search, put: Callable[..., None], task: Task, subject: Subject, claim: Claim, check: Check, run: Run
+def draw(
+    search: Search,
+    put: Callable[[Spec, Mapping[str, Any]], None],
+    declared: Method,
+    claim: Claim,
+    check: Check,
+    run: Run,
 ) -> None:
-    family = registry.family(task.family)
+    """Put the problems of a claim to `put`, which enters each into `search` and raises what refutes."""
+    family = registry.family(declared.family)
     wanted = check.examples(run.examples)
-    seed = int.from_bytes(hashlib.sha256(f"{run.seed}:{task.family}".encode()).digest()[:4], "big")
+    seed = int.from_bytes(hashlib.sha256(f"{run.seed}:{family.name}".encode()).digest()[:4], "big")
     if check.draws == "cells":
-        for spec, picked in _spread(strategies.cells(family, subject.declared, claim.where, run.seed), wanted):
+        for spec, picked in _spread(strategies.cells(family, declared, claim.where, run.seed), wanted):
             with contextlib.suppress(Rejected):
                 put(spec, picked | dict(claim.settings.get("options", {})))
         return
     stress = check.draws == "stress"
-    step = BFLOAT16_SHAPES if claim.settings.get("dtype") == "bfloat16" else 1
+    narrow = claim.settings.get("dtype") == "bfloat16"
+    step = BFLOAT16_SHAPES if narrow else 1
     if stress:
         certain = list(_stress(family, claim.where, seed))
     else:
         certain = strategies.covering_specs(family, claim.where, run.seed, step)
+    if narrow:
+        certain += _of_each(family, claim.where, seed, step)
+        wanted = max(wanted, len(certain))
     for spec in _spread(certain, wanted):
         with contextlib.suppress(Rejected):
-            put(spec, _options(subject, claim, spec))
+            put(spec, _options(declared, claim, spec))
     if stress:
         return
     missing = wanted - len(search.judged)
 
     def until_enough(spec: Spec) -> None:
         if search.failure is not None or len(search.judged) < wanted:
-            put(spec, _options(subject, claim, spec))
+            put(spec, _options(declared, claim, spec))
 
     if missing > 0:  # Hypothesis repeats itself now and then; what it repeats counts once
         _falsify(strategies.specs(family, claim.where, step), until_enough, 2 * missing, seed)
@@ -201,23 +241,16 @@ def _put(search: Search, case: Case, check: Check, progress: Callable[[int], Non
             search.judged[key] = failure
         else:
             search.judged[key] = None
-        progress(len(search.judged))
+            search.passed(case)
+        progress(search.problems)
     found = search.judged[key]
     if found is not None:
         search.failure = (found, case)  # Hypothesis ends on its smallest, so the last one stands
         raise found.with_traceback(None)
-    if case.exact is not None and (search.exact is None or case.exact.error > search.exact.exact.error):  # type: ignore[union-attr]
-        search.exact = case
-    if case.exact is not None:
-        search.narrowed |= case.exact.narrowed
-    if case.beyond is not None:
-        search.beyond = max(search.beyond or 0.0, case.beyond)
-    if case.worst is not None and (search.worst is None or case.worst.ratio > search.worst[0].ratio):
-        search.worst = (case.worst, case)
 
 
-def _options(subject: Subject, claim: Claim, spec: Spec) -> dict[str, Any]:
-    picked = strategies.pick_options(subject.declared, spec, claim.settings.get("covering", ""))
+def _options(declared: Method, claim: Claim, spec: Spec) -> dict[str, Any]:
+    picked = strategies.pick_options(declared, spec, claim.settings.get("covering", ""))
     return picked | dict(claim.settings.get("options", {}))
 
 
@@ -230,6 +263,17 @@ def _stress(family: Family, where: Mapping[str, Any], seed: int) -> Iterator[Spe
                 yield spec
 
 
+def _of_each(family: Family, where: Mapping[str, Any], seed: int, step: int) -> list[Spec]:
+    """Specs with values at random, BFLOAT16_EACH − 1 of every shape of which there is one already."""
+    cls, shapes = registry.spec_class(family.name), strategies.covering(family, where)[::step]
+    found = []
+    for number in range((BFLOAT16_EACH - 1) * len(shapes)):
+        rng = np.random.default_rng([seed, number])
+        drawn = {name: strategies.value_at(rng.random(), low, high) for name, (low, high) in family.values.items()}
+        found.append(cls(**{**shapes[number % len(shapes)], **drawn, "seed": seed + number}))
+    return found
+
+
 def _spread(specs: list[Any], wanted: int) -> list[Any]:
     """At most `wanted` of the items, spread evenly from the smallest to the largest."""
     if wanted >= len(specs):
@@ -237,26 +281,38 @@ def _spread(specs: list[Any], wanted: int) -> list[Any]:
     return [specs[round(i * (len(specs) - 1) / max(1, wanted - 1))] for i in range(wanted)]
 
 
-def _verdict(task: Task, search: Search, seconds: float) -> Verdict:
-    examples = len(search.judged)
+def _verdict(task: Task, search: Search, check: Check, run: Run, seconds: float) -> Verdict:
+    count = search.problems
     if search.failure is not None:
         failure, case = search.failure
         verdict = "refuted" if isinstance(failure, Refuted) else "error"
         leaf, error, noise = (getattr(failure, name, None) for name in ("leaf", "error", "noise"))
         return Verdict(
-            task, verdict, examples, error, noise, leaf or "", dataclasses.asdict(case.spec), dict(case.options),
+            task, verdict, count, error, noise, leaf or "", dataclasses.asdict(case.spec), dict(case.options),
             reason=str(failure), seconds=seconds,
         )  # fmt: skip
-    if not examples:
+    if not count:
         return Verdict(task, "inapplicable", reason="no problem could be judged: the oracle is finite on none of them")
     if search.exact is not None:
-        return _exact_verdict(task, search.exact, search.narrowed, examples, seconds)
+        return _exact_verdict(task, search.exact, search.narrowed, count, seconds)
     if search.worst is None:
-        return Verdict(task, "upheld", examples, seconds=seconds)
+        return Verdict(task, "upheld", count, seconds=seconds)
+    if check.together and (refuted := search.population.refuted()):
+        return Verdict(
+            task, "refuted", count, refuted.error, refuted.noise, refuted.leaf, reason=str(refuted), seconds=seconds,
+            run={"examples": run.examples, "seed": run.seed},
+        )  # fmt: skip
+    informed = search.population.informed()
+    assert informed is not None
+    if not informed.enough:
+        return Verdict(
+            task, "inapplicable", count, reason=str(informed), seconds=seconds, informative=informed.problems
+        )
     worst, case = search.worst
     return Verdict(
-        task, "upheld", examples, worst.error, worst.noise, worst.leaf, dataclasses.asdict(case.spec),
-        dict(case.options), seconds=seconds, lost=None if search.beyond is None else digits_lost(search.beyond),
+        task, "upheld", count, worst.error, worst.noise, worst.leaf, dataclasses.asdict(case.spec),
+        dict(case.options), seconds=seconds, lost=digits_lost(search.beyond), informative=informed.problems,
+        bound=worst.noise * BINDS[worst.dtype],
     )  # fmt: skip
 
 

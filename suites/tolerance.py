@@ -26,9 +26,10 @@ error planted in one leaf that is still refuted (`gradgate calibrate`).
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from gradgate.references.backends import UNIT_ROUNDOFF
@@ -38,6 +39,28 @@ GROWTH = 4.0
 """c: unit roundoffs of a leaf's norm that are always allowed."""
 KAPPA = 16.0
 """Times the noise that every method may stray."""
+EXCESS = 2.0
+"""Times its allowance that a leaf's error may reach on most problems (`gradgate.suites.population`)."""
+INFORMATIVE = {"float64": 1e-6, "float32": 1e-2, "bfloat16": 0.2}
+"""Relative bound at which a problem says nothing about a leaf in this dtype."""
+BINDS = {"float64": KAPPA, "float32": KAPPA, "bfloat16": EXCESS}
+"""Times its allowance that binds a leaf: in bfloat16, where one problem's bound is about as large as the leaf, that of
+all problems together."""
+
+
+@dataclass(frozen=True)
+class Along:
+    """⟨g − g*, g*⟩/‖g*‖² of one leaf on one problem.
+
+    Attributes:
+        error: of the method.
+        plain: of each run of plain backprop.
+        lost: of each run of the loss whose rounding is allowed, as far as it is allowed; zeros where none is.
+    """
+
+    error: float
+    plain: Any
+    lost: Any
 
 
 @dataclass(frozen=True)
@@ -45,22 +68,66 @@ class Comparison:
     """A method's gradient beside the truth.
 
     Attributes:
-        equal: every leaf is within its bound.
-        leaf: the leaf with the largest error in proportion to its bound; "" is the loss.
-        error: its error, relative to the norm of the true leaf.
-        noise: its bound over KAPPA, on the same scale.
-        wrong: leaf -> relative error, of every leaf out of bounds.
-        ratio: error / noise of `leaf`; the leaf is in bounds while this is at most KAPPA.
+        dtype: the dtype under test.
+        leaves: leaf -> (error, noise, error / noise): the error relative to the norm of the true leaf, and its bound
+            over KAPPA on the same scale. The loss is the leaf "".
         beyond: the largest error of a leaf over what plain backprop may stray, max(ν, c·u·‖g*‖), allowances left out.
+        along: leaf -> what common scaling there is in its error and in those of plain backprop; in bfloat16 only.
     """
 
-    equal: bool
-    leaf: str
-    error: float
-    noise: float
-    ratio: float
-    wrong: dict[str, float]
+    dtype: str
+    leaves: dict[str, tuple[float, float, float]]
     beyond: float = 0.0
+    along: dict[str, Along] = field(default_factory=dict)
+
+    @property
+    def wrong(self) -> dict[str, float]:
+        """Leaf -> relative error, of every leaf out of bounds."""
+        return {leaf: error for leaf, (error, _, ratio) in self.leaves.items() if not ratio <= KAPPA}
+
+    @property
+    def equal(self) -> bool:
+        """Whether every leaf is within its bound."""
+        return not self.wrong
+
+    @functools.cached_property
+    def leaf(self) -> str:
+        """The leaf with the largest error in proportion to its bound.
+
+        A leaf in bounds about which this problem says nothing comes after all others.
+        """
+
+        def order(leaf: str) -> tuple[bool, float]:
+            _, noise, ratio = self.leaves[leaf]
+            return not ratio <= KAPPA or informs(noise, self.dtype), ratio if ratio == ratio else math.inf
+
+        return max(self.leaves, key=order)
+
+    @property
+    def error(self) -> float:
+        """The error of `leaf`."""
+        return self.leaves[self.leaf][0]
+
+    @property
+    def noise(self) -> float:
+        """The noise of `leaf`."""
+        return self.leaves[self.leaf][1]
+
+    @property
+    def ratio(self) -> float:
+        """Error / noise of `leaf`, infinite for NaN; the leaf is in bounds while this is at most KAPPA."""
+        ratio = self.leaves[self.leaf][2]
+        return ratio if ratio == ratio else math.inf
+
+    @property
+    def informs(self) -> bool:
+        """Whether this problem says anything about `leaf`."""
+        return informs(self.noise, self.dtype)
+
+
+def informs(noise: float, dtype: str) -> bool:
+    """Whether a problem with this noise, relative to a leaf, says anything about the leaf."""
+    return BINDS[dtype] * noise < INFORMATIVE[dtype]
 
 
 def digits_lost(beyond: float) -> float:
@@ -82,29 +149,24 @@ def compare(
     """
     sizes = {name: _norm(leaf) for name, leaf in reference.grads.items()}
     whole = abs(factor) * math.sqrt(sum(size * size for size in sizes.values()))
-    worst, wrong, beyond = ("", 0.0, 0.0, -1.0), {}, 0.0
+    leaves, beyond, along = {}, 0.0, {}
     for name, got in grads.items():
         exact, rest = reference.grads[name], reference.rest.get(name, 0.0)
         apart = got - exact - rest if factor == 1.0 else got - factor * exact - factor * rest
         noise, more = (abs(factor) * part for part in _strays(reference, name, kappa))
         distance, size = _norm(apart), abs(factor) * sizes[name]
-        error, allowed, ratio = _relative(distance, size, whole, noise, more, dtype)
-        beyond = max(beyond, _relative(distance, size, whole, noise, 0.0, dtype)[2] if more else ratio)
-        if not ratio <= KAPPA:
-            wrong[name] = error
-        if ratio > worst[3] or ratio != ratio:
-            worst = (name, error, allowed, ratio if ratio == ratio else float("inf"))
-    return Comparison(not wrong, worst[0], worst[1], worst[2], worst[3], wrong, beyond)
+        leaves[name] = _relative(distance, size, whole, noise, more, dtype)
+        plain = _relative(distance, size, whole, noise, 0.0, dtype) if more else leaves[name]
+        beyond = max(beyond, plain[2])
+        if name in reference.along and size > UNIT_ROUNDOFF[dtype] * whole:
+            along[name] = _along(apart, exact, reference, name, kappa)
+    return Comparison(dtype, leaves, beyond, along)
 
 
 def compare_value(value: float, reference: Reference, dtype: str) -> Comparison:
     """Judge the loss by the same rule; nobody may lose more of it than plain evaluation."""
     size, apart = abs(reference.loss), abs(value - reference.loss)
-    error, allowed, ratio = _relative(apart, size, size, reference.noise[""], 0.0, dtype)
-    equal = ratio <= KAPPA
-    return Comparison(
-        equal, "", error, allowed, ratio if ratio == ratio else float("inf"), {} if equal else {"": error}
-    )
+    return Comparison(dtype, {"": _relative(apart, size, size, reference.noise[""], 0.0, dtype)})
 
 
 def _strays(reference: Reference, name: str, kappa: float) -> tuple[float, float]:
@@ -112,6 +174,12 @@ def _strays(reference: Reference, name: str, kappa: float) -> tuple[float, float
     noise = reference.noise[name]
     lost = reference.lost.get(name, noise)
     return noise, (kappa - KAPPA) / KAPPA * lost if kappa > KAPPA else 0.0
+
+
+def _along(apart: Any, exact: Any, reference: Reference, name: str, kappa: float) -> Along:
+    flat, more = exact.ravel(), max(0.0, kappa - KAPPA) / KAPPA
+    lost = more * reference.lost_along.get(name, reference.along[name])
+    return Along(float(apart.ravel() @ flat) / float(flat @ flat), reference.along[name], lost)
 
 
 def _norm(leaf: Any) -> float:

@@ -66,6 +66,9 @@ class Verdict:
         reason: a sentence: what was wrong, or why nothing could be said; of a law what was measured.
         digits: of a claim that is judged in sixty digits: to how many both formulas are known to agree.
         lost: of a claim about the gradient in floats: decimal digits lost beyond plain backprop, on the worst problem.
+        informative: of a claim that is judged in floats: problems that say something about every kind of leaf.
+        bound: relative error that the rule allows there: of one problem, or in bfloat16 of all problems together.
+        run: examples and seed, where all problems together refute and no single one does.
         laws: of a claim about memory or work: what was measured over which sizes, as `Series.to_dict`.
     """
 
@@ -83,6 +86,9 @@ class Verdict:
     laws: list[dict[str, Any]] = field(default_factory=list)
     digits: int | None = None
     lost: float | None = None
+    informative: int | None = None
+    bound: float | None = None
+    run: dict[str, int] = field(default_factory=dict)
 
     @property
     def as_expected(self) -> bool:
@@ -97,6 +103,8 @@ class Verdict:
         words += [] if task.target else ["--method", task.method]
         words += ["--framework", task.framework, "--claim", task.claim]
         words += ["--profile", self.profile] if self.profile != "cpu" else []
+        for name, value in self.run.items():
+            words += [f"--{name}", str(value)]
         if not self.laws and self.verdict in ("refuted", "error") and self.spec is not None:
             words += ["--spec", json.dumps(self.spec, sort_keys=True)]
             words += ["--options", json.dumps(self.options, sort_keys=True)] if self.options else []
@@ -128,7 +136,14 @@ class Verdict:
             "reproduce": self.reproduce,
         }
         row |= {"laws": self.laws} if self.laws else {}
-        row |= {name: value for name, value in (("digits", self.digits), ("lost", self.lost)) if value is not None}
+        row |= {"run": self.run} if self.run else {}
+        measured = (
+            ("digits", self.digits),
+            ("lost", self.lost),
+            ("informative", self.informative),
+            ("bound", self.bound),
+        )
+        row |= {name: value for name, value in measured if value is not None}
         return row | ({"target": task.target} if task.target else {})
 
     @classmethod

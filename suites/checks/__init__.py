@@ -24,7 +24,7 @@ CHECKS: dict[str, Check] = {
     "refusal": Check(form.refusal, share=0.03),
     "gradient_exact": Check(exact.gradient, draws="cells"),
     "second_order_exact": Check(exact.second_order, share=0.1, draws="cells"),
-    "gradient": Check(gradient.gradient),
+    "gradient": Check(gradient.gradient, together=True),
     "options": Check(gradient.options, share=0.12),  # of 100 examples: every shape of the largest vocabulary
     "upstream": Check(gradient.upstream, share=0.2),
     "stability": Check(gradient.stability, draws="stress"),

@@ -38,6 +38,7 @@ class Check:
     function: Callable[[Any], None]
     share: float = 1.0
     draws: Literal["generated", "stress", "cells", "profile"] = "generated"
+    together: bool = False
 
     def examples(self, wanted: int) -> int:
         """How many examples this check judges when the run asks for `wanted`."""
@@ -52,8 +53,7 @@ class Case:
     """One problem put to one method for one claim.
 
     Attributes:
-        worst: the comparison with the largest error in proportion to its bound, of all that this case made.
-        beyond: the largest error over what plain backprop may stray, of all comparisons.
+        found: every comparison that this case made, in floats.
         exact: of a check in sixty digits, what it found.
     """
 
@@ -61,8 +61,7 @@ class Case:
     claim: Claim
     spec: Spec
     options: Mapping[str, Any]
-    worst: Comparison | None = field(default=None)
-    beyond: float | None = field(default=None)
+    found: list[Comparison] = field(default_factory=list)
     exact: Agreement | None = field(default=None)
 
     @property
@@ -113,7 +112,7 @@ class Case:
     def judge(
         self, grads: Mapping[str, Any], reference: oracle.Reference, dtype: str, what: str = "", factor: float = 1.0
     ) -> None:
-        """Compare leaves by the rule of equality and remember the worst.
+        """Compare leaves by the rule of equality and remember what was found.
 
         Raises:
             Refuted: a leaf is out of bounds; names every wrong one, layer by layer.
@@ -125,10 +124,8 @@ class Case:
             raise Refuted(what + describe(found, grads), found.leaf, found.error, found.noise)
 
     def record(self, found: Comparison) -> None:
-        """Remember a comparison if it is the worst so far."""
-        self.beyond = max(self.beyond or 0.0, found.beyond)
-        if self.worst is None or found.ratio > self.worst.ratio:
-            self.worst = found
+        """Remember a comparison."""
+        self.found.append(found)
 
 
 @functools.cache

@@ -29,7 +29,7 @@ def options(case: Case) -> None:
     """The gradient holds for every legal value of every option, the others as drawn."""
     for option in case.subject.declared.options:
         for legal in option.values(case.spec):
-            one = dataclasses.replace(case, options={**case.options, option.name: legal}, worst=None)
+            one = dataclasses.replace(case, options={**case.options, option.name: legal})
             reference = one.reference("float64")
             _, grads = one.subject.gradient(one.problem(), one.options)
             case.judge(grads, reference, "float64", what=f"{option.name}={legal!r}: ")
