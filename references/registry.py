@@ -17,7 +17,7 @@ from typing import Any
 from gradgate.references import laws
 from gradgate.references.claims import contract_claims
 from gradgate.references.contract import FRAMEWORKS, Claim, Family, Method, Spec, UsageError, unknown
-from gradgate.references.restriction import check_where, shapes_left, words
+from gradgate.references.restriction import check_fields, check_where, shapes_left, words
 
 ENTRY_POINTS = "gradgate.methods"
 
@@ -102,6 +102,8 @@ def plugged_in(target: str, family_name: str, framework: str | None = None) -> M
             raise unknown(f"{role} of {target}", name, [n for n in dir(problem) if "loss" in n and n[0] != "_"])
     where, expected = declared.pop("where", {}), declared.pop("expected", {})
     own = tuple(declared.pop("claims", ()))
+    for claim in own:
+        check_fields(spec_class(family_name), claim.where, f"the claim {claim.name}")
     asked = {key: declared[key] for key in ("composes", "disclaims", "options", "dtypes") if key in declared}
     contract = contract_claims(**asked, replaced=own)
     claims = contract + tuple(claim for claim in own if claim not in contract)

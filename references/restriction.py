@@ -14,6 +14,18 @@ def fits(spec: Spec, where: Mapping[str, Any]) -> bool:
     return all(getattr(spec, name) in _alternatives(wanted) for name, wanted in where.items())
 
 
+def check_fields(cls: type[Spec], where: Mapping[str, Any], what: str) -> None:
+    """Check that a restriction names fields of a Spec.
+
+    Raises:
+        UsageError: one of them is none; lists those there are.
+    """
+    fields = [f.name for f in dataclasses.fields(cls)]
+    for name in where:
+        if name not in fields:
+            raise unknown(f"Spec field in where of {what}", str(name), fields)
+
+
 def check_where(family: Family, cls: type[Spec], where: Mapping[str, Any]) -> None:
     """Check what a plug-in declares the problems to be that it is for.
 

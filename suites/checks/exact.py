@@ -43,8 +43,7 @@ def second_order(case: Case) -> None:
     loss, options = case.claimed
     vector = programs.direction(case.problem(), 0)
     plain = _plain_twice(loss, tuple(sorted(options.items())), problem)
-    method = functools.partial(case.subject.function, **case.options)
-    _judge(case, Evaluator(programs.differentiated(method, problem.backend, vector)), plain)
+    _judge(case, Evaluator(programs.differentiated(_checked(case), problem.backend, vector)), plain)
 
 
 def _problem(case: Case) -> Problem:
@@ -54,6 +53,12 @@ def _problem(case: Case) -> Problem:
 
 def _of_method(case: Case) -> Evaluator:
     """The method's program; kept with the method, because JAX traces it once for all problems of a shape."""
+    key = repr(sorted(case.options.items()))
+    return case.subject.evaluators.setdefault(key, Evaluator(_checked(case)))
+
+
+def _checked(case: Case) -> Callable[[Problem], Any]:
+    """The method, which raises Refuted for an answer of the wrong form."""
 
     def checked(problem: Problem) -> Any:
         expected = named_leaves(problem.params)
@@ -61,8 +66,7 @@ def _of_method(case: Case) -> Evaluator:
         check_form(expected, answer)
         return answer
 
-    key = repr(sorted(case.options.items()))
-    return case.subject.evaluators.setdefault(key, Evaluator(checked))
+    return checked
 
 
 @functools.lru_cache(maxsize=64)
