@@ -21,7 +21,12 @@ from gradgate.references.contract import Claim, Family, Method, Option
 PAPER = "Kemaev et al., Scalable meta-learning via mixed-mode differentiation, 2025"
 HERE = "gradgate.references.bilevel"
 KAPPA_INVERTED = 32.0
-"""κ of momentum taken back, with the rounding of rebuilt states allowed (`BilevelProblem.loss_by_inversion`)."""
+"""κ of momentum taken back, with the rounding of rebuilt states allowed (`BilevelProblem.loss_by_inversion`).
+
+Measured on 500 random problems in JAX and 320 in PyTorch, in each dtype: the error of a leaf over max(ν, 4u·‖g*‖) + λ,
+of which the bound is 16. Median 0.2, 90% below 0.42. The largest is 1.1 in float64 and float32; in bfloat16 2.8 and
+5.9, both on problems whose backprop has no digit left. The errors are up to 67 times the noise of plain backprop alone.
+"""
 TEN_BITS = {"kappa": 1024.0, "rounding": ""}
 """For what is to keep its digits: plain noise, and log2 κ = 10 of float64's 53 and float32's 24 digits may go."""
 
