@@ -38,7 +38,9 @@ def last_frames(error: BaseException, implementation: str) -> str:
 
 
 def _is_authors(frame: FrameType, own: str) -> bool:
-    file, module = frame.f_code.co_filename, str(frame.f_globals.get("__name__", ""))
+    file = frame.f_code.co_filename
+    spec = frame.f_globals.get("__spec__")  # a worker is __main__ by name
+    module = str(getattr(spec, "name", "") or frame.f_globals.get("__name__", ""))
     package = module.partition(".")[0]
     if file.startswith("<") or not package:
         return False

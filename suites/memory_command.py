@@ -85,8 +85,9 @@ def main(chosen: argparse.Namespace) -> int:
     try:
         with _executor(chosen.scheduler) as executor, memory_table.progress(len(asked)) as show:
             for cell, measured in cells.measure(asked, executor, workers=chosen.jobs, limit=chosen.timeout):
-                rows[places[id(cell)]] = _row(cell, measured)
-                show(cell, measured)
+                row = _row(cell, measured)
+                rows[places[id(cell)]] = row
+                show(cell, dataclasses.replace(measured, status=row["status"]))
                 if time.monotonic() - written > 1:  # the fits wait for the end: they would cost more than the cells
                     _write(chosen, _document(asked, rows, Range()))
                     written = time.monotonic()

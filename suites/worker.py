@@ -125,6 +125,7 @@ def _subject(target: str, family: str, method: str, framework: str | None, watch
     # Kept, so that all claims of one method share its compiled programs.
     from gradgate.references import registry
     from gradgate.references.contract import UsageError
+    from gradgate.suites.frames import last_frames
     from gradgate.suites.subject import Fault, Subject, first_line
 
     if not target:
@@ -136,7 +137,8 @@ def _subject(target: str, family: str, method: str, framework: str | None, watch
     except UsageError:
         raise
     except BaseException as error:
-        raise Fault(f"importing {target} raised {type(error).__name__}: {first_line(error)}") from error
+        said = f"importing {target} raised {type(error).__name__}: {first_line(error)}"
+        raise Fault(said, last_frames(error, target)) from error
     finally:
         watch(None)
     return Subject.load(declared, watch)

@@ -113,6 +113,14 @@ def test_several_devices_are_inapplicable_on_a_gpu_profile():
     assert (verdict.verdict, verdict.profile) == ("inapplicable", "nvidia-h100")
 
 
+def test_a_method_that_cannot_be_measured_is_inapplicable():
+    [declared] = registry.methods("state_space", "backprop", "jax")
+    claim = declared.claim("memory_law")
+    odd = dataclasses.replace(declared, unmeasured="it is not here")
+    verdict = engine.judge(Task.of(odd, claim), Subject.load(odd), engine.Run())
+    assert (verdict.verdict, verdict.reason) == ("inapplicable", "backprop cannot be measured: it is not here")
+
+
 def test_pytorch_bytes_follow_their_law_too():
     pytest.importorskip("torch", reason="PyTorch is not installed")
     assert judge("backprop", "memory_law", "torch").verdict == "upheld"

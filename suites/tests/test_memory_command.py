@@ -44,6 +44,29 @@ def test_what_cannot_be_measured_has_a_sentence_and_status_2(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
+    ("chosen", "said"),
+    [
+        (
+            ["--profile", "nvidia-h100"],
+            "it runs on 4 devices, and nvidia-h100 is one; tpu profiles and cpu have several",
+        ),
+        (["--framework", "torch"], "it runs in processes of its own, which MemTracker does not see"),
+    ],
+)
+def test_what_nobody_can_measure_is_inapplicable_in_words_and_no_failure(chosen, said, tmp_path, capsys):
+    if "torch" in chosen:
+        pytest.importorskip("torch", reason="PyTorch is not installed")
+    out = tmp_path / "memory.json"
+    base = ["memory", "--family", "state_space", "--method", "adjoint_distributed", "--jobs", "1"]
+    assert main([*base, *chosen, "--json", str(out)]) == 0
+    [cell] = json.loads(out.read_text())["cells"]
+    assert (cell["status"], cell["reason"], cell["temp_bytes"]) == ("inapplicable", said, None)
+    shown = capsys.readouterr()
+    assert f"inapplicable: {said}" in shown.out.replace("\n", " ")
+    assert shown.err.endswith("inapplicable\n")
+
+
+@pytest.mark.parametrize(
     ("wrong", "said"),
     [
         (["--sweep", "lenght=4:8"], "nearest: length"),

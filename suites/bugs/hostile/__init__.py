@@ -21,11 +21,17 @@ FAULTS: tuple[Fault, ...] = tuple(
 )
 """All of them, in the order of the modules."""
 IMPORTS = (
-    ("import no_such_module", "raised ModuleNotFoundError: No module named 'no_such_module'"),
-    ("raise RuntimeError('not today')", "raised RuntimeError: not today"),
+    (
+        "import no_such_module",
+        "raised ModuleNotFoundError: No module named 'no_such_module' · bad.py:1 in <module>: import …",
+    ),
+    ("raise RuntimeError('not today')", "raised RuntimeError: not today · bad.py:1 in <module>: raise …"),
     ("def broken(:", "raised SyntaxError: …"),
-    ("import sys; sys.exit(0)", "raised SystemExit: 0"),
-    ("raise KeyboardInterrupt", "raised KeyboardInterrupt: (no message)"),
+    ("import sys; sys.exit(0)", "raised SystemExit: 0 · bad.py:1 in <module>: import sys; sys.exit(0)"),
+    (
+        "raise KeyboardInterrupt",
+        "raised KeyboardInterrupt: (no message) · bad.py:1 in <module>: raise KeyboardInterrupt",
+    ),
     ("import os; os._exit(9)", "the method ended its process (exit status 9)…"),
     ("while True: pass", "the method hung: no answer within … s"),
 )
