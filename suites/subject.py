@@ -274,7 +274,9 @@ def check_form(expected: Mapping[str, Any], answer: Any) -> None:
     if missing or extra:
         parts = [f"lacks {', '.join(missing)}"] if missing else []
         parts += [f"has {', '.join(extra)} besides"] if extra else []
-        raise Refuted(f"wrong tree: grads {' and '.join(parts)}; expected the leaves of problem.params", *missing[:1])
+        raise Refuted(
+            f"wrong tree: grads {' and '.join(parts)}; expected the leaves of problem.params", next(iter(missing), "")
+        )
     _check_leaf("loss", loss, next(iter(expected.values())), ())
     for name, like in expected.items():
         _check_leaf(name, got[name], like, tuple(like.shape))
