@@ -1,26 +1,30 @@
 """Counts of evaluations, JVPs and VJPs of a function, such as a layer: the work that papers state their claims in.
 
-In JAX the function's arguments and results pass through a marker that does nothing at run time; differentiation
-turns that of the results into markers of JVPs and VJPs, and ``work.count`` adds them up, loops multiplied in. In
-PyTorch a counter runs along.
+In JAX the function's arguments and results pass through markers that change nothing. An evaluation counts where
+arguments enter, a JVP where their tangents enter, a VJP where cotangents of the results enter. Differentiation turns
+markers into markers of JVPs and VJPs, and ``work.count`` adds up what the program's text has, loops multiplied in. In
+PyTorch a marker reports each call while the program runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, wraps
 from typing import Any
 
 MARKER = "gradgate_mark"
+KINDS = ("evaluations", "jvps", "vjps")
+OnCall = Callable[[str, str, int], None]
+"""Receives a function's name, the kind of call, one of KINDS, and how many of them were made at once."""
 
 
 @dataclass
 class Calls:
     """How often a function was evaluated, and pushed forward or pulled back as a linear map.
 
-    Under vmap one batched call counts once. A second derivative counts as JVPs or VJPs of the first one's.
+    Under vmap a call counts once for every element of the batch that it computes; what does not depend on the batch is
+    computed once and counts once. A second derivative counts as JVPs or VJPs of the first one's.
     """
 
     evaluations: int = 0
@@ -28,24 +32,45 @@ class Calls:
     vjps: int = 0
 
 
-def marked(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+def marked(
+    function: Callable[..., Any],
+    name: str,
+    weight: Callable[..., int] = lambda *args, **kwargs: 1,
+    on_call: OnCall | None = None,
+) -> Callable[..., Any]:
     """Return a JAX function with the same results whose calls ``work.count`` reports under ``name``.
 
-    An evaluation counts where the function is entered, a recomputation under ``jax.checkpoint`` included; a VJP
-    where the cotangent of any floating-point result is used, whichever inputs it is pulled back to. FLOPs don't
-    change, but a marked value may be saved twice: measure bytes of the program without markers.
+    A recomputation under ``jax.checkpoint`` counts as another evaluation. What no result of the program needs is not
+    run and does not count. FLOPs don't change, but a marked value may be saved twice: measure bytes of the program
+    without markers.
+
+    Args:
+        function: what is counted.
+        name: under which.
+        weight: of the function's arguments: how many calls one call stands for, such as the tokens that it is given.
+        on_call: called where a marker runs outside of compiled code, for an evaluator of jaxprs.
     """
 
     @wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        args, kwargs = _through((args, kwargs), name, "evaluations")
-        return _through(function(*args, **kwargs), name, "results")
+        params = {"name": name, "weight": weight(*args, **kwargs), "on_call": on_call}
+        (args, kwargs), given = _through((args, kwargs), (), of="arguments", kind="evaluations", **params)
+        return _through(function(*args, **kwargs), given, of="results", kind="values", **params)[0]
 
     return wrapper
 
 
-def _through(values: Any, name: str, kind: str) -> Any:
-    """Pass the floating-point arrays of a tree through the marker."""
+def report(name: str, kind: str, weight: int, on_call: OnCall | None, **_: Any) -> None:
+    """What running a marker with these parameters tells its `on_call`."""
+    if on_call is not None and kind in KINDS:
+        on_call(name, kind, weight)
+
+
+def _through(values: Any, given: Sequence[Any], **params: Any) -> tuple[Any, list[Any]]:
+    """Pass the floating-point arrays of a tree through the marker; returns the tree, and these arrays in a row.
+
+    The arrays `given` ride along, so that no transformation finds the marker to be about constants alone.
+    """
     import jax
 
     def is_marked(leaf: Any) -> bool:
@@ -53,72 +78,120 @@ def _through(values: Any, name: str, kind: str) -> Any:
 
     leaves, tree = jax.tree.flatten(values)
     places = [i for i, leaf in enumerate(leaves) if is_marked(leaf)]
-    if places:
-        marked_leaves = _marker().bind(*(leaves[i] for i in places), name=name, kind=kind)
-        for place, leaf in zip(places, marked_leaves, strict=True):
-            leaves[place] = leaf
-    return jax.tree.unflatten(tree, leaves)
+    found = _bind([leaves[i] for i in places], given, **params) if places else []
+    for place, leaf in zip(places, found, strict=True):
+        leaves[place] = leaf
+    return jax.tree.unflatten(tree, leaves), found
 
 
-@contextmanager
-def torch_calls() -> Iterator[tuple[dict[str, Calls], Callable[[Callable[..., Any], str], Callable[..., Any]]]]:
-    """Count in PyTorch: yield the counts by name, and a ``marked`` that adds to them while the program runs."""
-    counts: dict[str, Calls] = {}
+def _bind(values: Sequence[Any], given: Sequence[Any], **params: Any) -> list[Any]:
+    """The values behind a marker."""
+    found: list[Any] = _marker().bind(*values, *given, **{**params, "riders": len(given)})
+    return found[: len(values)]
 
-    def mark(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+
+def torch_marked(
+    function: Callable[..., Any],
+    name: str,
+    on_call: OnCall,
+    weight: Callable[..., int] = lambda *args, **kwargs: 1,
+) -> Callable[..., Any]:
+    """Return a PyTorch function with the same results that tells ``on_call`` of each call while the program runs.
+
+    Arguments as for `marked`.
+    """
+
+    @wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
         import torch
         from torch.utils import _pytree
 
-        calls = counts.setdefault(name, Calls())
+        number = weight(*args, **kwargs)
 
-        @wraps(function)
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
-            calls.evaluations += 1
-            leaves, tree = _pytree.tree_flatten(function(*args, **kwargs))
-            places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()]
-            if places:
-                through = _torch_marker().apply(calls, *(leaves[i] for i in places))
-                for place, leaf in zip(places, through, strict=True):
-                    leaves[place] = leaf
-            return _pytree.tree_unflatten(leaves, tree)
+        def tell(kind: str, values: Sequence[Any]) -> None:
+            on_call(name, kind, number * _batch(values))
 
-        return wrapper
+        def floating(leaves: Sequence[Any]) -> list[int]:
+            return [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()]
 
-    yield counts, mark
+        given, _ = _pytree.tree_flatten((args, kwargs))
+        tell("evaluations", [given[i] for i in floating(given)])  # at once: a recomputation may be broken off
+        leaves, tree = _pytree.tree_flatten(function(*args, **kwargs))
+        places = floating(leaves)
+        if places:
+            through = _torch_marker().apply(tell, *(leaves[i] for i in places))
+            for place, leaf in zip(places, through, strict=True):
+                leaves[place] = leaf
+        return _pytree.tree_unflatten(leaves, tree)
+
+    return wrapper
 
 
+def _batch(tensors: Sequence[Any]) -> int:
+    """How many elements of the vmaps around it a call computes: the numbers in memory over those that it sees."""
+    import torch
+
+    functorch, most = torch._C._functorch, 1
+    for tensor in tensors:
+        inner = tensor
+        while inner is not None and functorch.is_functorch_wrapped_tensor(inner):
+            inner = functorch.get_unwrapped(inner)
+        if inner is not None and tensor.numel():
+            most = max(most, inner.numel() // tensor.numel())
+    return most
+
+
+# A marker is of a function's arguments or of its results; differentiation makes of its kind
+#                arguments: evaluations    results: values    pushed    vjps    jvps of either
+#     a JVP      jvps                      pushed             pushed    jvps    jvps
+#     transpose                                               vjps      vjps    nothing; of results: vjps
+# so that tangents count where they enter a function, cotangents where they enter its VJP, and those of a further
+# derivative likewise.
 @cache
 def _marker() -> Any:
-    """Build the JAX primitive: the identity, whose derivative is a marker of another kind."""
+    """Build the JAX primitive: the identity on its operands, whose derivatives are markers of other kinds."""
     from jax.extend.core import Primitive
     from jax.interpreters import ad, batching, mlir
 
     marker = Primitive(MARKER)
     marker.multiple_results = True
-    marker.def_impl(lambda *values, **_: list(values))
     marker.def_abstract_eval(lambda *avals, **_: list(avals))
     mlir.register_lowering(marker, lambda _, *values, **__: list(values))
 
-    def present(values: Sequence[Any], name: str, kind: str) -> list[Any]:
+    def run(*values: Any, **params: Any) -> list[Any]:
+        report(**params)
+        return list(values)
+
+    def present(values: Sequence[Any], given: Sequence[Any], **params: Any) -> list[Any]:
         """Mark the tangents or cotangents that are not known to be zero."""
         places = [i for i, value in enumerate(values) if type(value) is not ad.Zero]
         out = list(values)
-        if places:
-            through = marker.bind(*(values[i] for i in places), name=name, kind=kind)
-            for place, value in zip(places, through, strict=True):
-                out[place] = value
+        for place, value in zip(
+            places, _bind([values[i] for i in places], given, **params) if places else (), strict=True
+        ):
+            out[place] = value
         return out
 
-    def jvp(primals: Sequence[Any], tangents: Sequence[Any], name: str, kind: str) -> tuple[list[Any], list[Any]]:
-        out = marker.bind(*primals, name=name, kind=kind)
-        return out, list(tangents) if kind == "evaluations" else present(tangents, name, "jvps")
+    def jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[list[Any], list[Any]]:
+        number = len(primals) - params["riders"]
+        out = marker.bind(*primals, **params)
+        kind = "pushed" if params["kind"] in ("values", "pushed") else "jvps"
+        given = primals if params["of"] == "arguments" else primals[number:]
+        moved = present(tangents[:number], given, **{**params, "kind": kind})
+        return out, [*moved, *tangents[number:]]
 
-    def transpose(cotangents: Sequence[Any], *_: Any, name: str, kind: str) -> list[Any]:
-        return present(cotangents, name, "vjps")
+    def transpose(cotangents: Sequence[Any], *primals: Any, **params: Any) -> list[Any]:
+        number = len(primals) - params["riders"]
+        found, riders = list(cotangents[:number]), [None] * params["riders"]
+        if params["of"] == "results":
+            found = present(found, primals[number:], **{**params, "kind": "vjps"})
+        return [*found, *riders]
 
-    def batch(values: Sequence[Any], axes: Sequence[Any], **params: str) -> tuple[list[Any], Sequence[Any]]:
-        return marker.bind(*values, **params), axes
+    def batch(values: Sequence[Any], axes: Sequence[Any], **params: Any) -> tuple[list[Any], Sequence[Any]]:
+        size = next(v.shape[a] for v, a in zip(values, axes, strict=True) if a is not None)
+        return marker.bind(*values, **{**params, "weight": params["weight"] * size}), axes
 
+    marker.def_impl(run)
     ad.primitive_jvps[marker] = jvp
     ad.primitive_transposes[marker] = transpose
     batching.primitive_batchers[marker] = batch
@@ -127,28 +200,28 @@ def _marker() -> Any:
 
 @cache
 def _torch_marker() -> Any:
-    """Build the PyTorch function: the identity, which counts when it is pulled back or pushed forward."""
+    """Build the PyTorch function: the identity, which tells when it is pulled back or pushed forward."""
     import torch
 
     class Marker(torch.autograd.Function):
         generate_vmap_rule = True
 
         @staticmethod
-        def forward(calls: Calls, *values: Any) -> tuple[Any, ...]:
+        def forward(tell: Callable[..., None], *values: Any) -> tuple[Any, ...]:
             return tuple(value.view_as(value) for value in values)
 
         @staticmethod
         def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-            ctx.calls = inputs[0]
+            ctx.tell = inputs[0]
 
         @staticmethod
         def backward(ctx: Any, *cotangents: Any) -> tuple[Any, ...]:
-            ctx.calls.vjps += 1
-            return (None, *cotangents)
+            ctx.tell("vjps", cotangents)
+            return (None, *Marker.apply(ctx.tell, *cotangents))  # marked for a derivative of this derivative
 
         @staticmethod
         def jvp(ctx: Any, _: None, *tangents: Any) -> tuple[Any, ...]:
-            ctx.calls.jvps += 1
-            return tuple(tangent.view_as(tangent) for tangent in tangents)
+            ctx.tell("jvps", tangents)
+            return tuple(value.view_as(value) for value in Marker.apply(ctx.tell, *tangents))
 
     return Marker

@@ -10,7 +10,7 @@ from math import prod
 from typing import Any
 
 from gradgate.hw_profiles import trip_count, work_rules
-from gradgate.hw_profiles.calls import MARKER, Calls
+from gradgate.hw_profiles.calls import KINDS, MARKER, Calls
 from gradgate.hw_profiles.profile import DTYPES, Profile
 
 # Equations that do nothing but run an inner program: primitive -> the parameter that holds it.
@@ -54,6 +54,7 @@ class Work:
         exact: whether the figures are neither bounds nor incomplete; ``notes`` says what they are else.
         notes: sentences: bounds taken, and primitives that have no rule and count nothing.
         calls: evaluations, JVPs and VJPs of every function marked by ``calls.marked``, by its name.
+        uncertain: sentences: why the program's text does not give ``calls``; none: they are exact.
     """
 
     flops: int
@@ -63,6 +64,7 @@ class Work:
     exact: bool
     notes: tuple[str, ...] = ()
     calls: Mapping[str, Calls] = field(default_factory=dict)
+    uncertain: tuple[str, ...] = ()
 
 
 @dataclass
@@ -73,6 +75,7 @@ class _Tally:
     bytes_moved: int = 0
     notes: dict[str, None] = field(default_factory=dict)  # an ordered set
     calls: Counter[tuple[str, str]] = field(default_factory=Counter)  # by name and kind
+    uncertain: dict[str, None] = field(default_factory=dict)
 
     def add(self, other: _Tally, times: int = 1) -> None:
         self.flops += times * other.flops
@@ -80,6 +83,7 @@ class _Tally:
         self.transcendentals += times * other.transcendentals
         self.bytes_moved += times * other.bytes_moved
         self.notes |= other.notes
+        self.uncertain |= other.uncertain
         for call, number in other.calls.items():
             self.calls[call] += times * number
 
@@ -117,8 +121,9 @@ def count(jaxpr: Any, *, trips: int | None = None) -> Work:
     calls: dict[str, Calls] = {}
     for (name, kind), number in tally.calls.items():
         setattr(calls.setdefault(name, Calls()), kind, number)
+    uncertain = tuple(tally.uncertain)
     flops, nominal = int(tally.flops), int(tally.flops + tally.convention)
-    return Work(flops, nominal, tally.transcendentals, tally.bytes_moved, not notes, notes, calls)
+    return Work(flops, nominal, tally.transcendentals, tally.bytes_moved, not notes, notes, calls, uncertain)
 
 
 @dataclass(frozen=True)
@@ -156,14 +161,16 @@ def _walk(jaxpr: Any, around: _Surroundings, known: Mapping[Any, float]) -> _Tal
                 called.bytes_moved = 0  # part of a chain, whose traffic is counted where it ends
             total.add(called, prod(axes.values()))
         elif name == MARKER:
-            if eqn.params["kind"] != "results":
-                total.calls[eqn.params["name"], eqn.params["kind"]] += 1
+            if eqn.params["kind"] in KINDS:
+                total.calls[eqn.params["name"], eqn.params["kind"]] += eqn.params["weight"]
         else:
             total.flops += work_rules.flops(eqn, around.devices)
             total.convention += work_rules.convention(eqn)
             total.transcendentals += work_rules.transcendentals(eqn)
             if not work_rules.is_known(name):
                 total.notes[f"not counted: the primitive {name!r} has no rule"] = None
+                if any(_has_marker(value) for value in eqn.params.values()):
+                    total.uncertain[f"how often the primitive {name!r} runs the program within it is not known"] = None
     total.bytes_moved += _traffic(jaxpr)
     return total
 
@@ -183,6 +190,8 @@ def _while(eqn: Any, around: _Surroundings, values: Mapping[Any, float]) -> _Tal
         total.add(_walk(inner, around, {}), times)
     if not found.exact:
         total.notes[f"a while loop counts {found.number} steps, an upper bound or the stated number"] = None
+        if total.calls:
+            total.uncertain["how often a while loop runs depends on values"] = None
     return total
 
 
@@ -195,6 +204,10 @@ def _cond(eqn: Any, around: _Surroundings, values: Mapping[Any, float]) -> _Tall
     if any((b.flops, b.transcendentals, b.bytes_moved) != (most.flops, most.transcendentals, most.bytes_moved)
            for b in branches):  # fmt: skip
         most.notes["a cond counts its most expensive branch"] = None
+    for branch in branches:
+        most.uncertain |= branch.uncertain
+        if branch.calls != most.calls:
+            most.uncertain["which branch of a cond runs depends on values"] = None
     return most
 
 
@@ -208,6 +221,14 @@ def _axes(eqn: Any) -> dict[Any, int]:
 def _called(eqn: Any) -> Any:
     program = eqn.params[_CALLS[eqn.primitive.name]]
     return _inner(getattr(program, "solve", program))  # a linear solve runs one of its four programs
+
+
+def _has_marker(value: Any) -> bool:
+    """Whether a parameter of an equation is a program with a marker, or a sequence with one."""
+    if isinstance(value, (tuple, list)):
+        return any(map(_has_marker, value))
+    equations = getattr(_inner(value), "eqns", ())
+    return any(eqn.primitive.name == MARKER or any(map(_has_marker, eqn.params.values())) for eqn in equations)
 
 
 def _inner(jaxpr: Any) -> Any:

@@ -8,7 +8,7 @@ import importlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from gradgate.references.contract import _PROBLEM_CLASSES, Tree, UsageError
+from gradgate.references.contract import _PROBLEM_CLASSES, OnCall, Tree, UsageError
 
 UNIT_ROUNDOFF = {"bfloat16": 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-53, "longdouble": 2.0**-64}
 """Half the distance from 1 to the next number, per dtype."""
@@ -58,13 +58,15 @@ def _register_pytrees() -> None:
         _REGISTERED.add(cls)
         jax.tree_util.register_pytree_node(
             cls,
-            lambda p: ((p.params, p.data), p.spec.static()),
+            lambda p: ((p.params, p.data), (p.spec.static(), p.on_call)),
             functools.partial(_rebuild, cls),
         )
 
 
-def _rebuild(cls: Any, spec: Any, children: Any) -> Any:
-    return cls(spec, "jax", *children)
+def _rebuild(cls: Any, static: tuple[Any, OnCall | None], children: Any) -> Any:
+    spec, on_call = static
+    problem = cls(spec, "jax", *children)
+    return problem.counted(on_call) if on_call else problem
 
 
 def to_backend(backend: str, array: Any, dtype: str | None = None) -> Any:
@@ -144,47 +146,23 @@ def transforms(backend: str) -> Any:
     return importlib.import_module("jax" if backend == "jax" else "torch.func")
 
 
-def mark_vjp(backend: str, y: Any, on_vjp: Callable[[], None]) -> Any:
-    """`y` unchanged, calling `on_vjp` each time a cotangent passes it at run time, inside compiled loops too."""
+def mark_calls(
+    backend: str, function: Callable[..., Any], name: str, on_call: OnCall, weight: Callable[..., int]
+) -> Callable[..., Any]:
+    """`function` with the same results, whose evaluations, JVPs and VJPs are counted: see ``hw_profiles.calls``.
+
+    Args:
+        backend: in NumPy nothing is counted.
+        function: of arrays of the backend.
+        name: under which it is counted.
+        on_call: receives (name, kind of call, number).
+        weight: of the function's arguments: how many calls one call counts as.
+    """
+    from gradgate.hw_profiles import calls
+
     if backend == "jax":
-        import jax
-
-        @jax.custom_vjp
-        def mark(y: Any) -> Any:
-            return y
-
-        def backward(_: None, cotangent: Any) -> tuple[Any]:
-            jax.debug.callback(on_vjp)
-            return (cotangent,)
-
-        mark.defvjp(lambda y: (y, None), backward)
-        return mark(y)
-    if backend == "torch":
-        return _torch_mark()(y, on_vjp)
-    return y
-
-
-@functools.cache
-def _torch_mark() -> Callable[..., Any]:
-    import torch
-
-    class Mark(torch.autograd.Function):
-        generate_vmap_rule = True
-
-        @staticmethod
-        def forward(y: Any, on_vjp: Callable[[], None]) -> Any:
-            return y.view_as(y)
-
-        @staticmethod
-        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-            ctx.on_vjp = inputs[1]
-
-        @staticmethod
-        def backward(ctx: Any, cotangent: Any) -> Any:
-            ctx.on_vjp()
-            return cotangent, None
-
-    return Mark.apply
+        return calls.marked(function, name, weight, on_call)
+    return calls.torch_marked(function, name, on_call, weight) if backend == "torch" else function
 
 
 def tree_map(function: Callable[..., Any], tree: Tree, *rest: Tree) -> Tree:

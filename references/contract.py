@@ -13,7 +13,6 @@ import dataclasses
 import functools
 import importlib.util
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Self
@@ -30,6 +29,8 @@ __all__ = [
 Backend = Literal["jax", "torch", "numpy"]
 Expected = Literal["upheld", "refuted"]
 FRAMEWORKS = ("jax", "torch")
+OnCall = Callable[[str, str, int], None]
+"""Receives a net's name, a kind of call and a number of calls: see `Problem.counted`."""
 Tree = Any
 """Nested dicts, lists and tuples whose leaves are arrays of one backend."""
 
@@ -144,15 +145,16 @@ class Problem:
 
     stacked: ClassVar[tuple[str, ...]] = ()
     """Keys of `params` whose leaves are per layer along axis 0; gradients are then judged layer by layer."""
-    nets: ClassVar[tuple[str, ...]] = ()
-    """Names of the maps ``f(p, x)`` whose VJPs are counted; x is (…, batch, width), one VJP per position (…)."""
-    on_vjp: ClassVar[Any] = None
-    """What `counted` was given, for methods that run VJPs in other processes and report them from here."""
+    nets: ClassVar[Mapping[str, str]] = {}
+    """Methods whose evaluations, JVPs and VJPs are counted -> the names under which they are."""
+    on_call: ClassVar[OnCall | None] = None
+    """What `counted` was given, for methods that run nets in other processes and report them from here."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Register every subclass as a JAX pytree once JAX is first used."""
+        """Register every subclass as a JAX pytree once JAX is first used, and make its `nets` countable."""
         super().__init_subclass__(**kwargs)
         _PROBLEM_CLASSES.append(cls)
+        countable(cls)
 
     @property
     def dtype(self) -> str:
@@ -185,30 +187,61 @@ class Problem:
         """The same Problem at other parameters."""
         return self._replace(params=params)
 
-    def counted(self, on_vjp: Callable[[str, int], None]) -> Self:
-        """The same Problem, calling ``on_vjp(net, positions)`` whenever a VJP of one of its `nets` runs.
+    def counted(self, on_call: OnCall | None) -> Self:
+        """The same Problem, whose `nets` tell ``on_call(net, kind, number)`` of their calls.
+
+        In PyTorch they do so while the program runs. A JAX program is only marked: ``hw_profiles.work.count`` reads the
+        calls from its text, and an evaluator of jaxprs calls `on_call`.
 
         Args:
-            on_vjp: receives the net's name and the number of positions (product of the axes of ``x`` before the batch).
+            on_call: receives the net's name, the kind of call, ``evaluations``, ``jvps`` or ``vjps``, and how many of
+                them were made at once, by `positions`; None: nothing is counted.
 
-        Cost: an identity with a custom rule around each net; numbers are unchanged. Not a pytree: close over it.
+        Cost: an identity with rules of its own around each net; numbers are unchanged.
         """
-        from gradgate.references.backends import mark_vjp
+        return self._replace(on_call=on_call)
 
-        def marked(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-            def net(p: Tree, x: Any) -> Any:
-                positions = math.prod(x.shape[:-2])
-                return mark_vjp(self.backend, original(p, x), lambda: on_vjp(name, positions))
-
-            return net
-
-        return self._replace(on_vjp=on_vjp, **{name: marked(name, getattr(self, name)) for name in self.nets})
+    def positions(self, net: str, *args: Any) -> int:
+        """How many calls of a net one call with these arguments counts as, such as the tokens that it is given."""
+        return 1
 
     def _replace(self, **changes: Any) -> Self:
-        clone = copy.copy(self)  # keeps the counted nets, which dataclasses.replace would drop
+        clone = copy.copy(self)  # keeps `on_call`, which dataclasses.replace would drop
+        for name in [n for n in vars(clone) if isinstance(getattr(type(self), n, None), functools.cached_property)]:
+            object.__delattr__(clone, name)  # computed from what is about to change
         for name, value in changes.items():
             object.__setattr__(clone, name, value)
         return clone
+
+
+def countable(cls: type) -> None:
+    """Make the methods that a class lists in its own `nets` tell of their calls, where an instance has an `on_call`."""
+
+    def told(original: Callable[..., Any], name: str) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+            return counting(self, functools.partial(original, self), name)(*args, **kwargs)
+
+        return call
+
+    for attribute, name in vars(cls).get("nets", {}).items():
+        setattr(cls, attribute, told(getattr(cls, attribute), name))
+
+
+def counting(owner: Any, function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """`function` as it is; where its owner has an `on_call`, a function that tells of its calls under a name.
+
+    Args:
+        owner: a Problem, or another object with its ``backend``, ``on_call`` and ``positions``.
+    """
+    if owner.on_call is None:
+        return function
+    from gradgate.references.backends import mark_calls
+
+    def weight(*args: Any, **_: Any) -> int:
+        return int(owner.positions(name, *args))
+
+    return mark_calls(owner.backend, function, name, owner.on_call, weight)
 
 
 _PROBLEM_CLASSES: list[type[Problem]] = []

@@ -62,6 +62,7 @@ class Search:
         population: what all problems that passed say together.
         worst: the comparison with the largest error in proportion to its bound, and its case.
         exact: the case in sixty digits that agreed to the fewest.
+        told: the case with most to tell in words.
         narrowed: narrower dtypes to which a program cast in any case in sixty digits.
         shrinks: problems that were tried to make a failing one smaller.
     """
@@ -71,6 +72,7 @@ class Search:
     worst: tuple[Comparison, Case] | None = None
     beyond: float = 0.0
     exact: Case | None = None
+    told: Case | None = None
     narrowed: frozenset[str] = frozenset()
     failure: tuple[Exception, Case] | None = None
     shrinks: int = 0
@@ -86,6 +88,8 @@ class Search:
             self.narrowed |= case.exact.narrowed
             if self.exact is None or case.exact.error > self.exact.exact.error:  # type: ignore[union-attr]
                 self.exact = case
+        if case.told > (self.told.told if self.told else (0.0, "")):
+            self.told = case
         shape = case.spec.static().to_json() if case.found else ""
         for found in case.found:
             self.population.add(found, shape)
@@ -295,6 +299,12 @@ def _verdict(task: Task, search: Search, check: Check, run: Run, seconds: float)
         return Verdict(task, "inapplicable", reason="no problem could be judged: the oracle is finite on none of them")
     if search.exact is not None:
         return _exact_verdict(task, search.exact, search.narrowed, count, seconds)
+    if search.worst is None and search.told is not None:
+        case = search.told
+        return Verdict(
+            task, "upheld", count, spec=dataclasses.asdict(case.spec), options=dict(case.options), reason=case.told[1],
+            seconds=seconds,
+        )  # fmt: skip
     if search.worst is None:
         return Verdict(task, "upheld", count, seconds=seconds)
     if check.together and (refuted := search.population.refuted()):

@@ -92,6 +92,7 @@ def _methods(framework: str) -> tuple[Method, ...]:
                 "gradient_without_eta", "gradient", "equals backprop where η is not in the inner loss", PRINTED,
                 where={"task": ("maml", "learning_lr")}, settings={"dtype": "float64"},
             ),
+            *PROMISES[framework]["algorithm2_printed"],
         ),
         composes=every,
     )  # fmt: skip

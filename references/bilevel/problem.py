@@ -7,6 +7,7 @@ loss, Υ(∇L, θ, υ, η, x) the update (Eq. 4), V(θ_T, y) the outer loss (Eq.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -15,7 +16,7 @@ from gradgate.references.bilevel.inner_gradient import gradient
 from gradgate.references.bilevel.models import ACTIVATIONS, MODELS, Block, as_it_is, score_draws
 from gradgate.references.bilevel.optimisers import OPTIMISERS
 from gradgate.references.bilevel.rounding import loss_by_inversion
-from gradgate.references.contract import Backend, Problem, Spec, Tree, UsageError, unknown, value_field
+from gradgate.references.contract import Backend, Problem, Spec, Tree, UsageError, counting, unknown, value_field
 from gradgate.references.draws import Constant, Integers, Normal, draw
 
 TASKS = ("maml", "learning_lr", "loss_weighting")
@@ -141,6 +142,8 @@ class BilevelProblem(Problem):
     data: dict[str, Any] = field(default_factory=dict)
 
     stacked: ClassVar[tuple[str, ...]] = ("layers",)
+    nets: ClassVar[Mapping[str, str]] = {"inner_loss": "inner loss", "outer_loss": "outer loss"}
+    """And each layer, of a network that weighs losses too, is counted as ``layer``: see `_counted`."""
 
     @property
     def xs(self) -> Tree:
@@ -178,7 +181,7 @@ class BilevelProblem(Problem):
             x: one element of `xs`.
             block: wraps the function of each layer, for block rematerialisation; of a network that weighs losses too.
         """
-        model, xp = MODELS[self.spec.model], namespace(self.backend)
+        model, xp, block = MODELS[self.spec.model], namespace(self.backend), self._counted(block)
         each = model.losses(self.spec, self.backend, theta, x, block)
         if self.spec.task == "loss_weighting":
             each = each * (1 + xp.tanh(model.scores(self.spec, self.backend, eta, x, block)))
@@ -195,8 +198,16 @@ class BilevelProblem(Problem):
 
     def outer_loss(self, theta: Tree, y: Tree, *, block: Block = as_it_is) -> Any:
         """V(θ_T, y), a scalar, times ``upstream``; `block` as in `inner_loss`."""
-        each = MODELS[self.spec.model].losses(self.spec, self.backend, theta, y, block)
+        each = MODELS[self.spec.model].losses(self.spec, self.backend, theta, y, self._counted(block))
         return self.data["upstream"] * self.xp.mean(each)
+
+    def positions(self, net: str, *args: Any) -> int:
+        """Data points: those of the batch, which comes last, or those that a layer reads."""
+        return int((args[1] if net == "layer" else args[-1]["targets"]).shape[0])
+
+    def _counted(self, block: Block) -> Block:
+        """`block` around layers that are counted, so that their rematerialisation is."""
+        return lambda layer: block(counting(self, layer, "layer"))
 
     def loss(self, params: Tree) -> Any:
         """V(θ_T(η), y) by T inner steps (Eq. 3), each with the gradient of the inner loss by plain backprop.

@@ -10,8 +10,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from gradgate.references.bilevel.counts import claims as counted
 from gradgate.references.bilevel.paper_laws import LINEAR_GAIN
 from gradgate.references.contract import Claim
+from gradgate.references.counts import joined
 from gradgate.references.laws import figure, memory_law, per_device, work_law
 
 HERE = "gradgate.references.bilevel.promises"
@@ -225,5 +227,5 @@ TORCH: dict[str, tuple[Claim, ...]] = {
     ),
 }  # fmt: skip
 
-PROMISES = {"jax": JAX, "torch": TORCH}
-"""Framework -> method -> its claims about memory and work."""
+PROMISES = {"jax": joined(JAX, counted("jax")), "torch": joined(TORCH, counted("torch"))}
+"""Framework -> method -> its claims about memory, work and counts."""

@@ -54,7 +54,10 @@ def bilevel_sharded(problem: BilevelProblem, *, devices: int) -> tuple[torch.Ten
     devices = check_devices(problem.spec, devices)
     torch_ranks.refuse_transforms(problem, "bilevel_sharded", "mixflow")
     answers = torch_ranks.run([Part.of(problem, rank, devices) for rank in range(devices)])
-    grads = tree_map(lambda like, *parts: _whole(parts, like), problem.params, *(grads for _, grads in answers))
+    if problem.on_call is not None:
+        for call in (call for _, _, calls in answers for call in calls):
+            problem.on_call(*call)
+    grads = tree_map(lambda like, *parts: _whole(parts, like), problem.params, *(grads for _, grads, _ in answers))
     return answers[0][0], grads
 
 
@@ -65,11 +68,13 @@ class Part:
     Attributes:
         problem: its part of η, θ_0 and the batches, and whatever is a single number.
         eta, theta: without numbers, for their shapes.
+        counted: whether it gives back the calls of the problem's nets.
     """
 
     problem: BilevelProblem
     eta: Tree
     theta: Tree
+    counted: bool
 
     @classmethod
     def of(cls, problem: BilevelProblem, rank: int, devices: int) -> Part:
@@ -86,11 +91,14 @@ class Part:
         y = {name: leaf[own].clone() for name, leaf in problem.y.items()}
         data = {**problem.data, "xs": xs, "y": y, "theta": share(problem.data.get("theta", ()))}
         part = type(problem)(problem.spec, "torch", share(problem.params), data)
-        return cls(part, shape(problem.params), shape(problem.init(problem.params)[0]))
+        theta = shape(problem.init(problem.params)[0])
+        return cls(part, shape(problem.params), theta, problem.on_call is not None)
 
-    def work(self) -> tuple[torch.Tensor, Tree]:
-        """Forward and backward over the steps: the loss, and this rank's part of the gradient."""
-        part, eta = self.problem, self.problem.params
+    def work(self) -> tuple[torch.Tensor, Tree, list[tuple[str, str, int]]]:
+        """Forward and backward over the steps: the loss, this rank's part of the gradient, and the calls of nets."""
+        calls: list[tuple[str, str, int]] = []
+        part = self.problem.counted(lambda *call: calls.append(call)) if self.counted else self.problem
+        eta = part.params
         inner, carry, kept = inner_loss(part, remat=True), part.init(eta), []
         for x in steps(part):
             kept.append((x, carry))
@@ -101,7 +109,7 @@ class Part:
         while kept:
             x, carry = kept.pop()
             cotangents = pull_step(part, inner, self.mode, carry, None, x, cotangents)
-        return loss / dist.get_world_size(), pull_init(part, cotangents)
+        return loss / dist.get_world_size(), pull_init(part, cotangents), calls
 
     def gradient(self, inner: Inner, theta: Tree, eta: Tree, x: Tree) -> Tree:
         """∇L over all data points, this rank's part of it."""

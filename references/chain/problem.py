@@ -5,11 +5,11 @@ x_l = layer_l(params_l, x_{l-1}), loss = c · head(x_N). The head, without param
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
-from gradgate.references.contract import Backend, Problem, Spec, Tree, UsageError, unknown, value_field
+from gradgate.references.contract import Backend, Problem, Spec, Tree, UsageError, counting, unknown, value_field
 from gradgate.references.draws import Constant, Normal, draw
 
 KINDS = ("dense", "wide", "norm")
@@ -98,6 +98,8 @@ class ChainProblem(Problem):
     params: Tree
     data: dict[str, Any] = field(default_factory=dict)
 
+    nets: ClassVar[Mapping[str, str]] = {"head": "head"}
+
     @property
     def x(self) -> Any:
         """x_0, (batch, width)."""
@@ -105,8 +107,8 @@ class ChainProblem(Problem):
 
     @property
     def layers(self) -> list[Callable[[Tree, Any], Any]]:
-        """N maps ``layer(params_l, x) -> y``, (batch, in) -> (batch, out)."""
-        return [getattr(self, kind) for kind in self.spec.kinds()]
+        """N maps ``layer(params_l, x) -> y``, (batch, in) -> (batch, out), counted as ``layer[0]`` and so on."""
+        return [counting(self, getattr(self, kind), f"layer[{n}]") for n, kind in enumerate(self.spec.kinds())]
 
     def dense(self, p: Tree, x: Any) -> Any:
         """tanh(xW + b)."""

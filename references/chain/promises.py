@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from gradgate.references.chain.counts import claims as counted
 from gradgate.references.contract import Claim
+from gradgate.references.counts import joined
 from gradgate.references.laws import figure, memory_law, work_law
 
 FIGURES = "gradgate.references.chain.figures"
@@ -101,8 +103,9 @@ WITHIN = memory_law(
 )  # fmt: skip
 """That of any method given a budget, whoever wrote it; `BUDGET` and `CLOSE` are about the reference's own executor."""
 
-PROMISES = {
-    "jax": _of("jax") | {"precise_dp": SOLVER},
-    "torch": _of("torch") | {"uniform_dp": (WITHIN,), "precise_dp": (*SOLVER, BUDGET, CLOSE, WITHIN)},
+BOUNDED = {
+    "jax": {"precise_dp": SOLVER},
+    "torch": {"uniform_dp": (WITHIN,), "precise_dp": (*SOLVER, BUDGET, CLOSE, WITHIN)},
 }
-"""Framework -> method -> its claims about memory and work."""
+PROMISES = {name: joined(_of(name), bounded, counted(name)) for name, bounded in BOUNDED.items()}
+"""Framework -> method -> its claims about memory, work and counts."""

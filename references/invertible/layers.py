@@ -11,12 +11,12 @@ to ∂J/∂x_i; g is ∂J/∂θ.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from gradgate.references.backends import namespace, tree_map
-from gradgate.references.contract import Tree, UsageError, unknown
+from gradgate.references.contract import OnCall, Tree, UsageError, countable, unknown
 from gradgate.references.draws import Normal
 from gradgate.references.invertible.residual import Residual
 
@@ -54,11 +54,24 @@ class Layer:
     """One invertible layer; `name` says which one an error is about.
 
     Called with its parameters and x it gives y. The parameters are a dict as `layout` says, without the layer axis.
+    Its calls are counted as ``layer``, those of its inverse as ``inverse`` (`Problem.counted`).
     """
 
     name: str
     backend: str
     shape: Shape
+    on_call: OnCall | None = field(default=None, kw_only=True, repr=False, compare=False)
+
+    nets: ClassVar[Mapping[str, str]] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Make the `nets` of every kind of layer countable."""
+        super().__init_subclass__(**kwargs)
+        countable(cls)
+
+    def positions(self, net: str, *args: Any) -> int:
+        """One call counts once, however many samples and places there are."""
+        return 1
 
     @property
     def xp(self) -> Any:
@@ -104,6 +117,8 @@ class Coupling(Layer):
     residual: Residual
     affine: bool = False
 
+    nets: ClassVar[Mapping[str, str]] = {"_moved": "layer", "_shift": "inverse"}
+
     @property
     def kept(self) -> int:
         """Channels of x1."""
@@ -122,7 +137,7 @@ class Coupling(Layer):
     def inverse(self, p: Tree, y: Any) -> Any:
         """(y2, x1) -> (x1, x2)."""
         y2, x1 = self._parts(y)
-        x2 = y2 - self.residual(p["shift"], x1)
+        x2 = y2 - self._shift(p["shift"], x1)
         return self._join(x1, x2 * self.xp.exp(-self._log_scale(p, x1)) if self.affine else x2)
 
     def advance(self, vjp: Vjp, p: Tree, x: Any, h: Any) -> Step:
@@ -140,7 +155,7 @@ class Coupling(Layer):
         if self.affine:
             return super().retreat(vjp, p, y, h)
         (y2, x1), (h2, h1) = self._parts(y), self._parts(h)
-        moved, pull = vjp(self.residual, p["shift"], x1)
+        moved, pull = vjp(self._shift, p["shift"], x1)
         dp, d1 = pull(h2)
         return self._join(x1, y2 - moved), self._join(h1 + d1, h2), {"shift": dp}
 
@@ -148,6 +163,10 @@ class Coupling(Layer):
         if self.affine:
             x2 = x2 * self.xp.exp(self._log_scale(p, x1))
         return x2 + self.residual(p["shift"], x1)
+
+    def _shift(self, p: Tree, x1: Any) -> Any:
+        """What the inverse takes away from y2."""
+        return self.residual(p, x1)
 
     def _log_scale(self, p: Tree, x1: Any) -> Any:
         return 0.5 * self.xp.tanh(self.residual(p["scale"], x1))
@@ -167,6 +186,8 @@ class Elementwise(Layer):
     """Tanh, whose derivative falls to 0, or the leaky ReLU, which has a kink at 0."""
 
     function: str = "tanh"
+
+    nets: ClassVar[Mapping[str, str]] = {"__call__": "layer", "inverse": "inverse"}
 
     def __call__(self, p: Tree, x: Any) -> Any:
         """X -> y, number by number."""
@@ -191,6 +212,8 @@ class Linear(Layer):
     """
 
     places: bool = False
+
+    nets: ClassVar[Mapping[str, str]] = {"__call__": "layer", "inverse": "inverse"}
 
     @property
     def width(self) -> int:
@@ -237,6 +260,8 @@ class Submersion(Layer):
 
     outputs: int = 1
 
+    nets: ClassVar[Mapping[str, str]] = {"__call__": "layer"}
+
     def layout(self, count: int, scale: float, bias: float = 0.0) -> dict[str, Any]:
         """As `Linear`'s: W without the identity's first columns, and b."""
         n, m = self.shape.channels, self.outputs
@@ -272,6 +297,8 @@ class Downsampling(Layer):
 
     A permutation: its inverse is its transpose, and vijp is ψ itself.
     """
+
+    nets: ClassVar[Mapping[str, str]] = {"__call__": "layer", "inverse": "inverse"}
 
     def __call__(self, p: Tree, x: Any) -> Any:
         """(batch, 2s, 2s, c) -> (batch, s, s, 4c)."""

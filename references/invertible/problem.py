@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -238,6 +239,8 @@ class InvertibleProblem(Problem):
     data: dict[str, Any] = field(default_factory=dict)
 
     stacked: ClassVar[tuple[str, ...]] = tuple(f"block{k}" for k in range(MOST_BLOCKS))
+    nets: ClassVar[Mapping[str, str]] = {"head_losses": "head"}
+    """And the layers, which are counted by themselves."""
 
     @property
     def x(self) -> Any:
@@ -247,9 +250,14 @@ class InvertibleProblem(Problem):
     @functools.cached_property
     def blocks(self) -> tuple[Block, ...]:
         """The chain, block by block."""
+
+        def told(layers: dict[str, Layer]) -> dict[str, Layer]:
+            return {key: dataclasses.replace(layer, on_call=self.on_call) for key, layer in layers.items()}
+
         spec, found = self.spec, []
         for k in range(spec.blocks):
-            found.append(Block(f"block{k}", spec.block_unit(k, self.backend), spec.after(k, self.backend)))
+            unit, after = spec.block_unit(k, self.backend), spec.after(k, self.backend)
+            found.append(Block(f"block{k}", told(unit), told(after)))
         return tuple(found)
 
     @property

@@ -10,6 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from gradgate.references.contract import Claim
+from gradgate.references.counts import joined
+from gradgate.references.invertible.counts import claims as counted
 from gradgate.references.laws import figure, memory_law, work_law
 
 PAPER = "gradgate.references.invertible.paper"
@@ -137,5 +139,5 @@ TORCH: dict[str, tuple[Claim, ...]] = {
     "moonwalk_mixed": (_memory("torch", MX, 1, ("backprop", 4.0)), _work("torch"), _heavy()),
 }  # fmt: skip
 
-PROMISES = {"jax": JAX, "torch": TORCH}
-"""Framework -> method -> its claims about memory and work."""
+PROMISES = {"jax": joined(JAX, counted("jax")), "torch": joined(TORCH, counted("torch"))}
+"""Framework -> method -> its claims about memory, work and counts."""

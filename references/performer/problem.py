@@ -8,7 +8,7 @@ makes T and Γ of X, G makes the next X of U and Γ; D1 = M(d+1)k numbers in T_l
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -177,11 +177,16 @@ class PerformerProblem(Problem):
     data: dict[str, Any] = field(default_factory=dict)
 
     stacked: ClassVar[tuple[str, ...]] = ("layers",)
+    nets: ClassVar[Mapping[str, str]] = {"project": "F", "finish": "G"}
 
     @property
     def length(self) -> int:
         """L."""
         return self.spec.length
+
+    def positions(self, net: str, *args: Any) -> int:
+        """Tokens of X (n, batch, D)."""
+        return int(args[1].shape[0])
 
     def embed(self, embedding: Any, start: Any, count: int) -> Any:
         """X^(0) of a slice, (count, batch, D): the tokens' embeddings plus sinusoids of their positions."""

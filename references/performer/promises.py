@@ -9,7 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from gradgate.references.contract import Claim
+from gradgate.references.counts import joined
 from gradgate.references.laws import figure, memory_law, work_law
+from gradgate.references.performer.counts import claims as counted
 
 PAPER = "gradgate.references.performer.paper"
 OURS = "beyond the paper"
@@ -111,5 +113,5 @@ TORCH: dict[str, tuple[Claim, ...]] = {
     ),
 }  # fmt: skip
 
-PROMISES = {"jax": JAX, "torch": TORCH}
-"""Framework -> method -> its claims about memory and work."""
+PROMISES = {"jax": joined(JAX, counted("jax")), "torch": joined(TORCH, counted("torch"))}
+"""Framework -> method -> its claims about memory, work and counts."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from gradgate.references.claims import COMPOSITIONS, ORACLE_CLAIMS, contract_claims
 from gradgate.references.contract import Claim, Family, Method, Option
+from gradgate.references.counts import claim as claim_counts
 from gradgate.references.state_space.promises import PROMISES
 
 PAPER = "Xu et al., Adjoint sharding for very long context training of state space models, 2024"
@@ -76,10 +77,8 @@ def linear_count(spec: Any, **_: Any) -> dict[str, int]:
 
 
 def _counts(statement: str, source: str, formula: str, **claim: Any) -> Claim:
-    return Claim(
-        claim.pop("name", "vjp_count"), "vjp_count", statement, source,
-        settings={"formula": f"{HERE}:{formula}"}, **claim,
-    )  # fmt: skip
+    name = claim.pop("name", "vjp_count")
+    return claim_counts(name, statement, source, formula=f"{HERE}:{formula}", kinds=("vjps",), **claim)
 
 
 LINEAR = _counts("runs T VJPs of each net per layer", "beyond the paper", "linear_count")

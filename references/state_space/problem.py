@@ -6,6 +6,8 @@ h^t = A^t h^{t-1} + B^t ŷ^t, ỹ^t = C^t h^t and y_k = y_{k-1} + ỹ; the loss 
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -115,7 +117,11 @@ class StateSpaceProblem(Problem):
     data: dict[str, Any] = field(default_factory=dict)
 
     stacked: ClassVar[tuple[str, ...]] = ("layers",)
-    nets: ClassVar[tuple[str, ...]] = ("A", "B", "C")
+    nets: ClassVar[Mapping[str, str]] = {"A": "A", "B": "B", "C": "C"}
+
+    def positions(self, net: str, *args: Any) -> int:
+        """Tokens: the axes of x (…, batch, P) before the batch."""
+        return math.prod(args[1].shape[:-2])
 
     def A(self, p: Tree, x: Any) -> Any:
         """The transition A^t: (…, P) -> (…, N, N), (…, N) or (…, 1) by structure; never expands.

@@ -9,7 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from gradgate.references.contract import Claim
+from gradgate.references.counts import joined
 from gradgate.references.laws import figure, memory_law, per_device, work_law
+from gradgate.references.state_space.counts import claims as counted
 
 PAPER = "gradgate.references.state_space.paper"
 OURS = "beyond the paper"
@@ -116,5 +118,5 @@ TORCH: dict[str, tuple[Claim, ...]] = {
     ),
 }  # fmt: skip
 
-PROMISES = {"jax": JAX, "torch": TORCH}
-"""Framework -> method -> its claims about memory and work."""
+PROMISES = {"jax": joined(JAX, counted("jax")), "torch": joined(TORCH, counted("torch"))}
+"""Framework -> method -> its claims about memory, work and counts."""

@@ -52,8 +52,9 @@ def adjoint_distributed(problem: StateSpaceProblem, *, devices: int) -> tuple[to
     devices = check_integer("devices", devices, 1, problem.spec.layers)
     torch_ranks.refuse_transforms(problem, "adjoint_distributed", "adjoint_sharding")
     answers = _run(problem, devices, measure=False)
-    for net, positions in (event for answer in answers for event in answer.vjps):
-        problem.on_vjp(net, positions)
+    if problem.on_call is not None:
+        for call in (call for answer in answers for call in answer.calls):
+            problem.on_call(*call)
     layers = tree_map(lambda *shards: torch.cat(shards), *(answer.grads["layers"] for answer in answers))
     first, last = answers[0], answers[-1]
     return last.loss, {"embedding": first.grads["embedding"], "layers": layers, "head": last.grads["head"]}
@@ -96,8 +97,8 @@ class Job:
     def work(self) -> Answer:
         """One rank's share: its layers forwards (Alg. 1), then backwards (Alg. 2–4) with `adjoint_layers`."""
         rank, last = dist.get_rank(), dist.get_world_size() - 1
-        vjps: list[tuple[str, int]] = []
-        problem: Any = self.problem.counted(lambda *event: vjps.append(event)) if self.counted else self.problem
+        calls: list[tuple[str, str, int]] = []
+        problem = self.problem.counted(lambda *call: calls.append(call)) if self.counted else self.problem
         layers, grads, loss = unstack(problem.params["layers"]), {}, None
         y = torch.empty(self.shape, dtype=getattr(torch, problem.dtype))
         g = torch.empty_like(y)
@@ -118,7 +119,7 @@ class Job:
             dist.send(g, rank - 1)
         else:
             grads["embedding"] = embedding_gradient(problem, problem.data["tokens"], g)
-        return Answer(grads, loss, vjps, resident(self, grads) if self.measure else {})
+        return Answer(grads, loss, calls, resident(self, grads) if self.measure else {})
 
 
 @dataclass
@@ -127,7 +128,7 @@ class Answer:
 
     grads: Tree
     loss: Any
-    vjps: list[tuple[str, int]]
+    calls: list[tuple[str, str, int]]
     resident: dict[str, Any]
 
 
@@ -147,9 +148,9 @@ def _run(problem: StateSpaceProblem, devices: int, *, measure: bool) -> list[Ans
             params["head"] = problem.params["head"]
             data["targets"], data["upstream"] = problem.data["targets"], problem.data["upstream"]
         spec = dataclasses.replace(problem.spec, layers=end - first)
-        part = type(problem)(spec, "torch", params, data)  # without the counting nets, which do not pickle
+        part = type(problem)(spec, "torch", params, data)  # without `on_call`, which may not pickle
         shape = (*problem.data["tokens"].shape, problem.spec.width)
-        jobs.append(Job(part, range(first, end), shape, problem.on_vjp is not None, measure))
+        jobs.append(Job(part, range(first, end), shape, problem.on_call is not None, measure))
 
     return torch_ranks.run(jobs)
 

@@ -55,6 +55,7 @@ class Case:
     Attributes:
         found: every comparison that this case made, in floats.
         exact: of a check in sixty digits, what it found.
+        told: what an upheld claim tells in words, and how much there is to tell: of all cases the one with most does.
     """
 
     subject: Subject
@@ -63,6 +64,7 @@ class Case:
     options: Mapping[str, Any]
     found: list[Comparison] = field(default_factory=list)
     exact: Agreement | None = field(default=None)
+    told: tuple[float, str] = (0.0, "")
 
     @property
     def settings(self) -> Mapping[str, Any]:

@@ -1,35 +1,226 @@
-"""Counts: VJPs that a method runs, and what each device of a distributed method holds."""
+"""Counts: evaluations, JVPs and VJPs of nets that a method runs, and what each device of a distributed method holds."""
 
 from __future__ import annotations
 
 import collections
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
+from gradgate.hw_profiles.calls import KINDS, Calls
 from gradgate.references import registry
+from gradgate.references.contract import Problem, Spec
+from gradgate.references.counts import RECOMPUTATIONS
 from gradgate.suites.checks.base import Case
-from gradgate.suites.subject import Refuted
+from gradgate.suites.checks.exact import UNTRACEABLE
+from gradgate.suites.exact import balls
+from gradgate.suites.subject import Fault, Inapplicable, Refuted
+
+WORDS = {"evaluations": "evaluations", "jvps": "JVPs", "vjps": "VJPs", RECOMPUTATIONS: "recomputations"}
+Counted = dict[str, Calls]
+"""Name of a net -> its calls."""
 
 
-def vjp_count(case: Case) -> None:
-    """The VJPs of each net that run are those of the claim's formula, exactly.
+def counts(case: Case) -> None:
+    """The calls of each net that run are those of the claim's formula, or no more; without a formula, they are told.
 
-    Settings: ``formula``, ``module:function`` of (spec, **options) -> net -> count.
+    Settings: those of `gradgate.references.counts.claim`.
     """
-    expected = registry.load(case.settings["formula"])(case.spec, **case.options)
-    counts: collections.Counter[str] = collections.Counter(dict.fromkeys(expected, 0))
+    problem = case.problem()
+    if not problem.nets:
+        raise Inapplicable(f"problems of {case.subject.declared.family} name no net whose calls could be counted")
+    found = Found(of_method(case, problem), of_loss(case.spec.static(), problem.backend))
+    case.told = found.most, found.sentence
+    kinds, bound = case.settings["kinds"], case.settings["bound"]
+    if case.settings["weights"]:
+        found.weigh(_called(case, case.settings["weights"]), kinds)
+    wrong = []
+    for net, said in sorted(_expected(case, found).items()):
+        for kind in kinds:
+            expected = getattr(said, kind) if isinstance(said, Calls) else said
+            number = found.number(net, kind)
+            if bound == "at most" and kind in ("evaluations", RECOMPUTATIONS):
+                found.check_run(net)
+            if number > expected if bound == "at most" else number != expected:
+                limit = "at most" if bound == "at most" else "formula"
+                wrong.append(f"{WORDS[kind]} of {net}: {number:g} ({limit}: {expected:g})")
+    if wrong:
+        raise Refuted("; ".join(wrong))
 
-    def on_vjp(net: str, positions: int) -> None:
-        counts[net] += positions
 
-    problem = case.problem().counted(on_vjp)
-    # Called without jit: a counted problem is not a pytree, and its loops compile all the same.
-    case.subject.call(problem, case.options, eager=True)
+def _expected(case: Case, found: Found) -> Mapping[str, Any]:
+    """Net -> how many calls the claim says: a number, or Calls."""
+    formula = case.settings["formula"]
+    if formula is None:
+        return {}
+    if isinstance(formula, str):
+        return _called(case, formula)
+    return {net: formula * calls.evaluations for net, calls in found.plain.items()}
+
+
+def _called(case: Case, formula: str) -> Mapping[str, Any]:
+    """What a formula says of this problem and the method's options."""
+    named = case.settings["named"]
+    options = case.options if named is None else {name: case.options[option] for name, option in named.items()}
+    said: Mapping[str, Any] = registry.load(formula)(case.spec, **{**options, **case.settings["given"]})
+    return said
+
+
+class Found:
+    """The calls that a method makes, and those of plain evaluation of the loss.
+
+    Attributes:
+        calls, plain: name of a net, with an index where there are several, -> its calls.
+    """
+
+    def __init__(self, calls: Mapping[str, Calls], plain: Mapping[str, Calls]) -> None:
+        self.calls, self.plain = totals(calls), totals(plain)
+        self.costs: dict[str, float] = {}
+
+    @property
+    def most(self) -> float:
+        """How many evaluations there are."""
+        return sum(calls.evaluations for net, calls in self.calls.items() if "[" not in net)
+
+    @property
+    def sentence(self) -> str:
+        """All counts in words."""
+        nets = {net: calls for net, calls in self.calls.items() if "[" not in net}
+        parts = [
+            f"{net}: " + ", ".join(f"{getattr(calls, kind)} {WORDS[kind]}" for kind in KINDS if getattr(calls, kind))
+            for net, calls in sorted(nets.items())
+        ]
+        return "; ".join(parts)
+
+    def weigh(self, costs: Mapping[str, float], kinds: Sequence[str]) -> None:
+        """Sum up what calls cost, under the name ``compute``."""
+        for kind in kinds:
+            self.costs[kind] = sum(cost * self.number(net, kind) for net, cost in costs.items())
+
+    def number(self, net: str, kind: str) -> float:
+        """How many calls; of ``compute``, what they cost."""
+        if net == "compute":
+            return self.costs[kind]
+        if kind == RECOMPUTATIONS:
+            return self.number(net, "evaluations") - self.plain.get(net, Calls()).evaluations
+        return int(getattr(self.calls.get(net, Calls()), kind))
+
+    def check_run(self, net: str) -> None:
+        """Raise Inapplicable if the method evaluates a net less often than the loss does: another code runs for it."""
+        number, least = self.number(net, "evaluations"), self.plain.get(net, Calls()).evaluations
+        if number < least:
+            raise Inapplicable(
+                f"it evaluates {net} {number:g} times, fewer than the loss itself ({least}): what it runs in its "
+                "place is not counted; call the problem's own nets"
+            )
+
+
+def totals(calls: Mapping[str, Calls]) -> dict[str, Calls]:
+    """The calls, and those of all nets that differ in an index, such as ``layer[3]``, under the name without it."""
+    found: dict[str, Calls] = {net: dataclasses.replace(own) for net, own in calls.items()}
+    for net, own in calls.items():
+        name, bracket, _ = net.partition("[")
+        if bracket:
+            total = found.setdefault(name, Calls())
+            for kind in KINDS:
+                setattr(total, kind, getattr(total, kind) + getattr(own, kind))
+    return found
+
+
+def of_method(case: Case, problem: Problem) -> Counted:
+    """The calls that one call of the method makes.
+
+    Raises:
+        Fault: the method raised. Inapplicable: a JAX program does not tell.
+    """
+    method = functools.partial(case.subject.function, **case.options)
+
+    def guarded(function: Callable[..., Any], *arguments: Any) -> Any:
+        return case.subject.guard(problem, case.options, function, *arguments)
+
     if problem.backend == "jax":
-        import jax
+        key = f"calls {sorted(case.options.items())} {case.spec.static().to_json()}"
+        texts = case.subject.evaluators  # a program's text is that of all problems of a shape
+        if key not in texts:
+            texts[key] = _in_text(method, problem, guarded)
+        return texts[key] if isinstance(texts[key], dict) else _in_run(method, problem, guarded, texts[key])
+    counter = Counter()
+    case.subject.call(problem.counted(counter), case.options, eager=True)
+    return counter.calls
 
-        jax.effects_barrier()
-    if dict(counts) != expected:
-        shown = ", ".join(f"{net} {counts[net]} (formula: {n})" for net, n in sorted(expected.items()))
-        raise Refuted(f"VJPs that ran: {shown}")
+
+@functools.lru_cache(maxsize=512)
+def of_loss(spec: Spec, backend: str) -> Counted:
+    """The calls of plain evaluation of the loss."""
+    problem = spec.build(backend)
+
+    def loss(problem: Problem) -> Any:
+        return problem.loss(problem.params)
+
+    if backend == "jax":
+        from gradgate.references.backends import precision
+
+        with precision("jax", problem.dtype):
+            found = _in_text(loss, problem, lambda function, *arguments: function(*arguments))
+        assert isinstance(found, dict), "the losses of problems have no branches"
+        return found
+    counter = Counter()
+    loss(problem.counted(counter))
+    return counter.calls
+
+
+class Counter:
+    """Adds calls up; an `on_call`."""
+
+    def __init__(self) -> None:
+        self.calls: Counted = collections.defaultdict(Calls)
+
+    def __call__(self, net: str, kind: str, number: int) -> None:
+        """Add calls of one kind."""
+        calls = self.calls[net]
+        setattr(calls, kind, getattr(calls, kind) + number)
+
+
+def _in_text(program: Callable[..., Any], problem: Problem, guarded: Callable[..., Any]) -> Counted | str:
+    """The calls in a JAX program's text, nothing compiled; in words why it does not tell; "" if there is no text."""
+    import jax
+
+    from gradgate.hw_profiles import work
+
+    try:
+        traced = guarded(jax.make_jaxpr(program), problem.counted(Counter()))
+    except Fault as fault:
+        if type(fault.__cause__).__name__ not in UNTRACEABLE:
+            raise
+        return ""
+    found = work.count(traced, trips=1)
+    return "; ".join(found.uncertain) or dict(found.calls)
+
+
+def _in_run(program: Callable[..., Any], problem: Problem, guarded: Callable[..., Any], why: str) -> Counted:
+    """The calls of a JAX program that runs operation by operation: on balls, or, without a text, without jit.
+
+    Raises:
+        Inapplicable: an operation has no rule on balls.
+    """
+    import jax
+
+    from gradgate.suites.exact import on_jax
+
+    counter = Counter()
+    counted = problem.counted(counter)
+    try:
+        if why:
+            guarded(lambda: on_jax.trace(program, counted).evaluate(counted))
+        else:
+            with jax.disable_jit():
+                guarded(program, counted)
+    except Fault as fault:
+        if not isinstance(fault.__cause__, (balls.Unknown, balls.Undecided)):
+            raise
+        raise Inapplicable(f"calls cannot be counted: {why}; and {fault.__cause__}") from None
+    return counter.calls
 
 
 def own_layers(case: Case) -> None:
@@ -41,7 +232,7 @@ def own_layers(case: Case) -> None:
     measure = registry.load(case.settings["residency"])
     devices = case.options["devices"]
     held = case.subject.guard(problem, case.options, measure, problem, devices)
-    layers = case.spec.layers  # type: ignore[attr-defined]
+    layers = case.spec.layers
     if sorted(layer for device in held for layer in device["layers"]) != list(range(layers)):
         raise Refuted(
             f"layers on the devices: {[device['layers'] for device in held]}; each of {layers} belongs on one"

@@ -202,14 +202,18 @@ def test_another_seed_is_another_problem_and_another_value_the_same_draw() -> No
 @pytest.mark.parametrize("fields", [{"length": 1, "layers": 1}, {"length": 3, "layers": 2}])
 def test_counted_counts_every_vjp_of_backprop_and_changes_no_number(fields: dict[str, int], framework: str) -> None:
     counts: collections.Counter[str] = collections.Counter()
+
+    def on_call(net: str, kind: str, number: int) -> None:
+        counts[net] += number * (kind == "vjps")
+
     plain = StateSpace(**fields).build(framework)
-    counted = plain.counted(lambda net, positions: counts.update({net: positions}))
+    counted = plain.counted(on_call)
     with precision(framework, "float64"):
         if framework == "jax":
             import jax
 
-            loss, grads = jax.value_and_grad(counted.loss)(counted.params)
-            jax.effects_barrier()
+            with jax.disable_jit():
+                loss, grads = jax.value_and_grad(counted.loss)(counted.params)
         else:
             import torch
 
@@ -222,6 +226,17 @@ def test_counted_counts_every_vjp_of_backprop_and_changes_no_number(fields: dict
     counts.clear()
     gradient(plain)
     assert not counts, "counting one problem must not count another"
+
+
+def test_a_counted_problem_of_jax_stays_counted_where_it_goes_through_jit(jax: Any) -> None:
+    def on_call(net: str, kind: str, number: int) -> None: ...
+
+    counted = StateSpace().build("jax").counted(on_call)
+    seen: list[Any] = []
+    jax.eval_shape(lambda problem: seen.append(problem.on_call), counted)
+    assert seen == [on_call]
+    assert counted.with_params(counted.params).on_call is on_call
+    assert counted.counted(None).on_call is None
 
 
 def test_with_params_keeps_everything_else(framework: str) -> None:

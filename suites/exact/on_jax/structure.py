@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from gradgate.hw_profiles.calls import MARKER, report
 from gradgate.suites.exact.on_jax.block import boxed
 from gradgate.suites.exact.on_jax.rules import Run, rule
 
@@ -17,6 +18,17 @@ def reshape(equation: Any) -> Run:
     if order is not None:
         return lambda x: x.transpose(order).reshape(shape)
     return lambda x: x.reshape(shape)
+
+
+@rule(MARKER)
+def marker(equation: Any) -> Run:
+    """The values as they are; what the marker counts is told each time."""
+
+    def run(*values: Any) -> list[Any]:
+        report(**equation.params)
+        return list(values)
+
+    return run
 
 
 @rule("squeeze")

@@ -1,9 +1,10 @@
 import pytest
 
 from gradgate.hw_profiles import work
-from gradgate.hw_profiles.calls import Calls, marked, torch_calls
+from gradgate.hw_profiles.calls import Calls, OnCall, marked, torch_marked
 
 LAYERS = 5
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # PyTorch's own, on its first jvp
 
 
 def test_jax_counts_evaluations_vjps_and_jvps_with_loops_and_remat():
@@ -34,7 +35,7 @@ def test_jax_counts_evaluations_vjps_and_jvps_with_loops_and_remat():
     assert counts(jax.grad(unrolled)) == Calls(LAYERS, 0, LAYERS)  # the first layer's too: to its parameters
     assert counts(jax.grad(remat)) == Calls(2 * LAYERS, 0, LAYERS)
     assert counts(forward) == Calls(LAYERS, LAYERS, 0)
-    assert counts(jax.vmap(jax.grad(loss), (None, 0))) == Calls(LAYERS, 0, LAYERS)
+    assert counts(jax.vmap(jax.grad(loss), (None, 0))) == Calls(3 * LAYERS, 0, 3 * LAYERS)
 
 
 def test_a_mark_changes_no_value_and_no_flop():
@@ -53,27 +54,107 @@ def test_a_mark_changes_no_value_and_no_flop():
     assert work.of(with_marks, (w, x)).flops == work.of(plain, (w, x)).flops
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # PyTorch's own, on its first jvp
+def test_what_a_vmap_leaves_alone_is_computed_once_in_both_frameworks(jax, torch):
+    def program(frame, layer, w, tangents):
+        return frame.vmap(lambda t: frame.jvp(lambda w: layer(w).sum(), (w,), (t,))[1])(tangents)
+
+    layer = marked(jax.numpy.sin, "layer")
+    found = work.of(lambda w, t: program(jax, layer, w, t), (jax.numpy.ones(3), jax.numpy.ones((7, 3)))).calls
+    assert found["layer"] == Calls(1, 7, 0)
+    told = collected()
+    program(torch.func, torch_marked(torch.sin, "layer", told), torch.ones(3), torch.ones(7, 3))
+    assert told.calls == Calls(1, 7, 0)
+
+
+def test_second_derivatives_count_as_derivatives_of_the_first_in_both_frameworks(jax, torch):
+    def programs(frame, layer):
+        def loss(x):
+            return (layer(x) ** 2).sum()
+
+        first = frame.grad(loss)
+        return (
+            (lambda x: frame.jvp(first, (x,), (x,))[1], Calls(1, 2, 1)),  # of the layer, and of its VJP
+            (frame.grad(lambda x: (first(x) ** 2).sum()), Calls(1, 0, 3)),
+            (frame.grad(lambda x: frame.jvp(loss, (x,), (x,))[1]), Calls(1, 1, 2)),
+        )
+
+    for program, expected in programs(jax, marked(jax.numpy.sin, "layer")):
+        assert work.of(program, (jax.numpy.ones(3),)).calls["layer"] == expected
+    told = collected()
+    for program, expected in programs(torch.func, torch_marked(torch.sin, "layer", told)):
+        told.calls = Calls()
+        program(torch.ones(3))
+        assert told.calls == expected
+
+
+def test_a_vjp_counts_though_its_cotangent_is_a_constant(jax):
+    layer = marked(lambda x: jax.numpy.sin(x).sum(), "layer")
+
+    @jax.checkpoint
+    def step(x, _):
+        return x - jax.grad(layer)(x), None
+
+    loss = jax.grad(lambda x: jax.lax.scan(step, x, None, LAYERS)[0].sum())
+    assert work.of(loss, (jax.numpy.ones(3),)).calls["layer"].vjps >= 2 * LAYERS
+
+
+def test_where_values_decide_the_text_says_that_it_does_not_tell(jax):
+    layer = marked(jax.numpy.sin, "layer")
+
+    def branch(x):
+        return jax.lax.cond(x[0] > 0, layer, lambda x: x, x)
+
+    def loop(x):
+        return jax.lax.while_loop(lambda x: x[0] < 1, lambda x: layer(x) + 1, x)
+
+    def either(x):
+        return jax.lax.cond(x[0] > 0, lambda x: layer(x), lambda x: layer(x) + 1, x)
+
+    def hidden(x):
+        return jax.lax.while_loop(lambda x: x[0] < 1, lambda x: x + 1, layer(x))
+
+    x = jax.numpy.ones(3)
+    assert work.of(branch, (x,)).uncertain == ("which branch of a cond runs depends on values",)
+    assert work.of(loop, (x,), trips=1).uncertain == ("how often a while loop runs depends on values",)
+    for program in (either, hidden):
+        found = work.of(program, (x,), trips=1)
+        assert (found.uncertain, found.calls["layer"]) == ((), Calls(1, 0, 0))
+
+
+def collected():
+    """An `on_call` that adds up calls of one name."""
+
+    class Collected:
+        def __init__(self):
+            self.calls = Calls()
+
+        def __call__(self, name, kind, number):
+            setattr(self.calls, kind, getattr(self.calls, kind) + number)
+
+    made: OnCall = Collected()
+    return made
+
+
 def test_torch_counts_evaluations_vjps_and_jvps():
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     from torch.utils.checkpoint import checkpoint
 
     weights = [torch.eye(4, requires_grad=True) for _ in range(LAYERS)]
     x = torch.ones(2, 4)
-    with torch_calls() as (counts, mark):
-        layer = mark(lambda w, x: torch.sin(x @ w), "layer")
+    told = collected()
+    layer = torch_marked(lambda w, x: torch.sin(x @ w), "layer", told)
 
-        def loss(weights, x, call=layer):
-            for w in weights:
-                x = call(w, x)
-            return x.sum()
+    def loss(weights, x, call=layer):
+        for w in weights:
+            x = call(w, x)
+        return x.sum()
 
-        torch.autograd.grad(loss(weights, x), weights)
-        assert counts["layer"] == Calls(LAYERS, 0, LAYERS)
-        rematted = loss(weights, x, lambda w, x: checkpoint(layer, w, x, use_reentrant=False))
-        torch.autograd.grad(rematted, weights)
-        assert counts["layer"] == Calls(3 * LAYERS, 0, 2 * LAYERS)
-        torch.func.grad(loss)(weights, x)
-        assert counts["layer"] == Calls(4 * LAYERS, 0, 3 * LAYERS)
-        torch.func.jvp(lambda x: loss(weights, x), (x,), (x,))
-        assert counts["layer"] == Calls(5 * LAYERS, LAYERS, 3 * LAYERS)
+    torch.autograd.grad(loss(weights, x), weights)
+    assert told.calls == Calls(LAYERS, 0, LAYERS)
+    rematted = loss(weights, x, lambda w, x: checkpoint(layer, w, x, use_reentrant=False))
+    torch.autograd.grad(rematted, weights)
+    assert told.calls == Calls(3 * LAYERS, 0, 2 * LAYERS)
+    torch.func.grad(loss)(weights, x)
+    assert told.calls == Calls(4 * LAYERS, 0, 3 * LAYERS)
+    torch.func.jvp(lambda x: loss(weights, x), (x,), (x,))
+    assert told.calls == Calls(5 * LAYERS, LAYERS, 3 * LAYERS)

@@ -1,0 +1,54 @@
+"""How often the methods evaluate F and G, the halves of a layer: the formulas of their claims about counts.
+
+s layers, L tokens; a call is one of F (``project``) or G (``finish``) of one layer at one token of the whole batch.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gradgate.hw_profiles.calls import Calls
+from gradgate.references.contract import Claim
+from gradgate.references.counts import claim
+
+HERE = "gradgate.references.performer.counts"
+
+
+def plain(spec: Any, **_: Any) -> dict[str, Calls]:
+    """One forward and one backward pass: s·L evaluations and VJPs of F and G."""
+    every = spec.layers * spec.length
+    return dict.fromkeys("FG", Calls(every, 0, every))
+
+
+def twice(spec: Any, **_: Any) -> dict[str, Calls]:
+    """Eq. 16 read literally: each layer is put into its own output, and both runs of it are differentiated."""
+    every = 2 * spec.layers * spec.length
+    return dict.fromkeys("FG", Calls(every, 0, every))
+
+
+# Algorithm 1 runs every slice forward for its states, and Algorithm 2 once more to go back through it; the states
+# before the last slice are at hand when the first pass gets there, so that slice is run once. The first pass needs no
+# output of the last layer's G: PyTorch leaves it out; in JAX all layers are the steps of one scan, which runs it.
+def sliced(spec: Any, *, framework: str, chunk: int, **_: Any) -> dict[str, Calls]:
+    """Two forward passes, but one for the last slice, and one backward pass (§3.4)."""
+    every = spec.layers * spec.length
+    before = chunk * ((spec.length - 1) // chunk)
+    swept = spec.layers - 1 if framework == "torch" else spec.layers
+    return {"F": Calls(every + spec.layers * before, 0, every), "G": Calls(every + swept * before, 0, every)}
+
+
+def claims(framework: str) -> dict[str, tuple[Claim, ...]]:
+    """Method -> its claim about all counts."""
+
+    def counted(formula: str, statement: str, source: str) -> tuple[Claim, ...]:
+        return (claim("counts", statement, source, formula=f"{HERE}:{formula}", given={"framework": framework}),)
+
+    once = "runs F and G of each layer once per token forward, and once back"
+    slices = "runs F and G of each layer twice per token forward, but once in the last slice, and once back"
+    return {
+        "full": counted("plain", once, "Eq. 5–10"),
+        "slim": counted("sliced", slices, "§3.4"),
+        "slim_kept": counted("sliced", slices, "beyond the paper"),
+        "block_printed": counted("plain", once, "App. B"),
+        "eq16_printed": counted("twice", "runs each layer twice, as Eq. 16 puts it into itself", "Eq. 16"),
+    }

@@ -1,0 +1,68 @@
+"""How often the methods evaluate the nets A, B and C, pass by pass: the formulas of their claims about counts.
+
+K layers, T tokens; a call is one of a net at one token of the whole batch. The numbers of VJPs are the paper's (§4.3).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gradgate.hw_profiles.calls import Calls
+from gradgate.references.contract import Claim
+from gradgate.references.counts import claim
+
+HERE = "gradgate.references.state_space.counts"
+
+
+def plain(spec: Any, **_: Any) -> dict[str, Calls]:
+    """One forward and one backward pass: K·T evaluations and VJPs of each net."""
+    tokens = spec.layers * spec.length
+    return {net: Calls(tokens, 0, tokens) for net in "ABC"}
+
+
+# The forward pass evaluates each net once per token. Going back, a VJP of A and B at token i for each token t that
+# reaches it evaluates the net at i again, as a VJP needs its net's intermediate numbers; likewise the VJP of C at t.
+# In PyTorch, where the VJPs of all tokens at one lag are one batch, λ is advanced by A^t of its own evaluation per
+# layer and token; in JAX by the A that the VJP before it has evaluated.
+def sharded(spec: Any, *, framework: str, window: int | None = None, **_: Any) -> dict[str, Calls]:
+    """Adjoint sharding, each token reaching back `window` tokens, or all."""
+    tokens, reach = spec.layers * spec.length, window or spec.length
+    pairs = spec.layers * sum(min(t, reach) for t in range(1, spec.length + 1))
+    own = tokens if framework == "torch" else 0
+    return {
+        "A": Calls(tokens + own + pairs, 0, pairs),
+        "B": Calls(tokens + pairs, 0, pairs),
+        "C": Calls(2 * tokens, 0, tokens),
+    }
+
+
+# A slice is run forward to get its states, and once more by the VJPs of its nets; every slice but the last, of T mod
+# `chunk` tokens or of `chunk`, has been run before that to find the state that the next one starts from. In PyTorch μ
+# is advanced by A of yet another evaluation; in JAX by the one of the VJP.
+def recurrence(spec: Any, *, framework: str, chunk: int, **_: Any) -> dict[str, Calls]:
+    """The reverse recurrence in slices of `chunk` tokens: one VJP per token, two evaluations, and a sweep."""
+    tokens = spec.layers * spec.length
+    swept = spec.layers * chunk * ((spec.length - 1) // chunk)
+    own = tokens if framework == "torch" else 0
+    return {net: Calls(2 * tokens + swept + (own if net == "A" else 0), 0, tokens) for net in "ABC"}
+
+
+def claims(framework: str) -> dict[str, tuple[Claim, ...]]:
+    """Method -> its claim about all counts."""
+
+    def counted(formula: str, statement: str, source: str) -> tuple[Claim, ...]:
+        return (claim("counts", statement, source, formula=f"{HERE}:{formula}", given={"framework": framework}),)
+
+    more = ", and A once more" if framework == "torch" else ""
+    adjoint = f"evaluates each net once forward, and once more for each VJP{more}"
+    return {
+        "backprop": counted("plain", "evaluates each net once per layer and token, and pulls it back once", "Eq. 1"),
+        "adjoint_sharding": counted("sharded", adjoint, "Alg. 1–4"),
+        "adjoint_sharding_printed": counted("sharded", adjoint, "Alg. 1–4"),
+        "adjoint_truncated": counted("sharded", adjoint, "Eq. 7"),
+        "adjoint_distributed": counted("sharded", f"{adjoint}, on all devices together", "§4.4"),
+        "reverse_recurrence": counted(
+            "recurrence", "evaluates each net twice, and a third time in every slice but the last, per layer and token"
+            + more, "beyond the paper",
+        ),
+    }  # fmt: skip
