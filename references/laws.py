@@ -79,7 +79,8 @@ def work_law(
 ) -> Claim:
     """The claim that FLOPs grow like ``size ** exponent``; arguments as for `memory_law`.
 
-    FLOPs of JAX are counted from the program's text, all arithmetic; those of PyTorch are its products of matrices.
+    FLOPs of JAX are counted from the program's text, all arithmetic; those of PyTorch are its products of matrices,
+    convolutions and attention. A sum of n terms has n − 1 additions in both.
     """
     settings = {
         "variable": variable, "sizes": tuple(sizes), "exponent": exponent, "bound": bound, "tolerance": tolerance,
