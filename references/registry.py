@@ -17,7 +17,7 @@ from typing import Any
 from gradgate.references import laws
 from gradgate.references.claims import contract_claims
 from gradgate.references.contract import FRAMEWORKS, Claim, Family, Method, Spec, UsageError, unknown
-from gradgate.references.restriction import check_fields, check_where, shapes_left, words
+from gradgate.references.restriction import check_fields, check_where, left, words
 
 ENTRY_POINTS = "gradgate.methods"
 
@@ -114,16 +114,20 @@ def plugged_in(target: str, family_name: str, framework: str | None = None) -> M
 
 
 def _restricted(declared: Family, where: Mapping[str, Any], claims: tuple[Claim, ...]) -> tuple[Claim, ...]:
-    """The claims, those that are judged on drawn problems restricted to some shapes; they say to how many."""
+    """The claims, those that are judged on the family's problems restricted to some of them; they say to how many."""
     cls = spec_class(declared.name)
     check_where(declared, cls, where)
-    scope = f"on {shapes_left(declared, cls, where)} of {len(declared.shapes)} shapes, {words(where)}"
-    return tuple(
-        claim
-        if claim.check in laws.CHECKS
-        else dataclasses.replace(claim, where={**where, **claim.where}, statement=f"{claim.statement} ({scope})")
-        for claim in claims
-    )
+
+    def restricted(claim: Claim) -> Claim:
+        if claim.check in laws.CHECKS:  # its problem is its own
+            return claim
+        kind, problems = (
+            ("stress problems", declared.stress) if claim.check == "stability" else ("shapes", declared.shapes)
+        )
+        scope = f"on {left(cls, problems, where)} of {len(problems)} {kind}, {words(where)}"
+        return dataclasses.replace(claim, where={**where, **claim.where}, statement=f"{claim.statement} ({scope})")
+
+    return tuple(restricted(claim) for claim in claims)
 
 
 def _known_to_fail(target: str, expected: Mapping[str, str], claims: tuple[Claim, ...]) -> tuple[Claim, ...]:

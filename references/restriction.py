@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gradgate.references.contract import Family, Spec, UsageError, unknown
@@ -49,13 +49,13 @@ def check_where(family: Family, cls: type[Spec], where: Mapping[str, Any]) -> No
             if value not in there:
                 legal = ", ".join(map(repr, sorted(there)))
                 raise UsageError(f"where: no problem of {family.name} has {name}={value!r}; legal: {legal}")
-    if not shapes_left(family, cls, where):
+    if not left(cls, family.shapes, where):
         raise UsageError(f"where: no problem of {family.name} has {words(where)} together; restrict fewer fields")
 
 
-def shapes_left(family: Family, cls: type[Spec], where: Mapping[str, Any]) -> int:
-    """How many of the family's shapes satisfy a restriction."""
-    return sum(fits(cls(**shape), where) for shape in family.shapes)
+def left(cls: type[Spec], shapes: Sequence[Mapping[str, Any]], where: Mapping[str, Any]) -> int:
+    """How many of these shapes satisfy a restriction."""
+    return sum(fits(cls(**shape), where) for shape in shapes)
 
 
 def words(where: Mapping[str, Any]) -> str:

@@ -63,6 +63,7 @@ def test_a_restriction_lists_alternatives_and_joins_a_claims_own(declared: Calla
     assert found.claim("mine").where == {"structure": ("scalar", "diagonal"), "layers": 1}
     assert found.claim("tree").where == {"structure": ("scalar", "diagonal")}
     assert "shapes, structure=scalar or diagonal)" in found.claim("tree").statement
+    assert found.claim("stability").statement.endswith("(on 3 of 4 stress problems, structure=scalar or diagonal)")
 
 
 @pytest.mark.parametrize(
