@@ -55,8 +55,8 @@ class Verdict:
     """The judgement on one claim.
 
     Attributes:
-        verdict: ``upheld``, ``refuted``, ``inapplicable`` or ``error`` (the method crashed, hung, returned the wrong
-            tree).
+        verdict: ``upheld``, ``refuted``, ``inapplicable`` or ``error`` (the method gave no answer: it raised, hung
+            or ended its process).
         examples: problems that were judged.
         error: largest relative error in proportion to its bound, or the smallest failing problem's; None without one.
         noise: the noise allowed for that error, on the same scale.
