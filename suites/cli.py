@@ -127,7 +127,11 @@ def _parser() -> argparse.ArgumentParser:
 
     calibrate = _command(commands, "calibrate", _calibrate, "measure the rule: false alarms, smallest planted error")
     calibrate.add_argument(
-        "--problems", type=_positive, default=20_000, metavar="N", help="of each family (default 20000)"
+        "--problems",
+        type=_positive,
+        default=4000,
+        metavar="N",
+        help="drawn of each class, half of them in each framework; each is put to every method (default 4000)",
     )
     calibrate.add_argument("--family", metavar="F", help="problem class (default: all)")
     calibrate.add_argument("--seed", type=int, default=1)

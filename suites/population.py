@@ -25,7 +25,9 @@ refuted if
 
 because 1/√Σw is the standard deviation of a mean of independent errors. The first term is for a rounding error with a
 preferred sign, as sums in bfloat16 have; a method may have twice plain backprop's. What the method may lose knowingly
-is added to σ, m and the first term.
+is added to σ, m and the first term. No tail of a distribution is assumed. In simulations, with normal errors and with
+Student's of 3 and 4 degrees of freedom, 15 to 100 problems, |mean b| − 2·max_s |mean a_s| exceeded 2.7/√Σw in one set
+of 100,000 and 3.4/√Σw in none of five million (`test_population` repeats a part).
 
 *False alarms.* A claim has fewer than 1,000 pairs of a leaf and a set of problems, so a method that is as good as plain
 backprop is refuted with probability 1e-6 at most by counting. `gradgate calibrate` counts alarms of both rules.
@@ -60,7 +62,7 @@ ALARM = 1e-9
 FEWEST_TOGETHER = 10
 """Problems that can refute together at least: CHANCE^10 is below ALARM, CHANCE^9 is not."""
 FEWEST = 3
-"""Informative problems that a leaf needs at least, or all where fewer are judged."""
+"""Informative problems that a leaf needs at least, or a third where fewer than nine are judged."""
 SHARE = 0.1
 """Share of a leaf's problems that must be informative."""
 
@@ -147,7 +149,7 @@ class Informed:
     @property
     def enough(self) -> bool:
         """Whether a verdict can be based on them."""
-        fewest = FEWEST_TOGETHER if self.dtype == "bfloat16" else min(FEWEST, self.judged)
+        fewest = FEWEST_TOGETHER if self.dtype == "bfloat16" else min(FEWEST, -(-self.judged // 3))
         return self.problems >= max(fewest, SHARE * self.judged)
 
     def __str__(self) -> str:

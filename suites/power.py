@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from gradgate.references import registry
 from gradgate.references.backends import UNIT_ROUNDOFF
 from gradgate.references.contract import Spec
 from gradgate.suites.checks import CHECKS, Case
@@ -67,6 +68,19 @@ class Planted:
         if self.along is not None:
             along = {leaf: dataclasses.replace(self.along, error=self.along.error + delta * self.length)}
         return Comparison(dtype, {leaf: (ratio * self.noise, self.noise, ratio)}, along=along)
+
+
+def of_method(family: str, method: str, framework: str, examples: int, seed: int) -> dict[str, dict[str, list[str]]]:
+    """Dtype -> kind of leaf -> [smallest planted error, leaf], as text, for every dtype that the method supports."""
+    subject = Subject.load(registry.methods(family, method, framework)[0])
+    names = {claim.name for claim in subject.declared.claims}
+    return {
+        dtype: {
+            kind: [f"{delta:g}", leaf] for kind, (delta, leaf) in smallest(subject, dtype, Run(examples, seed)).items()
+        }
+        for dtype in PLANTED
+        if f"gradient_{dtype}" in names
+    }
 
 
 def smallest(subject: Subject, dtype: str, run: Run) -> dict[str, tuple[float, str]]:

@@ -164,6 +164,8 @@ def measured(verdict: Verdict) -> str:
     >>> task = Task("chain", "revolve", "jax", "gradient_float64")
     >>> measured(Verdict(task, "upheld", error=3.2e-16, noise=4e-16, leaf="w", lost=0.02))
     'error 3.2e-16 in w, noise 4e-16; 0.0 digits lost beyond plain backprop'
+    >>> measured(Verdict(task, "upheld", 100, error=3.2e-16, noise=4e-16, leaf="w", bound=6.4e-15, informative=97))
+    'error 3.2e-16 in w, noise 4e-16, bound 6.4e-15; 97 of 100 problems informative'
     >>> measured(Verdict(task, "upheld", error=1e-58, digits=57))
     'equal to 57 digits'
     """
@@ -176,8 +178,11 @@ def measured(verdict: Verdict) -> str:
         parts += [] if verdict.error is None else [f"relative error {number(verdict.error)}{where}{width}"]
     elif verdict.error is not None or verdict.noise is not None:
         error = number(verdict.error) or "not finite"
-        parts.append(f"error {error}{where}, noise {number(verdict.noise) or 'not known'}")
+        bound = "" if verdict.bound is None else f", bound {number(verdict.bound)}"
+        parts.append(f"error {error}{where}, noise {number(verdict.noise) or 'not known'}{bound}")
     parts += [] if verdict.lost is None else [f"{verdict.lost:.1f} digits lost beyond plain backprop"]
+    if verdict.informative is not None:
+        parts.append(f"{verdict.informative} of {verdict.examples} problems informative")
     return "; ".join(parts)
 
 

@@ -109,6 +109,17 @@ def test_a_common_factor_is_refuted_where_the_errors_of_single_problems_hide_it(
     assert scalings(80, 0.0, seed=seed).refuted() is None
 
 
+@pytest.mark.parametrize("freedom", [3, 1000])
+@pytest.mark.parametrize("problems", [15, 60])
+def test_the_mean_of_right_methods_stays_far_from_its_bound(problems: int, freedom: int) -> None:
+    rng = np.random.default_rng([20263, problems, freedom])
+    for _ in range(1000):
+        spread = 0.02 * np.exp(rng.normal(size=(problems, 1)))
+        runs = spread * rng.standard_t(freedom, size=(problems, NOISE_SAMPLES + 1))
+        found = Population(along={"w": [Along(run[0], run[1:], np.zeros(NOISE_SAMPLES)) for run in runs]})
+        assert found.scaled() is None
+
+
 def test_an_error_with_a_preferred_sign_is_allowed_to_twice_that_of_plain_backprop() -> None:
     found = Population()
     for _ in range(50):
