@@ -13,15 +13,17 @@ from gradgate.suites import alarms, calibrate, power
 from gradgate.suites.engine import Run
 from gradgate.suites.subject import Subject
 
-FLOORS = {"float64": 1e-11, "float32": 3e-5, "bfloat16": 0.5}
+FLOORS = {"float64": (1e-11, 20), "float32": (3e-5, 20), "bfloat16": (0.2, 100)}
+"""Largest planted error that may pass, and problems: in bfloat16 they refute together, so it takes more."""
 
 
 @pytest.mark.parametrize("dtype", FLOORS)
 def test_an_error_in_any_leaf_is_seen(dtype: str) -> None:
     subject = Subject.load(registry.methods("chain", "revolve", "torch")[0])
-    found = power.smallest(subject, dtype, Run(40))
+    floor, problems = FLOORS[dtype]
+    found = power.smallest(subject, dtype, Run(problems))
     assert "layers[].w" in found
-    assert max(delta for delta, _ in found.values()) <= FLOORS[dtype]
+    assert max(delta for delta, _ in found.values()) <= floor
     assert min(delta for delta, _ in found.values()) > power.PLANTED[dtype][0]
 
 
