@@ -14,7 +14,7 @@ as often as by plain evaluation of the loss. An exact count is a formula, ``pack
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gradgate.references.contract import Claim, Expected, UsageError, unknown
@@ -50,8 +50,8 @@ def claim(
         statement: the promise in one sentence.
         source: paper and equation.
         formula: ``module:function`` of (spec, **options of the method) -> net -> number, or ``Calls`` for several
-            kinds at once; or a number of forward passes, for every net; None: nothing is claimed, and the verdict
-            tells the counts. A net that the formula leaves out is not judged.
+            kinds at once; or a number of forward passes, for every net, all layers of a chain together; None: nothing
+            is claimed, and the verdict tells the counts. A net that the formula leaves out is not judged.
         kinds: of calls that are judged, of LEGAL.
         bound: whether the counts must ``equal`` the formula's, or may be ``at most`` as many.
         weights: ``module:function`` of the same arguments -> net -> what one call costs; the claim is then about the
@@ -143,6 +143,27 @@ REPORT = claim(
     "counts", "its evaluations, JVPs and VJPs of each net, as counted", "contract", formula=None, kinds=(),
 )  # fmt: skip
 """What every plug-in carries: nothing is claimed, and the verdict tells the counts."""
+
+
+def check_names(declared: Claim, options: Sequence[str], load: Callable[[str], Any]) -> None:
+    """Check what a claim about counts names; of another claim, nothing.
+
+    Args:
+        declared: a plug-in's claim.
+        options: names of its options.
+        load: of ``module:function``.
+
+    Raises:
+        UsageError: a formula that cannot be found, or an option that the method does not declare.
+    """
+    if declared.check != "counts":
+        return
+    for formula in (declared.settings["formula"], declared.settings["weights"]):
+        if formula and isinstance(formula, str):
+            load(formula)
+    for option in (declared.settings["named"] or {}).values():
+        if option not in options:
+            raise unknown(f"option in the claim {declared.name}", option, options)
 
 
 def joined(*promises: Mapping[str, tuple[Claim, ...]]) -> dict[str, tuple[Claim, ...]]:

@@ -40,8 +40,8 @@ def method(
         kappa: how many times the measured noise the error may reach.
         rounding: the Problem's loss whose rounding is allowed in place of `loss`'s, such as ``loss_by_subtraction``.
         oracle: the Problem's function whose gradient is claimed, ``loss`` unless told.
-        claims: what it promises besides the contract, such as the laws of `gradgate.references.laws`; one that has the
-            name of a contract's claim takes its place.
+        claims: what it promises besides the contract, such as the laws of `gradgate.references.laws` and the counts of
+            `gradgate.references.counts`; one that has the name of a contract's claim takes its place.
         where: the problems that the method is for, as Spec fields: ``{"structure": ("scalar", "diagonal")}``; a tuple
             lists alternatives. None: all problems of the family.
         expected: claim -> why it is known to fail. The claim is then declared refuted, and upholding it fails the run.

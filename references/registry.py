@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from gradgate.references import laws
+from gradgate.references import counts, laws
 from gradgate.references.claims import contract_claims
 from gradgate.references.contract import FRAMEWORKS, Claim, Family, Method, Spec, UsageError, unknown
 from gradgate.references.restriction import check_fields, check_where, left, words
@@ -104,9 +104,12 @@ def plugged_in(target: str, family_name: str, framework: str | None = None) -> M
     own = tuple(declared.pop("claims", ()))
     for claim in own:
         check_fields(spec_class(family_name), claim.where, f"the claim {claim.name}")
+        counts.check_names(claim, [option.name for option in declared.get("options", ())], load)
     asked = {key: declared[key] for key in ("composes", "disclaims", "options", "dtypes") if key in declared}
     contract = contract_claims(**asked, replaced=own)
     claims = contract + tuple(claim for claim in own if claim not in contract)
+    if problem.nets and "counts" not in {claim.name for claim in claims}:
+        claims += (counts.REPORT,)
     if where:
         claims = _restricted(family(family_name), where, claims)
     claims = _known_to_fail(target, expected, claims)

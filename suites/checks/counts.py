@@ -56,7 +56,7 @@ def _expected(case: Case, found: Found) -> Mapping[str, Any]:
         return {}
     if isinstance(formula, str):
         return _called(case, formula)
-    return {net: formula * calls.evaluations for net, calls in found.plain.items()}
+    return {net: formula * calls.evaluations for net, calls in found.plain.items() if "[" not in net}
 
 
 def _called(case: Case, formula: str) -> Mapping[str, Any]:

@@ -119,7 +119,7 @@ def test_a_plug_in_file_is_verified_by_the_wheel(python: Path, tmp_path: Path, t
         cwd=tmp_path,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "9 of 9 claims as declared: as claimed" in ran.stdout
+    assert "11 of 11 claims as declared: as claimed" in ran.stdout
     assert (tmp_path / "out" / "index.html").exists()
 
 
