@@ -12,7 +12,7 @@ from markupsafe import Markup, escape
 from plotly.offline import get_plotlyjs
 
 from gradgate.references import registry
-from gradgate.suites.report import memory_plot, paper_section, plot
+from gradgate.suites.report import memory_plot, paper_section, plot, power_section
 from gradgate.suites.report.model import OUTCOMES, Report
 from gradgate.suites.terminal import LOST, compact, number
 from gradgate.suites.verdict import Task
@@ -24,7 +24,8 @@ def render(report: Report) -> str:
     measured = [row for row in report.rows if row.verdict.laws]
     laws = {f"law-{row.anchor}": memory_plot.of_verdict(row.verdict) for row in measured}
     known = registry.families()
-    papers = paper_section.of_families(m.family for m in report.matrices if m.family in known)
+    families = [m.family for m in report.matrices if m.family in known]
+    papers = paper_section.of_families(families)
     laws |= {place.anchor: place.figure for place in papers if place.figure}
     return environment().get_template("page.html").render(
         report=report, outcomes=OUTCOMES, kappa=plot.KAPPA,
@@ -34,7 +35,8 @@ def render(report: Report) -> str:
         not_finite=sum(row.not_finite and not row.exact for row in report.rows),
         dtypes=[claim.removeprefix("gradient_") for claim in LOST],
         figure=plot.figure(report.rows) if drawn else None,
-        measured=measured, laws=laws, papers=papers,
+        measured=measured, laws=laws, papers=papers, powers=power_section.of_families(families),
+        all_dtypes=power_section.DTYPES,
         plotly_js=Markup(get_plotlyjs()) if drawn or laws else "",
     )  # fmt: skip
 

@@ -15,7 +15,7 @@ pytest.importorskip("jinja2")
 pytest.importorskip("plotly")
 
 from gradgate.references.contract import UsageError
-from gradgate.suites.report import write
+from gradgate.suites.report import power_section, write
 from gradgate.suites.verdict import Task, Verdict
 
 HOSTILE = "</script><script>alert(1)</script> \"'&]]> \x1b[31mred\x1b[0m\x00\x08\ud800\uffff"
@@ -262,3 +262,22 @@ def test_a_folder_that_cannot_be_written_to_is_wrong_usage(tmp_path: Path) -> No
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="cannot write"):
         write(document(*EVERY_OUTCOME), tmp_path / "file")
+
+
+def test_the_page_shows_how_small_a_mistake_is_seen(tmp_path: Path) -> None:
+    record = tmp_path / "calibration.json"
+    dtype = {
+        "worst": {"chain:revolve:torch": 1.9},
+        "smallest_seen": {"revolve:torch": {"w": ["2e-06", "w[0]"], "b": ["5e-07", "b"]}},
+    }
+    empty: dict[str, Any] = {"worst": {}, "smallest_seen": {}}
+    chain = {
+        "date": "2026-11-22", "problems": 10, "judgements": 70, "false_alarms": 0, "methods": {"chain:revolve:torch": 10},
+        "float64": empty, "float32": dtype, "bfloat16": empty,
+    }  # fmt: skip
+    record.write_text(json.dumps({"families": {"chain": chain}}))
+    (section,) = power_section.of_families(["chain", "performer", "chain"], record)
+    (line,) = section.lines
+    assert (line.method, line.framework, line.judgements, line.worst) == ("revolve", "torch", 10, 1.9)
+    assert line.seen == {"float64": "", "float32": "2e-06", "bfloat16": ""}
+    assert ("b", ["", "5e-07", ""]) in line.kinds

@@ -1,0 +1,65 @@
+"""How small a mistake verify sees, and how often it raises a false alarm: the record of ``gradgate calibrate``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+RECORD = Path(__file__).parents[1] / "calibration.json"
+DTYPES = ("float64", "float32", "bfloat16")
+
+
+@dataclass(frozen=True)
+class Line:
+    """One method in one framework.
+
+    Attributes:
+        judgements: random problems that were put to it.
+        worst: the largest error over noise in any dtype; None where it was not put to random problems.
+        seen: dtype -> smallest planted error refuted in every kind of leaf, "" where the dtype is not supported.
+        kinds: (kind of leaf, the figure of each dtype in order), every kind.
+    """
+
+    method: str
+    framework: str
+    judgements: int
+    worst: float | None
+    seen: dict[str, str]
+    kinds: list[tuple[str, list[str]]]
+
+
+@dataclass(frozen=True)
+class Section:
+    """One class of problems."""
+
+    family: str
+    date: str
+    problems: int
+    judgements: int
+    false_alarms: int
+    lines: list[Line]
+
+
+def of_families(names: Iterable[str], record: Path = RECORD) -> list[Section]:
+    """What is kept of these families; nothing of one that was never calibrated."""
+    kept = json.loads(record.read_text(encoding="utf-8"))["families"] if record.exists() else {}
+    return [_section(name, kept[name]) for name in dict.fromkeys(names) if name in kept]
+
+
+def _section(family: str, found: Mapping[str, Any]) -> Section:
+    keys = sorted({key for dtype in DTYPES for key in found[dtype]["smallest_seen"]})
+    lines = [_line(family, *key.split(":"), found) for key in keys]
+    return Section(family, found["date"], found["problems"], found["judgements"], found["false_alarms"], lines)
+
+
+def _line(family: str, method: str, framework: str, found: Mapping[str, Any]) -> Line:
+    full = f"{family}:{method}:{framework}"
+    tables = {dtype: found[dtype]["smallest_seen"].get(f"{method}:{framework}", {}) for dtype in DTYPES}
+    worst = [found[dtype]["worst"][full] for dtype in DTYPES if full in found[dtype]["worst"]]
+    kinds = list(dict.fromkeys(kind for table in tables.values() for kind in table))
+    seen = {dtype: max((of[0] for of in table.values()), key=float, default="") for dtype, table in tables.items()}
+    rows = [(kind, [table.get(kind, [""])[0] for table in tables.values()]) for kind in kinds]
+    return Line(method, framework, found["methods"].get(full, 0), max(worst, default=None), seen, rows)
