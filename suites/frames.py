@@ -5,6 +5,7 @@ from __future__ import annotations
 import linecache
 import sys
 import traceback
+from collections.abc import Set
 from types import FrameType
 
 SHOWN = 3
@@ -14,20 +15,25 @@ WIDTH = 80
 OWN = ("gradgate.references.", "gradgate.suites.bugs.")
 """What counts as the author's, of gradgate, where the method itself is gradgate's."""
 
+FRAMEWORKS = frozenset({"jax", "jaxlib", "torch", "numpy"})
+"""Never the author's, though a compiled method may give itself out for one of them."""
 
-def last_frames(error: BaseException, implementation: str) -> str:
+
+def last_frames(error: BaseException, *implementation: str) -> str:
     """The last frames of an exception that are in its author's files: `` · mine.py:12 in step: raise ValueError``.
 
     Left out are the frames of installed packages, of the standard library and of gradgate, but for those of the
     package that the method is in.
 
     Args:
-        implementation: ``package.module:function`` or ``file.py:function`` of the method.
+        implementation: ``package.module:function`` or ``file.py:function`` of the method; where its function comes
+            from another module, that too.
 
     Returns:
         Each frame after `` · ``, the outermost first; "" where there is none.
     """
-    own = implementation.partition(":")[0]
+    places = [place.partition(":")[0] for place in implementation]
+    own = {place.partition(".")[0] for place in places if not place.endswith(".py")} - FRAMEWORKS
     found: list[str] = []
     for frame, line in traceback.walk_tb(error.__traceback__):
         if _is_authors(frame, own):
@@ -37,7 +43,7 @@ def last_frames(error: BaseException, implementation: str) -> str:
     return "".join(f" · {said}" for said in found[-SHOWN:])
 
 
-def _is_authors(frame: FrameType, own: str) -> bool:
+def _is_authors(frame: FrameType, own: Set[str]) -> bool:
     file = frame.f_code.co_filename
     spec = frame.f_globals.get("__spec__")  # a worker is __main__ by name
     module = str(getattr(spec, "name", "") or frame.f_globals.get("__name__", ""))
@@ -45,8 +51,8 @@ def _is_authors(frame: FrameType, own: str) -> bool:
     if file.startswith("<") or not package:
         return False
     if package == "gradgate":
-        return own.startswith("gradgate.") and module.startswith(OWN)
-    if not own.endswith(".py") and package == own.partition(".")[0]:
+        return package in own and module.startswith(OWN)
+    if package in own:
         return True
     installed = "site-packages" in file or "dist-packages" in file
     return not installed and package not in sys.stdlib_module_names

@@ -80,7 +80,10 @@ class Subject:
         watch({"importing": declared.implementation})
         try:
             function = _guarded(
-                f"importing {declared.implementation}", declared.implementation, registry.load, declared.implementation
+                f"importing {declared.implementation}",
+                (declared.implementation,),
+                registry.load,
+                declared.implementation,
             )
         finally:
             watch(None)
@@ -136,9 +139,8 @@ class Subject:
         self.watch({"spec": json.loads(problem.spec.to_json()), "options": dict(options)})
         try:
             with kept() as self.changed, precision(problem.backend, problem.dtype):
-                return _guarded(
-                    "the method", self.declared.implementation, _finished, problem.backend, function, *arguments
-                )
+                authors = (self.declared.implementation, str(getattr(self.function, "__module__", "")))
+                return _guarded("the method", authors, _finished, problem.backend, function, *arguments)
         finally:
             self.watch(None)
 
@@ -222,7 +224,7 @@ def _kind(value: Any) -> type:
     return next((kind for kind in (bool, numbers.Integral, numbers.Real) if isinstance(value, kind)), type(value))
 
 
-def _guarded(who: str, implementation: str, function: Callable[..., Any], *arguments: Any) -> Any:
+def _guarded(who: str, authors: tuple[str, ...], function: Callable[..., Any], *arguments: Any) -> Any:
     try:
         return function(*arguments)
     except (Fault, Refuted):
@@ -230,7 +232,7 @@ def _guarded(who: str, implementation: str, function: Callable[..., Any], *argum
     except BaseException as error:
         if type(error).__name__ == "UsageError":
             raise
-        raise Fault(f"{who} {_what_happened(error)}", last_frames(error, implementation)) from error
+        raise Fault(f"{who} {_what_happened(error)}", last_frames(error, *authors)) from error
 
 
 def _what_happened(error: BaseException) -> str:

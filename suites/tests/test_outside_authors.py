@@ -160,6 +160,20 @@ def test_an_error_inside_gradgate_or_a_framework_shows_the_authors_line(judged: 
     assert frames[0].endswith("in mine: return problem.loss({}), {}")
 
 
+def test_an_installed_package_is_the_authors_if_the_method_is_in_it(
+    judged: Judged, framework: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    package = f"theirs_{framework}"
+    (folder / f"{package}.py").write_text("def mine(problem):\n    raise RuntimeError('theirs')\n")
+    monkeypatch.syspath_prepend(folder)
+    inside = judged(f"import {package}\nmine = {package}.mine\n", "tree")
+    assert inside.reason.endswith(f" · {package}.py:2 in mine: raise RuntimeError('theirs')")
+    outside = judged(f"import {package}\n\ndef mine(problem):\n    return {package}.mine(problem)\n", "tree")
+    assert outside.reason.endswith(f" in mine: return {package}.mine(problem)")
+
+
 OTHER = {
     "another function: its loss is": "return loss * 2, {k: scaled(v, 2) for k, v in grads.items()}",
     "returned the loss": "return loss + 1, grads",
