@@ -167,7 +167,7 @@ def test_pytest_in_a_foreign_project_judges_its_method(python: Path, tmp_path: P
         "state_space", "--examples", 2, "-q", "-p", "no:cacheprovider", cwd=project,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "9 passed" in ran.stdout
+    assert "11 passed" in ran.stdout
     ran = run(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", cwd=project)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "1 passed" in ran.stdout, "without --pyargs the project's own run is what it was"
