@@ -16,7 +16,7 @@ _L, _P, _R = functools.partial(Edit, "layers"), functools.partial(Edit, "problem
 
 _ADVANCE = "return self._join(y2, x1), self._join(h2, h1 - d1), dp"
 _RETREAT = 'return self._join(x1, y2 - moved), self._join(h1 + d1, h2), {"shift": dp}'
-_MOVED = 'moved, pull = vjp(self.residual, p["shift"], x1)'
+_MOVED = 'moved, pull = vjp(self._shift, p["shift"], x1)'
 _DIVIDED = "return y, h / pull(self.xp.ones_like(x))[0], {}"
 _RANDOM = "direction = random_direction(problem, seed)\n"
 

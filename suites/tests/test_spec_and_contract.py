@@ -239,6 +239,13 @@ def test_a_counted_problem_of_jax_stays_counted_where_it_goes_through_jit(jax: A
     assert counted.counted(None).on_call is None
 
 
+def test_a_changed_problem_forgets_what_it_has_computed_of_itself() -> None:
+    spec = spec_class("invertible")(residual="conv", side=2)
+    problem = spec.build("numpy")
+    assert problem.blocks[0].unit["0_additive"].residual.kind == "conv"
+    assert problem.rerounded(np.asarray(0.5)).blocks[0].unit["0_additive"].residual.kind == "patches"
+
+
 def test_with_params_keeps_everything_else(framework: str) -> None:
     problem = StateSpace().build(framework)
     with precision(framework, "float64"):
