@@ -15,9 +15,17 @@ from hypothesis import strategies as st
 
 from gradgate.references import registry
 from gradgate.references.contract import Family, Method, Spec, UsageError
+from gradgate.suites import pairwise
 
 DRAWN = 3
 """Cells of a shape at least."""
+LONG = 128
+"""The largest usual tile. A shape is long if a size of it is above: mistakes of a tile's second round and of its ragged
+end show there and nowhere else. It also costs the most."""
+LONG_DRAWN = 2
+"""Cells of a long shape at least."""
+LONG_SHARE = 2
+"""How many times as often an ordinary shape is drawn as a long one."""
 UPSTREAM = (1.0, -0.75, 1.5)
 """Upstream cotangents of a shape's cells, in turn."""
 STRESSED = 0.25
@@ -30,7 +38,8 @@ def specs(family: Family, where: Mapping[str, Any] | None = None, step: int = 1)
     """Legal float64 Specs of a family.
 
     Args:
-        family: declares the shapes and the ranges of values; those that `covering` chooses are drawn.
+        family: declares the shapes and the ranges of values; those that `covering` chooses are drawn, a long one half
+            as often as another.
         where: Spec fields to which the shapes are restricted; a tuple lists alternatives.
         step: every how manyth of these shapes is used.
 
@@ -40,9 +49,11 @@ def specs(family: Family, where: Mapping[str, Any] | None = None, step: int = 1)
     cls = registry.spec_class(family.name)
     values = {name: _value(getattr(cls(), name), low, high) for name, (low, high) in family.values.items()}
     seeds = st.integers(0, 2**32 - 1)
+    few = list(covering(family, where))[::step]
+    often = [shape for shape in few for _ in range(1 if is_long(shape) else LONG_SHARE)]
     return st.builds(
         lambda shape, drawn, seed: cls(**{**shape, **drawn, "seed": seed}),
-        st.sampled_from(covering(family, where)[::step]),
+        st.sampled_from(often),
         st.fixed_dictionaries(values),
         seeds,
     )
@@ -61,7 +72,7 @@ def covering(family: Family, where: Mapping[str, Any] | None = None) -> Sequence
     """A few of the shapes that satisfy `where`, in order, which have every word between them.
 
     The smallest, a middling one and the largest are among them. A number that is 0 by default and not 0 in some shape
-    counts as a word too.
+    counts as a word too, and so does a size above LONG.
 
     Checks in floats draw from these. Each shape is a program to compile, and what floats can still see, rounding and
     casts, does not need every combination; wrong formulas are looked for in sixty digits, on every shape.
@@ -80,10 +91,19 @@ def covering(family: Family, where: Mapping[str, Any] | None = None) -> Sequence
 
 
 def _words(defaults: Mapping[str, Any], fields: Mapping[str, Any]) -> set[tuple[str, Any]]:
-    """Words in a Spec's fields, and which of the numbers that are 0 by default are not."""
+    """Words in a Spec's fields, which of the numbers that are 0 by default are not, and which sizes are long."""
     texts = {(name, word) for name, text in fields.items() if isinstance(text, str) for word in text.split()}
     switches = {name for name, value in defaults.items() if value == 0 and name != "seed"}
-    return texts | {(name, True) for name in switches if fields[name]}
+    return texts | {(name, True) for name in switches if fields[name]} | {(name, LONG) for name in _long(fields)}
+
+
+def _long(fields: Mapping[str, Any]) -> set[str]:
+    return {name for name, size in fields.items() if isinstance(size, int) and size > LONG and name != "seed"}
+
+
+def is_long(shape: Mapping[str, Any]) -> bool:
+    """Whether a size of a shape is above LONG."""
+    return bool(_long(shape))
 
 
 def edge_specs(family: Family, where: Mapping[str, Any] | None, seed: int) -> list[Spec]:
@@ -119,19 +139,24 @@ def cells(
 ) -> list[tuple[Spec, dict[str, Any]]]:
     """Every shape of the vocabulary with every legal value of every option, the smallest shape first.
 
-    Values of different options go hand in hand, so a shape has as many cells as its longest list of them, and at least
-    DRAWN. The first cell of a shape has default values of the Spec's fields; the next have values at random, or those
-    of a problem of the family's stress list, and an upstream cotangent that is not 1.
+    Every two legal values of different options occur together too, on some shape (`pairwise`); not every combination
+    does. A shape has at least DRAWN cells. A long shape, which costs the most, has at least LONG_DRAWN, and beyond what
+    an option has values there no cells for values that can meet on a smaller shape.
+
+    The first cell of a shape has the first value of every option and default values of the Spec's fields; the next have
+    values at random, or those of a problem of the family's stress list, and an upstream cotangent that is not 1.
     """
     cls, found = registry.spec_class(family.name), []
     regimes = [_values_of(cls, stress) for stress in family.stress]
-    for i, shape in enumerate(shapes(family, where)):
-        lists = {option.name: list(option.values(cls(**shape))) for option in method.options}
-        for j in range(max(DRAWN, *map(len, lists.values())) if lists else DRAWN):
+    some = shapes(family, where)
+    lists = [{option.name: list(option.values(cls(**shape))) for option in method.options} for shape in some]
+    costly = [is_long(shape) for shape in some]
+    picked = pairwise.rows(lists, [LONG_DRAWN if long else DRAWN for long in costly], costly)
+    for i, shape in enumerate(some):
+        for j, options in enumerate(picked[i]):
             drawn = _drawn(family, np.random.default_rng([seed, i, j]), regimes) if j else {}
             drawn["upstream"] = UPSTREAM[j % len(UPSTREAM)]
-            spec = cls(**{**shape, **drawn, "seed": 1000 * seed + 100 * i + j})
-            found.append((spec, {name: legal[j % len(legal)] for name, legal in lists.items()}))
+            found.append((cls(**{**shape, **drawn, "seed": 1000 * seed + 100 * i + j}), options))
     return found
 
 

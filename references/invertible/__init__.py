@@ -22,6 +22,8 @@ KAPPA_JVP = 128.0
 """κ of pure Moonwalk: behind batch norm of few, nearly equal numbers a JVP loses more of h_0 than a VJP does."""
 KAPPA_REBUILT = 64.0
 """κ of reversing, with the rounding of rebuilt states allowed (`InvertibleProblem.loss_by_reversing`)."""
+SOLVED = 128
+"""Numbers of a batch at most with which vijp is tried by a solve: it builds and solves the Jacobian of all of them."""
 TWELVE_BITS = {"kappa": 4096.0, "rounding": ""}
 """For what is to keep its digits: plain noise, and log2 κ = 12 of float64's 53 and float32's 24 digits may go."""
 
@@ -33,14 +35,17 @@ def pushed(spec: Any) -> Sequence[int]:
     return (7, 1000) if spec.side == 1 else (1000,)
 
 
+def ways(spec: Any) -> Sequence[str]:
+    """Ways to vijp: by an inverse where every layer has one, by a solve where the Jacobian of the batch is small."""
+    inverse = () if spec.submersive else ("inverse",)
+    return ("closed", *inverse, *(("solve",) if spec.batch * spec.numbers <= SOLVED else ()))
+
+
 TANGENTS = Option(
     "tangents", "an integer of at least 1", pushed, illegal=(0, -1, 1.5, None, "all", True), usual=lambda spec: 1
 )
 TOGETHER = dataclasses.replace(TANGENTS, usual=lambda spec: 100)  # one by one, eager PyTorch takes minutes
-VIJP = Option(
-    "vijp", "closed, inverse or solve",
-    lambda spec: ("closed", "solve") if spec.submersive else ("closed", "inverse", "solve"), illegal=("exact", 1, None),
-)  # fmt: skip
+VIJP = Option("vijp", "closed, inverse or solve", ways, illegal=("exact", 1, None))
 SEED = Option("seed", "an integer of at least 0", lambda spec: (0, 1), illegal=(-1, 0.5, None, "now"))
 
 RANDOM = "one random projection of the gradient is not the gradient; its mean is"
@@ -175,7 +180,8 @@ def _shape(unit: str, L: int, side: int, channels: int, batch: int, rest: str, *
 
 
 # Every layer occurs, alone or behind others, and every pair of two settings of residual function, activation, norm and
-# head; batch norm sees at least 4 numbers per channel, since of two it makes ± its gain.
+# head; batch norm sees at least 4 numbers per channel, since of two it makes ± its gain. There is no time here, and a
+# chain of 131 layers says no more than one of 12; what is cut into tiles is the rows, so one batch has more than 128.
 SHAPES = (
     _shape("additive", 1, 1, 2, 1, "dense tanh none squared_error"),
     _shape("dense", 1, 1, 1, 1, "dense tanh none cross_entropy"),

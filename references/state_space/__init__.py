@@ -17,10 +17,18 @@ from gradgate.references.state_space.promises import PROMISES
 PAPER = "Xu et al., Adjoint sharding for very long context training of state space models, 2024"
 HERE = "gradgate.references.state_space"
 IMPLEMENTATION = {"jax": f"{HERE}.jax_impl", "torch": f"{HERE}.torch_impl"}
+LONG = 128
+"""Tokens of the largest usual tile. A sequence is long that has more."""
 
 
 def ragged(spec: Any) -> Sequence[int]:
-    """Lengths to cut a sequence of `spec.length` tokens at: dividing it or not, as long as it, and longer."""
+    """Lengths to cut a sequence of `spec.length` tokens at: dividing it or not, as long as it, and longer.
+
+    Of more than 128 tokens two only, since each is a program to compile and to run in sixty digits: a usual tile, which
+    leaves a remainder, and more than all.
+    """
+    if spec.length > LONG:
+        return 64, spec.length + 3
     return sorted({1, 2, max(1, spec.length - 1), spec.length, spec.length + 3})
 
 
@@ -176,7 +184,9 @@ def _shape(structure: str, T: int, K: int, N: int, P: int, batch: int, depth: in
 
 
 # Every pair of two settings of structure, norm, head, activation and depth occurs but one kind, and every size at its
-# edge: without a norm the activation is bounded, or three layers would overflow float32.
+# edge: without a norm the activation is bounded, or three layers would overflow float32. One sequence is longer than
+# the usual tiles of 32, 64 and 128 tokens and fills none of them; it has one layer, for adjoint sharding runs
+# T(T+1)/2 VJPs of each. `strategies.pick_options` gives it slices and windows of 64.
 SHAPES = (
     _shape("scalar", 1, 1, 1, 1, 1, 1, "tanh none squared_error"),
     _shape("diagonal", 2, 1, 2, 2, 1, 1, "tanh layer cross_entropy"),
@@ -188,7 +198,7 @@ SHAPES = (
     _shape("unstructured", 5, 1, 3, 3, 3, 1, "tanh none squared_error"),
     _shape("scalar", 7, 3, 3, 2, 2, 1, "silu layer cross_entropy"),
     _shape("diagonal", 8, 2, 4, 3, 1, 2, "tanh none cross_entropy"),
-    _shape("unstructured", 6, 3, 2, 2, 2, 2, "identity rms squared_error"),
+    _shape("unstructured", 135, 1, 2, 2, 1, 1, "identity rms squared_error"),
     _shape("diagonal", 1, 4, 2, 2, 2, 1, "identity layer squared_error"),
 )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import types
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +16,7 @@ from gradgate.references.contract import Claim, Family, Spec, UsageError
 from gradgate.references.state_space.problem import CHOICES
 from gradgate.suites import engine, strategies
 from gradgate.suites.checks import CHECKS
+from gradgate.suites.coverage import coverage
 from gradgate.suites.engine import Run
 from gradgate.suites.subject import Subject
 from gradgate.suites.verdict import Task
@@ -113,9 +113,67 @@ def test_the_cells_are_every_value_of_every_option_on_every_shape() -> None:
     assert len({spec.decay for spec, _ in cells}) > 20  # type: ignore[attr-defined]
 
 
+def test_the_cells_try_every_pair_of_values_and_every_value_on_every_shape(family: Family) -> None:
+    for method in family.methods:
+        cells = strategies.cells(family, method, None, seed=0)
+        assert not coverage(family, method, cells).missing, method.key
+        assert len(cells) <= 50, f"{method.key}: each costs up to 6 s in sixty digits"
+
+
+def test_values_of_different_options_do_not_go_hand_in_hand() -> None:
+    [method] = registry.methods("bilevel", "mixflow", "jax")
+    for shape in registry.family("bilevel").shapes[:2]:
+        where = {name: shape[name] for name in ("task", "model", "optimiser")}
+        cells = strategies.cells(registry.family("bilevel"), method, where, seed=0)
+        assert {tuple(options.values()) for _, options in cells} == set(itertools.product((False, True), repeat=2))
+
+
+def test_the_same_seed_gives_the_same_cells_and_another_seed_other_problems(family: Family) -> None:
+    method = family.methods[1]
+    one, same, other = (strategies.cells(family, method, None, seed=seed) for seed in (1, 1, 2))
+    assert one == same
+    assert [options for _, options in one] == [options for _, options in other]
+    assert not {spec for spec, _ in one} & {spec for spec, _ in other}
+
+
 def test_a_method_without_options_gets_several_problems_of_every_shape(family: Family) -> None:
     method = dataclasses.replace(family.methods[0], options=())
-    assert len(strategies.cells(family, method, None, seed=0)) == strategies.DRAWN * len(family.shapes)
+    counts = [strategies.LONG_DRAWN if strategies.is_long(shape) else strategies.DRAWN for shape in family.shapes]
+    assert len(strategies.cells(family, method, None, seed=0)) == sum(counts)
+
+
+def test_one_shape_is_longer_than_every_usual_tile_and_fills_none(family: Family) -> None:
+    [shape] = filter(strategies.is_long, family.shapes)
+    sizes = {name: size for name, size in shape.items() if isinstance(size, int)}
+    long = max(sizes, key=lambda name: sizes[name])
+    assert sizes[long] > strategies.LONG
+    assert sizes[long] % 32
+    assert max(size for name, size in sizes.items() if name not in (long, "vocabulary")) <= 4, "small in all else"
+    assert shape in strategies.covering(family), "floats see it"
+    if "length" in shape:
+        assert shape in strategies.covering(family)[::2], "sums over time are seen in bfloat16 too"
+    for method in family.methods:
+        claim = method.claim("gradient_exact")
+        if strategies.fits(registry.spec_class(family.name)(**shape), claim.where):
+            tried = [spec for spec, _ in strategies.cells(family, method, claim.where, 0) if getattr(spec, long) > 128]
+            assert 2 <= len(tried) <= 6, f"{method.key}: each costs seconds in sixty digits"
+
+
+def test_a_shape_is_long_by_its_sizes_alone() -> None:
+    assert strategies.is_long({"length": 129, "seed": 1})
+    assert not strategies.is_long({"length": 128, "seed": 10**6, "scale": 300.0, "head": "linear"})
+
+
+def test_a_long_shape_is_drawn_and_less_often_than_others() -> None:
+    family, lengths = registry.family("state_space"), list[int]()
+
+    @hypothesis.settings(QUIET, max_examples=200)
+    @hypothesis.given(strategies.specs(family))
+    def collect(spec: Any) -> None:
+        lengths.append(spec.length)
+
+    collect()
+    assert 5 <= sum(length > strategies.LONG for length in lengths) < len(lengths) / len(strategies.covering(family))
 
 
 def test_every_where_of_a_claim_leaves_some_shape(family: Family) -> None:
@@ -184,8 +242,8 @@ def test_few_examples_spread_from_the_smallest_to_the_largest_shape(torch: Any) 
 def test_another_seed_draws_other_problems_and_the_same_seed_the_same(torch: Any) -> None:
     one, same, other = (judged("gradient_float64", Run(examples=20, seed=seed)) for seed in (1, 1, 2))
     assert one == same
-    smallest = registry.spec_class("state_space")(**registry.family("state_space").shapes[0])
-    assert set(one) & set(other) <= {smallest}, "Hypothesis starts from the smallest, whatever the seed"
+    same_values = {(spec.seed, spec.scale, spec.decay) for spec in set(one) & set(other)}  # type: ignore[attr-defined]
+    assert same_values <= {(0, 1.0, 1.0)}, "Hypothesis tries the simplest numbers now and then, whatever the seed"
 
 
 def test_picked_options_are_legal_and_their_kinds_vary(family: Family) -> None:
@@ -268,6 +326,5 @@ def test_every_claim_of_a_reference_finds_problems(family: str, monkeypatch: pyt
             judged[spec.to_json()] = None
             found.append(spec)
 
-        without = types.SimpleNamespace(declared=dataclasses.replace(method, options=()))
-        engine._search(search, put, Task.of(method, claim), without, claim, CHECKS[claim.check], Run(12))  # type: ignore[arg-type]
+        engine.draw(search, put, dataclasses.replace(method, options=()), claim, CHECKS[claim.check], Run(12))
         assert found, (method.key, claim.name)
