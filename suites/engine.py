@@ -7,7 +7,7 @@ import dataclasses
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,7 @@ from gradgate.references.contract import Claim, Family, Method, Spec, installed
 from gradgate.suites import strategies
 from gradgate.suites.checks import CHECKS, Case, Check, laws
 from gradgate.suites.checks.base import Rejected
+from gradgate.suites.coverage import coverage
 from gradgate.suites.population import Population
 from gradgate.suites.subject import Fault, Inapplicable, Refuted, Subject
 from gradgate.suites.tolerance import BINDS, Comparison, digits_lost
@@ -28,11 +29,10 @@ from gradgate.suites.verdict import Task, Verdict
 SHRINKS = 60
 """Problems tried to make a failing one smaller; counted, not timed, so that a run repeats bit for bit."""
 STRESS_SEEDS = 3
+MISSING = 20
+"""Pairs of (field, value) that a verdict names of those never tried."""
 BFLOAT16_EACH = 12
 """Problems of each shape of a claim about bfloat16 at least: fewer than ten cannot be judged together."""
-BFLOAT16_SHAPES = 2
-"""Every how manyth shape a claim about bfloat16 is judged on. Its programs are the slowest to compile; what depends on
-the shape, float64 and float32 see on all of them, with more digits."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,8 @@ class Search:
         told: the case with most to tell in words.
         narrowed: narrower dtypes to which a program cast in any case in sixty digits.
         shrinks: problems that were tried to make a failing one smaller.
+        tried: the problems that passed, with their options.
+        drawn: whether there was any problem.
     """
 
     judged: dict[str, Exception | None] = field(default_factory=dict)
@@ -76,6 +78,8 @@ class Search:
     narrowed: frozenset[str] = frozenset()
     failure: tuple[Exception, Case] | None = None
     shrinks: int = 0
+    tried: list[tuple[Spec, Mapping[str, Any]]] = field(default_factory=list)
+    drawn: bool = False
 
     @property
     def problems(self) -> int:
@@ -84,6 +88,7 @@ class Search:
 
     def passed(self, case: Case) -> None:
         """Take in what a case has left behind."""
+        self.tried.append((case.spec, case.options))
         if case.exact is not None:
             self.narrowed |= case.exact.narrowed
             if self.exact is None or case.exact.error > self.exact.exact.error:  # type: ignore[union-attr]
@@ -120,6 +125,7 @@ def judge(task: Task, subject: Subject, run: Run, progress: Callable[[int], None
     search, start = Search(), time.perf_counter()
 
     def put(spec: Spec, options: Mapping[str, Any]) -> None:
+        search.drawn = True
         _put(search, Case(subject, claim, spec, options), check, progress)
 
     if check.draws == "profile":
@@ -135,7 +141,13 @@ def judge(task: Task, subject: Subject, run: Run, progress: Callable[[int], None
         return Verdict(task, "inapplicable", len(search.judged), reason=str(why))
     except (Refuted, Fault):
         pass
-    return _verdict(task, search, check, run, time.perf_counter() - start)
+    verdict = _verdict(task, search, check, run, time.perf_counter() - start)
+    if verdict.verdict != "upheld" or check.draws == "stress" or run.spec:
+        return verdict
+    fixed = claim.settings.get("options", {})
+    tried = coverage(registry.family(task.family), subject.declared, search.tried, claim.where, fixed)
+    some = dataclasses.replace(tried, missing=tried.missing[:MISSING])
+    return dataclasses.replace(verdict, coverage=dataclasses.asdict(some))
 
 
 def _on_profile(task: Task, subject: Subject, claim: Claim, run: Run, progress: Callable[[int], None]) -> Verdict:
@@ -185,20 +197,18 @@ def draw(
             with contextlib.suppress(Rejected):
                 put(spec, picked | dict(claim.settings.get("options", {})))
         return
-    stress = check.draws == "stress"
-    narrow = claim.settings.get("dtype") == "bfloat16"
-    step = BFLOAT16_SHAPES if narrow else 1
-    if stress:
-        certain = list(_stress(family, claim.where, seed))
+    if check.draws == "stress":
+        certain, shapes = list(_stress(family, claim.where, seed)), None
     else:
-        certain = strategies.covering_specs(family, claim.where, run.seed, step)
-    if narrow:
-        certain += _of_each(family, claim.where, seed, step)
-        wanted = max(wanted, len(certain))
+        narrow = claim.settings.get("dtype") == "bfloat16"
+        shapes = (strategies.narrow if narrow else strategies.covering)(family, claim.where)
+        certain = strategies.covering_specs(family, claim.where, run.seed, shapes)
+        certain += _of_each(family, shapes, seed) if narrow else []
+        wanted = max(wanted, len(certain)) if narrow else wanted
     for spec in _spread(certain, wanted):
         with contextlib.suppress(Rejected):
             put(spec, _options(declared, claim, spec))
-    if stress:
+    if shapes is None:
         return
     missing = wanted - len(search.judged)
 
@@ -207,7 +217,7 @@ def draw(
             put(spec, _options(declared, claim, spec))
 
     if missing > 0:  # Hypothesis repeats itself now and then; what it repeats counts once
-        _falsify(strategies.specs(family, claim.where, step), until_enough, 2 * missing, seed)
+        _falsify(strategies.specs(family, claim.where, shapes), until_enough, 2 * missing, seed)
 
 
 def _falsify(specs: st.SearchStrategy[Spec], put: Callable[[Spec], None], examples: int, seed: int) -> None:
@@ -267,10 +277,9 @@ def _stress(family: Family, where: Mapping[str, Any], seed: int) -> Iterator[Spe
                 yield spec
 
 
-def _of_each(family: Family, where: Mapping[str, Any], seed: int, step: int) -> list[Spec]:
+def _of_each(family: Family, shapes: Sequence[Mapping[str, Any]], seed: int) -> list[Spec]:
     """Specs with values at random, BFLOAT16_EACH − 1 of every shape of which there is one already."""
-    cls, shapes = registry.spec_class(family.name), strategies.covering(family, where)[::step]
-    found = []
+    cls, found = registry.spec_class(family.name), []
     for number in range((BFLOAT16_EACH - 1) * len(shapes)):
         rng = np.random.default_rng([seed, number])
         drawn = {name: strategies.value_at(rng.random(), low, high) for name, (low, high) in family.values.items()}
@@ -296,7 +305,8 @@ def _verdict(task: Task, search: Search, check: Check, run: Run, seconds: float)
             reason=str(failure), seconds=seconds,
         )  # fmt: skip
     if not count:
-        return Verdict(task, "inapplicable", reason="no problem could be judged: the oracle is finite on none of them")
+        none = "plain backprop is finite on none of them" if search.drawn else "the restriction leaves none"
+        return Verdict(task, "inapplicable", reason=f"no problem could be judged: {none}")
     if search.exact is not None:
         return _exact_verdict(task, search.exact, search.narrowed, count, seconds)
     if search.worst is None and search.told is not None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from gradgate.references import registry
 from gradgate.references.contract import Family, Method, Spec, UsageError
+from gradgate.references.restriction import fits
 from gradgate.suites import pairwise
 
 DRAWN = 3
@@ -34,14 +35,15 @@ GRID = 240
 """Steps between the ends of a value's range; a drawn value is a step, so that it shrinks to a plain number."""
 
 
-def specs(family: Family, where: Mapping[str, Any] | None = None, step: int = 1) -> st.SearchStrategy[Spec]:
+def specs(
+    family: Family, where: Mapping[str, Any] | None = None, chosen: Sequence[Mapping[str, Any]] | None = None
+) -> st.SearchStrategy[Spec]:
     """Legal float64 Specs of a family.
 
     Args:
-        family: declares the shapes and the ranges of values; those that `covering` chooses are drawn, a long one half
-            as often as another.
+        family: declares the shapes and the ranges of values.
         where: Spec fields to which the shapes are restricted; a tuple lists alternatives.
-        step: every how manyth of these shapes is used.
+        chosen: the shapes to draw, a long one half as often as another; None: those of `covering`.
 
     Raises:
         UsageError: no shape of the vocabulary satisfies `where`.
@@ -49,7 +51,7 @@ def specs(family: Family, where: Mapping[str, Any] | None = None, step: int = 1)
     cls = registry.spec_class(family.name)
     values = {name: _value(getattr(cls(), name), low, high) for name, (low, high) in family.values.items()}
     seeds = st.integers(0, 2**32 - 1)
-    few = list(covering(family, where))[::step]
+    few = covering(family, where) if chosen is None else chosen
     often = [shape for shape in few for _ in range(1 if is_long(shape) else LONG_SHARE)]
     return st.builds(
         lambda shape, drawn, seed: cls(**{**shape, **drawn, "seed": seed}),
@@ -112,9 +114,22 @@ def edge_specs(family: Family, where: Mapping[str, Any] | None, seed: int) -> li
     return [cls(**{**shape, "seed": 1000 * seed + i}) for i, shape in enumerate(shapes(family, where))]
 
 
-def covering_specs(family: Family, where: Mapping[str, Any] | None, seed: int, step: int = 1) -> list[Spec]:
-    """Those of `edge_specs` whose shape is every `step`-th of `covering`: always tried, before anything is drawn."""
-    few = list(covering(family, where))[::step]
+def narrow(family: Family, where: Mapping[str, Any] | None = None) -> Sequence[Mapping[str, Any]]:
+    """Of the shapes of `covering` the long ones and every other of the rest, the largest among them: for bfloat16.
+
+    Its programs are the slowest to compile. What depends on the shape, float64 and float32 see with more digits.
+    """
+    every = covering(family, where)
+    rest = [shape for shape in every if not is_long(shape)]
+    few = rest[::-2]
+    return [shape for shape in every if is_long(shape) or shape in few]
+
+
+def covering_specs(
+    family: Family, where: Mapping[str, Any] | None, seed: int, chosen: Sequence[Mapping[str, Any]] | None = None
+) -> list[Spec]:
+    """Those of `edge_specs` of the `chosen` shapes, or of `covering`: always tried, before anything is drawn."""
+    few = covering(family, where) if chosen is None else chosen
     every = zip(shapes(family, where), edge_specs(family, where, seed), strict=True)
     return [spec for shape, spec in every if shape in few]
 
@@ -168,14 +183,6 @@ def _values_of(cls: type[Spec], fields: Mapping[str, Any]) -> dict[str, Any]:
 def _drawn(family: Family, rng: np.random.Generator, regimes: Sequence[dict[str, Any]]) -> dict[str, Any]:
     values = {name: value_at(float(rng.random()), low, high) for name, (low, high) in family.values.items()}
     return values | (regimes[int(rng.integers(len(regimes)))] if regimes and rng.random() < STRESSED else {})
-
-
-def fits(spec: Spec, where: Mapping[str, Any]) -> bool:
-    """Whether a Spec has these fields; a tuple lists alternatives."""
-    return all(
-        getattr(spec, name) in wanted if isinstance(wanted, tuple) else getattr(spec, name) == wanted
-        for name, wanted in where.items()
-    )
 
 
 def value_at(share: float, low: float, high: float) -> float:

@@ -22,6 +22,8 @@ WIDTH = 120
 LAST_LINE = {0: "as claimed", 1: "NOT as claimed", 2: "not everything could be measured"}
 EXACT = ("gradient_exact", "second_order_exact")
 """Claims that are judged in sixty digits."""
+SHOWN = 2
+"""Pairs that a summary names of those that were never tried."""
 LOST = ("gradient_float64", "gradient_float32", "gradient_bfloat16")
 """Claims whose lost digits a summary shows, in its order."""
 
@@ -103,6 +105,8 @@ def table(verdicts: Sequence[Verdict]) -> None:
     for _, rows in itertools.groupby(verdicts, key=lambda v: v.task.owner):
         grid.add_row(*_row(list(rows)))
     out.print(grid)
+    out.print()
+    _coverage(out, verdicts)
     findings = [v for v in verdicts if v.verdict == "refuted" and v.as_expected]
     failures = [v for v in verdicts if not v.as_expected]
     if findings:
@@ -124,6 +128,18 @@ def table(verdicts: Sequence[Verdict]) -> None:
     out.print(
         f"{good} of {len(verdicts)} claims as declared: {LAST_LINE[status]}", style="green" if not status else "red"
     )
+
+
+def _coverage(out: Console, verdicts: Sequence[Verdict]) -> None:
+    """For each claim about the gradient: how many pairs of (field, value) its problems tried, over all methods."""
+    for claim in (*EXACT, *LOST):
+        found = [v.coverage for v in verdicts if v.task.claim == claim and v.coverage]
+        if not found:
+            continue
+        tried, possible = (sum(one[name] for one in found) for name in ("tried", "possible"))
+        never = list(dict.fromkeys(pair for one in found for pair in one["missing"]))
+        more = f"; never, among others: {', '.join(never[:SHOWN])}" if never else ""
+        out.print(f"{claim}: {tried} of {possible} pairs of (field, value) tried{more}", markup=False)
 
 
 def _row(group: list[Verdict]) -> list[str | Text]:

@@ -68,6 +68,8 @@ class Verdict:
         lost: of a claim about the gradient in floats: decimal digits lost beyond plain backprop, on the worst problem.
         informative: of a claim that is judged in floats: problems that say something about every kind of leaf.
         bound: relative error that the rule allows there: of one problem, or in bfloat16 of all problems together.
+        coverage: of a claim that draws problems and is upheld: how many pairs of (field, value) they ``tried`` of those
+            ``possible``, and the first of the ``missing`` ones.
         run: examples and seed, where all problems together refute and no single one does.
         laws: of a claim about memory or work: what was measured over which sizes, as `Series.to_dict`.
     """
@@ -89,6 +91,7 @@ class Verdict:
     informative: int | None = None
     bound: float | None = None
     run: dict[str, int] = field(default_factory=dict)
+    coverage: dict[str, Any] = field(default_factory=dict)
 
     @property
     def as_expected(self) -> bool:
@@ -137,6 +140,7 @@ class Verdict:
         }
         row |= {"laws": self.laws} if self.laws else {}
         row |= {"run": self.run} if self.run else {}
+        row |= {"coverage": self.coverage} if self.coverage else {}
         measured = (
             ("digits", self.digits),
             ("lost", self.lost),

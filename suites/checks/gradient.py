@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from gradgate.suites.checks import another
 from gradgate.suites.checks.base import Case
 
 FACTORS = (2.0, -0.375, 3.3125)
@@ -18,11 +19,12 @@ def gradient(case: Case) -> None:
     """
     dtype = case.settings["dtype"]
     reference = case.reference(dtype)
-    _, grads = case.subject.gradient(case.problem(dtype), case.options)
+    loss, grads = case.subject.gradient(case.problem(dtype), case.options)
     if case.settings.get("leaves") == "last_layer":
         last = f"layers[{case.spec.layers - 1}]"  # type: ignore[attr-defined]
         grads = {name: leaf for name, leaf in grads.items() if name.startswith(last)}
-    case.judge(grads, reference, dtype)
+    with another.told(case, loss, grads, reference, dtype):
+        case.judge(grads, reference, dtype)
 
 
 def options(case: Case) -> None:
@@ -46,8 +48,8 @@ def upstream(case: Case) -> None:
 
 
 def stability(case: Case) -> None:
-    """The gradient holds in float64 and float32 on a problem of the family's stress list."""
-    for dtype in ("float64", "float32"):
+    """The gradient holds on a problem of the family's stress list, in float64 and, if it is supported, in float32."""
+    for dtype in [dtype for dtype in ("float64", "float32") if dtype in case.subject.declared.dtypes]:
         reference = case.reference(dtype)
         _, grads = case.subject.gradient(case.problem(dtype), case.options)
         case.judge(grads, reference, dtype, what=f"{dtype}: ")

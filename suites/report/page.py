@@ -12,6 +12,7 @@ from markupsafe import Markup, escape
 from plotly.offline import get_plotlyjs
 
 from gradgate.references import registry
+from gradgate.suites.coverage import Coverage
 from gradgate.suites.report import memory_plot, paper_section, plot, power_section
 from gradgate.suites.report.model import OUTCOMES, Report
 from gradgate.suites.terminal import LOST, compact, number
@@ -48,7 +49,7 @@ def environment() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined, keep_trailing_newline=True,
     )  # fmt: skip
     made.filters |= {"number": number, "breakable": _breakable, "plain": _plain, "compact": compact}
-    made.filters |= {"unique": _unique, "claim_of": _claim_of}
+    made.filters |= {"unique": _unique, "claim_of": _claim_of, "covered": _covered}
     return made
 
 
@@ -64,6 +65,11 @@ def _plain(value: Any) -> str:
 
 def _claim_of(task: Task) -> tuple[str, str, str]:
     return task.claim, task.statement, task.source
+
+
+def _covered(found: dict[str, Any]) -> str:
+    """Which pairs of (field, value) were tried, in words."""
+    return Coverage(found["tried"], found["possible"], tuple(found["missing"])).sentence()
 
 
 def _unique(values: Iterable[Any]) -> list[Any]:
