@@ -8,7 +8,8 @@ import importlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from gradgate.references.contract import _PROBLEM_CLASSES, OnCall, Tree, UsageError
+from gradgate.hw_profiles.calls import OnCall
+from gradgate.references.contract import _PROBLEM_CLASSES, Tree, UsageError
 
 UNIT_ROUNDOFF = {"bfloat16": 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-53, "longdouble": 2.0**-64}
 """Half the distance from 1 to the next number, per dtype."""

@@ -17,20 +17,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Self
 
+from gradgate.hw_profiles.calls import OnCall
 from gradgate.references.errors import IllegalOption, NotComposable, UsageError, check_integer, unknown
 from gradgate.references.plugged import DTYPES, TRANSFORMATIONS, method
 
 __all__ = [
     "DTYPES", "FRAMEWORKS", "TRANSFORMATIONS", "Backend", "Claim", "Expected", "Family", "IllegalOption", "Method",
-    "NotComposable", "Option", "Problem", "Spec", "Tree", "UsageError", "check_integer", "installed", "method",
-    "unknown", "value_field",
+    "NotComposable", "Option", "Problem", "Spec", "Tree", "UsageError", "check_integer", "countable", "counting",
+    "installed", "method", "unknown", "value_field",
 ]  # fmt: skip
 
 Backend = Literal["jax", "torch", "numpy"]
 Expected = Literal["upheld", "refuted"]
 FRAMEWORKS = ("jax", "torch")
-OnCall = Callable[[str, str, int], None]
-"""Receives a net's name, a kind of call and a number of calls: see `Problem.counted`."""
 Tree = Any
 """Nested dicts, lists and tuples whose leaves are arrays of one backend."""
 

@@ -15,8 +15,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from gradgate.hw_profiles.calls import OnCall
 from gradgate.references.backends import namespace, tree_map
-from gradgate.references.contract import OnCall, Tree, UsageError, countable, unknown
+from gradgate.references.contract import Tree, UsageError, countable, unknown
 from gradgate.references.draws import Normal
 from gradgate.references.invertible.residual import Residual
 
