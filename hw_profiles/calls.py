@@ -2,7 +2,7 @@
 
 In JAX the function's arguments and results pass through markers that change nothing. An evaluation counts where
 arguments enter, a JVP where their tangents enter, a VJP where cotangents of the results enter. Differentiation turns
-markers into markers of JVPs and VJPs, and ``work.count`` adds up what the program's text has, loops multiplied in. In
+markers into markers of JVPs and VJPs, and ``call_count`` adds up what the program's text has, loops multiplied in. In
 PyTorch a marker reports each call while the program runs.
 """
 
@@ -38,7 +38,7 @@ def marked(
     weight: Callable[..., int] = lambda *args, **kwargs: 1,
     on_call: OnCall | None = None,
 ) -> Callable[..., Any]:
-    """Return a JAX function with the same results whose calls ``work.count`` reports under ``name``.
+    """Return a JAX function with the same results whose calls ``call_count`` reports under ``name``.
 
     A recomputation under ``jax.checkpoint`` counts as another evaluation. What no result of the program needs is not
     run and does not count. FLOPs don't change, but a marked value may be saved twice: measure bytes of the program

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -10,11 +9,10 @@ from math import prod
 from typing import Any
 
 from gradgate.hw_profiles import trip_count, work_rules
-from gradgate.hw_profiles.calls import KINDS, MARKER, Calls
+from gradgate.hw_profiles.calls import MARKER
 from gradgate.hw_profiles.profile import DTYPES, Profile
 
-# Equations that do nothing but run an inner program: primitive -> the parameter that holds it.
-_CALLS = {
+CALLS = {
     "jit": "jaxpr",
     "pjit": "jaxpr",
     "closed_call": "call_jaxpr",
@@ -28,6 +26,7 @@ _CALLS = {
     "custom_linear_solve": "jaxprs",
     "shard_map": "jaxpr",
 }
+"""Equations that do nothing but run an inner program: primitive -> the parameter that holds it."""
 
 
 COUNTING = "2: n terms take n − 1 additions"
@@ -53,8 +52,6 @@ class Work:
             products, reductions, slices and the like, and what enters or leaves a fused chain.
         exact: whether the figures are neither bounds nor incomplete; ``notes`` says what they are else.
         notes: sentences: bounds taken, and primitives that have no rule and count nothing.
-        calls: evaluations, JVPs and VJPs of every function marked by ``calls.marked``, by its name.
-        uncertain: sentences: why the program's text does not give ``calls``; none: they are exact.
     """
 
     flops: int
@@ -63,8 +60,6 @@ class Work:
     bytes_moved: int
     exact: bool
     notes: tuple[str, ...] = ()
-    calls: Mapping[str, Calls] = field(default_factory=dict)
-    uncertain: tuple[str, ...] = ()
 
 
 @dataclass
@@ -74,8 +69,6 @@ class _Tally:
     transcendentals: int = 0
     bytes_moved: int = 0
     notes: dict[str, None] = field(default_factory=dict)  # an ordered set
-    calls: Counter[tuple[str, str]] = field(default_factory=Counter)  # by name and kind
-    uncertain: dict[str, None] = field(default_factory=dict)
 
     def add(self, other: _Tally, times: int = 1) -> None:
         self.flops += times * other.flops
@@ -83,9 +76,6 @@ class _Tally:
         self.transcendentals += times * other.transcendentals
         self.bytes_moved += times * other.bytes_moved
         self.notes |= other.notes
-        self.uncertain |= other.uncertain
-        for call, number in other.calls.items():
-            self.calls[call] += times * number
 
 
 def of(program: Callable[..., Any], arguments: Sequence[Any], *, x64: bool = False, trips: int | None = None) -> Work:
@@ -118,12 +108,8 @@ def count(jaxpr: Any, *, trips: int | None = None) -> Work:
     live, _ = partial_eval.dce_jaxpr(jaxpr.jaxpr, [True] * len(jaxpr.jaxpr.outvars), instantiate=True)
     tally = _walk(live, _Surroundings(trips), {})
     notes = tuple(tally.notes)
-    calls: dict[str, Calls] = {}
-    for (name, kind), number in tally.calls.items():
-        setattr(calls.setdefault(name, Calls()), kind, number)
-    uncertain = tuple(tally.uncertain)
     flops, nominal = int(tally.flops), int(tally.flops + tally.convention)
-    return Work(flops, nominal, tally.transcendentals, tally.bytes_moved, not notes, notes, calls, uncertain)
+    return Work(flops, nominal, tally.transcendentals, tally.bytes_moved, not notes, notes)
 
 
 @dataclass(frozen=True)
@@ -150,9 +136,9 @@ def _walk(jaxpr: Any, around: _Surroundings, known: Mapping[Any, float]) -> _Tal
             total.add(_while(eqn, around, values))
         elif name == "cond":
             total.add(_cond(eqn, around, values))
-        elif name in _CALLS:
+        elif name in CALLS:
             inner = _called(eqn)
-            axes = _axes(eqn) if name == "shard_map" else {}
+            axes = shard_axes(eqn) if name == "shard_map" else {}
             within = replace(around, devices={**around.devices, **axes})
             # A linear solve's operands are those of all its four programs.
             passed = {} if name == "custom_linear_solve" else trip_count.bind(inner.invars, eqn.invars, values)
@@ -160,17 +146,12 @@ def _walk(jaxpr: Any, around: _Surroundings, known: Mapping[Any, float]) -> _Tal
             if _fuses(eqn):
                 called.bytes_moved = 0  # part of a chain, whose traffic is counted where it ends
             total.add(called, prod(axes.values()))
-        elif name == MARKER:
-            if eqn.params["kind"] in KINDS:
-                total.calls[eqn.params["name"], eqn.params["kind"]] += eqn.params["weight"]
-        else:
+        elif name != MARKER:
             total.flops += work_rules.flops(eqn, around.devices)
             total.convention += work_rules.convention(eqn)
             total.transcendentals += work_rules.transcendentals(eqn)
             if not work_rules.is_known(name):
                 total.notes[f"not counted: the primitive {name!r} has no rule"] = None
-                if any(_has_marker(value) for value in eqn.params.values()):
-                    total.uncertain[f"how often the primitive {name!r} runs the program within it is not known"] = None
     total.bytes_moved += _traffic(jaxpr)
     return total
 
@@ -190,8 +171,6 @@ def _while(eqn: Any, around: _Surroundings, values: Mapping[Any, float]) -> _Tal
         total.add(_walk(inner, around, {}), times)
     if not found.exact:
         total.notes[f"a while loop counts {found.number} steps, an upper bound or the stated number"] = None
-        if total.calls:
-            total.uncertain["how often a while loop runs depends on values"] = None
     return total
 
 
@@ -204,14 +183,10 @@ def _cond(eqn: Any, around: _Surroundings, values: Mapping[Any, float]) -> _Tall
     if any((b.flops, b.transcendentals, b.bytes_moved) != (most.flops, most.transcendentals, most.bytes_moved)
            for b in branches):  # fmt: skip
         most.notes["a cond counts its most expensive branch"] = None
-    for branch in branches:
-        most.uncertain |= branch.uncertain
-        if branch.calls != most.calls:
-            most.uncertain["which branch of a cond runs depends on values"] = None
     return most
 
 
-def _axes(eqn: Any) -> dict[Any, int]:
+def shard_axes(eqn: Any) -> dict[Any, int]:
     """Size of every mesh axis that a ``shard_map`` divides its program over."""
     sizes = dict(eqn.params["mesh"].shape)
     manual = eqn.params.get("newly_manual_axes", eqn.params.get("manual_axes", sizes))
@@ -219,16 +194,8 @@ def _axes(eqn: Any) -> dict[Any, int]:
 
 
 def _called(eqn: Any) -> Any:
-    program = eqn.params[_CALLS[eqn.primitive.name]]
+    program = eqn.params[CALLS[eqn.primitive.name]]
     return _inner(getattr(program, "solve", program))  # a linear solve runs one of its four programs
-
-
-def _has_marker(value: Any) -> bool:
-    """Whether a parameter of an equation is a program with a marker, or a sequence with one."""
-    if isinstance(value, (tuple, list)):
-        return any(map(_has_marker, value))
-    equations = getattr(_inner(value), "eqns", ())
-    return any(eqn.primitive.name == MARKER or any(map(_has_marker, eqn.params.values())) for eqn in equations)
 
 
 def _inner(jaxpr: Any) -> Any:
@@ -238,13 +205,13 @@ def _inner(jaxpr: Any) -> Any:
 def _fuses(eqn: Any) -> bool:
     """Whether the compiler can make the equation part of one loop over elements with its neighbours."""
     name = eqn.primitive.name
-    if name in _CALLS and name != "shard_map":
+    if name in CALLS and name != "shard_map":
         return all(_fuses(each) for each in _called(eqn).eqns)
     return name in work_rules.FUSIBLE or name == MARKER
 
 
 def _runs_inner_program(eqn: Any) -> bool:
-    return eqn.primitive.name in _CALLS or eqn.primitive.name in ("scan", "while", "cond")
+    return eqn.primitive.name in CALLS or eqn.primitive.name in ("scan", "while", "cond")
 
 
 def _traffic(jaxpr: Any) -> int:

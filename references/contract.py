@@ -189,7 +189,7 @@ class Problem:
     def counted(self, on_call: OnCall | None) -> Self:
         """The same Problem, whose `nets` tell ``on_call(net, kind, number)`` of their calls.
 
-        In PyTorch they do so while the program runs. A JAX program is only marked: ``hw_profiles.work.count`` reads the
+        In PyTorch they do so while the program runs. A JAX program is only marked: ``hw_profiles.call_count`` reads the
         calls from its text, and an evaluator of jaxprs calls `on_call`.
 
         Args:

@@ -18,6 +18,8 @@ from gradgate.suites.exact import balls
 from gradgate.suites.subject import Fault, Inapplicable, Refuted
 
 WORDS = {"evaluations": "evaluations", "jvps": "JVPs", "vjps": "VJPs", RECOMPUTATIONS: "recomputations"}
+DIGITS = 20
+"""Of balls where a JAX program runs to be counted: more than float64 has, and quicker than the sixty of a formula."""
 Counted = dict[str, Calls]
 """Name of a net -> its calls."""
 
@@ -144,7 +146,11 @@ def of_method(case: Case, problem: Problem) -> Counted:
         texts = case.subject.evaluators  # a program's text is that of all problems of a shape
         if key not in texts:
             texts[key] = _in_text(method, problem, guarded)
-        return texts[key] if isinstance(texts[key], dict) else _in_run(method, problem, guarded, texts[key])
+        if isinstance(texts[key], str):  # then the values decide
+            why, key = texts[key], f"{key} {case.spec.to_json()}"
+            texts[key] = texts[key] if key in texts else _in_run(method, problem, guarded, why)
+        found: Counted = texts[key]
+        return found
     counter = Counter()
     case.subject.call(problem.counted(counter), case.options, eager=True)
     return counter.calls
@@ -186,7 +192,7 @@ def _in_text(program: Callable[..., Any], problem: Problem, guarded: Callable[..
     """The calls in a JAX program's text, nothing compiled; in words why it does not tell; "" if there is no text."""
     import jax
 
-    from gradgate.hw_profiles import work
+    from gradgate.hw_profiles import call_count
 
     try:
         traced = guarded(jax.make_jaxpr(program), problem.counted(Counter()))
@@ -194,7 +200,7 @@ def _in_text(program: Callable[..., Any], problem: Problem, guarded: Callable[..
         if type(fault.__cause__).__name__ not in UNTRACEABLE:
             raise
         return ""
-    found = work.count(traced, trips=1)
+    found = call_count.count(traced)
     return "; ".join(found.uncertain) or dict(found.calls)
 
 
@@ -212,7 +218,7 @@ def _in_run(program: Callable[..., Any], problem: Problem, guarded: Callable[...
     counted = problem.counted(counter)
     try:
         if why:
-            guarded(lambda: on_jax.trace(program, counted).evaluate(counted))
+            guarded(lambda: on_jax.trace(program, counted).evaluate(counted, digits=DIGITS))
         else:
             with jax.disable_jit():
                 guarded(program, counted)

@@ -1,6 +1,6 @@
 import pytest
 
-from gradgate.hw_profiles import work
+from gradgate.hw_profiles import call_count, work
 from gradgate.hw_profiles.calls import Calls, OnCall, marked, torch_marked
 
 LAYERS = 5
@@ -28,7 +28,7 @@ def test_jax_counts_evaluations_vjps_and_jvps_with_loops_and_remat():
         return jax.jvp(lambda w: loss(w, x), (w,), (w,))
 
     def counts(program):
-        return work.of(program, (w, x)).calls["layer"]
+        return call_count.of(program, (w, x)).calls["layer"]
 
     assert counts(loss) == Calls(LAYERS, 0, 0)
     assert counts(jax.grad(loss)) == Calls(LAYERS, 0, LAYERS)
@@ -59,7 +59,7 @@ def test_what_a_vmap_leaves_alone_is_computed_once_in_both_frameworks(jax, torch
         return frame.vmap(lambda t: frame.jvp(lambda w: layer(w).sum(), (w,), (t,))[1])(tangents)
 
     layer = marked(jax.numpy.sin, "layer")
-    found = work.of(lambda w, t: program(jax, layer, w, t), (jax.numpy.ones(3), jax.numpy.ones((7, 3)))).calls
+    found = call_count.of(lambda w, t: program(jax, layer, w, t), (jax.numpy.ones(3), jax.numpy.ones((7, 3)))).calls
     assert found["layer"] == Calls(1, 7, 0)
     told = collected()
     program(torch.func, torch_marked(torch.sin, "layer", told), torch.ones(3), torch.ones(7, 3))
@@ -79,7 +79,7 @@ def test_second_derivatives_count_as_derivatives_of_the_first_in_both_frameworks
         )
 
     for program, expected in programs(jax, marked(jax.numpy.sin, "layer")):
-        assert work.of(program, (jax.numpy.ones(3),)).calls["layer"] == expected
+        assert call_count.of(program, (jax.numpy.ones(3),)).calls["layer"] == expected
     told = collected()
     for program, expected in programs(torch.func, torch_marked(torch.sin, "layer", told)):
         told.calls = Calls()
@@ -95,7 +95,7 @@ def test_a_vjp_counts_though_its_cotangent_is_a_constant(jax):
         return x - jax.grad(layer)(x), None
 
     loss = jax.grad(lambda x: jax.lax.scan(step, x, None, LAYERS)[0].sum())
-    assert work.of(loss, (jax.numpy.ones(3),)).calls["layer"].vjps >= 2 * LAYERS
+    assert call_count.of(loss, (jax.numpy.ones(3),)).calls["layer"].vjps >= 2 * LAYERS
 
 
 def test_where_values_decide_the_text_says_that_it_does_not_tell(jax):
@@ -114,11 +114,63 @@ def test_where_values_decide_the_text_says_that_it_does_not_tell(jax):
         return jax.lax.while_loop(lambda x: x[0] < 1, lambda x: x + 1, layer(x))
 
     x = jax.numpy.ones(3)
-    assert work.of(branch, (x,)).uncertain == ("which branch of a cond runs depends on values",)
-    assert work.of(loop, (x,), trips=1).uncertain == ("how often a while loop runs depends on values",)
+    assert call_count.of(branch, (x,)).uncertain == ("which branch of a cond runs depends on values",)
+    assert call_count.of(loop, (x,)).uncertain == ("how often a while loop runs depends on values",)
     for program in (either, hidden):
-        found = work.of(program, (x,), trips=1)
+        found = call_count.of(program, (x,))
         assert (found.uncertain, found.calls["layer"]) == ((), Calls(1, 0, 0))
+
+
+def test_branches_that_the_programs_own_integers_decide_are_known(jax):
+    jnp, layer = jax.numpy, marked(jax.numpy.sin, "layer")
+    wanted = jnp.asarray([True, False, True, True, False])
+
+    def steps(x):
+        def step(x, given):
+            i, use = given
+            x = jax.lax.cond(use, layer, lambda x: x, x)
+            return jax.lax.cond(i == 2, lambda x: layer(layer(x)), lambda x: x, x), None
+
+        return jax.lax.scan(step, x, (jnp.arange(5), wanted))[0]
+
+    def counted(x):
+        def step(carry, _):
+            x, i = carry
+            return (jax.lax.cond(i % 2 == 0, layer, lambda x: x, x), i + 1), None
+
+        return jax.lax.scan(step, (x, 0), None, length=7, reverse=True)[0][0]
+
+    def backward(x):
+        return jax.grad(lambda x: steps(x).sum())(x)
+
+    def beside_random_numbers(x):
+        key = jax.random.key(jnp.asarray(3) + 4)
+        return steps(x + jax.random.normal(key, (3,)) * jax.random.bits(key))
+
+    x, five = jnp.ones(3), Calls(5)
+    for program, expected in (
+        (steps, five), (counted, Calls(4)), (backward, Calls(5, 0, 5)), (beside_random_numbers, five),
+    ):  # fmt: skip
+        found = call_count.of(program, (x,))
+        assert (found.uncertain, found.calls["layer"]) == ((), expected)
+
+
+def test_every_device_is_walked_through_where_its_number_decides(jax):
+    mesh = jax.sharding.AbstractMesh((3,), ("device",))
+    layer = marked(jax.numpy.sin, "layer")
+
+    def on_device(x):
+        def stage(x, s):
+            mine = jax.lax.axis_index("device") <= s
+            return jax.lax.cond(mine, layer, lambda x: x, x), None
+
+        return jax.lax.scan(stage, x, jax.numpy.arange(3))[0]
+
+    with jax.sharding.use_abstract_mesh(mesh):
+        spec = jax.P("device")
+        mapped = jax.shard_map(on_device, in_specs=spec, out_specs=spec, check_vma=False)
+        found = call_count.of(mapped, (jax.ShapeDtypeStruct((6,), "float32"),))
+    assert (found.uncertain, found.calls["layer"]) == ((), Calls(1 + 2 + 3))
 
 
 def collected():
