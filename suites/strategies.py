@@ -23,7 +23,7 @@ DRAWN = 3
 LONG = 128
 """The largest usual tile. A shape is long if a size of it is above: mistakes of a tile's second round and of its ragged
 end show there and nowhere else. It also costs the most."""
-LONG_DRAWN = 2
+LONG_DRAWN = 1
 """Cells of a long shape at least."""
 LONG_SHARE = 2
 """How many times as often an ordinary shape is drawn as a long one."""
@@ -158,8 +158,9 @@ def cells(
     does. A shape has at least DRAWN cells. A long shape, which costs the most, has at least LONG_DRAWN, and beyond what
     an option has values there no cells for values that can meet on a smaller shape.
 
-    The first cell of a shape has the first value of every option and default values of the Spec's fields; the next have
-    values at random, or those of a problem of the family's stress list, and an upstream cotangent that is not 1.
+    The first cell of a shape has the first value of every option. But on a long shape it has default values of the
+    Spec's fields; all others have values at random, or those of a problem of the family's stress list, and an upstream
+    cotangent that is not 1.
     """
     cls, found = registry.spec_class(family.name), []
     regimes = [_values_of(cls, stress) for stress in family.stress]
@@ -168,7 +169,7 @@ def cells(
     costly = [is_long(shape) for shape in some]
     picked = pairwise.rows(lists, [LONG_DRAWN if long else DRAWN for long in costly], costly)
     for i, shape in enumerate(some):
-        for j, options in enumerate(picked[i]):
+        for j, options in enumerate(picked[i], start=int(costly[i])):
             drawn = _drawn(family, np.random.default_rng([seed, i, j]), regimes) if j else {}
             drawn["upstream"] = UPSTREAM[j % len(UPSTREAM)]
             found.append((cls(**{**shape, **drawn, "seed": 1000 * seed + 100 * i + j}), options))

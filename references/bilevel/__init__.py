@@ -147,7 +147,8 @@ def _shape(choices: str, T: int, L: int, B: int, D: int, V: int, **more: Any) ->
 # first, the dead unit itself keeps it from the parameters. Programs of the transformer take long to compile; those with
 # Adam, twice as long. `strategies.pick_options` goes by the sum of the sizes: with these all four settings of remat and
 # save_inner_grads occur. One batch has more rows than the usual tiles of 32, 64 and 128, and fills none of them, even
-# where four devices share it. Time, the inner steps, is short: of 131 of them PyTorch in sixty digits takes 9 s a problem.
+# where four devices share it. Time, the inner steps, is short: of 131 of them PyTorch in sixty digits takes 9 s a
+# problem.
 SHAPES = (
     _shape("maml toy sgd", 1, 1, 1, 1, 2),
     _shape("learning_lr mlp adam", 2, 2, 1, 3, 3, activation="relu"),

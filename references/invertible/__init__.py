@@ -180,8 +180,8 @@ def _shape(unit: str, L: int, side: int, channels: int, batch: int, rest: str, *
 
 
 # Every layer occurs, alone or behind others, and every pair of two settings of residual function, activation, norm and
-# head; batch norm sees at least 4 numbers per channel, since of two it makes ± its gain. There is no time here, and a
-# chain of 131 layers says no more than one of 12; what is cut into tiles is the rows, so one batch has more than 128.
+# head; batch norm sees at least 4 numbers per channel, since of two it makes ± its gain. There is no time here;
+# what may be cut into tiles is the rows, so one batch has more than 128 and fills no tile.
 SHAPES = (
     _shape("additive", 1, 1, 2, 1, "dense tanh none squared_error"),
     _shape("dense", 1, 1, 1, 1, "dense tanh none cross_entropy"),

@@ -139,12 +139,18 @@ def pull_layer(problem: StateSpaceProblem, p: Tree, saved: tuple[Any, Any], g: A
 
     # All W(2T − W + 1)/2 pairs in one walk, token after token, each from lag 0 on: no position is computed to be masked
     # out. One of W and 2T − W + 1 is even; XLA counts a loop in 32 bits, which the product leaves at T = 65536.
+    # The inner loop has a sum of its own: added up one by one, T²/2 numbers lose digits that T of them do not.
     T = y.shape[0]
     W = min(window, T)
     rows, columns = (W // 2, 2 * T - W + 1) if W % 2 == 0 else (W, T - W // 2)
-    carry = (0, 0, tops[0], grads, widened(dx))
-    carry, _ = jax.lax.scan(lambda carry, _: jax.lax.scan(pair, carry, None, columns), carry, None, rows)
-    grads, dx = carry[3:]
+    zeros = jax.tree.map(jnp.zeros_like, grads)
+
+    def some(carry: tuple[Any, ...], _: None) -> tuple[tuple[Any, ...], None]:
+        *place, grads, dx = carry
+        (*place, part, dx), _ = jax.lax.scan(pair, (*place, zeros, dx), None, rows)
+        return (*place, add(grads, part), dx), None
+
+    (*_, grads, dx), _ = jax.lax.scan(some, (0, 0, tops[0], grads, widened(dx)), None, columns)
     return g + pull_norm(like(dx, x))[0], like(grads, p)
 
 

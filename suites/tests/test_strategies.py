@@ -156,7 +156,8 @@ def test_one_shape_is_longer_than_every_usual_tile_and_fills_none(family: Family
         claim = method.claim("gradient_exact")
         if strategies.fits(registry.spec_class(family.name)(**shape), claim.where):
             tried = [spec for spec, _ in strategies.cells(family, method, claim.where, 0) if getattr(spec, long) > 128]
-            assert 2 <= len(tried) <= 6, f"{method.key}: each costs seconds in sixty digits"
+            assert 1 <= len(tried) <= 6, f"{method.key}: each costs seconds in sixty digits"
+            assert all(spec.upstream != 1 for spec in tried[:2]), "one cell alone has values that hide nothing"
 
 
 def test_a_shape_is_long_by_its_sizes_alone() -> None:
