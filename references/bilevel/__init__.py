@@ -151,7 +151,7 @@ def _shape(choices: str, T: int, L: int, B: int, D: int, V: int, **more: Any) ->
 # problem.
 SHAPES = (
     _shape("maml toy sgd", 1, 1, 1, 1, 2),
-    _shape("learning_lr mlp adam", 2, 2, 1, 3, 3, activation="relu"),
+    _shape("learning_lr mlp adam", 2, 2, 1, 4, 2, activation="relu"),
     _shape("maml mlp momentum", 1, 2, 4, 2, 3),
     _shape("loss_weighting mlp sgd", 2, 2, 132, 2, 3),
     _shape("maml transformer sgd", 2, 1, 2, 2, 3, ffw=2, sequence=2),

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
+from gradgate.references import registry
 from gradgate.references.backends import leaves, namespace, precision, to_backend, to_numpy, tree_map
+from gradgate.references.bilevel import optimisers
 from gradgate.references.bilevel.optimisers import OPTIMISERS, momentum_theta_before, momentum_velocity_before
+from gradgate.suites.checks import CHECKS, Case
+from gradgate.suites.strategies import cells
+from gradgate.suites.subject import Refuted, Subject
 
 RATE, H = 0.05, {"momentum": 0.9, "decay": 0.999, "epsilon": 1e-6, "epsilon_root": 1e-3}
 STEPS = 5
@@ -117,3 +123,29 @@ def test_the_formula_as_published_has_none_in_backprop(framework: str) -> None:
         return -RATE * g / (xp.sqrt(g * g) + H["epsilon"])
 
     assert np.isnan(slope_of_a_step(framework, step))
+
+
+@pytest.mark.parametrize(("layers", "seen"), [(1, False), (2, True)])
+def test_a_nan_at_adams_root_reaches_eta_from_the_second_layer_on(
+    layers: int, seen: bool, torch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dead unit keeps it from the parameters of the first layer: so the vocabulary's Adam has two."""
+    family = registry.family("bilevel")
+    [method] = registry.methods("bilevel", "truncated_bptt", "torch")
+    right, claim = Subject.load(method), method.claim("gradient_exact")
+
+    def plain(problem: Any, **options: Any) -> Any:
+        with monkeypatch.context() as patched:
+            patched.setattr(optimisers, "safe_root", lambda xp, x: xp.sqrt(x))
+            return right.function(problem, **options)
+
+    refuted = 0
+    for spec, options in cells(family, method, {"optimiser": "adam"}, 0):
+        assert spec.layers == 2  # type: ignore[attr-defined]
+        other = dataclasses.replace(spec, layers=layers)  # type: ignore[call-arg]
+        CHECKS[claim.check].function(Case(right, claim, other, options))
+        try:
+            CHECKS[claim.check].function(Case(Subject(method, plain), claim, other, options))
+        except Refuted:
+            refuted += 1
+    assert bool(refuted) == seen
