@@ -146,7 +146,7 @@ class Problem:
     """Keys of `params` whose leaves are per layer along axis 0; gradients are then judged layer by layer."""
     nets: ClassVar[Mapping[str, str]] = {}
     """Methods whose evaluations, JVPs and VJPs are counted -> the names under which they are."""
-    on_call: ClassVar[OnCall | None] = None
+    on_call: ClassVar[Any] = None
     """What `counted` was given, for methods that run nets in other processes and report them from here."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

@@ -15,7 +15,7 @@ as often as by plain evaluation of the loss. An exact count is a formula, ``pack
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from gradgate.references.contract import Claim, Expected, UsageError, unknown
 from gradgate.references.laws import Bound
@@ -131,7 +131,8 @@ def revolve_optimal(*, slots: str | int, **more: Any) -> Claim:
 def _amount(kind: str, at_most: Amount | None, exactly: Amount | None, more: Mapping[str, Any]) -> Claim:
     if (at_most is None) == (exactly is None):
         raise UsageError(f"{kind} takes one of at_most and exactly: a number of forward passes, or module:function")
-    amount, bound = (at_most, "at most") if exactly is None else (exactly, "equal")
+    amount = at_most if exactly is None else exactly
+    bound: Literal["at most", "equal"] = "at most" if exactly is None else "equal"
     said = f"by {amount}" if isinstance(amount, str) else f"{amount:g} times those of a plain forward pass"
     settings: dict[str, Any] = {
         "name": kind, "source": "its author", "statement": f"the {kind} of each net are {bound} {said}",

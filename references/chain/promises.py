@@ -103,7 +103,7 @@ WITHIN = memory_law(
 )  # fmt: skip
 """That of any method given a budget, whoever wrote it; `BUDGET` and `CLOSE` are about the reference's own executor."""
 
-BOUNDED = {
+BOUNDED: dict[str, dict[str, tuple[Claim, ...]]] = {
     "jax": {"precise_dp": SOLVER},
     "torch": {"uniform_dp": (WITHIN,), "precise_dp": (*SOLVER, BUDGET, CLOSE, WITHIN)},
 }

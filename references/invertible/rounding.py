@@ -16,6 +16,7 @@ used, which is the problem itself, and what its kind says about f:
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Protocol
 
 from gradgate.references.backends import scan, stop_gradient, transforms, tree_map
@@ -26,11 +27,25 @@ from gradgate.references.invertible.layers import SLOPE, Coupling, Downsampling,
 class Chain(Protocol):
     """What is used of an `InvertibleProblem`."""
 
-    backend: Any
-    blocks: Any
-    spec: Any
-    x: Any
-    xp: Any
+    @property
+    def backend(self) -> Any:
+        """``jax`` or ``torch``."""
+
+    @property
+    def spec(self) -> Any:
+        """The Spec."""
+
+    @property
+    def blocks(self) -> Any:
+        """The chain, block by block."""
+
+    @property
+    def x(self) -> Any:
+        """x_0."""
+
+    @property
+    def xp(self) -> Any:
+        """The Array API namespace."""
 
     def head_loss(self, head: Tree, y: Any) -> Any:
         """x_L -> J."""
@@ -50,7 +65,7 @@ def by_reversing(problem: Chain, params: Tree, amount: Any) -> Any:
     fixed = tree_map(lambda leaf: stop_gradient(backend, leaf), params)
     x, read = problem.x, {}
     for block in problem.blocks:
-        x, _ = scan(backend, lambda x, p, block=block: (_through(block.unit, p, x), {}), x, fixed[block.key])
+        x, _ = scan(backend, functools.partial(_step, block.unit), x, fixed[block.key])
         for key, layer in block.after.items():
             read[key], x = x, layer(fixed[key], x)
     for block in reversed(problem.blocks):
@@ -113,6 +128,11 @@ def _layers(problem: Chain, params: Tree) -> Any:
             yield layer, params[key]
 
 
+def _step(unit: dict[str, Layer], x: Any, p: Tree) -> tuple[Any, Tree]:
+    """`_through` as a step of `scan`."""
+    return _through(unit, p, x), {}
+
+
 def _through(unit: dict[str, Layer], p: Tree, x: Any) -> Any:
     for key, layer in unit.items():
         x = layer(p[key], x)
@@ -164,6 +184,7 @@ def _above(layer: Layer, p: Tree, x: Any, w: Any) -> Any:
         return w / pull(xp.ones_like(y))
     kept = layer.shape.channels // 2
     w1, h2 = w[..., :kept], w[..., kept:]
+    assert isinstance(layer, Coupling)
     if layer.affine:
         h2 = h2 / pull(xp.concat([xp.ones_like(h2), xp.zeros_like(w1)], axis=-1))[..., kept:]
     through_y2 = pull(xp.concat([h2, xp.zeros_like(w1)], axis=-1))[..., :kept]

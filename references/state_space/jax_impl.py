@@ -150,7 +150,8 @@ def pull_layer(problem: StateSpaceProblem, p: Tree, saved: tuple[Any, Any], g: A
         (*place, part, dx), _ = jax.lax.scan(pair, (*place, zeros, dx), None, rows)
         return (*place, add(grads, part), dx), None
 
-    (*_, grads, dx), _ = jax.lax.scan(some, (0, 0, tops[0], grads, widened(dx)), None, columns)
+    start: tuple[Any, ...] = (0, 0, tops[0], grads, widened(dx))
+    (*_, grads, dx), _ = jax.lax.scan(some, start, None, columns)
     return g + pull_norm(like(dx, x))[0], like(grads, p)
 
 

@@ -159,7 +159,7 @@ def of_method(case: Case, problem: Problem) -> Counted:
 @functools.lru_cache(maxsize=512)
 def of_loss(spec: Spec, backend: str) -> Counted:
     """The calls of plain evaluation of the loss."""
-    problem = spec.build(backend)
+    problem = spec.build(backend)  # type: ignore[arg-type]
 
     def loss(problem: Problem) -> Any:
         return problem.loss(problem.params)
@@ -238,7 +238,7 @@ def own_layers(case: Case) -> None:
     measure = registry.load(case.settings["residency"])
     devices = case.options["devices"]
     held = case.subject.guard(problem, case.options, measure, problem, devices)
-    layers = case.spec.layers
+    layers = case.spec.layers  # type: ignore[attr-defined]
     if sorted(layer for device in held for layer in device["layers"]) != list(range(layers)):
         raise Refuted(
             f"layers on the devices: {[device['layers'] for device in held]}; each of {layers} belongs on one"

@@ -51,13 +51,13 @@ def of_families(names: Iterable[str], record: Path = RECORD) -> list[Section]:
 
 def _section(family: str, found: Mapping[str, Any]) -> Section:
     keys = sorted({key for dtype in DTYPES for key in found[dtype]["smallest_seen"]})
-    lines = [_line(family, *key.split(":"), found) for key in keys]
+    lines = [_line(family, key, found) for key in keys]
     return Section(family, found["date"], found["problems"], found["judgements"], found["false_alarms"], lines)
 
 
-def _line(family: str, method: str, framework: str, found: Mapping[str, Any]) -> Line:
-    full = f"{family}:{method}:{framework}"
-    tables = {dtype: found[dtype]["smallest_seen"].get(f"{method}:{framework}", {}) for dtype in DTYPES}
+def _line(family: str, key: str, found: Mapping[str, Any]) -> Line:
+    full, (method, framework) = f"{family}:{key}", key.split(":")
+    tables = {dtype: found[dtype]["smallest_seen"].get(key, {}) for dtype in DTYPES}
     worst = [found[dtype]["worst"][full] for dtype in DTYPES if full in found[dtype]["worst"]]
     kinds = list(dict.fromkeys(kind for table in tables.values() for kind in table))
     seen = {dtype: max((of[0] for of in table.values()), key=float, default="") for dtype, table in tables.items()}
