@@ -96,7 +96,7 @@ def wheel(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def calibrate(session: nox.Session) -> None:
-    """Measure the rule of equality on 20,000 problems of every family: false alarms, smallest planted error.
+    """Measure the rules on 4,000 problems of every class: false alarms, and the smallest planted error that is seen.
 
     Hours on two cores; it goes on where it was stopped. The figures are those of suites/calibration.json.
     """

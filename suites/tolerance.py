@@ -11,7 +11,7 @@ the true gradient, g the method's in the dtype under test, u the dtype's unit ro
    the exact problem for inputs about an ulp away, so it strays about as far. How far depends on the conditioning of the
    problem, which no fixed rtol knows.
 2. *The bound* is KAPPA · max(ν, c·u·‖g*‖). KAPPA = 16 covers that the method's order of operations is not backprop's:
-   the largest error over noise of 100,000 problems is in `calibration.json`. c = 4 is the floor for problems so well
+   `gradgate calibrate` measures the largest error over noise. c = 4 is the floor for problems so well
    conditioned that no run strays by more than a few roundings.
 3. *What a method may lose knowingly is added.* A method that rebuilds states by subtraction loses digits that backprop
    keeps. It names a loss that rounds as it does (`Method.rounding`); λ is how far plain backprop of that loss strays,
@@ -20,8 +20,8 @@ the true gradient, g the method's in the dtype under test, u the dtype's unit ro
 4. *A zero leaf*, ‖g*‖ ≤ u·‖whole g*‖, has no digits of its own: ‖whole g*‖ takes the place of ‖g*‖. If the whole
    gradient is zero, 1 takes the place of its norm.
 
-Two figures judge the rule, and the project publishes both: false alarms over many problems, and the smallest relative
-error planted in one leaf that is still refuted (`gradgate calibrate`).
+Problems of one claim are also judged together (`gradgate.suites.population`). Two figures judge the rules: false alarms
+over many problems, and the smallest relative error planted in one leaf that is refuted (`gradgate calibrate`).
 """
 
 from __future__ import annotations
