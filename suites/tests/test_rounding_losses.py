@@ -55,6 +55,7 @@ def functions_run_by(program: Callable[[Any], Any], problem: Any) -> set[types.C
         if problem.backend == "jax":
             import jax
 
+            jax.clear_caches()  # what was traced before would not be traced again
             jax.make_jaxpr(lambda: program(problem))()
         else:
             program(problem)

@@ -20,6 +20,7 @@ from jax._src.lax.parallel import all_gather_invariant  # noqa: E402
 from jax.ad_checkpoint import checkpoint_name  # noqa: E402
 from jax.sharding import Mesh, PartitionSpec  # noqa: E402
 
+from gradgate.hw_profiles.calls import MARKER, marked  # noqa: E402
 from gradgate.suites.exact import balls, on_jax  # noqa: E402
 from gradgate.suites.exact.on_jax.block import INLINED  # noqa: E402
 
@@ -61,6 +62,7 @@ case("add_any", lambda x: x * jnp.sin(x), X)
 case("rem", lax.rem, 3 * X, Y)
 case("pow", lax.pow, UNIT, Y)
 case("pow", lambda x: lax.pow(x, jnp.asarray([[2, 3, 0, 1]] * 3)), X)
+case(MARKER, marked(lambda x: x * x, "square"), X)
 case("integer_pow", lambda x: x**3 + x**-2, X)
 case("integer_pow", lambda x: x**3 + x**-2, Z)
 case("atan2", lax.atan2, X, Y)
