@@ -17,7 +17,10 @@ from gradgate.references import registry
 from gradgate.references.contract import FRAMEWORKS
 from gradgate.suites.bugs.mutant import Mutant
 
-TABLES = ("state_space", "performer", "invertible", "chain", "bilevel", "generic")
+TABLES = (
+    "state_space", "performer", "invertible", "chain", "bilevel", "generic", "casts", "tiles", "waste", "dead",
+    "recomputed", "pairs", "every_method",
+)  # fmt: skip
 """Modules of this folder with MUTANTS, imported once they are asked for: every command imports this one."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from gradgate.references import registry
 from gradgate.references.contract import FRAMEWORKS
@@ -12,7 +12,7 @@ from gradgate.suites.bugs.edits import Edit, edited
 from gradgate.suites.bugs.mutant import Function, Mutant
 from gradgate.suites.bugs.operators import Operator, wrapped
 
-Change = Edit | tuple[Edit, ...] | Operator
+Change: TypeAlias = Edit | tuple[Edit, ...] | Operator
 GRADIENT = ("gradient_exact",)
 """What kills a wrong formula, and has to by itself."""
 ROUNDING = ("gradient_float64",)

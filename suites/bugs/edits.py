@@ -124,6 +124,7 @@ def _adopting(function: Function, problems: ModuleType) -> Function:
     def run(problem: Problem, **options: Any) -> Answer:
         cls, spec = (getattr(problems, type(item).__name__) for item in (problem, problem.spec))
         same = spec(**dataclasses.asdict(problem.spec))
-        return function(cls(same, problem.backend, problem.params, problem.data), **options)
+        given = cls(same, problem.backend, problem.params, problem.data)
+        return function(given.counted(problem.on_call) if problem.on_call else given, **options)
 
     return run

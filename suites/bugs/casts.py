@@ -1,0 +1,296 @@
+"""Casts in the middle of a recurrence: the formula is right, and digits are lost on the way that plain backprop keeps.
+
+Sixty digits count a cast as exact. So these show what floats still see for themselves, at one step, at every step, or
+only far from where a recurrence starts.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from gradgate.suites.bugs.declare import ROUNDING, bug
+from gradgate.suites.bugs.edits import Edit
+
+_T, _J = functools.partial(Edit, "torch_impl"), functools.partial(Edit, "jax_impl")
+_TA, _JA = functools.partial(Edit, "torch_attention"), functools.partial(Edit, "jax_attention")
+_BFLOAT16 = ("gradient_bfloat16",)
+_BOTH = ("gradient_float32",)
+"""What has to see a cast in either dtype, beside `ROUNDING`."""
+
+
+def _t(x: str, to: str = "float16") -> str:
+    """An expression in PyTorch through a narrower dtype and back."""
+    return f"({x}).to(torch.{to}).to(({x}).dtype)"
+
+
+def _j(x: str, to: str = "float16") -> str:
+    """An expression in JAX through a narrower dtype and back."""
+    return f"({x}).astype(jnp.{to}).astype(({x}).dtype)"
+
+
+_SCANNED_J = "(a, matvec(jnp, c.mT, g)), reverse=True)"
+_TOP_J = "a, top = xs\n            mu = top + mu\n"
+
+
+def numbered(change: str) -> tuple[Edit, ...]:
+    """An edit of the recurrence of μ in JAX whose step knows the number i of its token; `change` is a line on mu."""
+    return (
+        _J(_TOP_J, f"a, top, i = xs\n            mu = top + mu\n            {change}\n"),
+        _J(_SCANNED_J, "(a, matvec(jnp, c.mT, g), jnp.arange(len(x))), reverse=True)"),
+    )
+
+
+_recurrence = functools.partial(bug, "state_space", method="reverse_recurrence", source="new")
+_CARRY_T = "mus.append(direct[i] + carry)\n"
+
+STATE_SPACE = (
+    *_recurrence(
+        name="carry_in_half", kill=ROUNDING, also=_BOTH,
+        story="Aᵀμ goes from a slice to the one before it through float16",
+        torch=_T("norm_vjp(g_x + g_state)[0], carry\n", f"norm_vjp(g_x + g_state)[0], {_t('carry')}\n"),
+        jax=_J("b.mT, mus))[0], (before, dp)", f"b.mT, mus))[0], ({_j('before')}, dp)"),
+    ),
+    *_recurrence(
+        name="start_in_half", kill=ROUNDING, also=_BOTH, story="the state at the start of a slice is kept in float16",
+        torch=_T("[h[-1].clone() for _, _, h in trace]", f"[{_t('h[-1]')} for _, _, h in trace]"),
+        jax=_J("return states[:, -1], h\n", f"return states[:, -1], {_j('h')}\n"),
+    ),
+    *_recurrence(
+        name="decay_in_half", kill=ROUNDING, also=_BOTH, story="the backward recurrence reads the decay from float16",
+        torch=_T("mus = []\n", f"mus = []\n    a = {_t('a')}\n"),
+        jax=_J(_SCANNED_J, _SCANNED_J.replace("(a,", f"({_j('a')},")),
+    ),
+    *_recurrence(
+        name="one_step_in_half", kill=("gradient_float32",),
+        story="in float32, μ passes through bfloat16 at one token in the middle of a slice",
+        torch=_T(
+            _CARRY_T,
+            f"{_CARRY_T}        if i == len(x) // 2 and carry.dtype == torch.float32:\n"
+            f"            mus[-1] = {_t('mus[-1]', 'bfloat16')}\n",
+        ),
+        jax=numbered(
+            f"mu = jnp.where((i == len(x) // 2) & (mu.dtype == jnp.float32), {_j('mu', 'bfloat16')}, mu)"
+        ),
+    ),
+    *(
+        mutant
+        for tile in (32, 64, 128)
+        for mutant in _recurrence(
+            name=f"half_beyond_{tile}", kill=("options",),
+            story=f"μ passes through float16 at every token but the last {tile} of a slice",
+            torch=_T(_CARRY_T, f"{_CARRY_T}        mus[-1] = {_t('mus[-1]')} if i < len(x) - {tile} else mus[-1]\n"),
+            jax=numbered(f"mu = jnp.where(i < len(x) - {tile}, {_j('mu')}, mu)"),
+        )
+    ),
+    *_recurrence(
+        name="eight_bits_in_bfloat16", kill=_BFLOAT16,
+        story="in bfloat16, μ passes through a float of eight bits at every token",
+        torch=_T(
+            _CARRY_T,
+            f"{_CARRY_T}        if carry.dtype == torch.bfloat16:\n"
+            f"            mus[-1] = {_t('mus[-1]', 'float8_e5m2')}\n",
+        ),
+        jax=_J(_TOP_J, f"{_TOP_J}            mu = {_j('mu', 'float8_e5m2')} if mu.dtype == jnp.bfloat16 else mu\n"),
+    ),
+    *bug(
+        "state_space", "sums_in_bfloat16", "adjoint_sharding", kill=_BFLOAT16, source="new",
+        story="in bfloat16, the gradients of all tokens and lags are added up in bfloat16 and not in float32",
+        jax=_J("leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32))", "leaf"),
+    ),
+)  # fmt: skip
+
+_kept = functools.partial(bug, "performer", method="slim_kept", source="new")
+_STATE_T = "U = state + torch.cumsum(outer(wide(v[span]), wide(k[span])), 0)  # App. B, Eq. 24 and 25\n"
+_STATE_J = "q, k, v = xs\n        U = state + jnp.cumsum(outer(v, k), axis=0)\n"
+_GRAD_J = "after, grad = grad, grad + summed(q, g)\n"
+
+PERFORMER = (
+    *_kept(
+        name="block_state_in_half", kill=ROUNDING, also=_BOTH,
+        story="the state goes from block to block through float16",
+        torch=_TA("            state = U[-1].clone()\n", f"            state = {_t('U[-1]')}\n"),
+        jax=_JA("return U[-1], (contract(U, q), state)", f"return {_j('U[-1]')}, (contract(U, q), state)"),
+    ),
+    *_kept(
+        name="block_cotangent_in_half", kill=ROUNDING, also=_BOTH,
+        story="the cotangent of the state goes from block to block through float16",
+        torch=_TA("                grad = before\n", f"                grad = {_t('before')}\n"),
+        jax=_JA(_GRAD_J, f"{_GRAD_J}    grad = {_j('grad')}\n"),
+    ),
+    *_kept(
+        name="kept_in_half", kill=ROUNDING, also=_BOTH, story="states before slices are kept in bfloat16",
+        torch=_T("kept[i] = states\n", f"kept[i] = [{_t('state', 'bfloat16')} for state in states]\n"),
+        jax=_J("jnp.where(i % every == 0, states, kept", f"jnp.where(i % every == 0, {_j('states', 'bfloat16')}, kept"),
+    ),
+    *_kept(
+        name="slice_cotangent_in_half", kill=ROUNDING, also=_BOTH,
+        story="the cotangents of the states go from a slice to the one before through float16",
+        torch=_T("earlier.insert(0, cotangent)", f"earlier.insert(0, {_t('cotangent')})"),
+        jax=_J("return loss, states, cotangents, grads\n", f"return loss, states, {_j('cotangents')}, grads\n"),
+    ),
+    *_kept(
+        name="eight_bits_in_bfloat16", kill=_BFLOAT16,
+        story="in bfloat16, the state goes from block to block through a float of eight bits",
+        torch=_TA(
+            "            state = U[-1].clone()\n",
+            f"            state = {_t('U[-1]', 'float8_e5m2')} if q.dtype == torch.bfloat16 else U[-1].clone()\n",
+        ),
+        jax=_JA(
+            "return U[-1], (contract(U, q), state)",
+            "narrow = prepared[0].dtype == jnp.bfloat16\n"
+            f"        return {_j('U[-1]', 'float8_e5m2')} if narrow else U[-1], (contract(U, q), state)",
+        ),
+    ),
+)  # fmt: skip
+
+_reversible = functools.partial(bug, "invertible", method="reversible", source="new")
+_mixed = functools.partial(bug, "invertible", method="moonwalk_mixed", source="new")
+_L = functools.partial(Edit, "layers")
+
+
+def _xp(x: str, to: str = "float16") -> str:
+    """An expression in the words of the Array API, within a layer, through a narrower dtype and back."""
+    return f"self.xp.astype(self.xp.astype({x}, self.xp.{to}), ({x}).dtype)"
+
+
+_REBUILT = "return self._join(x1, y2 - moved), self._join(h1 + d1, h2)"
+
+INVERTIBLE = (
+    *_reversible(
+        name="rebuilt_in_half", kill=ROUNDING, also=_BOTH, story="an input that is rebuilt passes through bfloat16",
+        both=_L(_REBUILT, _REBUILT.replace("y2 - moved", _xp("y2 - moved", "bfloat16"))),
+    ),
+    *_reversible(
+        name="cotangent_in_half", kill=ROUNDING, also=_BOTH, story="h passes through float16 at every coupling",
+        both=_L(_REBUILT, _REBUILT.replace("h1 + d1", _xp("(h1 + d1)"))),
+    ),
+    *_mixed(
+        name="half_between_blocks", kill=("options",), story="h passes through float16 where it is down-sampled",
+        both=_L("return self(p, x), self(p, h), {}", f"return self(p, x), self(p, {_xp('h')}), {{}}"),
+    ),
+    *_mixed(
+        name="solved_in_half", kill=ROUNDING, also=_BOTH, story="the matrix of a solve has been through bfloat16",
+        both=_L("turn(self.xp.linalg.solve(matrix,", f"turn(self.xp.linalg.solve({_xp('matrix', 'bfloat16')},"),
+    ),
+    *_mixed(
+        name="one_step_in_half", kill=("gradient_float32",),
+        story="in float32, h_0 passes through bfloat16 once, between the two phases",
+        torch=_T(
+            "return gathered(problem, walk(problem, input_gradient_reverse(problem), advance))",
+            "h = input_gradient_reverse(problem)\n"
+            f"    h = {_t('h', 'bfloat16')} if h.dtype == torch.float32 else h\n"
+            "    return gathered(problem, walk(problem, h, advance))",
+        ),
+        jax=_J(
+            "return walk(problem, input_gradient_reverse(problem), advance=advance)",
+            "h = input_gradient_reverse(problem)\n"
+            f"    h = {_j('h', 'bfloat16')} if h.dtype == jnp.float32 else h\n"
+            "    return walk(problem, h, advance=advance)",
+        ),
+    ),
+)  # fmt: skip
+
+_mixflow = functools.partial(bug, "bilevel", method="mixflow", source="new")
+_RETURNED = "return _sum(d_theta, hessian), d_state, _sum(d_eta, d_eta_update, mixed)"
+_TREE_T = f"torch.utils._pytree.tree_map(lambda leaf: {_t('leaf')}, "
+_TREE_J = f"jax.tree.map(lambda leaf: {_j('leaf')}, "
+_KEPT_T, _KEPT_J = "kept.append((x, carry, grad if save else None))", "(carry, grad if save else None)"
+
+BILEVEL = (
+    *_mixflow(
+        name="saved_gradients_in_half", kill=("options",), story="inner gradients that are saved are kept in float16",
+        torch=_T(_KEPT_T, _KEPT_T.replace("grad if", f"{_TREE_T}grad) if")),
+        jax=_J(_KEPT_J, _KEPT_J.replace("grad if", f"{_TREE_J}grad) if")),
+    ),
+    *_mixflow(
+        name="kept_states_in_half", kill=ROUNDING, also=_BOTH, story="θ and υ of every step are kept in float16",
+        torch=_T(_KEPT_T, _KEPT_T.replace("carry", f"{_TREE_T}carry)")),
+        jax=_J(_KEPT_J, _KEPT_J.replace("carry", f"{_TREE_J}carry)")),
+    ),
+    *_mixflow(
+        name="state_cotangent_in_half", kill=ROUNDING, also=_BOTH,
+        story="the cotangent of the optimiser's state passes through float16 at every step",
+        torch=_T(_RETURNED, _RETURNED.replace("d_state", f"{_TREE_T}d_state)")),
+        jax=_J(_RETURNED, _RETURNED.replace("d_state", f"{_TREE_J}d_state)")),
+    ),
+    *_mixflow(
+        name="eight_bits_in_bfloat16", kill=_BFLOAT16,
+        story="in bfloat16, θ and υ of every step are kept in floats of eight bits",
+        torch=_T(
+            _KEPT_T,
+            "narrow = torch.utils._pytree.tree_map(lambda leaf: "
+            f"{_t('leaf', 'float8_e5m2')} if leaf.dtype == torch.bfloat16 else leaf, carry)\n"
+            f"        {_KEPT_T.replace('carry', 'narrow')}",
+        ),
+        jax=_J(
+            _KEPT_J,
+            "(jax.tree.map(lambda leaf: "
+            f"{_j('leaf', 'float8_e5m2')} if leaf.dtype == jnp.bfloat16 else leaf, carry), grad if save else None)",
+        ),
+    ),
+    *bug(
+        "bilevel", "replayed_in_half", "gradient_replay", kill=ROUNDING, also=_BOTH, source="new",
+        story="the inner gradients from which states are made again are kept in float16",
+        torch=Edit("torch_replay", "problem.update(earlier,", f"problem.update({_TREE_T}earlier),"),
+        jax=Edit("jax_replay", "(numbers, xs, grads))[0]", f"(numbers, xs, {_TREE_J}grads)))[0]"),
+    ),
+    *bug(
+        "bilevel", "middle_in_half", "log_remat", kill=ROUNDING, also=_BOTH, source="new",
+        story="the states in the middle from which steps are run again are kept in float16",
+        torch=Edit(
+            "torch_static", "runs.append((carry, batches[:half]))",
+            f"runs.append(({_TREE_T}carry), batches[:half]))",
+        ),
+        jax=Edit(
+            "jax_static", "jax.tree.map(lambda *leaves: jnp.stack(leaves), carry, middle)",
+            f"jax.tree.map(lambda *leaves: {_j('jnp.stack(leaves)')}, carry, middle)",
+        ),
+    ),
+)  # fmt: skip
+
+_HANDED = "return (None, None, into, *(gradients.get(id(p)) for p in ctx.parameters))"
+_TIED_J = "lambda _, cotangents: jax.lax.optimization_barrier(cotangents))"
+
+CHAIN = (
+    *bug(
+        "chain", "cotangent_in_half", "revolve", kill=ROUNDING, also=_BOTH, source="new",
+        story="the cotangent goes from stage to stage through float16",
+        torch=Edit(
+            "torch_executor", _HANDED,
+            f"into = into if into is None else {_t('into')}\n        {_HANDED}",
+        ),
+        jax=_J(
+            _TIED_J,
+            "lambda _, cotangents: jax.lax.optimization_barrier("
+            f"(cotangents[0], {_j('cotangents[1]').replace('jnp', 'jax.numpy')})))",
+        ),
+    ),
+    *bug(
+        "chain", "one_step_in_half", "sqrt_n", kill=("gradient_float32",), source="new",
+        story="in float32, the cotangent passes through bfloat16 between the third stage and the second",
+        torch=Edit(
+            "torch_executor", _HANDED,
+            "if ctx.number == 3 and into is not None and into.dtype == torch.float32:\n"
+            f"            into = {_t('into', 'bfloat16')}\n        {_HANDED}",
+        ),
+    ),
+    *bug(
+        "chain", "eight_bits_in_bfloat16", "recursive", kill=_BFLOAT16, source="new",
+        story="in bfloat16, the cotangent goes from stage to stage through a float of eight bits",
+        torch=Edit(
+            "torch_executor", _HANDED,
+            "if into is not None and into.dtype == torch.bfloat16:\n"
+            f"            into = {_t('into', 'float8_e5m2')}\n        {_HANDED}",
+        ),
+    ),
+    *bug(
+        "chain", "values_in_half", "uniform_dp", kill=ROUNDING, also=_BOTH, source="new",
+        story="a value that is stored to start again from is stored in float16",
+        torch=Edit(
+            "torch_executor", "self.values[number], self.versions[number] = y, y._version\n",
+            f"y = {_t('y')}\n        self.values[number], self.versions[number] = y, y._version\n",
+        ),
+    ),
+)  # fmt: skip
+
+MUTANTS = (*STATE_SPACE, *PERFORMER, *INVERTIBLE, *BILEVEL, *CHAIN)
