@@ -158,9 +158,10 @@ def cells(
     does. A shape has at least DRAWN cells. A long shape, which costs the most, has at least LONG_DRAWN, and beyond what
     an option has values there no cells for values that can meet on a smaller shape.
 
-    The first cell of a shape has the first value of every option. But on a long shape it has default values of the
-    Spec's fields; all others have values at random, or those of a problem of the family's stress list, and an upstream
-    cotangent that is not 1.
+    The first cell of a shape has the first value of every option and default values of the Spec's fields. The others
+    have values at random, or those of a problem of the family's stress list, and an upstream cotangent that is not 1.
+    All cells of a long shape take the stress list in turn: at values at random, what the first tile contributes to the
+    last token can be zero to sixty digits.
     """
     cls, found = registry.spec_class(family.name), []
     regimes = [_values_of(cls, stress) for stress in family.stress]
@@ -169,8 +170,11 @@ def cells(
     costly = [is_long(shape) for shape in some]
     picked = pairwise.rows(lists, [LONG_DRAWN if long else DRAWN for long in costly], costly)
     for i, shape in enumerate(some):
-        for j, options in enumerate(picked[i], start=int(costly[i])):
-            drawn = _drawn(family, np.random.default_rng([seed, i, j]), regimes) if j else {}
+        for j, options in enumerate(picked[i]):
+            if costly[i] and regimes:
+                drawn = dict(regimes[j % len(regimes)])
+            else:
+                drawn = _drawn(family, np.random.default_rng([seed, i, j]), regimes) if j else {}
             drawn["upstream"] = UPSTREAM[j % len(UPSTREAM)]
             found.append((cls(**{**shape, **drawn, "seed": 1000 * seed + 100 * i + j}), options))
     return found

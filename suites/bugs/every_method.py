@@ -25,8 +25,8 @@ LEAVES: dict[str, tuple[str | tuple[str, ...], ...]] = {
     "bilevel": (("layers", "weights"), ("readout", "score")),
 }
 """Family -> beginnings of the paths of leaves, several where no problem has all of them; methods take them in turn."""
-COARSE = {"layers.A.w0": 0.2}
-"""Leaves in which bfloat16 does not tell its level from rounding, with one that it tells."""
+COARSE = {"layers.A.w0": 0.2, "momentum_inversion": 0.2}
+"""A leaf, and a method, of which bfloat16 does not tell its level from rounding, with one that it tells."""
 
 
 def planted(size: float, dtype: str, leaf: str | tuple[str, ...]) -> Operator:
@@ -43,7 +43,7 @@ def _mutants() -> Iterator[Mutant]:
         names = dict.fromkeys(method.name for method in registry.methods(family))
         for (number, name), (turn, dtype) in itertools.product(enumerate(names), enumerate(LEVEL)):
             leaf = leaves[(number + turn) % len(leaves)]
-            size = COARSE.get(str(leaf), LEVEL[dtype]) if dtype == "bfloat16" else LEVEL[dtype]
+            size = LEVEL[dtype] if dtype != "bfloat16" else COARSE.get(name, COARSE.get(str(leaf), LEVEL[dtype]))
             said = leaf if isinstance(leaf, str) else " or ".join(leaf)
             for method in registry.methods(family, name):
                 claims = {claim.name: claim for claim in method.claims}
