@@ -98,9 +98,9 @@ def wheel(session: nox.Session) -> None:
 def calibrate(session: nox.Session) -> None:
     """Measure the rules on 4,000 problems of every class: false alarms, and the smallest planted error that is seen.
 
-    Hours on two cores; it goes on where it was stopped. The figures are those of suites/calibration.json.
+    Hours on two cores; it goes on where it was stopped. The figures are those of suites/calibration/calibration.json.
     """
-    keep = ["--json", "report/calibration.json", "--summary", "suites/calibration.json"]
+    keep = ["--json", "report/calibration.json", "--summary", "suites/calibration/calibration.json"]
     run(session, "gradgate.suites.cli", "calibrate", *(session.posargs or keep))
 
 

@@ -9,6 +9,7 @@ from setuptools import setup
 
 ROOT = Path(__file__).parent
 FOLDERS = ("hw_profiles", "references", "suites")
+DATA = ["py.typed", "devices/*.toml", "*.json", "*.html", "*.css", "*.md", "*.svg"]
 
 
 def packages() -> list[str]:
@@ -20,5 +21,5 @@ def packages() -> list[str]:
 setup(
     packages=packages(),
     package_dir={f"gradgate.{folder}": folder for folder in FOLDERS},
-    package_data={name: ["py.typed", "*.toml", "*.json", "*.html", "*.css", "*.md", "*.svg"] for name in packages()},
+    package_data=dict.fromkeys(packages(), DATA),
 )

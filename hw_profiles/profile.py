@@ -187,7 +187,7 @@ def _version(package: str) -> str | None:
 
 
 def _known() -> Iterator[tuple[str, Path]]:
-    for path in sorted(Path(__file__).parent.glob("*.toml")):
+    for path in sorted((Path(__file__).parent / "devices").glob("*.toml")):
         yield path.stem, path
     for entry in metadata.entry_points(group=GROUP):
         try:

@@ -109,7 +109,7 @@ def reference_method(
         family,
         name,
         framework,
-        f"gradgate.references.{family}.{module or f'{framework}_impl'}:{name}",
+        f"gradgate.references.{family}.{module or f'in_{framework}.methods'}:{name}",
         contract_claims(composes=composes, options=options, dtypes=dtypes, **contract)
         + claims
         + promises.get(name, ()),

@@ -299,7 +299,7 @@ class Method:
         oracle: name of the Problem's function whose gradient this method claims to compute; options of the method that
             are not in the plain loss, such as a window, are passed to it by keyword.
         kappa: beyond 16, how much more of its own rounding the method may lose (the rule of equality,
-            `gradgate.suites.tolerance`).
+            `gradgate.suites.judging.tolerance`).
         rounding: for a method that is allowed to lose digits, name of the Problem's loss that rounds as it does, of
             (params, amount): κ multiplies how far plain backprop of that strays (`oracle.measure`). "": it multiplies
             the noise of the plain loss.

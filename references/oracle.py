@@ -1,7 +1,7 @@
 """Plain backprop in JAX and in PyTorch: the oracle, and the rounding noise of the oracle.
 
-What a method is judged by (`gradgate.suites.tolerance`): the true gradient g*, and per leaf how far plain backprop
-strays from it on the same problem, in the dtype under test. The truth is known to sixty digits
+What a method is judged by (`gradgate.suites.judging.tolerance`): the true gradient g*, and per leaf how far plain
+backprop strays from it on the same problem, in the dtype under test. The truth is known to sixty digits
 (`gradgate.suites.exact`), so the noise is measured and not predicted. It is sampled several times, because one sample
 has a heavy tail: a leaf may be right by luck. Each time the parameters are moved by a unit or two in the last place,
 which changes the roundings of the forward pass; the gradient is taken of c·loss and divided by c, c in [1, 2), which

@@ -16,14 +16,17 @@ from gradgate.hw_profiles import profile as hardware
 from gradgate.hw_profiles.fingerprint import fingerprint
 from gradgate.references import laws, registry
 from gradgate.references.contract import UsageError, unknown
-from gradgate.suites import memory_command, paper_command, repeat, terminal
-from gradgate.suites.arguments import json_object, need_report
-from gradgate.suites.engine import Run
-from gradgate.suites.files import write_atomically
-from gradgate.suites.gate import command as gating
-from gradgate.suites.selftest import command as trial
-from gradgate.suites.supervisor import Limits, Supervisor
-from gradgate.suites.verdict import SCHEMA, Task, Verdict, exit_status
+from gradgate.suites.commands import gate as gating
+from gradgate.suites.commands import memory as memory_command
+from gradgate.suites.commands import paper as paper_command
+from gradgate.suites.commands import repeat
+from gradgate.suites.commands import selftest as trial
+from gradgate.suites.commands.arguments import json_object, need_report
+from gradgate.suites.console import terminal
+from gradgate.suites.console.files import write_atomically
+from gradgate.suites.judging.engine import Run
+from gradgate.suites.judging.verdict import SCHEMA, Task, Verdict, exit_status
+from gradgate.suites.workers.supervisor import Limits, Supervisor
 
 STATUS = "exit status: 0 as claimed, 1 refuted or regressed, 2 could not be measured, 3 wrong usage or configuration"
 EXAMPLES = {
@@ -321,7 +324,7 @@ def _report(chosen: argparse.Namespace) -> int:
 
 
 def _calibrate(chosen: argparse.Namespace) -> int:
-    from gradgate.suites import calibrate
+    from gradgate.suites.commands import calibrate
 
     families = [registry.family(chosen.family).name] if chosen.family else list(registry.families())
     return calibrate.main(families, chosen.problems, chosen.seed, chosen.jobs, chosen.json, chosen.summary)

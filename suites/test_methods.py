@@ -9,10 +9,10 @@ import pytest
 
 from gradgate.references import registry
 from gradgate.references.contract import UsageError
-from gradgate.suites.engine import Run
-from gradgate.suites.supervisor import Limits, Supervisor
-from gradgate.suites.terminal import compact, measured
-from gradgate.suites.verdict import Task
+from gradgate.suites.console.terminal import compact, measured
+from gradgate.suites.judging.engine import Run
+from gradgate.suites.judging.verdict import Task
+from gradgate.suites.workers.supervisor import Limits, Supervisor
 
 
 def _supervisor(config: pytest.Config) -> Supervisor:

@@ -11,7 +11,7 @@ CHAINS = {"150 stages, 500 slots": (150, 500, 1), "66 stages, 12,000 slots": (66
 
 def costs(stages: int, factor: int) -> Any:
     """Costs of a chain as they are in PyTorch: some stages keep their inputs, some their outputs, sizes vary."""
-    from gradgate.references.chain.costs import Costs
+    from gradgate.references.chain.schedules.costs import Costs
 
     rng = random.Random(stages)
 
@@ -43,7 +43,7 @@ class Solving:
 
     def time_precise_dp(self, chain: str) -> None:
         """The whole solver, schedule included."""
-        from gradgate.references.chain.solver import precise_dp
+        from gradgate.references.chain.schedules.solver import precise_dp
 
         precise_dp(self.costs, self.slots, slot=1)
 
@@ -51,7 +51,7 @@ class Solving:
 
     def time_minimum_budget(self, chain: str) -> None:
         """The least budget, exact."""
-        from gradgate.references.chain.solver import minimum_budget
+        from gradgate.references.chain.schedules.solver import minimum_budget
 
         minimum_budget(self.costs)
 
@@ -59,7 +59,7 @@ class Solving:
 
     def track_table_bytes(self, chain: str) -> int:
         """Bytes of the tables."""
-        from gradgate.references.chain.solver import table_bytes
+        from gradgate.references.chain.schedules.solver import table_bytes
 
         return table_bytes(self.costs, self.slots)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.common import METHODS, declared, on_host, track
-from gradgate.suites.worker import environment
+from gradgate.suites.workers.worker import environment
 
 ROUNDS = 9
 
@@ -25,9 +25,9 @@ class _Running:
         on_host()
         os.environ.update(environment())
         from gradgate.references import oracle, registry
-        from gradgate.suites.cells import usual_options
         from gradgate.suites.gate.manifest import measured_spec
-        from gradgate.suites.subject import Subject
+        from gradgate.suites.judging.subject import Subject
+        from gradgate.suites.measuring.cells import usual_options
 
         known = declared(method)
         self.spec = measured_spec(registry.family(known.family), "torch")
@@ -46,7 +46,7 @@ class Error(_Running):
     def track_error_over_noise(self, method: str) -> float:
         """Of the worst leaf, in float32."""
         from gradgate.references import oracle
-        from gradgate.suites.tolerance import compare
+        from gradgate.suites.judging.tolerance import compare
 
         known = self.subject.declared
         options = {} if known.oracle == "loss" else self.options

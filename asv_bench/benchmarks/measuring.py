@@ -51,7 +51,7 @@ class Cell:
     def _measure(self, profile: str, length: int, use_cache: bool = True) -> Any:
         from gradgate.hw_profiles.compile import measure
         from gradgate.references import registry
-        from gradgate.suites.cells import of_method, usual_options
+        from gradgate.suites.measuring.cells import of_method, usual_options
 
         family = registry.family(FAMILY)
         [declared] = registry.methods(FAMILY, METHOD, "jax")

@@ -10,7 +10,7 @@ from typing import Any
 
 from gradgate.references import registry
 from gradgate.references.contract import FRAMEWORKS
-from gradgate.suites.worker import environment
+from gradgate.suites.workers.worker import environment
 
 ROUNDS = 15
 SHAPES = ("smallest", "middle", "largest")
@@ -47,8 +47,8 @@ class Checking:
         from gradgate.references.backends import leaves
         from gradgate.references.contract import installed
         from gradgate.suites.exact import truth
-        from gradgate.suites.strategies import edge_specs
-        from gradgate.suites.tolerance import compare
+        from gradgate.suites.judging.strategies import edge_specs
+        from gradgate.suites.judging.tolerance import compare
 
         if not installed(framework):
             raise NotImplementedError(f"{framework} is not installed")

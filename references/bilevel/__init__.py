@@ -14,7 +14,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from gradgate.references.bilevel.promises import PROMISES
+from gradgate.references.bilevel.claims import PROMISES
 from gradgate.references.claims import COMPOSITIONS, ORACLE_CLAIMS, contract_claims
 from gradgate.references.contract import Claim, Family, Method, Option
 
@@ -62,7 +62,7 @@ def _methods(framework: str) -> tuple[Method, ...]:
     every = COMPOSITIONS[framework]
 
     def declare(
-        name: str, *claims: Claim, options: tuple[Option, ...] = (), module: str = "impl", kappa: float = 16.0,
+        name: str, *claims: Claim, options: tuple[Option, ...] = (), module: str = "methods", kappa: float = 16.0,
         rounding: str = "", where: dict[str, Any] | None = None, sharded: str = "", unmeasured: str = "",
         disclaims: tuple[str, ...] = (), **contract: Any,
     ) -> Method:  # fmt: skip
@@ -73,7 +73,7 @@ def _methods(framework: str) -> tuple[Method, ...]:
             "bilevel",
             name,
             framework,
-            f"{HERE}.{framework}_{module}:{name}",
+            f"{HERE}.in_{framework}.{module}:{name}",
             restricted + claims + PROMISES[framework].get(name, ()),
             options,
             kappa=kappa,
@@ -85,7 +85,7 @@ def _methods(framework: str) -> tuple[Method, ...]:
         )
 
     printed = Method(
-        "bilevel", "algorithm2_printed", framework, f"{HERE}.as_printed_{framework}:algorithm2_printed",
+        "bilevel", "algorithm2_printed", framework, f"{HERE}.paper.as_printed_{framework}:algorithm2_printed",
         (
             *contract_claims(composes=every, source=PRINTED, expected="refuted", reason=NO_ETA),
             Claim(
@@ -126,7 +126,7 @@ def _methods(framework: str) -> tuple[Method, ...]:
             options=(DEVICES,),
             module="sharded",
             source="App. A.2, Rajbhandari et al. 2020",
-            sharded=f"{HERE}.jax_sharded:on_profile" if framework == "jax" else "",
+            sharded=f"{HERE}.in_jax.sharded:on_profile" if framework == "jax" else "",
             unmeasured="" if framework == "jax" else "it runs in processes of its own, which MemTracker does not see",
             disclaims=() if framework == "jax" else ("vmap", "second_order"),
         ),

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from gradgate.references.backends import namespace, scan, to_backend, tree_map
-from gradgate.references.bilevel.inner_gradient import gradient
-from gradgate.references.bilevel.models import ACTIVATIONS, MODELS, Block, as_it_is, score_draws
-from gradgate.references.bilevel.optimisers import OPTIMISERS
+from gradgate.references.bilevel.inner.gradient import gradient
+from gradgate.references.bilevel.inner.models import ACTIVATIONS, MODELS, Block, as_it_is, score_draws
+from gradgate.references.bilevel.inner.optimisers import OPTIMISERS
 from gradgate.references.bilevel.rounding import loss_by_inversion
 from gradgate.references.contract import Backend, Problem, Spec, Tree, UsageError, counting, unknown, value_field
 from gradgate.references.draws import Constant, Integers, Normal, draw

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from gradgate.references.backends import scan, stop_gradient, tree_map
-from gradgate.references.bilevel.inner_gradient import gradient
+from gradgate.references.bilevel.inner.gradient import gradient
 from gradgate.references.contract import Tree, UsageError
 
 Carry = tuple[Tree, Tree]

@@ -11,7 +11,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from gradgate.references.chain.promises import PROMISES
+from gradgate.references.chain.claims import PROMISES
 from gradgate.references.claims import COMPOSITIONS, ORACLE_CLAIMS, contract_claims
 from gradgate.references.contract import Claim, Family, Method, Option
 
@@ -25,11 +25,11 @@ def _budgets(framework: str, method: str, spec: Any) -> tuple[int, ...]:
     """Everything saved, then less and less down to the least that the method can do with."""
     import importlib
 
-    from gradgate.references.chain import classic
-    from gradgate.references.chain.simulate import simulate
-    from gradgate.references.chain.solver import minimum_budget
+    from gradgate.references.chain.schedules import classic
+    from gradgate.references.chain.schedules.simulate import simulate
+    from gradgate.references.chain.schedules.solver import minimum_budget
 
-    costs = importlib.import_module(f"{HERE}.{framework}_impl").costs_of(spec)
+    costs = importlib.import_module(f"{HERE}.in_{framework}.methods").costs_of(spec)
     most = simulate(classic.save_all(costs.stages), costs).peak
     least = minimum_budget(costs)
     if method == "uniform_dp":
@@ -65,7 +65,7 @@ def _methods(framework: str) -> tuple[Method, ...]:
         protocol = (PROTOCOL,) if refused else ()
         own = contract_claims(composes=composes, disclaims=refused, options=options, source=source)
         return Method(
-            "chain", name, framework, f"{HERE}.{framework}_impl:{name}",
+            "chain", name, framework, f"{HERE}.in_{framework}.methods:{name}",
             own + protocol + claims + PROMISES[framework].get(name, ()), options, composes=composes, disclaims=refused,
         )  # fmt: skip
 

@@ -98,8 +98,8 @@ def optimal(spec: Any, *, slots: int) -> dict[str, int]:
 # uniform schedules fit, and which of them costs least. How often that one may run a stage forward, it does not say.
 def uniform_dp(spec: Any, *, framework: str, budget: int) -> dict[str, Calls]:
     """The least forwards with the number of slots that is cheapest within the budget (§2.5.5)."""
-    from gradgate.references.chain import classic
-    from gradgate.references.chain.simulate import simulate
+    from gradgate.references.chain.schedules import classic
+    from gradgate.references.chain.schedules.simulate import simulate
 
     costs, n = _costs(spec, framework), spec.layers + 1
     tried = []
@@ -118,7 +118,7 @@ def least_compute(spec: Any, *, framework: str, budget: int) -> dict[str, float]
     By shortest paths over everything that the chain's machine can hold (`search`), not by the solver. Cost: exponential
     in the number of layers; about a second for 5.
     """
-    from gradgate.references.chain.search import least_compute as search
+    from gradgate.references.chain.schedules.search import least_compute as search
 
     costs = _costs(spec, framework)
     return {"compute": search(costs, budget) - sum(costs.backward)}
@@ -131,7 +131,7 @@ def forward_flops(spec: Any, *, framework: str, **_: Any) -> dict[str, float]:
 
 
 def _costs(spec: Any, framework: str) -> Any:
-    return importlib.import_module(f"gradgate.references.chain.{framework}_impl").costs_of(spec)
+    return importlib.import_module(f"gradgate.references.chain.in_{framework}.methods").costs_of(spec)
 
 
 def claims(framework: str) -> dict[str, tuple[Claim, ...]]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from gradgate.references.claims import ORACLE_CLAIMS, reference_method
 from gradgate.references.contract import Claim, Family, Method, Option
-from gradgate.references.invertible.promises import PROMISES
+from gradgate.references.invertible.claims import PROMISES
 
 PAPER = "Krylov, Karamzade, Fox, Moonwalk: inverse-forward differentiation, 2024"
 HERE = "gradgate.references.invertible"
@@ -100,7 +100,7 @@ def _methods(framework: str) -> tuple[Method, ...]:
                 "refuted", UNIT_LENGTH, where=FEW, settings={"seed_option": "seed"},
             ),
             options=(SEED,),
-            module=f"as_printed_{framework}",
+            module=f"paper.as_printed_{framework}",
             source="§3.3, Eq. 5 as printed",
             expected="refuted",
             reason=RANDOM,

@@ -11,7 +11,7 @@ from typing import Any
 
 from gradgate.references.claims import ORACLE_CLAIMS, reference_method
 from gradgate.references.contract import Claim, Family, Method, Option
-from gradgate.references.performer.promises import PROMISES
+from gradgate.references.performer.claims import PROMISES
 from gradgate.references.performer.slicing import PREFIX_SUMS, TERMS
 
 PAPER = "Likhosherstov et al., Sub-linear memory: how to make Performers SLiM, 2020"
@@ -113,14 +113,14 @@ def _methods(framework: str) -> tuple[Method, ...]:
                 )
             ),
             options=(TERM,),
-            module=f"as_printed_{framework}",
+            module=f"paper.as_printed_{framework}",
             source="App. B",
             expected="refuted",
             reason=REASONS["all"],
         ),
         declare(
             "eq16_printed",
-            module=f"as_printed_{framework}",
+            module=f"paper.as_printed_{framework}",
             source="Eq. 16",
             expected="refuted",
             reason=EQ16,

@@ -12,11 +12,11 @@ from typing import Any
 from gradgate.references.claims import COMPOSITIONS, ORACLE_CLAIMS, contract_claims
 from gradgate.references.contract import Claim, Family, Method, Option
 from gradgate.references.counts import claim as claim_counts
-from gradgate.references.state_space.promises import PROMISES
+from gradgate.references.state_space.claims import PROMISES
 
 PAPER = "Xu et al., Adjoint sharding for very long context training of state space models, 2024"
 HERE = "gradgate.references.state_space"
-IMPLEMENTATION = {"jax": f"{HERE}.jax_impl", "torch": f"{HERE}.torch_impl"}
+IMPLEMENTATION = {"jax": f"{HERE}.in_jax.methods", "torch": f"{HERE}.in_torch.methods"}
 LONG = 128
 """Tokens of the largest usual tile. A sequence is long that has more."""
 
@@ -134,7 +134,7 @@ def _methods(framework: str) -> tuple[Method, ...]:
                 "gradient_last_layer", "gradient", "equals backprop in the last layer's parameters", "Prop. 3, Eq. 6",
                 settings={"dtype": "float64", "leaves": "last_layer"},
             ),
-            implementation=f"{HERE}.as_printed_{framework}:adjoint_sharding_printed",
+            implementation=f"{HERE}.paper.as_printed_{framework}:adjoint_sharding_printed",
             source="Prop. 3, Eq. 6",
             expected="refuted",
             reason="every layer is fed dl/dy_K: the paths through the layers above it are missing",
@@ -163,10 +163,10 @@ def _methods(framework: str) -> tuple[Method, ...]:
             QUADRATIC,
             Claim(
                 "own_layers", "own_layers", "each device holds the parameters and gradients of its own layers only",
-                "§4.4, Alg. 1", settings={"residency": f"{HERE}.{framework}_distributed:residency"},
+                "§4.4, Alg. 1", settings={"residency": f"{HERE}.in_{framework}.distributed:residency"},
             ),
-            implementation=f"{HERE}.{framework}_distributed:adjoint_distributed",
-            sharded=f"{HERE}.jax_distributed:on_profile" if framework == "jax" else "",
+            implementation=f"{HERE}.in_{framework}.distributed:adjoint_distributed",
+            sharded=f"{HERE}.in_jax.distributed:on_profile" if framework == "jax" else "",
             unmeasured="" if framework == "jax" else "it runs in processes of its own, which MemTracker does not see",
             options=(DEVICES,),
             disclaims=() if framework == "jax" else ("vmap", "second_order"),

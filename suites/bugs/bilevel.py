@@ -11,7 +11,7 @@ from gradgate.suites.bugs.mutant import Mutant
 
 _mixflow = functools.partial(bug, "bilevel", method="mixflow")
 _inversion = functools.partial(bug, "bilevel", method="momentum_inversion")
-_T, _J, _O = (functools.partial(Edit, module) for module in ("torch_impl", "jax_impl", "optimisers"))
+_T, _J, _O = (functools.partial(Edit, module) for module in ("in_torch.methods", "in_jax.methods", "inner.optimisers"))
 _OPTIONS = ("remat", "save_inner_grads")
 
 _RETURNED = "return _sum(d_theta, hessian), d_state, _sum(d_eta, d_eta_update, mixed)"

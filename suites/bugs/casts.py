@@ -11,8 +11,8 @@ import functools
 from gradgate.suites.bugs.declare import ROUNDING, bug
 from gradgate.suites.bugs.edits import Edit
 
-_T, _J = functools.partial(Edit, "torch_impl"), functools.partial(Edit, "jax_impl")
-_TA, _JA = functools.partial(Edit, "torch_attention"), functools.partial(Edit, "jax_attention")
+_T, _J = functools.partial(Edit, "in_torch.methods"), functools.partial(Edit, "in_jax.methods")
+_TA, _JA = functools.partial(Edit, "in_torch.attention"), functools.partial(Edit, "in_jax.attention")
 _BFLOAT16 = ("gradient_bfloat16",)
 _BOTH = ("gradient_float32",)
 """What has to see a cast in either dtype, beside `ROUNDING`."""
@@ -231,18 +231,18 @@ BILEVEL = (
     *bug(
         "bilevel", "replayed_in_half", "gradient_replay", kill=ROUNDING, also=_BOTH, source="new",
         story="the inner gradients from which states are made again are kept in float16",
-        torch=Edit("torch_replay", "problem.update(earlier,", f"problem.update({_TREE_T}earlier),"),
-        jax=Edit("jax_replay", "(numbers, xs, grads))[0]", f"(numbers, xs, {_TREE_J}grads)))[0]"),
+        torch=Edit("in_torch.replay", "problem.update(earlier,", f"problem.update({_TREE_T}earlier),"),
+        jax=Edit("in_jax.replay", "(numbers, xs, grads))[0]", f"(numbers, xs, {_TREE_J}grads)))[0]"),
     ),
     *bug(
         "bilevel", "middle_in_half", "log_remat", kill=ROUNDING, also=_BOTH, source="new",
         story="the states in the middle from which steps are run again are kept in float16",
         torch=Edit(
-            "torch_static", "runs.append((carry, batches[:half]))",
+            "in_torch.static", "runs.append((carry, batches[:half]))",
             f"runs.append(({_TREE_T}carry), batches[:half]))",
         ),
         jax=Edit(
-            "jax_static", "jax.tree.map(lambda *leaves: jnp.stack(leaves), carry, middle)",
+            "in_jax.static", "jax.tree.map(lambda *leaves: jnp.stack(leaves), carry, middle)",
             f"jax.tree.map(lambda *leaves: {_j('jnp.stack(leaves)')}, carry, middle)",
         ),
     ),
@@ -256,7 +256,7 @@ CHAIN = (
         "chain", "cotangent_in_half", "revolve", kill=ROUNDING, also=_BOTH, source="new",
         story="the cotangent goes from stage to stage through float16",
         torch=Edit(
-            "torch_executor", _HANDED,
+            "in_torch.executor", _HANDED,
             f"into = into if into is None else {_t('into')}\n        {_HANDED}",
         ),
         jax=_J(
@@ -269,7 +269,7 @@ CHAIN = (
         "chain", "one_step_in_half", "sqrt_n", kill=("gradient_float32",), source="new",
         story="in float32, the cotangent passes through bfloat16 between the third stage and the second",
         torch=Edit(
-            "torch_executor", _HANDED,
+            "in_torch.executor", _HANDED,
             "if ctx.number == 3 and into is not None and into.dtype == torch.float32:\n"
             f"            into = {_t('into', 'bfloat16')}\n        {_HANDED}",
         ),
@@ -278,7 +278,7 @@ CHAIN = (
         "chain", "eight_bits_in_bfloat16", "recursive", kill=_BFLOAT16, source="new",
         story="in bfloat16, the cotangent goes from stage to stage through a float of eight bits",
         torch=Edit(
-            "torch_executor", _HANDED,
+            "in_torch.executor", _HANDED,
             "if into is not None and into.dtype == torch.bfloat16:\n"
             f"            into = {_t('into', 'float8_e5m2')}\n        {_HANDED}",
         ),
@@ -287,7 +287,7 @@ CHAIN = (
         "chain", "values_in_half", "uniform_dp", kill=ROUNDING, also=_BOTH, source="new",
         story="a value that is stored to start again from is stored in float16",
         torch=Edit(
-            "torch_executor", "self.values[number], self.versions[number] = y, y._version\n",
+            "in_torch.executor", "self.values[number], self.versions[number] = y, y._version\n",
             f"y = {_t('y')}\n        self.values[number], self.versions[number] = y, y._version\n",
         ),
     ),

@@ -14,8 +14,8 @@ from gradgate.suites.bugs.mutant import Mutant
 _bug = functools.partial(bug, "chain")
 _revolve = functools.partial(_bug, method="revolve")
 _sqrt = functools.partial(_bug, method="sqrt_n")
-_E, _S = functools.partial(Edit, "torch_executor"), functools.partial(Edit, "torch_stages")
-_T, _J = functools.partial(Edit, "torch_impl"), functools.partial(Edit, "jax_impl")
+_E, _S = functools.partial(Edit, "in_torch.executor"), functools.partial(Edit, "in_torch.stages")
+_T, _J = functools.partial(Edit, "in_torch.methods"), functools.partial(Edit, "in_jax.methods")
 
 _HANDED = "return (None, None, into, *(gradients.get(id(p)) for p in ctx.parameters))"
 _SAVE_J = "x, plan = layers[plan.start](*_tied(params[plan.start], x)), plan.rest"
@@ -154,7 +154,7 @@ STRUCTURAL = (
         name="budget_not_refused", method="uniform_dp", kill=("refusal",),
         story="a budget that no schedule fits is exceeded and not refused", source="operator: a refusal that is gone",
         both=Edit(
-            "classic", "    if not fitting:\n        raise",
+            "schedules.classic", "    if not fitting:\n        raise",
             "    if not fitting:\n        return tried[0][1]\n        raise",
         ),
     ),

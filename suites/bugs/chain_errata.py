@@ -5,7 +5,7 @@ Each takes the name of a profile, as every figure does, and heeds it not: a solv
 
 from __future__ import annotations
 
-from gradgate.references.chain.as_printed import Printed, reachable, recompute_peak, solve, uniform_table_printed
+from gradgate.references.chain.paper.as_printed import Printed, reachable, recompute_peak, solve, uniform_table_printed
 
 _EVEN = Printed([1] * 5, [1] * 5, [1] * 5, [1] * 5)
 

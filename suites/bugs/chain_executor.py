@@ -12,8 +12,8 @@ from gradgate.suites.bugs.declare import bug
 from gradgate.suites.bugs.edits import Edit
 
 _bug = functools.partial(bug, "chain", kill=("protocol",))
-_E, _S = functools.partial(Edit, "torch_executor"), functools.partial(Edit, "torch_stages")
-_G, _R = functools.partial(Edit, "torch_guard"), functools.partial(Edit, "torch_replay")
+_E, _S = functools.partial(Edit, "in_torch.executor"), functools.partial(Edit, "in_torch.stages")
+_G, _R = functools.partial(Edit, "in_torch.guard"), functools.partial(Edit, "in_torch.replay")
 
 BLIND = _G(
     "        if self.kind != again.kind:\n            return True\n",

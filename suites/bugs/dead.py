@@ -10,9 +10,9 @@ import functools
 from gradgate.suites.bugs.declare import bug
 from gradgate.suites.bugs.edits import Edit
 
-_O, _P = functools.partial(Edit, "optimisers"), functools.partial(Edit, "problem")
-_R, _M = functools.partial(Edit, "residual"), functools.partial(Edit, "models")
-_T, _J = functools.partial(Edit, "torch_impl"), functools.partial(Edit, "jax_impl")
+_O, _P = functools.partial(Edit, "inner.optimisers"), functools.partial(Edit, "problem")
+_R, _M = functools.partial(Edit, "residual"), functools.partial(Edit, "inner.models")
+_T, _J = functools.partial(Edit, "in_torch.methods"), functools.partial(Edit, "in_jax.methods")
 
 _bilevel = functools.partial(bug, "bilevel", source="new")
 _ROOT = "return xp.where(positive, xp.sqrt(xp.where(positive, x, xp.ones_like(x))), xp.zeros_like(x))"

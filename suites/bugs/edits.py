@@ -7,11 +7,12 @@ the new implementation, and cannot be lost in silence.
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import dataclasses
 import importlib
+import importlib.util
 import inspect
-import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ class Edit:
     """One exchange of text in a module of the method's family.
 
     Attributes:
-        module: name within the family's package, such as ``torch_impl``.
+        module: name within the family's package, such as ``in_torch.methods``.
         old: text that occurs there exactly once.
         new: what takes its place.
     """
@@ -44,7 +45,7 @@ def edited(implementation: str, edits: Sequence[Edit]) -> Function:
         LookupError: an edit's text does not occur exactly once.
     """
     place, _, name = implementation.rpartition(":")
-    package = place.rpartition(".")[0]
+    package = _family_package(place)
     importlib.import_module(place)
     texts = {f"{package}.{edit.module}": "" for edit in edits}
     for module in texts:
@@ -81,13 +82,33 @@ def _remade(package: str, place: str, texts: Mapping[str, str]) -> list[str]:
     return order
 
 
+def _family_package(place: str) -> str:
+    """The nearest package above a module that has a module ``problem``."""
+    package = place.rpartition(".")[0]
+    while importlib.util.find_spec(f"{package}.problem") is None:
+        package = package.rpartition(".")[0]
+    return package
+
+
 def _imported(package: str, text: str) -> list[str]:
-    """The package's modules that a text imports, as ``from package.module import …`` or ``from package import …``."""
-    prefix = re.escape(package)
-    found = re.findall(rf"^\s*(?:from|import) ({prefix}\.\w+)", text, re.MULTILINE)
-    for names in re.findall(rf"^\s*from {prefix} import ([\w, ]+)$", text, re.MULTILINE):
-        found += [f"{package}.{name.strip()}" for name in names.split(",")]
-    return list(dict.fromkeys(found))
+    """The modules of a package, at any depth, that a text imports."""
+    found = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    within = [name for name in dict.fromkeys(found) if name.startswith(f"{package}.")]
+    return [name for name in within if _is_module(name)]
+
+
+def _is_module(name: str) -> bool:
+    """Whether this names a module of one file, and neither a package nor something in a module."""
+    try:
+        found = importlib.util.find_spec(name)  # which imports what is above it
+    except ModuleNotFoundError:  # what is above it is no package
+        return False
+    return found is not None and found.submodule_search_locations is None
 
 
 def _source(module: str) -> str:

@@ -11,7 +11,7 @@ _bug = functools.partial(bug, "invertible")
 _reversible = functools.partial(_bug, method="reversible")
 _mixed = functools.partial(_bug, method="moonwalk_mixed")
 _moonwalk = functools.partial(_bug, method="moonwalk")
-_T, _J = functools.partial(Edit, "torch_impl"), functools.partial(Edit, "jax_impl")
+_T, _J = functools.partial(Edit, "in_torch.methods"), functools.partial(Edit, "in_jax.methods")
 _L, _P, _R = functools.partial(Edit, "layers"), functools.partial(Edit, "problem"), functools.partial(Edit, "residual")
 
 _ADVANCE = "return self._join(y2, x1), self._join(h2, h1 - d1), dp"

@@ -10,7 +10,7 @@ from typing import Any
 from gradgate.references import registry
 from gradgate.references.contract import Claim, Method, Tree, method
 from gradgate.suites.checks import rivals
-from gradgate.suites.verdict import Task
+from gradgate.suites.judging.verdict import Task
 
 Answer = tuple[Any, Tree]
 """(loss, grads), as every method returns."""

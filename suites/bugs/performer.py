@@ -11,8 +11,8 @@ from gradgate.suites.bugs.operators import on_data
 _bug = functools.partial(bug, "performer")
 _slim = functools.partial(_bug, method="slim")
 _kept = functools.partial(_bug, method="slim_kept")
-_T, _J = functools.partial(Edit, "torch_impl"), functools.partial(Edit, "jax_impl")
-_TA, _JA = functools.partial(Edit, "torch_attention"), functools.partial(Edit, "jax_attention")
+_T, _J = functools.partial(Edit, "in_torch.methods"), functools.partial(Edit, "in_jax.methods")
+_TA, _JA = functools.partial(Edit, "in_torch.attention"), functools.partial(Edit, "in_jax.attention")
 _P = functools.partial(Edit, "problem")
 
 _RULE_T = "return transposed(U, g), transposed(suffix, v), contract(suffix, k)"

@@ -11,7 +11,7 @@ from typing import Any
 from gradgate.suites.bugs.declare import ROUNDING, bug
 from gradgate.suites.bugs.edits import Edit
 
-_T, _J = functools.partial(Edit, "torch_impl"), functools.partial(Edit, "jax_impl")
+_T, _J = functools.partial(Edit, "in_torch.methods"), functools.partial(Edit, "in_jax.methods")
 _BOTH = ("gradient_float32",)
 
 _slim = functools.partial(bug, "performer", method="slim")
@@ -99,8 +99,8 @@ STATE_SPACE = (
 )  # fmt: skip
 
 _bilevel = functools.partial(bug, "bilevel", source="new")
-_S, _R = functools.partial(Edit, "torch_static"), functools.partial(Edit, "torch_replay")
-_JS, _JR = functools.partial(Edit, "jax_static"), functools.partial(Edit, "jax_replay")
+_S, _R = functools.partial(Edit, "in_torch.static"), functools.partial(Edit, "in_torch.replay")
+_JS, _JR = functools.partial(Edit, "in_jax.static"), functools.partial(Edit, "in_jax.replay")
 _AGAIN_T = "carry = problem.update(earlier, *carry, eta, before)"
 _AGAIN_J = "after = problem.update(grad, *carry, eta, x)\n"
 
@@ -125,7 +125,7 @@ BILEVEL = (
     *_bilevel(
         "rematerialised_in_half", "mixflow", "what a rematerialised layer reads is kept in float16", kill=("options",),
         torch=Edit(
-            "torch_remat", "return tuple(leaf.view_as(leaf) for leaf in ctx.saved_tensors)",
+            "in_torch.remat", "return tuple(leaf.view_as(leaf) for leaf in ctx.saved_tensors)",
             "return tuple(leaf.to(torch.float16).to(leaf.dtype) for leaf in ctx.saved_tensors)",
         ),
     ),

@@ -11,7 +11,7 @@ from gradgate.suites.bugs.operators import when
 _bug = functools.partial(bug, "state_space")
 _recurrence = functools.partial(_bug, method="reverse_recurrence")
 _sharding = functools.partial(_bug, method="adjoint_sharding")
-_T, _J = functools.partial(Edit, "torch_impl"), functools.partial(Edit, "jax_impl")
+_T, _J = functools.partial(Edit, "in_torch.methods"), functools.partial(Edit, "in_jax.methods")
 
 _CARRY_T = "mus.append(direct[i] + carry)"
 _CARRY_J = "mu = top + mu\n"

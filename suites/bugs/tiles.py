@@ -15,8 +15,8 @@ from gradgate.suites.bugs.edits import Edit
 from gradgate.suites.bugs.mutant import Mutant
 
 SIZES = (32, 64, 128)
-_T, _J = functools.partial(Edit, "torch_impl"), functools.partial(Edit, "jax_impl")
-_TA, _JA = functools.partial(Edit, "torch_attention"), functools.partial(Edit, "jax_attention")
+_T, _J = functools.partial(Edit, "in_torch.methods"), functools.partial(Edit, "in_jax.methods")
+_TA, _JA = functools.partial(Edit, "in_torch.attention"), functools.partial(Edit, "in_jax.attention")
 
 
 def _each(made: Callable[[int], tuple[Mutant, ...]]) -> tuple[Mutant, ...]:

@@ -16,7 +16,7 @@ from gradgate.suites.bugs.generic import FACTS
 from gradgate.suites.bugs.mutant import Answer, Function
 
 COUNTS = ("counts",)
-_T, _J = functools.partial(Edit, "torch_impl"), functools.partial(Edit, "jax_impl")
+_T, _J = functools.partial(Edit, "in_torch.methods"), functools.partial(Edit, "in_jax.methods")
 _L, _P = functools.partial(Edit, "layers"), functools.partial(Edit, "problem")
 _wasted = functools.partial(bug, kill=COUNTS, source="new")
 
@@ -227,18 +227,18 @@ BILEVEL = (
         "bilevel", "taken_back_and_again", "momentum_inversion",
         story="the inner gradient by which a step is taken back is computed again for its products",
         torch=Edit(
-            "torch_static", "forward_over_reverse, (theta, velocity), grad, x, cotangents)",
+            "in_torch.static", "forward_over_reverse, (theta, velocity), grad, x, cotangents)",
             "forward_over_reverse, (theta, velocity), None, x, cotangents)",
         ),
     ),
     *_wasted(
         "bilevel", "unequal_halves", "log_remat", story="steps are run again from the start, and not from the middle",
-        torch=Edit("torch_static", "half = len(batches) // 2\n", "half = len(batches) - 1\n"),
+        torch=Edit("in_torch.static", "half = len(batches) // 2\n", "half = len(batches) - 1\n"),
     ),
     *_wasted(
         "bilevel", "runs_from_the_start", "log_remat", story="where a run starts is kept, and made again from θ_0",
         jax=Edit(
-            "jax_static", "        cotangents = _pull_halves(problem, inner, *run, cotangents)\n",
+            "in_jax.static", "        cotangents = _pull_halves(problem, inner, *run, cotangents)\n",
             "        again = _advance(problem, inner, problem.init(problem.params), 0, run[1])\n"
             "        cotangents = _pull_halves(problem, inner, again, *run[1:], cotangents)\n",
         ),
@@ -246,18 +246,18 @@ BILEVEL = (
     *_wasted(
         "bilevel", "replayed_and_taken_again", "gradient_replay",
         story="inner gradients are kept, and computed again for their products",
-        torch=Edit("torch_replay", "carry, grad, x, cotangents)", "carry, None, x, cotangents)"),
-        jax=Edit("jax_replay", "carry, grad, x, cotangents), None", "carry, None, x, cotangents), None"),
+        torch=Edit("in_torch.replay", "carry, grad, x, cotangents)", "carry, None, x, cotangents)"),
+        jax=Edit("in_jax.replay", "carry, grad, x, cotangents), None", "carry, None, x, cotangents), None"),
     ),
 )  # fmt: skip
 
 _chain = functools.partial(_wasted, "chain")
-_C, _E = functools.partial(Edit, "classic"), functools.partial(Edit, "torch_executor")
+_C, _E = functools.partial(Edit, "schedules.classic"), functools.partial(Edit, "in_torch.executor")
 _REVOLVE = "classic.revolve(stages, classic.usual_checkpoints(stages))"
 _FEWER = "classic.revolve(stages, max(1, classic.usual_checkpoints(stages) - 1))"
 _SOLVED = "return by_schedule(problem, _solved(problem.spec.static(), budget))"
 _TIGHTER = (
-    "from gradgate.references.chain.solver import minimum_budget\n"
+    "from gradgate.references.chain.schedules.solver import minimum_budget\n"
     "    budget = max(minimum_budget(costs_of(problem.spec)), budget // 2)\n    "
 )
 

@@ -12,8 +12,8 @@ import numpy as np
 from gradgate.references import oracle
 from gradgate.references.backends import UNIT_ROUNDOFF, leaves, precision, to_numpy, tree_map
 from gradgate.suites.checks.base import Case
-from gradgate.suites.subject import Fault, Refuted
-from gradgate.suites.tolerance import compare_value
+from gradgate.suites.judging.subject import Fault, Refuted
+from gradgate.suites.judging.tolerance import compare_value
 
 CLEAR = 30.0
 """Times that one gradient has to be nearer to the differences of the method's loss than another, to be told apart."""

@@ -15,8 +15,8 @@ from gradgate.references import oracle, registry
 from gradgate.references.contract import Claim, Problem, Spec
 from gradgate.suites.exact import truth
 from gradgate.suites.exact.agreement import Agreement
-from gradgate.suites.subject import Inapplicable, Refuted, Subject, build
-from gradgate.suites.tolerance import Comparison, compare
+from gradgate.suites.judging.subject import Inapplicable, Refuted, Subject, build
+from gradgate.suites.judging.tolerance import Comparison, compare
 
 
 class Rejected(Exception):

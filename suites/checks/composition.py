@@ -10,7 +10,7 @@ from gradgate.references.backends import leaves, named_leaves, precision, tree_m
 from gradgate.references.contract import NotComposable, Problem, Tree
 from gradgate.suites.checks.base import Case, finite
 from gradgate.suites.exact import truth
-from gradgate.suites.subject import Fault, Refuted, check_form
+from gradgate.suites.judging.subject import Fault, Refuted, check_form
 
 LANES = (1.0, 0.5, 0.25)
 """Factors of the parameter sets that vmap is tried with; powers of two, so that float32 holds the same sets, and none

@@ -15,7 +15,7 @@ from gradgate.references.counts import RECOMPUTATIONS
 from gradgate.suites.checks.base import Case
 from gradgate.suites.checks.exact import UNTRACEABLE
 from gradgate.suites.exact import balls
-from gradgate.suites.subject import Fault, Inapplicable, Refuted
+from gradgate.suites.judging.subject import Fault, Inapplicable, Refuted
 
 WORDS = {"evaluations": "evaluations", "jvps": "JVPs", "vjps": "VJPs", RECOMPUTATIONS: "recomputations"}
 DIGITS = 20

@@ -16,7 +16,7 @@ from gradgate.suites.exact import balls, programs, truth
 from gradgate.suites.exact.agreement import LIMIT, Agreement, NotFinite, compare, settle
 from gradgate.suites.exact.parting import first_apart, recorded
 from gradgate.suites.exact.programs import Evaluator, Result
-from gradgate.suites.subject import Fault, Inapplicable, Refuted, check_form, first_line
+from gradgate.suites.judging.subject import Fault, Inapplicable, Refuted, check_form, first_line
 
 NUDGE = 2.0**-40
 """Relative change of the numbers that a program reads out of tensors, to see whether its result depends on them."""

@@ -7,8 +7,8 @@ import math
 from gradgate.references.contract import IllegalOption
 from gradgate.suites.checks import another
 from gradgate.suites.checks.base import Case
-from gradgate.suites.subject import Fault, Refuted
-from gradgate.suites.tolerance import compare, compare_value
+from gradgate.suites.judging.subject import Fault, Refuted
+from gradgate.suites.judging.tolerance import compare, compare_value
 
 
 def tree(case: Case) -> None:

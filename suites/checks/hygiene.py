@@ -16,7 +16,7 @@ import numpy as np
 from gradgate.references.backends import named_leaves, to_numpy
 from gradgate.references.contract import Method
 from gradgate.suites.checks.base import Case
-from gradgate.suites.subject import Refuted, Subject
+from gradgate.suites.judging.subject import Refuted, Subject
 
 _OTHERS: dict[tuple[str, str], Subject] = {}
 """Kept for their compiled programs."""

@@ -11,7 +11,7 @@ import numpy as np
 from gradgate.references import registry
 from gradgate.references.backends import UNIT_ROUNDOFF, precision, to_backend, to_numpy, transforms
 from gradgate.suites.checks.base import Case
-from gradgate.suites.subject import Fault, Refuted
+from gradgate.suites.judging.subject import Fault, Refuted
 
 SLACK = 64.0
 """Times u·(condition number of the layer's Jacobian) that either identity may miss."""

@@ -15,10 +15,10 @@ from gradgate.hw_profiles.profile import load
 from gradgate.hw_profiles.sweep import Cell, measure_cell
 from gradgate.references import registry
 from gradgate.references.contract import Claim, Method, Spec
-from gradgate.suites import cells
-from gradgate.suites.frames import last_frames
-from gradgate.suites.series import Series, amount
-from gradgate.suites.subject import Fault, Inapplicable, Refuted, Subject, first_line
+from gradgate.suites.judging.frames import last_frames
+from gradgate.suites.judging.subject import Fault, Inapplicable, Refuted, Subject, first_line
+from gradgate.suites.measuring import cells
+from gradgate.suites.measuring.series import Series, amount
 
 
 @dataclass

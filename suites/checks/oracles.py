@@ -7,7 +7,7 @@ import numpy as np
 from gradgate.references.taylor import remainder
 from gradgate.suites.checks.base import Case, need
 from gradgate.suites.exact import truth
-from gradgate.suites.subject import Inapplicable, Refuted
+from gradgate.suites.judging.subject import Inapplicable, Refuted
 
 AGREED = 1e-25
 """Largest difference of two truths, relative to the largest number; each is known to 25 digits and more."""

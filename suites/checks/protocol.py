@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gradgate.suites.checks.base import Case, need
-from gradgate.suites.subject import Inapplicable, Refuted
+from gradgate.suites.judging.subject import Inapplicable, Refuted
 
 NAMED = 3
 """Hazards that a refutation names."""

@@ -18,7 +18,7 @@ from gradgate.references.backends import leaves, named_leaves, precision, tree_m
 from gradgate.references.contract import Claim, Problem, Tree
 from gradgate.references.oracle import split
 from gradgate.suites.checks.base import Case
-from gradgate.suites.subject import Inapplicable, Refuted
+from gradgate.suites.judging.subject import Inapplicable, Refuted
 
 LOOSE = 1e-3
 

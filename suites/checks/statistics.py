@@ -11,7 +11,7 @@ import numpy as np
 from gradgate.references.contract import Problem
 from gradgate.references.oracle import split
 from gradgate.suites.checks.base import Case
-from gradgate.suites.subject import Fault, Refuted
+from gradgate.suites.judging.subject import Fault, Refuted
 
 DRAWS = 400
 """Independent estimates per problem, seeds 0, 1, …"""

@@ -11,8 +11,8 @@ from typing import Any
 from gradgate.hw_profiles.profile import load
 from gradgate.references import laws, registry
 from gradgate.references.contract import Claim, Family, Method, Spec, UsageError
-from gradgate.suites.cells import MethodCell, usual_options
 from gradgate.suites.gate.settings import Settings, Target
+from gradgate.suites.measuring.cells import MethodCell, usual_options
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from typing import Any
 
 Send = Callable[[dict[str, Any]], None]
 
-MEASURING = ("gradgate.suites.cells", "gradgate.hw_profiles.sweep", "gradgate.hw_profiles.torch_memory")
-JUDGING = ("gradgate.suites.worker",)
+MEASURING = ("gradgate.suites.measuring.cells", "gradgate.hw_profiles.sweep", "gradgate.hw_profiles.torch_memory")
+JUDGING = ("gradgate.suites.workers.worker",)
 
 
 class Side:
@@ -44,7 +44,7 @@ class Side:
     def describe(self) -> dict[str, Any]:
         """The cells and claims under the gate on this side, and the toolchain."""
         from gradgate.suites.gate import manifest
-        from gradgate.suites.verdict import Task
+        from gradgate.suites.judging.verdict import Task
 
         cells, tasks = [], []
         for known in self.methods.values():
@@ -60,8 +60,8 @@ class Side:
         from gradgate.hw_profiles.measurement import Measurement
         from gradgate.hw_profiles.profile import ProfileError, load
         from gradgate.references.contract import UsageError
-        from gradgate.suites import cells
         from gradgate.suites.gate import manifest
+        from gradgate.suites.measuring import cells
 
         asked, keys = [], []
         for row in rows:
@@ -90,9 +90,9 @@ class Side:
 
     def verify(self, rows: list[dict[str, Any]], send: Send) -> None:
         """Send a verdict for every task, those that are kept first."""
-        from gradgate.suites.engine import Run
-        from gradgate.suites.supervisor import Limits, Supervisor
-        from gradgate.suites.verdict import Task
+        from gradgate.suites.judging.engine import Run
+        from gradgate.suites.judging.verdict import Task
+        from gradgate.suites.workers.supervisor import Limits, Supervisor
 
         asked, keys = [], {}
         for row in rows:

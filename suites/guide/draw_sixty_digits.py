@@ -21,7 +21,7 @@ from gradgate.references.backends import UNIT_ROUNDOFF, tree_map
 from gradgate.references.contract import Problem, Tree
 from gradgate.suites.exact import agreement, balls, truth
 from gradgate.suites.exact.programs import Evaluator
-from gradgate.suites.tolerance import GROWTH, KAPPA
+from gradgate.suites.judging.tolerance import GROWTH, KAPPA
 
 PLACE = Path(__file__).with_suffix("").with_name("sixty_digits.svg")
 LEAF = "layers[0].A.w0"

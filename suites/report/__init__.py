@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from gradgate.suites.files import write_atomically
+from gradgate.suites.console.files import write_atomically
 from gradgate.suites.report import junit, model, page
 
 __all__ = ["write"]

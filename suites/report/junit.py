@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
+from gradgate.suites.console.terminal import measured
 from gradgate.suites.report.model import OUTCOMES, Report, Row
-from gradgate.suites.terminal import measured
 
 CUT_OFF = "every claim was judged"
 _TAG = {"failure": "failure", "unexpected": "failure", "error": "error", "inapplicable": "skipped"}

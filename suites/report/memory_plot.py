@@ -9,8 +9,8 @@ from typing import Any
 from plotly.offline import get_plotlyjs
 
 from gradgate.references import registry
+from gradgate.suites.judging.verdict import Verdict
 from gradgate.suites.report.plot import FONT
-from gradgate.suites.verdict import Verdict
 
 COLOURS = ("#3b6fb6", "#c4622d", "#3c8d5a", "#8a5fa8", "#a8893a", "#4f9aa8", "#b0506f", "#6b6b6b")
 

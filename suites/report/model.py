@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import Any
 
 from gradgate.references import registry
-from gradgate.suites.terminal import LAST_LINE, LOST, is_exact, measured
-from gradgate.suites.verdict import Verdict, exit_status
+from gradgate.suites.console.terminal import LAST_LINE, LOST, is_exact, measured
+from gradgate.suites.judging.verdict import Verdict, exit_status
 
 OUTCOMES = {
     "upheld": ("✓", "upheld"),

@@ -12,11 +12,11 @@ from markupsafe import Markup, escape
 from plotly.offline import get_plotlyjs
 
 from gradgate.references import registry
-from gradgate.suites.coverage import Coverage
+from gradgate.suites.console.terminal import LOST, compact, number
+from gradgate.suites.judging.coverage import Coverage
+from gradgate.suites.judging.verdict import Task
 from gradgate.suites.report import memory_plot, paper_section, plot, power_section
 from gradgate.suites.report.model import OUTCOMES, Report
-from gradgate.suites.terminal import LOST, compact, number
-from gradgate.suites.verdict import Task
 
 
 def render(report: Report) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gradgate.suites import paper_command
+from gradgate.suites.commands import paper as paper_command
 from gradgate.suites.report.memory_plot import COLOURS
 from gradgate.suites.report.plot import FONT
 

@@ -10,8 +10,8 @@ import math
 from typing import Any
 
 from gradgate.references.contract import Method
+from gradgate.suites.console.terminal import measured
 from gradgate.suites.report.model import OUTCOMES, Row
-from gradgate.suites.terminal import measured
 
 KAPPA = Method.kappa
 """Of a method that does not say otherwise."""

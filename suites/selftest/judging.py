@@ -8,8 +8,8 @@ from typing import Any
 from gradgate.suites.bugs.corpus import corpus, unbroken
 from gradgate.suites.bugs.mutant import Mutant
 from gradgate.suites.checks import rivals
-from gradgate.suites.supervisor import Supervisor
-from gradgate.suites.verdict import Verdict
+from gradgate.suites.judging.verdict import Verdict
+from gradgate.suites.workers.supervisor import Supervisor
 
 RIVALS = tuple(claim.name for claim in rivals.CLAIMS)
 FOREIGN = {

@@ -10,9 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from gradgate.suites.bugs.mutant import FORMULA
+from gradgate.suites.console.terminal import console
 from gradgate.suites.selftest import summary
 from gradgate.suites.selftest.judging import Outcome, everything
-from gradgate.suites.terminal import console
 
 LAST_LINE = {
     0: "every mutant refuted, no unbroken method", 1: "NOT every mutant refuted, or a false alarm",

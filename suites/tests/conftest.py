@@ -15,9 +15,9 @@ import pytest
 from gradgate.references.contract import Spec, installed
 from gradgate.references.registry import spec_class
 from gradgate.suites import cli
-from gradgate.suites.engine import Run
-from gradgate.suites.supervisor import Limits, Supervisor
-from gradgate.suites.worker import environment
+from gradgate.suites.judging.engine import Run
+from gradgate.suites.workers.supervisor import Limits, Supervisor
+from gradgate.suites.workers.worker import environment
 
 # Before JAX is first imported by any test: several devices on the CPU, and a compiler that is quick, as in a worker.
 # No persistent cache here: what a test compiles, it compiles.

@@ -63,7 +63,7 @@ def test_every_declaration_imports_and_lists(missing: list[str], without: Callab
     code = (
         "import gradgate.references.registry as r, gradgate.suites.cli, gradgate.suites.checks\n"
         "import gradgate.references.oracle, gradgate.references.taylor\n"
-        "import gradgate.suites.calibrate, gradgate.suites.plugin\n"
+        "import gradgate.suites.commands.calibrate, gradgate.suites.plugin\n"
         "import sys; assert not {'jax', 'torch'} & sys.modules.keys(), 'imported without need'\n"
         "print(len(r.methods()))"
     )

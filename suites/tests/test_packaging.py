@@ -97,7 +97,7 @@ def test_the_wheel_holds_every_package_folder_and_its_data_and_no_test(wheel: Pa
     ]  # fmt: skip
     expected = {f"gradgate/{p.as_posix()}" for p in files if p.parts[:2] != ("suites", "tests")}
     assert {name for name in names if name.startswith("gradgate/")} == expected
-    assert {"gradgate/references/state_space/problem.py", "gradgate/hw_profiles/cpu.toml"} <= names
+    assert {"gradgate/references/state_space/problem.py", "gradgate/hw_profiles/devices/cpu.toml"} <= names
     assert {f"gradgate/{folder}/py.typed" for folder in FOLDERS} <= names
     assert not [name for name in names if "/tests/" in name or name.endswith("conftest.py")]
     assert {name.partition("/")[0].partition("-")[0] for name in names} == {"gradgate"}, "no bare top-level names"

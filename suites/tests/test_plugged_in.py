@@ -13,9 +13,9 @@ from gradgate.references import registry
 from gradgate.references.contract import DTYPES, Claim, Method, UsageError, method
 from gradgate.references.restriction import check_where
 from gradgate.suites.checks import CHECKS
-from gradgate.suites.engine import Run, judge
-from gradgate.suites.subject import Subject
-from gradgate.suites.verdict import Task, Verdict
+from gradgate.suites.judging.engine import Run, judge
+from gradgate.suites.judging.subject import Subject
+from gradgate.suites.judging.verdict import Task, Verdict
 
 SHAPES = registry.family("state_space").shapes
 DEEP = sum(shape["layers"] == 2 for shape in SHAPES)

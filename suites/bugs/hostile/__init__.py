@@ -4,7 +4,8 @@ Each is a method of `crashes`, `answers` or `changes`, judged like any plugged-i
 
 ``gradgate verify gradgate.suites.bugs.hostile.changes:forks --family state_space --framework torch``
 
-`suites/tests/test_hostile_methods.py` tries them all in both frameworks; the table in CONTRIBUTING.md is `table`.
+`suites/tests/workers/test_hostile_methods.py` tries them all in both frameworks; the table in
+CONTRIBUTING.md is `table`.
 """
 
 from __future__ import annotations

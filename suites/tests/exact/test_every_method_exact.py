@@ -16,12 +16,12 @@ from gradgate.references import registry
 from gradgate.references.backends import leaves, precision
 from gradgate.references.contract import Method, Problem, Spec, installed
 from gradgate.references.oracle import in_float64
-from gradgate.suites import strategies
 from gradgate.suites.checks import CHECKS, Case
 from gradgate.suites.checks.base import Rejected
 from gradgate.suites.exact import balls, programs, truth
 from gradgate.suites.exact.agreement import Values, compare
-from gradgate.suites.subject import Refuted, Subject
+from gradgate.suites.judging import strategies
+from gradgate.suites.judging.subject import Refuted, Subject
 
 ULP = 2.0**-52
 TERM = 1e-30

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from gradgate.references import registry
-from gradgate.suites.engine import Run, judge
-from gradgate.suites.subject import Subject
-from gradgate.suites.verdict import Task, Verdict
+from gradgate.suites.judging.engine import Run, judge
+from gradgate.suites.judging.subject import Subject
+from gradgate.suites.judging.verdict import Task, Verdict
 
 PLAIN = {
     "torch": """

@@ -11,7 +11,7 @@ import pytest
 from gradgate.references import oracle, registry
 from gradgate.references.backends import UNIT_ROUNDOFF
 from gradgate.suites.exact import truth
-from gradgate.suites.strategies import covering
+from gradgate.suites.judging.strategies import covering
 
 FAMILIES = sorted(registry.families())
 

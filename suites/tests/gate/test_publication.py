@@ -96,8 +96,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
 def _report(folder: Path) -> Path:
     pytest.importorskip("plotly", reason="plotly is not installed: pip install 'gradgate[report]'")
     from gradgate.references import registry
+    from gradgate.suites.judging.verdict import Task, Verdict
     from gradgate.suites.report import write
-    from gradgate.suites.verdict import Task, Verdict
 
     method = registry.methods()[0]
     rows = [Verdict(Task.of(method, claim), "upheld", 5, 1e-15, 2e-15, "leaf").to_dict() for claim in method.claims[:3]]

@@ -1,0 +1,73 @@
+"""Mixed mode that keeps nothing of a step but its inner gradient, in JAX: beyond the paper.
+
+§4 saves ∇L_i in addition to θ_i and υ_i, so that Adam has 4·T·|θ| static numbers. But θ_i and υ_i are what i updates
+make of θ_0, υ_0 and the gradients ∇L_0 … ∇L_{i−1}, and an update goes number by number: next to a gradient of L it
+costs nothing. So the updates are run again from the saved gradients, and T·|θ| numbers suffice.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from gradgate.references.bilevel.in_jax.methods import (
+    Carry,
+    Cotangents,
+    block_of,
+    forward_over_reverse,
+    inner_loss,
+    pull_init,
+    pull_outer,
+    pull_step,
+)
+from gradgate.references.bilevel.problem import BilevelProblem
+from gradgate.references.contract import Tree
+
+
+@functools.partial(jax.jit, static_argnames=("remat",))
+def gradient_replay(problem: BilevelProblem, *, remat: bool = False) -> tuple[Any, Tree]:
+    """Loss and meta-gradient as `mixflow`, with ∇L_i alone kept of every step; θ_i and υ_i are made from them again.
+
+    Args:
+        problem: any BilevelProblem.
+        remat: rematerialise the layers of the inner model one by one (block rematerialisation).
+
+    Returns:
+        The scalar loss and a tree like ``problem.params``, in its shapes and dtypes.
+
+    Raises:
+        IllegalOption: the option is not a bool.
+
+    Source: beyond the paper; its §4 saves inner gradients in addition to states.
+    Stores: ∇L_i of every step, one θ and υ, and what one product needs: with Adam T·|θ| numbers in place of 4·T·|θ|.
+    Computes: `mixflow` with saved gradients, and T² updates, each a few operations per parameter. Not where T comes
+    near the number of data points, or tokens, of a batch.
+    """
+    inner, eta, xs = inner_loss(problem, remat), problem.params, problem.xs
+    start = problem.init(eta)
+
+    def forward(carry: Carry, x: Tree) -> tuple[Carry, Tree]:
+        grad = jax.grad(inner)(carry[0], eta, x)
+        return problem.update(grad, *carry, eta, x), grad
+
+    def carry_before(number: Any) -> Carry:
+        def again(carry: Carry, inputs: tuple[Any, Tree, Tree]) -> tuple[Carry, None]:
+            j, x, grad = inputs
+            after = problem.update(grad, *carry, eta, x)
+            return jax.tree.map(lambda new, old: jnp.where(j < number, new, old), after, carry), None
+
+        return jax.lax.scan(again, start, (numbers, xs, grads))[0]
+
+    def backward(cotangents: Cotangents, inputs: tuple[Any, Tree, Tree]) -> tuple[Cotangents, None]:
+        number, x, grad = inputs
+        carry = carry_before(number)
+        return pull_step(problem, inner, forward_over_reverse, carry, grad, x, cotangents), None
+
+    (theta, state), grads = jax.lax.scan(forward, start, xs)
+    numbers = jnp.arange(problem.spec.steps)
+    loss, cotangents = pull_outer(problem, theta, state, block_of(remat))
+    cotangents, _ = jax.lax.scan(backward, cotangents, (numbers, xs, grads), reverse=True)
+    return loss, pull_init(problem, cotangents)

@@ -1,0 +1,123 @@
+"""Meta-gradients in JAX that do not store every step (App. A.2): reversed momentum, logarithmic rematerialisation.
+
+Both go backwards through the recursion of Eq. 6 with mixed-mode products and rematerialised layers, as `jax_impl`; they
+differ in where θ_i and υ_i come from.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from gradgate.references.bilevel.in_jax.methods import (
+    Carry,
+    Cotangents,
+    Inner,
+    block_of,
+    forward_over_reverse,
+    inner_loss,
+    pull_init,
+    pull_outer,
+    pull_step,
+)
+from gradgate.references.bilevel.inner.optimisers import momentum_theta_before, momentum_velocity_before
+from gradgate.references.bilevel.problem import BilevelProblem
+from gradgate.references.bilevel.refusal import check_momentum
+from gradgate.references.contract import Tree
+
+
+@jax.jit
+def momentum_inversion(problem: BilevelProblem) -> tuple[Any, Tree]:
+    """Loss and meta-gradient in memory that does not grow with T: each step of momentum is taken back.
+
+    Args:
+        problem: a BilevelProblem with the optimiser momentum.
+
+    Returns:
+        The scalar loss and a tree like ``problem.params``, in its shapes and dtypes.
+
+    Raises:
+        NotInvertible: another optimiser.
+
+    Source: App. A.2; Maclaurin, Duvenaud, Adams (2015), Algorithm 2, without its buffer of lost bits.
+    Stores: θ, υ and their cotangents of one step, and what one product needs. Computes: as `mixflow` without saved
+    gradients. Not for many steps or small μ: each step back divides the rounding errors of υ by μ, so that about
+    T·log2(1/μ) bits are lost.
+    """
+    check_momentum(problem)
+    inner, eta = inner_loss(problem, remat=True), problem.params
+
+    def backward(inputs: tuple[Carry, Cotangents], x: Tree) -> tuple[tuple[Carry, Cotangents], None]:
+        (theta, velocity), cotangents = inputs
+        theta = momentum_theta_before(problem.rates(theta, eta), theta, velocity)
+        grad = jax.grad(inner)(theta, eta, x)
+        carry = theta, momentum_velocity_before(problem.data["momentum"], grad, velocity)
+        return (carry, pull_step(problem, inner, forward_over_reverse, carry, grad, x, cotangents)), None
+
+    carry = _advance(problem, inner, problem.init(eta), 0, problem.spec.steps)
+    loss, cotangents = pull_outer(problem, *carry, block_of(True))
+    (_, cotangents), _ = jax.lax.scan(backward, (carry, cotangents), problem.xs, reverse=True)
+    return loss, pull_init(problem, cotangents)
+
+
+@jax.jit
+def log_remat(problem: BilevelProblem) -> tuple[Any, Tree]:
+    """Loss and meta-gradient with 2·log2 T states in memory, in place of T: steps are run again from the middle.
+
+    Returns:
+        The scalar loss and a tree like ``problem.params``, in its shapes and dtypes.
+
+    Source: App. A.2; Griewank (1992), by halves.
+    Stores: two states (θ, υ) per halving, and what one product needs. Computes: `mixflow` without saved gradients, and
+    each step up to log2 T times more. Not where T states fit.
+    """
+    inner, carry, runs, first = inner_loss(problem, remat=True), problem.init(problem.params), [], 0
+    for length in _powers_of_two(problem.spec.steps):
+        runs.append((carry, first, length))
+        carry = _advance(problem, inner, carry, first, length)
+        first += length
+    loss, cotangents = pull_outer(problem, *carry, block_of(True))
+    for run in reversed(runs):
+        cotangents = _pull_halves(problem, inner, *run, cotangents)
+    return loss, pull_init(problem, cotangents)
+
+
+def _pull_halves(
+    problem: BilevelProblem, inner: Inner, carry: Carry, first: Any, length: int, cotangents: Cotangents
+) -> Cotangents:
+    """Pull back 2^k steps from step `first` on, which start from `carry`: later half first.
+
+    A scan over the halves has the program of one of them, so that the whole has k programs.
+    """
+    if length == 1:
+        return pull_step(problem, inner, forward_over_reverse, carry, None, _batch(problem, first), cotangents)
+    middle = _advance(problem, inner, carry, first, length // 2)
+    starts = jax.tree.map(lambda *leaves: jnp.stack(leaves), carry, middle)
+
+    def half(cotangents: Cotangents, inputs: tuple[Carry, Any]) -> tuple[Cotangents, None]:
+        return _pull_halves(problem, inner, *inputs, length // 2, cotangents), None
+
+    firsts = first + jnp.array([0, length // 2], dtype=jnp.int32)
+    return jax.lax.scan(half, cotangents, (starts, firsts), reverse=True)[0]
+
+
+def _powers_of_two(length: int) -> list[int]:
+    """The powers of two that add up to a length, the largest first."""
+    return [2**bit for bit in reversed(range(length.bit_length())) if length >> bit & 1]
+
+
+def _batch(problem: BilevelProblem, i: Any) -> Tree:
+    """x_i; taken where it is needed, since a scan over a part of the batches would copy them."""
+    return jax.tree.map(lambda leaf: leaf[i], problem.xs)
+
+
+def _advance(problem: BilevelProblem, inner: Inner, carry: Carry, first: Any, length: int) -> Carry:
+    """`length` steps from step `first` on, of which nothing but the last state is kept."""
+
+    def step(carry: Carry, i: Any) -> tuple[Carry, None]:
+        x = _batch(problem, i)
+        return problem.update(jax.grad(inner)(carry[0], problem.params, x), *carry, problem.params, x), None
+
+    return jax.lax.scan(step, carry, first + jnp.arange(length, dtype=jnp.int32))[0]

@@ -1,0 +1,226 @@
+"""Meta-gradients in PyTorch by the explicit recursion of Eq. 5–8, which every method walks in its own way.
+
+In the words of the code: θ_i is ``theta``, υ_i ``state``, ∇L_i ``grad``. The cotangents that go backwards through the
+steps are ``d_theta`` = dV/dθ_i, ``d_state`` = dV/dυ_i and ``d_eta``, what the later steps add to dV/dη. Everything is
+written with `torch.func`, so that `torch.func.vmap` over η and a further derivative work.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from gradgate.references.backends import tree_map
+from gradgate.references.bilevel.in_torch.remat import remat as rematerialised
+from gradgate.references.bilevel.options import check_flag
+from gradgate.references.bilevel.problem import BilevelProblem
+from gradgate.references.contract import Tree
+
+with warnings.catch_warnings():  # PyTorch's first JVP loads rules of its own that it calls deprecated itself
+    warnings.simplefilter("ignore", DeprecationWarning)
+    torch.func.jvp(torch.tanh, (torch.zeros(()),), (torch.ones(()),))
+
+vjp: Callable[..., Any] = torch.func.vjp  # their annotations allow for a third value, which is not asked for here
+jvp: Callable[..., Any] = torch.func.jvp
+Inner = Callable[[Tree, Tree, Tree], Any]
+"""L(θ, η, x), with or without block rematerialisation."""
+Products = Callable[[Tree], tuple[Tree, Tree]]
+"""v -> ∂²L/∂θ² v and ∂²L/∂θ∂η v, the first like θ, the second like η."""
+Mode = Callable[[Inner, Tree, Tree, Tree, Tree | None], tuple[Tree, Products]]
+"""(L, θ, η, x, ∇L or None) -> ∇L and its products."""
+Carry = tuple[Tree, Tree]
+"""θ_i and υ_i."""
+Cotangents = tuple[Tree, Tree, Tree]
+"""dV/dθ_i, dV/dυ_i, and what the steps from i on add to dV/dη."""
+
+
+def truncated_bptt(
+    problem: BilevelProblem, *, remat: bool = False, save_inner_grads: bool = False
+) -> tuple[torch.Tensor, Tree]:
+    """Loss and meta-gradient by reverse mode over the inner steps, each checkpointed; reverse mode over reverse mode.
+
+    Args:
+        problem: any BilevelProblem.
+        remat: rematerialise the layers of the inner model one by one (block rematerialisation).
+        save_inner_grads: keep ∇L_i of every step from the forward pass.
+
+    Returns:
+        The loss, a scalar, and its gradient, shaped and typed like ``problem.params``.
+
+    Raises:
+        IllegalOption: an option is not a bool.
+
+    Source: Algorithm 1 with the checkpointing of §4, the paper's baseline ("standard", "default").
+    Cost: stores θ_i and υ_i of every step, with saved gradients ∇L_i too; and the graph of one ∇L_i, which also with
+    `remat` grows with layers times activations. Computes two gradients of L per step and their backward pass, which is
+    about two gradients more. Do not use it for inner models of many layers; use `mixflow`.
+    """
+    return _stored(problem, remat, reverse_over_reverse, save_inner_grads)
+
+
+def mixflow(
+    problem: BilevelProblem, *, remat: bool = False, save_inner_grads: bool = False
+) -> tuple[torch.Tensor, Tree]:
+    """Loss and meta-gradient by the recursion of Eq. 6, its second derivatives by forward mode over reverse mode.
+
+    Args:
+        problem: any BilevelProblem.
+        remat: rematerialise the layers of the inner model one by one (block rematerialisation).
+        save_inner_grads: keep ∇L_i of every step from the forward pass, in place of computing it again.
+
+    Returns:
+        The loss, a scalar, and its gradient, shaped and typed like ``problem.params``.
+
+    Raises:
+        IllegalOption: an option is not a bool.
+
+    Source: MixFlow-MG, Algorithm 2, §4; the recursion itself in place of a custom rule for ∇L, so that a further
+    derivative works. Cost: stores θ_i and υ_i of every step, with saved gradients ∇L_i too; and the activations of one
+    gradient of L and their tangents, with `remat` those of one layer at a time. Computes per step two gradients of L,
+    one if they are saved, and one with tangents, about two more. With T large, see `log_remat`.
+    """
+    return _stored(problem, remat, forward_over_reverse, save_inner_grads)
+
+
+def reverse_over_forward(problem: BilevelProblem) -> tuple[torch.Tensor, Tree]:
+    """Loss and meta-gradient by the recursion of Eq. 6, its second derivatives by reverse mode over forward mode.
+
+    Returns:
+        The loss, a scalar, and its gradient, shaped and typed like ``problem.params``.
+
+    Source: Proposition 3.1, the other alternative. Cost: stores θ_i and υ_i of every step, and the graph of one L and
+    of its tangents; computes two gradients of L per step, and one of L with its tangents. Do not use it where that
+    graph does not fit; `mixflow` can rematerialise it layer by layer.
+    """
+    return _stored(problem, False, reverse_over_forward_mode, False)
+
+
+def reverse_over_reverse(inner: Inner, theta: Tree, eta: Tree, x: Tree, grad: Tree | None) -> tuple[Tree, Products]:
+    """∇L with the VJP of itself."""
+    found, pull = vjp(lambda theta, eta: gradient(inner, theta, eta, x), theta, eta)
+    return found if grad is None else grad, pull
+
+
+# v ∂Υ/∂∇L, which the VJP of the update gives, takes the place of v below; then Eq. 7 and 8 are the two products, of
+# which one differentiation yields both: the first by θ, the second by η.
+def forward_over_reverse(inner: Inner, theta: Tree, eta: Tree, x: Tree, grad: Tree | None) -> tuple[Tree, Products]:
+    """∇L, and the products as the JVP along v of the gradient by (θ, η)."""
+
+    def products(v: Tree) -> tuple[Tree, Tree]:
+        def both(theta: Tree) -> tuple[Tree, Tree]:
+            return value_and_gradients(lambda theta, eta: inner(theta, eta, x), theta, eta)[1]
+
+        found: tuple[Tree, Tree] = jvp(both, (theta,), (v,))[1]
+        return found
+
+    return gradient(inner, theta, eta, x) if grad is None else grad, products
+
+
+def reverse_over_forward_mode(
+    inner: Inner, theta: Tree, eta: Tree, x: Tree, grad: Tree | None
+) -> tuple[Tree, Products]:
+    """∇L, and the products as the gradient by (θ, η) of the slope of L along v."""
+
+    def products(v: Tree) -> tuple[Tree, Tree]:
+        def slope(theta: Tree, eta: Tree) -> torch.Tensor:
+            found: torch.Tensor = jvp(lambda theta: inner(theta, eta, x), (theta,), (v,))[1]
+            return found
+
+        found: tuple[Tree, Tree] = value_and_gradients(slope, theta, eta)[1]
+        return found
+
+    return gradient(inner, theta, eta, x) if grad is None else grad, products
+
+
+def gradient(inner: Inner, theta: Tree, eta: Tree, x: Tree) -> Tree:
+    """∇L, by θ."""
+    return value_and_gradients(lambda theta: inner(theta, eta, x), theta)[1][0]
+
+
+def value_and_gradients(function: Callable[..., torch.Tensor], *primals: Tree) -> tuple[torch.Tensor, Any]:
+    """``function(*primals)``, a scalar, and its gradients by every primal, with no graph of the reverse pass itself.
+
+    `torch.func.grad` runs its reverse pass at a level that still records, whether a further derivative is to come or
+    not, and all that the pass makes stays alive for it. Here the level has been left by then, so that only transforms
+    around this call record.
+    """
+    value, pull = vjp(function, *primals)
+    return value, pull(torch.ones_like(value))
+
+
+def _stored(problem: BilevelProblem, remat: Any, mode: Mode, save: Any) -> tuple[torch.Tensor, Tree]:
+    """Forward over the steps, every (θ_i, υ_i) kept, and backward over them."""
+    save, inner = check_flag("save_inner_grads", save), inner_loss(problem, check_flag("remat", remat))
+    carry, kept = problem.init(problem.params), []
+    for x in steps(problem):
+        grad = gradient(inner, carry[0], problem.params, x)
+        kept.append((x, carry, grad if save else None))
+        carry = problem.update(grad, *carry, problem.params, x)
+        del grad
+    loss, cotangents = pull_outer(problem, carry, remat)
+    del carry
+    while kept:
+        x, before, grad = kept.pop()
+        cotangents = pull_step(problem, inner, mode, before, grad, x, cotangents)
+        del before, grad
+    return loss, pull_init(problem, cotangents)
+
+
+def inner_loss(problem: BilevelProblem, remat: bool) -> Inner:
+    """L, with its layers rematerialised or not."""
+    return functools.partial(problem.inner_loss, block=rematerialised) if remat else problem.inner_loss
+
+
+def steps(problem: BilevelProblem) -> Iterator[Tree]:
+    """x_0 … x_{T−1}."""
+    for i in range(problem.spec.steps):
+        yield tree_map(lambda leaf: leaf[i], problem.xs)  # noqa: B023 - called at once
+
+
+def pull_outer(problem: BilevelProblem, carry: Carry, remat: bool) -> tuple[torch.Tensor, Cotangents]:
+    """V and its cotangents (Eq. 5): V depends on neither the last state nor, but through θ_T, on η."""
+    theta, state = carry
+    outer = functools.partial(problem.outer_loss, block=rematerialised) if remat else problem.outer_loss
+    loss, (d_theta,) = value_and_gradients(lambda theta: outer(theta, problem.y), theta)
+    return loss, (d_theta, tree_map(torch.zeros_like, state), tree_map(torch.zeros_like, problem.params))
+
+
+def pull_step(
+    problem: BilevelProblem, inner: Inner, mode: Mode, carry: Carry, grad: Tree | None, x: Tree,
+    cotangents: Cotangents,
+) -> Cotangents:  # fmt: skip
+    """Eq. 6 from the left, one step: the cotangents of what it puts out -> those of what it reads.
+
+    Args:
+        problem: supplies the update.
+        inner: L.
+        mode: how to differentiate ∇L.
+        carry: θ_i and υ_i.
+        grad: ∇L_i; None: it is computed here.
+        x: x_i.
+        cotangents: dV/dθ_{i+1}, dV/dυ_{i+1}, and dV/dη of the later steps.
+    """
+    theta, state = carry
+    eta = problem.params
+    d_theta, d_state, d_eta = cotangents
+    grad, products = mode(inner, theta, eta, x, grad)
+    _, pull = vjp(lambda g, t, s, e: problem.update(g, t, s, e, x), grad, theta, state, eta)
+    v, d_theta, d_state, d_eta_update = pull((d_theta, d_state))
+    del pull
+    hessian, mixed = products(v)
+    return _sum(d_theta, hessian), d_state, _sum(d_eta, d_eta_update, mixed)
+
+
+def pull_init(problem: BilevelProblem, cotangents: Cotangents) -> Tree:
+    """The last of Eq. 6: what η has to do with θ_0 and υ_0, added."""
+    d_theta, d_state, d_eta = cotangents
+    _, pull = vjp(problem.init, problem.params)
+    return _sum(d_eta, *pull((d_theta, d_state)))
+
+
+def _sum(*trees: Tree) -> Tree:
+    return tree_map(lambda *parts: sum(parts[1:], parts[0]), *trees)

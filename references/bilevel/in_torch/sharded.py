@@ -1,0 +1,159 @@
+"""Meta-gradients in PyTorch with everything that lasts over the steps shared out to several processes (App. A.2).
+
+Fully sharded data parallelism (Rajbhandari et al., 2020): of each leaf of η, θ_i, υ_i and their cotangents, flattened
+and padded, a rank holds one of D equal parts, and it sees one of D equal parts of every batch. For a gradient the parts
+are gathered, and the gradient of the rank's data points is summed over the ranks and shared out again. Since the update
+goes number by number, it acts on parts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+
+from gradgate.references import torch_ranks
+from gradgate.references.backends import tree_map
+from gradgate.references.bilevel.in_torch.methods import (
+    Inner,
+    Products,
+    forward_over_reverse,
+    gradient,
+    inner_loss,
+    pull_init,
+    pull_outer,
+    pull_step,
+    steps,
+)
+from gradgate.references.bilevel.options import check_devices
+from gradgate.references.bilevel.problem import BilevelProblem
+from gradgate.references.contract import Tree
+
+
+def bilevel_sharded(problem: BilevelProblem, *, devices: int) -> tuple[torch.Tensor, Tree]:
+    """Loss and meta-gradient of `mixflow`, batches and all that lasts over the steps shared out to several processes.
+
+    Args:
+        problem: any BilevelProblem.
+        devices: D, an integer that divides the batch.
+
+    Returns:
+        The loss, a scalar, and its gradient, shaped and typed like ``problem.params``.
+
+    Raises:
+        IllegalOption: `devices` is not such an integer.
+        NotComposable: a parameter is inside a torch.func transform or requires a gradient.
+        RuntimeError: a rank failed or ended; the message says how. The next call starts fresh ones.
+
+    Source: App. A.2 (FSDP). Cost: a rank stores 1/D of θ_i and υ_i of every step; θ, η and a gradient whole, one at a
+    time; what one product needs for 1/D of the batch, layers rematerialised. It computes 1/D of `mixflow` without saved
+    gradients and sends, per step, θ and a gradient forward and θ, v and two gradients backward. The first call starts
+    the processes, which takes seconds. Do not use it for what fits one device.
+    """
+    devices = check_devices(problem.spec, devices)
+    torch_ranks.refuse_transforms(problem, "bilevel_sharded", "mixflow")
+    answers = torch_ranks.run([Part.of(problem, rank, devices) for rank in range(devices)])
+    if problem.on_call is not None:
+        for call in (call for _, _, calls in answers for call in calls):
+            problem.on_call(*call)
+    grads = tree_map(lambda like, *parts: _whole(parts, like), problem.params, *(grads for _, grads, _ in answers))
+    return answers[0][0], grads
+
+
+@dataclass
+class Part:
+    """What one rank is given.
+
+    Attributes:
+        problem: its part of η, θ_0 and the batches, and whatever is a single number.
+        eta, theta: without numbers, for their shapes.
+        counted: whether it gives back the calls of the problem's nets.
+    """
+
+    problem: BilevelProblem
+    eta: Tree
+    theta: Tree
+    counted: bool
+
+    @classmethod
+    def of(cls, problem: BilevelProblem, rank: int, devices: int) -> Part:
+        """The part of rank 0 … devices − 1."""
+        own = slice(rank * problem.spec.batch // devices, (rank + 1) * problem.spec.batch // devices)
+
+        def share(tree: Tree) -> Tree:
+            return tree_map(lambda leaf: _flat(leaf, devices)[rank].clone(), tree)
+
+        def shape(tree: Tree) -> Tree:
+            return tree_map(lambda leaf: leaf.new_zeros(()).expand(leaf.shape), tree)
+
+        xs = {name: leaf if name == "step" else leaf[:, own].clone() for name, leaf in problem.xs.items()}
+        y = {name: leaf[own].clone() for name, leaf in problem.y.items()}
+        data = {**problem.data, "xs": xs, "y": y, "theta": share(problem.data.get("theta", ()))}
+        part = type(problem)(problem.spec, "torch", share(problem.params), data)
+        theta = shape(problem.init(problem.params)[0])
+        return cls(part, shape(problem.params), theta, problem.on_call is not None)
+
+    def work(self) -> tuple[torch.Tensor, Tree, list[tuple[str, str, int]]]:
+        """Forward and backward over the steps: the loss, this rank's part of the gradient, and the calls of nets."""
+        calls: list[tuple[str, str, int]] = []
+        part = self.problem.counted(lambda *call: calls.append(call)) if self.counted else self.problem
+        eta = part.params
+        inner, carry, kept = inner_loss(part, remat=True), part.init(eta), []
+        for x in steps(part):
+            kept.append((x, carry))
+            carry = part.update(self.gradient(inner, carry[0], eta, x), *carry, eta, x)
+        loss, (d_theta, d_state, d_eta) = pull_outer(part, (_gathered(carry[0], self.theta), carry[1]), remat=True)
+        dist.all_reduce(loss)
+        cotangents = _shared(d_theta), d_state, d_eta
+        while kept:
+            x, carry = kept.pop()
+            cotangents = pull_step(part, inner, self.mode, carry, None, x, cotangents)
+        return loss / dist.get_world_size(), pull_init(part, cotangents), calls
+
+    def gradient(self, inner: Inner, theta: Tree, eta: Tree, x: Tree) -> Tree:
+        """∇L over all data points, this rank's part of it."""
+        return _shared(gradient(inner, _gathered(theta, self.theta), _gathered(eta, self.eta), x))
+
+    def mode(self, inner: Inner, theta: Tree, eta: Tree, x: Tree, grad: Tree | None) -> tuple[Tree, Products]:
+        """`forward_over_reverse` of parts."""
+
+        def products(v: Tree) -> tuple[Tree, Tree]:
+            whole = _gathered(theta, self.theta), _gathered(eta, self.eta)
+            _, of_whole = forward_over_reverse(inner, *whole, x, v)
+            hessian, mixed = of_whole(_gathered(v, self.theta))
+            return _shared(hessian), _shared(mixed)
+
+        return self.gradient(inner, theta, eta, x), products
+
+
+def _flat(leaf: torch.Tensor, devices: int) -> torch.Tensor:
+    """A leaf flattened, padded with zeros and cut into equal parts: (D, numbers of a part)."""
+    return torch.nn.functional.pad(leaf.reshape(-1), (0, -leaf.numel() % devices)).reshape(devices, -1)
+
+
+def _whole(parts: tuple[torch.Tensor, ...] | list[torch.Tensor], like: torch.Tensor) -> torch.Tensor:
+    """Undo `_flat`."""
+    return torch.cat(list(parts))[: like.numel()].reshape(like.shape)
+
+
+def _gathered(tree: Tree, like: Tree) -> Tree:
+    """Whole leaves, from every rank's part."""
+
+    def one(part: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+        parts = [torch.empty_like(part) for _ in range(dist.get_world_size())]
+        dist.all_gather(parts, part.contiguous())
+        return _whole(parts, like)
+
+    return tree_map(one, tree, like)
+
+
+def _shared(tree: Tree) -> Tree:
+    """Gradients of the means over each rank's data points -> this rank's part of their mean."""
+
+    def one(leaf: torch.Tensor) -> torch.Tensor:
+        parts = _flat(leaf, dist.get_world_size())  # a copy where it pads, else a view of a gradient that no one needs
+        dist.all_reduce(parts)
+        return parts[dist.get_rank()] / len(parts)
+
+    return tree_map(one, tree)

@@ -1,0 +1,91 @@
+"""Meta-gradients in PyTorch that do not store every step (App. A.2): reversed momentum, logarithmic rematerialisation.
+
+Both go backwards through the recursion of Eq. 6 with mixed-mode products and rematerialised layers, as `torch_impl`;
+they differ in where θ_i and υ_i come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from gradgate.references.bilevel.in_torch.methods import (
+    Carry,
+    Inner,
+    forward_over_reverse,
+    gradient,
+    inner_loss,
+    pull_init,
+    pull_outer,
+    pull_step,
+    steps,
+)
+from gradgate.references.bilevel.inner.optimisers import momentum_theta_before, momentum_velocity_before
+from gradgate.references.bilevel.problem import BilevelProblem
+from gradgate.references.bilevel.refusal import check_momentum
+from gradgate.references.contract import Tree
+
+
+def momentum_inversion(problem: BilevelProblem) -> tuple[torch.Tensor, Tree]:
+    """Loss and meta-gradient in memory that does not grow with T: each step of momentum is taken back.
+
+    Args:
+        problem: a BilevelProblem with the optimiser momentum.
+
+    Returns:
+        The loss, a scalar, and its gradient, shaped and typed like ``problem.params``.
+
+    Raises:
+        NotInvertible: another optimiser.
+
+    Source: App. A.2; Maclaurin, Duvenaud, Adams (2015), Algorithm 2, without its buffer of lost bits. Cost: stores θ,
+    υ and their cotangents of one step, and what one product needs; computes as `mixflow` without saved gradients. Do
+    not use it for many steps or small μ: each step back divides the rounding errors of υ by μ, so that about
+    T·log2(1/μ) bits are lost.
+    """
+    check_momentum(problem)
+    inner, eta = inner_loss(problem, remat=True), problem.params
+    batches = list(steps(problem))
+    theta, velocity = _advance(problem, inner, problem.init(eta), batches)
+    loss, cotangents = pull_outer(problem, (theta, velocity), remat=True)
+    for x in reversed(batches):
+        theta = momentum_theta_before(problem.rates(theta, eta), theta, velocity)
+        grad = gradient(inner, theta, eta, x)
+        velocity = momentum_velocity_before(problem.data["momentum"], grad, velocity)
+        cotangents = pull_step(problem, inner, forward_over_reverse, (theta, velocity), grad, x, cotangents)
+    return loss, pull_init(problem, cotangents)
+
+
+def log_remat(problem: BilevelProblem) -> tuple[torch.Tensor, Tree]:
+    """Loss and meta-gradient with about log2 T states in memory, in place of T: steps are run again from the middle.
+
+    Returns:
+        The loss, a scalar, and its gradient, shaped and typed like ``problem.params``.
+
+    Source: App. A.2; Griewank (1992), by halves. Cost: stores a state (θ, υ) per halving, and what one product needs;
+    computes `mixflow` without saved gradients, and each step up to log2 T times more. Do not use it where T states fit.
+    """
+    inner = inner_loss(problem, remat=True)
+    runs: list[tuple[Carry, list[Tree]]] = [(problem.init(problem.params), list(steps(problem)))]
+    loss, cotangents = None, None
+    while runs:  # not a recursion, whose frames would each keep the cotangents that they were given
+        carry, batches = runs.pop()
+        while len(batches) > 1:
+            half = len(batches) // 2
+            runs.append((carry, batches[:half]))
+            carry, batches = _advance(problem, inner, carry, batches[:half]), batches[half:]
+        if cotangents is None:
+            loss, cotangents = pull_outer(problem, _advance(problem, inner, carry, batches), remat=True)
+        cotangents = pull_step(problem, inner, forward_over_reverse, carry, None, batches[0], cotangents)
+    assert loss is not None
+    assert cotangents is not None
+    return loss, pull_init(problem, cotangents)
+
+
+def _advance(problem: BilevelProblem, inner: Inner, carry: Carry, batches: Sequence[Tree]) -> Carry:
+    """The steps of `batches`, of which nothing but the last state is kept."""
+    eta = problem.params
+    for x in batches:
+        carry = problem.update(gradient(inner, carry[0], eta, x), *carry, eta, x)
+    return carry

@@ -1,0 +1,1 @@
+"""The inner problem: models and optimisers."""

@@ -1,0 +1,116 @@
+"""Errata of MixFlow-MG in PyTorch: what the paper prints, which must be refuted or refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils import _pytree
+
+from gradgate.references.backends import tree_map
+from gradgate.references.bilevel.in_torch.methods import Carry, steps
+from gradgate.references.bilevel.options import LISTING_2, check_mistake
+from gradgate.references.bilevel.problem import BilevelProblem
+from gradgate.references.contract import Tree
+
+
+def listing2_printed(problem: BilevelProblem, *, mistake: str = "trees") -> tuple[torch.Tensor, Tree]:
+    """Loss and meta-gradient with the autograd function of Listing 2 for ∇L, one of its mistakes as printed.
+
+    Args:
+        problem: any BilevelProblem.
+        mistake: what is read literally, the rest mended. ``name``: the backward differentiates ``loss``, a name that
+            nothing binds. ``trees``: trees are saved as if they were tensors. ``integers``: it differentiates by every
+            input.
+
+    Returns:
+        The loss, a scalar, and its gradient, shaped and typed like ``problem.params``, if it gets there.
+
+    Raises:
+        IllegalOption: `mistake` is none of these.
+        NameError, TypeError, RuntimeError: what each of them leads to; integers only where an input is of integers.
+
+    Source: Listing 2 in Algorithm 2. Cost: as `mixflow` with neither option, without checkpointing; use that one.
+    """
+    check_mistake(mistake, LISTING_2)
+
+    def inner(theta: Tree, eta: Tree, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        loss: torch.Tensor = problem.inner_loss(theta, eta, {"inputs": inputs, "targets": targets})
+        return loss
+
+    eta = tree_map(lambda leaf: leaf.detach().clone().requires_grad_(), problem.params)
+    theta, state = problem.init(eta)
+    for x in steps(problem):
+        arguments = theta, eta, x["inputs"], x["targets"]
+        whole = mistake == "trees"
+        grad = _listing2(inner, mistake)(*arguments) if whole else _of_leaves(inner, arguments, mistake)
+        theta, state = problem.update(grad, theta, state, eta, x)
+    loss = problem.outer_loss(theta, problem.y)
+    flat, structure = _pytree.tree_flatten(eta)
+    grads = torch.autograd.grad(loss, flat, materialize_grads=True)
+    return loss.detach(), _pytree.tree_unflatten(list(grads), structure)
+
+
+def _of_leaves(inner: Callable[..., torch.Tensor], arguments: tuple[Any, ...], mistake: str) -> Tree:
+    """∇L by the listing, trees taken apart so that its inputs are tensors; it is called for each leaf of θ."""
+    flat, structure = _pytree.tree_flatten(arguments)
+    theta, shape = _pytree.tree_flatten(arguments[0])
+
+    def by_leaf(place: int) -> torch.Tensor:
+        rest = [leaf for i, leaf in enumerate(flat) if i != place]
+
+        def of_leaf(leaf: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
+            every = [*others[:place], leaf, *others[place:]]
+            return inner(*_pytree.tree_unflatten(every, structure))
+
+        found: torch.Tensor = _listing2(of_leaf, mistake)(flat[place], *rest)
+        return found
+
+    return _pytree.tree_unflatten([by_leaf(place) for place in range(len(theta))], shape)
+
+
+def _listing2(inner: Callable[..., torch.Tensor], mistake: str) -> Callable[..., Any]:
+    """``grad(inner)`` by its first argument, as an autograd function."""
+
+    class Gradient(torch.autograd.Function):
+        @staticmethod
+        def forward(context: Any, theta: Any, *inputs: Any) -> Any:
+            context.save_for_backward(theta, *inputs)
+            return torch.func.grad(inner)(theta, *inputs)
+
+        @staticmethod
+        def backward(context: Any, v: Any) -> Any:
+            theta, *inputs = context.saved_tensors
+            differentiated = loss if mistake == "name" else inner  # type: ignore[name-defined]  # noqa: F821
+            floating = [i for i, given in enumerate((theta, *inputs)) if given.is_floating_point()]
+            places = tuple(range(len(inputs) + 1)) if mistake == "integers" else tuple(floating)
+            by_inputs = torch.func.grad(differentiated, argnums=places)
+            found = torch.func.jvp(lambda theta: by_inputs(theta, *inputs), (theta,), (v,))[1]
+            return tuple(dict(zip(places, found, strict=True)).get(i) for i in range(len(inputs) + 1))
+
+    return Gradient.apply
+
+
+def algorithm2_printed(problem: BilevelProblem) -> tuple[torch.Tensor, Tree]:
+    """Loss, and the meta-gradient of Algorithm 2 read literally: ∇L comes from fwdrev_grad(L)(θ, x), of θ and x alone.
+
+    With η no argument of what is differentiated by a rule of its own, ∂²L/∂η∂θ of Eq. 8 is missing.
+
+    Returns:
+        The loss, a scalar and right, and the printed gradient, shaped and typed like ``problem.params``.
+
+    Source: Algorithms 1 and 2, lines 3 and 12. Cost: that of backprop through all steps. Do not use it.
+    """
+
+    def outer(eta: Tree) -> torch.Tensor:
+        carry: Carry = problem.init(eta)
+        constant = tree_map(lambda leaf: leaf.detach(), eta)
+        for x in steps(problem):
+            grad = torch.func.grad(problem.inner_loss)(carry[0], constant, x)
+            carry = problem.update(grad, *carry, eta, x)
+        loss: torch.Tensor = problem.outer_loss(carry[0], problem.y)
+        return loss
+
+    grads, value = torch.func.grad_and_value(outer)(problem.params)
+    return value, grads

@@ -1,0 +1,215 @@
+"""Gradients of the chain problem in JAX: the same schedules as nested rematerialisation.
+
+A nested schedule is a `Plan`, and a plan is a program: "save" applies a stage as it is, whose residuals JAX then keeps;
+"split" wraps the left segment in `jax.checkpoint`, which keeps the segment's input alone, and runs the segment by its
+own plan when its turn comes in the backward pass. XLA orders and frees; that it keeps nowhere what is dropped is what
+the memory laws check.
+
+The stages are the layers and the head: N + 1 of them.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.extend.core
+
+from gradgate.references.chain.problem import ChainProblem
+from gradgate.references.chain.schedules import classic
+from gradgate.references.chain.schedules.costs import Costs
+from gradgate.references.chain.schedules.schedule import Plan, Save, Schedule, Split
+from gradgate.references.chain.schedules.solver import precise_dp as solve
+from gradgate.references.contract import Spec, Tree
+
+
+def backprop(problem: ChainProblem) -> tuple[jax.Array, Tree]:
+    """Plain reverse-mode differentiation of the loss: what every other method is compared with.
+
+    Returns:
+        The loss, a scalar, and its gradient, shaped and typed like ``problem.params``.
+
+    Source: §2.1.4. Cost: stores the residuals of all N layers, computes one forward and one backward pass.
+    """
+    return jax.value_and_grad(problem.loss)(problem.params)
+
+
+def _scheduled(name: str, make: Callable[[int], Schedule], text: str) -> Callable[[ChainProblem], tuple[Any, Tree]]:
+    def method(problem: ChainProblem) -> tuple[jax.Array, Tree]:
+        return by_schedule(problem, make(problem.spec.layers + 1))
+
+    method.__name__ = method.__qualname__ = name
+    method.__doc__ = f"""{text}
+
+    Returns:
+        The loss, a scalar, and its gradient, shaped and typed like ``problem.params``.
+    """
+    return method
+
+
+sqrt_n = _scheduled("sqrt_n", classic.sqrt_n, classic.sqrt_n.__doc__ or "")
+recursive = _scheduled("recursive", classic.recursive, classic.recursive.__doc__ or "")
+recompute_all = _scheduled("recompute_all", classic.recompute_all, classic.recompute_all.__doc__ or "")
+revolve = _scheduled(
+    "revolve",
+    lambda stages: classic.revolve(stages, classic.usual_checkpoints(stages)),
+    "REVOLVE with as many stored values as the recursive schedule has, ⌈log₂ N⌉, and the least recomputation for them.",
+)
+
+
+def uniform_dp(problem: ChainProblem, *, budget: int) -> tuple[jax.Array, Tree]:
+    """The uniform policy (Gruslys et al., Alg. 2.1) with the most slots whose peak, as planned, is within the budget.
+
+    Args:
+        problem: the chain.
+        budget: bytes of values, residuals and cotangents, x_0 among them, by `costs_of`; parameters and their gradients
+            are beside it. XLA's own scratch space and ordering are not planned.
+
+    Returns:
+        As `sqrt_n`.
+
+    Raises:
+        IllegalOption: `budget` is not an integer of at least 1, or is too small; states what suffices.
+
+    Source: §2.5.5, Alg. 2.1. Cost: stages are traced once per shape; then `classic.uniform_dp`.
+    """
+    return by_schedule(problem, classic.uniform_within(costs_of(problem.spec), budget))
+
+
+def precise_dp(problem: ChainProblem, *, budget: int) -> tuple[jax.Array, Tree]:
+    """The schedule of least FLOPs whose peak, as planned, is within the budget.
+
+    Arguments, results, errors as `uniform_dp`. Source: Alg. 3.4, mended (`solver`). Cost: tracing and the solver, once
+    per shape and budget.
+    """
+    return by_schedule(problem, _solved(problem.spec.static(), budget))
+
+
+def by_schedule(problem: ChainProblem, schedule: Schedule) -> tuple[jax.Array, Tree]:
+    """Loss and gradient by a nested schedule of N + 1 stages; UsageError if it is not nested."""
+    layers, plan = stages(problem), schedule.plan()
+
+    def loss(params: Tree) -> jax.Array:
+        return _run(layers, plan, [*params["layers"], {}], problem.x)
+
+    return jax.value_and_grad(loss)(problem.params)
+
+
+def rematerialised(layers: Sequence[Callable[[Tree, Any], Any]], schedule: Schedule) -> Callable[[Any, Any], Any]:
+    """``f(params, x)``, params one tree per layer, whose derivative by JAX follows a nested schedule.
+
+    Args:
+        layers: N maps ``layer(params_l, x) -> y``.
+        schedule: nested, of N stages.
+
+    Raises:
+        UsageError: the schedule is not nested.
+    """
+    return functools.partial(_run, layers, schedule.plan())
+
+
+@jax.custom_vjp
+def _tied(p: Tree, x: Any) -> tuple[Tree, Any]:
+    """Both as they are; going back, the cotangent of x leaves only once those of p are there.
+
+    A schedule runs a stage backward as one operation. Left alone, compilers put the products for the weights off to the
+    end, and keep every value and every cotangent for them: 2N of each. Exact for further derivatives too.
+    """
+    return p, x
+
+
+_tied.defvjp(lambda p, x: ((p, x), None), lambda _, cotangents: jax.lax.optimization_barrier(cotangents))
+
+
+def _run(layers: Sequence[Callable[[Tree, Any], Any]], plan: Plan, params: Any, x: Any) -> Any:
+    """From the plan's start to its end; `params` are of all stages of the plan, by index."""
+    while isinstance(plan, (Save, Split)):
+        if isinstance(plan, Save):
+            x, plan = layers[plan.start](*_tied(params[plan.start], x)), plan.rest
+        else:
+            own = {n: params[n] for n in range(plan.start, plan.left.end)}
+            x, plan = jax.checkpoint(functools.partial(_run, layers, plan.left))(own, x), plan.right
+    return layers[plan.start](*_tied(params[plan.start], x))
+
+
+def stages(problem: ChainProblem) -> list[Callable[[Tree, Any], Any]]:
+    """The layers, and the head, which takes no parameters."""
+    return [*problem.layers, lambda _, y: problem.head(y)]
+
+
+def costs_of(spec: Spec) -> Costs:
+    """Residuals and FLOPs from the stages' programs; the same for every Spec of one shape."""
+    return _costs(spec.static())
+
+
+@functools.lru_cache(maxsize=256)
+def _costs(spec: Any) -> Costs:
+    from gradgate.references.backends import precision
+    from gradgate.references.draws import shapes
+
+    with precision("jax", spec.dtype):
+        problem: Any = shapes(spec)
+        params, x = [*problem.params["layers"], {}], problem.x
+        found: list[Any] = []
+        sizes = [_bytes(x)]
+        for layer, p in zip(problem.layers, params, strict=False):
+            found.append(stage_costs(layer, p, x, len(found) > 0))
+            x = jax.eval_shape(layer, p, x)
+            sizes.append(_bytes(x))
+        found.append(stage_costs(_head(problem), problem.data, x, True))
+        sizes.append(x.dtype.itemsize)
+    forward, backward, saved, saves_input, saves_output, forward_peak, backward_peak = zip(*found, strict=True)
+    save_peak = [max(p, size + s) for p, size, s in zip(forward_peak, sizes[1:], saved, strict=True)]
+    return Costs(
+        forward, backward, tuple(sizes), (0, *sizes[1:]), saved, saves_input, saves_output,
+        forward_peak, tuple(save_peak), backward_peak,
+    )  # fmt: skip
+
+
+def _head(problem: Any) -> Callable[[Any, Any], Any]:
+    return lambda data, y: problem._replace(data=data).head(y)
+
+
+def stage_costs(
+    stage: Callable[[Tree, Any], Any], p: Tree, x: Any, needs_input_grad: bool = True
+) -> tuple[float, float, int, bool, bool, int, int]:
+    """Forward and backward FLOPs, saved bytes, whether input and output are saved, peaks forward and backward.
+
+    What JAX saves of a stage is what its `jax.vjp` closes over: an output of the traced program that is no parameter.
+    Peaks are estimates: the output and the largest intermediate; the cotangents and the gradients of the parameters.
+    """
+    from gradgate.hw_profiles import work
+
+    def linearised(p: Tree, x: Any) -> Any:
+        return jax.vjp(stage, p, x) if needs_input_grad else jax.vjp(lambda p: stage(p, x), p)
+
+    def run_both(p: Tree, x: Any, cotangent: Any) -> Any:
+        result, pull = linearised(p, x)
+        return result, pull(cotangent)
+
+    program = jax.make_jaxpr(linearised)(p, x)
+    inputs, result, residuals = program.jaxpr.invars, program.jaxpr.outvars[0], program.jaxpr.outvars[1:]
+    kept = {id(v): v for v in residuals if not isinstance(v, jax.extend.core.Literal) and v not in inputs[:-1]}
+    saved = sum(_bytes(v.aval) for v in kept.values() if v is not inputs[-1] and v is not result)
+    y = jax.eval_shape(stage, p, x)
+    alone = jax.make_jaxpr(stage)(p, x).jaxpr
+    largest = max((_bytes(v.aval) for eqn in alone.eqns for v in eqn.outvars if v is not alone.outvars[0]), default=0)
+    x64 = x.dtype.itemsize == 8
+    forward = float(work.of(stage, (p, x), x64=x64).flops)
+    both = float(work.of(run_both, (p, x, y), x64=x64).flops)
+    gradients = sum(_bytes(leaf) for leaf in jax.tree.leaves(p)) + needs_input_grad * _bytes(x)
+    return (
+        forward, max(both - forward, 0.0), saved, id(inputs[-1]) in kept, id(result) in kept,
+        _bytes(y) + largest, gradients,
+    )  # fmt: skip
+
+
+def _bytes(array: Any) -> int:
+    return int(array.size * array.dtype.itemsize)
+
+
+@functools.lru_cache(maxsize=256)
+def _solved(spec: Any, budget: Any) -> Schedule:
+    return solve(_costs(spec), budget)

@@ -1,0 +1,256 @@
+"""Runs a schedule in PyTorch, so that `loss.backward()` just works: what the thesis gave up in its §3.2.3 and §3.2.4.
+
+The thesis' executor drove the backward pass by hand, and its stack frames kept every cotangent alive. Here autograd
+drives. The chain appears in the caller's graph as one small node per stage, linked through placeholders of no size; the
+node of stage l performs the operations of the schedule up to "backward l", and hands the cotangent back to the engine,
+which frees it once the next node has used it. So
+
+* cotangents live as long as the simulator says, no longer;
+* gradients of parameters reach their accumulators stage by stage, in the order of plain backprop, hence with the
+  same bits, also where stages share parameters;
+* `torch.autograd.grad`, hooks, and a larger model around the chain work as usual.
+
+A node hands the gradients of its parameters back together. Where they become ``grad``, or results of
+`torch.autograd.grad`, they stay in any case. Where there is a ``grad`` to add to, plain backprop holds one at a time;
+so does the node then, by a backward pass of its own that ends in the parameters' accumulators (`_accumulable`). A
+parameter that is used outside the chain too then gets the same terms added one after another, in place of their sum, as
+with PyTorch's reentrant checkpoint. A stage with a parameter of another stage's, with hooks on parameters, or in a
+distributed process still hands back together; the profiler knows of the first (`Costs.backward_peak`), the other two
+can cost a stage's gradients beyond the budget.
+
+A stage that is run again finds what its first run found: random states, autocast, global flags, and which modules train
+(`torch_replay`). Norms update their running statistics in the first run only. Where a stage cannot be run again as it
+ran first, because a tensor or anything else it reads has changed, the backward pass raises (`torch_guard`). Forward
+hooks on modules run in every run of their stage.
+
+A second backward pass is autograd's: refused, unless the first was told ``retain_graph=True``. The first then keeps
+each recording that it has used, so after it as many bytes are held as plain backprop holds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.autograd.graph import get_gradient_edge
+
+from gradgate.references.chain.in_torch.guard import CheckValue, Doubts, Held, check_version, refuse_course
+from gradgate.references.chain.in_torch.replay import RandomState, Surroundings, in_modes, statistics_kept
+from gradgate.references.chain.in_torch.stages import Recording, Stage, plain, record
+from gradgate.references.chain.schedules.schedule import Operation, Schedule
+from gradgate.references.contract import NotComposable, UsageError
+
+
+def execute(stages: Sequence[Stage], schedule: Schedule, x: torch.Tensor) -> torch.Tensor:
+    """x_0 -> x_N with the chain's graph behind it; its backward follows the schedule.
+
+    Args:
+        stages: N of them.
+        schedule: of N stages, nested or not.
+        x: x_0; it may need a gradient or not.
+
+    Raises:
+        UsageError: another number of stages; a stage that is not tensor to tensor, that overwrites its input, or that
+            changes buffers of its own while the schedule runs it more than once.
+        NotComposable: under a transformation of torch.func; and from the backward pass, if asked for a graph of it.
+        RuntimeError: from the backward pass, if a stage cannot be run again as it ran first; and from a second one
+            without `retain_graph` in the first.
+
+    Cost: that of `simulate`, operation by operation.
+    """
+    if schedule.stages != len(stages):
+        raise UsageError(f"the schedule has {schedule.stages} stages, the chain has {len(stages)}")
+    refuse_transforms()
+    run = Run(stages, schedule, x)
+    run.advance(schedule.turn)
+    link = x
+    for number, stage in enumerate(stages, 1):
+        link = _Node.apply(run, number, link, *stage.parameters)
+    return link
+
+
+def refuse_transforms() -> None:
+    """Raise NotComposable within a transformation of torch.func."""
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        raise NotComposable(
+            "a checkpointed chain cannot run under torch.func or vmap: its backward pass recomputes by hand; "
+            "use plain backprop there, or the JAX form, which composes"
+        )
+
+
+@dataclass(frozen=True)
+class FirstRun:
+    """What the first run of a stage found and gave, kept for the further ones.
+
+    Attributes:
+        random: the states of the generators that it drew from.
+        training: of each of its modules, whether it trained.
+        held: the tensors that it read.
+        output: the check value of its output.
+    """
+
+    random: RandomState
+    training: tuple[bool, ...]
+    held: Held
+    output: CheckValue
+
+    @contextlib.contextmanager
+    def again(self, stage: Stage) -> Iterator[None]:
+        """A scope for a further run; raises RuntimeError if the stage would read other tensors."""
+        if stage.rebuilt():
+            raise RuntimeError(
+                f"{stage.name} cannot be run again: modules within have been exchanged since the forward"
+            )
+        with in_modes(stage.modules, self.training):
+            self.held.check(stage.name, stage.parameters, stage.modules)
+            with self.random.again(), statistics_kept(stage.modules):
+                yield
+
+
+class Run:
+    """One forward and backward pass of a chain: what it holds, and how far it is in the schedule.
+
+    Attributes:
+        performed: the operations done so far.
+    """
+
+    def __init__(self, stages: Sequence[Stage], schedule: Schedule, x: torch.Tensor) -> None:
+        self.stages, self.schedule = stages, schedule
+        self.device, self.surroundings = x.device, Surroundings.now(x.device)
+        uses = Counter(id(p) for stage in stages for p in stage.parameters)
+        self.shares = [any(uses[id(p)] > 1 for p in stage.parameters) for stage in stages]
+        self.again = [count > 1 for count in schedule.runs()]
+        self.needs_input_grad = x.requires_grad
+        self.values, self.versions = {0: x.detach()}, {0: x._version}
+        self.recordings: dict[int, tuple[Recording, Held]] = {}
+        self.first: dict[int, FirstRun] = {}
+        self.doubts = Doubts()
+        self.shapes: dict[int, tuple[torch.Size, torch.dtype]] = {}
+        self.output: torch.Tensor | None = None
+        self.placeholder = torch.zeros(2, device=x.device, dtype=torch.float64)
+        self.performed: list[Operation] = []
+
+    def advance(self, stop: int) -> None:
+        """Perform the operations before number `stop`, none of them a backward one."""
+        while len(self.performed) < stop:
+            op = self.schedule.operations[len(self.performed)]
+            if op.kind == "drop":
+                del self.values[op.index]
+            else:
+                self._forward(op)
+            self.performed.append(op)
+
+    def backward(
+        self, number: int, cotangent: torch.Tensor, accumulable: Sequence[torch.Tensor] | None, retain: bool
+    ) -> tuple[torch.Tensor | None, dict[int, torch.Tensor]]:
+        """Up to "backward `number`", which takes this cotangent: that of x_{l-1}, and the parameters' by id.
+
+        The gradients of those that are `accumulable` are added at once, and not given; None: all are given. With
+        `retain` the recording is kept for a further backward pass.
+        """
+        position = self.schedule.backwards[number - 1]
+        if position >= len(self.performed):
+            self.advance(position)
+            self.performed.append(self.schedule.operations[position])
+        recording, held = self.recordings[number] if retain else self.recordings.pop(number)
+        held.check_storages(self.stages[number - 1].name)
+        if accumulable is None:
+            return recording.backward(cotangent, retain=retain)
+        return recording.accumulate(cotangent, accumulable, retain), {}
+
+    def _forward(self, op: Operation) -> None:
+        number, stage, x = op.index, self.stages[op.index - 1], self.values[op.index - 1]
+        first, version = self.first.get(number), self.versions[number - 1]
+        check_version(f"the input of {stage.name}", x, version)
+        with self.surroundings.again():
+            if first is not None:
+                with first.again(stage):
+                    y = self._perform(op, x)
+                again = CheckValue.of(y)
+                refuse = functools.partial(refuse_course, stage.name, first.output, again)
+                self.doubts.add(first.output.differs(again), refuse)
+            elif self.again[number - 1]:
+                y = self._perform_first(op, x)
+            else:
+                y = self._perform(op, x)
+        if x._version != version:
+            raise UsageError(
+                f"{stage.name} overwrites its input, which may be needed again; put it into one stage with the layer "
+                "before it, as torch_checkpoint.checkpointed does"
+            )
+        self.values[number], self.versions[number] = y, y._version
+        if number == len(self.stages) and self.output is None:
+            self.output = y
+        self.shapes.setdefault(number, (y.shape, y.dtype))
+
+    def _perform(self, op: Operation, x: torch.Tensor) -> torch.Tensor:
+        number, stage = op.index, self.stages[op.index - 1]
+        if op.kind == "save":
+            y, recording = record(stage, x, number > 1 or self.needs_input_grad)
+            self.recordings[number] = recording, Held.now(recording.parameters)
+        else:
+            y = plain(stage, x)
+        return y
+
+    def _perform_first(self, op: Operation, x: torch.Tensor) -> torch.Tensor:
+        """Perform the first of several runs of a stage, and keep what the others need to be the same."""
+        stage = self.stages[op.index - 1]
+        training = tuple(m.training for m in stage.modules)
+        before = RandomState.now(self.device, stage.modules)
+        held = Held.now(stage.parameters, stage.modules)
+        y = self._perform(op, x)
+        held.refuse_own_changes(stage.name)
+        random = before.moved(RandomState.now(self.device, stage.modules))
+        self.first[op.index] = FirstRun(random, training, held, CheckValue.of(y))
+        return y
+
+
+class _Node(torch.autograd.Function):
+    """Stage l in the caller's graph."""
+
+    @staticmethod
+    def forward(ctx: Any, run: Run, number: int, link: torch.Tensor, *parameters: torch.Tensor) -> torch.Tensor:
+        ctx.run, ctx.number, ctx.parameters = run, number, parameters
+        ctx.save_for_backward(run.placeholder)  # so that autograd refuses a second pass as it does everywhere
+        if number == len(run.stages):
+            y, run.output = run.output, None
+            assert y is not None
+            return y
+        shape, dtype = run.shapes[number]
+        return run.placeholder.view(dtype)[0].expand(shape)
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Any) -> Any:
+        if torch.is_grad_enabled():
+            raise NotComposable(
+                "a checkpointed chain gives first derivatives only: create_graph would need a graph of the "
+                "recomputation itself; use the plain sequence for second derivatives"
+            )
+        _ = ctx.saved_tensors  # raises if they are freed
+        retain = torch._C._autograd._get_current_graph_task_keep_graph()
+        accumulable = None if ctx.run.shares[ctx.number - 1] else _accumulable(ctx.parameters)
+        into, gradients = ctx.run.backward(ctx.number, cotangents[0], accumulable, retain)
+        return (None, None, into, *(gradients.get(id(p)) for p in ctx.parameters))
+
+
+def _accumulable(parameters: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
+    """Those that the pass under way will add to an existing ``grad``; None if any gradient has to be handed back.
+
+    Asked in the backward pass of a node that has all of them as inputs.
+    """
+    needing = [p for p in parameters if p.requires_grad]
+    if all(p.grad is None for p in needing):
+        return None
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return None
+    if not all(p.is_leaf and not p._backward_hooks and not p._post_accumulate_grad_hooks for p in needing):
+        return None
+    try:
+        return [p for p in needing if torch._C._will_engine_execute_node(get_gradient_edge(p).node)]
+    except RuntimeError:  # a leaf that torch.autograd.grad asks for is captured, and its accumulator never runs
+        return None

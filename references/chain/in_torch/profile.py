@@ -1,0 +1,204 @@
+"""Measures what the stages of a chain cost in PyTorch: bytes exactly, compute as time or as FLOPs."""
+
+from __future__ import annotations
+
+import statistics
+import time
+import weakref
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Literal
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from gradgate.hw_profiles.torch_work import flop_counter
+from gradgate.references.chain.in_torch.replay import RandomState, Surroundings, statistics_kept
+from gradgate.references.chain.in_torch.stages import Stage, plain, record
+from gradgate.references.chain.schedules.costs import Costs
+
+PLACEHOLDER = 16
+"""Bytes of the placeholder that links the stages' nodes (`torch_executor`)."""
+
+
+class LiveBytes(TorchDispatchMode):
+    """Counts the bytes of all storages that are made in its scope and still alive, and the most there were at once.
+
+    Every storage counts once, whatever views there are of it. Scratch space that an operator allocates and frees within
+    is not seen; on a GPU, `torch.cuda.max_memory_allocated` sees that too.
+
+    Attributes:
+        live: bytes now.
+        peak: bytes at most, since `restart`.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.live = self.peak = 0
+        self._seen: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+
+    def restart(self) -> None:
+        """Forget the peak so far."""
+        self.peak = self.live
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        torch.utils._pytree.tree_map_only(torch.Tensor, self._known, (args, kwargs))
+        result = func(*args, **(kwargs or {}))
+        torch.utils._pytree.tree_map_only(torch.Tensor, self._count, result)
+        return result
+
+    def _known(self, tensor: torch.Tensor) -> None:
+        """What an operator is given and no operator made was there before the scope: it is not counted."""
+        storage = tensor.untyped_storage()
+        if storage not in self._seen:
+            self._seen[storage] = 0
+
+    def _count(self, tensor: torch.Tensor) -> None:
+        storage = tensor.untyped_storage()
+        if storage in self._seen:
+            return
+        size = storage.nbytes()
+        self._seen[storage] = size
+        self.live += size
+        self.peak = max(self.peak, self.live)
+        weakref.finalize(storage, self._free, size)
+
+    def _free(self, size: int) -> None:
+        self.live -= size
+
+
+def profile(
+    stages: Sequence[Stage], x: torch.Tensor, compute: Literal["time", "flops"] = "time", repeats: int = 5
+) -> Costs:
+    """The costs of a chain, each stage run on its own on the values that reach it from `x`.
+
+    Args:
+        stages: of the chain. Their parameters' gradients, buffers and random state are left as they are. On the
+            ``meta`` device bytes and FLOPs are the same, and nothing is computed.
+        x: x_0, with `requires_grad` as it will be.
+        compute: ``time``, seconds, the median of `repeats` runs; or ``flops``, of products of matrices and
+            convolutions, which are the same each time.
+        repeats: of the timing.
+
+    Cost: a few runs forward and backward of every stage; stores one recording and a few values at a time.
+    """
+    shapes: list[tuple[Any, ...]] = []
+    shared = {p for p, count in Counter(id(p) for stage in stages for p in stage.parameters).items() if count > 1}
+    device, surroundings, kept = x.device, Surroundings.now(x.device), snapshot(stages)
+    state = RandomState.now(device, [m for stage in stages for m in stage.modules])
+    random = 0
+    value = x.detach()
+    sizes = [_bytes(value)]
+    for number, stage in enumerate(stages, 1):
+        needs = number > 1 or x.requires_grad
+        with surroundings.again(), statistics_kept(stage.modules):
+            before = RandomState.now(device, stage.modules)
+            measured = _memory(stage, value, needs, shared)
+            random += before.moved(RandomState.now(device, stage.modules)).nbytes
+            work = _flops(stage, value, needs) if compute == "flops" else _seconds(stage, value, needs, repeats)
+            value = plain(stage, value)
+        sizes.append(_bytes(value))
+        shapes.append((*work, *measured))
+    state.put_back()
+    restore(kept)
+    # A loss and the 1 that its backward pass starts from are held by the caller to the end.
+    loss = 2 * sizes[-1] if value.numel() == 1 else 0
+    forward, backward, saved, saves_input, saves_output, gradients, forward_peak, save_peak, backward_peak = zip(
+        *shapes, strict=True
+    )
+    return Costs(
+        forward, backward, tuple(sizes), (*gradients, sizes[-1]), saved, saves_input, saves_output,
+        forward_peak, save_peak, backward_peak, PLACEHOLDER + random + loss,
+    )  # fmt: skip
+
+
+def _memory(
+    stage: Stage, value: torch.Tensor, needs: bool, shared: Collection[int]
+) -> tuple[int, bool, bool, int, int, int, int]:
+    """Saved, saves_input, saves_output, bytes of the input's cotangent, and the three peaks.
+
+    A gradient of a parameter is let go as soon as it is there, as the executor does, except those `shared`, by their
+    ids, which wait for the other stages'.
+    """
+    at_once = not any(id(p) in shared for p in stage.parameters)
+    with LiveBytes() as meter:
+        x = value.clone()
+        meter.restart()
+        at_start = meter.live
+        y = plain(stage, x)
+        forward_peak = meter.peak - at_start
+        del y
+        meter.restart()
+        y, recording = record(stage, x, needs)
+        save_peak = meter.peak - at_start
+        # Drop the output, then the input: what falls is what the recording does not keep.
+        with_both = meter.live
+        size_in, size_out = _bytes(x), _bytes(y)
+        del y
+        without_output = meter.live
+        del x
+        saves_output, saves_input = without_output == with_both, meter.live == without_output
+        saved = meter.live - saves_output * size_out - saves_input * size_in
+        del recording
+        x = value.clone()  # again, with the input held as an earlier recording may hold it
+        y, recording = record(stage, x, needs)
+        cotangent = torch.ones_like(y)
+        del y
+        meter.restart()
+        at_start = meter.live
+        into, gradients = recording.backward(cotangent, _let_go if at_once else None)
+        backward_peak = meter.peak - at_start
+        size = _bytes(into) if into is not None else 0
+        del gradients
+    return saved, saves_input, saves_output, size, forward_peak, save_peak, backward_peak
+
+
+def _let_go(gradient: torch.Tensor) -> torch.Tensor:
+    return torch.zeros((), dtype=gradient.dtype, device=gradient.device).expand(gradient.shape)
+
+
+def _seconds(stage: Stage, value: torch.Tensor, needs: bool, repeats: int) -> tuple[float, float]:
+    def timed(function: Callable[[], Any]) -> tuple[float, Any]:
+        _wait(value.device)
+        start = time.perf_counter()
+        result = function()
+        _wait(value.device)
+        return time.perf_counter() - start, result
+
+    forwards, backwards = [], []
+    for _ in range(repeats):
+        seconds, (y, recording) = timed(lambda: record(stage, value, needs))
+        forwards.append(seconds)
+        cotangent = torch.ones_like(y)
+        backwards.append(timed(lambda: recording.backward(cotangent))[0])  # noqa: B023 - called at once
+    return statistics.median(forwards), statistics.median(backwards)
+
+
+def _flops(stage: Stage, value: torch.Tensor, needs: bool) -> tuple[float, float]:
+    with flop_counter() as forward:
+        y, recording = record(stage, value, needs)
+    with flop_counter() as backward:
+        recording.backward(torch.ones_like(y))
+    return float(forward.get_total_flops()), float(backward.get_total_flops())
+
+
+def _wait(device: torch.device) -> None:
+    if device.type not in ("cpu", "meta"):
+        torch.get_device_module(device).synchronize(device)
+
+
+def _bytes(tensor: torch.Tensor) -> int:
+    return int(tensor.untyped_storage().nbytes())
+
+
+def snapshot(stages: Sequence[Stage]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Every buffer within, and a copy of it."""
+    buffers = {id(b): b for stage in stages for m in stage.modules for b in m.buffers(recurse=False)}
+    return [(b, b.clone()) for b in buffers.values()]
+
+
+def restore(kept: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
+    """Buffers back to their copies."""
+    with torch.no_grad():
+        for buffer, copy in kept:
+            buffer.copy_(copy)

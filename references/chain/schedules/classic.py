@@ -1,0 +1,172 @@
+"""Schedules that know the chain's length only: √N segments, recursive, recompute everything, REVOLVE, uniform DP.
+
+All of them are plans of `schedule`, so that they are simulated, drawn and run like the optimal one. Each takes the
+number of stages N; what it stores is counted in values x_k.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+
+from gradgate.references.chain.schedules.costs import Costs
+from gradgate.references.chain.schedules.schedule import Plan, Schedule, Split, Unit, saved
+from gradgate.references.chain.schedules.simulate import simulate
+from gradgate.references.chain.schedules.solver import BudgetTooSmall
+from gradgate.references.contract import check_integer
+
+MOST_SLOTS = 64
+"""Slots that are tried at most to give a uniform schedule its budget."""
+
+
+def save_all(stages: int) -> Schedule:
+    """Plain backprop: every stage saved, nothing run twice. Stores N recordings."""
+    return Schedule.of(saved(0, check_integer("stages", stages, 1)))
+
+
+def segments(stages: int, count: int) -> Schedule:
+    """`count` segments of nearly equal length; all but the last are run forward twice, the second time saved.
+
+    Stores count − 1 values and the recordings of one segment. Raises IllegalOption unless 1 ≤ count ≤ stages.
+    """
+    stages = check_integer("stages", stages, 1)
+    count = check_integer("count", count, 1, stages)
+    bounds = [n * stages // count for n in range(count + 1)]
+    plan = saved(bounds[-2], stages)
+    for start, end in zip(bounds[-3::-1], bounds[-2:0:-1], strict=True):
+        plan = Split(saved(start, end), plan)
+    return Schedule.of(plan)
+
+
+def sqrt_n(stages: int) -> Schedule:
+    """About √N segments (Chen et al. 2016; §2.5.1): Θ(√N) memory, at most one forward more per stage."""
+    return segments(stages, max(1, round(math.sqrt(check_integer("stages", stages, 1)))))
+
+
+def recursive(stages: int) -> Schedule:
+    """Halves, recursively (§2.5.2, k = 1): ⌈log₂ N⌉ values and one recording, N log₂ N / 2 forwards more."""
+    return Schedule.of(_built(0, check_integer("stages", stages, 1), lambda i, j, _: i + (j - i + 1) // 2))
+
+
+def recompute_all(stages: int) -> Schedule:
+    """Every stage from x_0 again (§2.5.2): one value and one recording, N(N − 1)/2 forwards more."""
+    return Schedule.of(_built(0, check_integer("stages", stages, 1), lambda i, j, _: j - 1))
+
+
+def revolve(stages: int, checkpoints: int) -> Schedule:
+    """The least recomputation with `checkpoints` values stored at once, x_0 among them (Griewank and Walther 2000).
+
+    With s values and at most r forwards of any stage, C(s + r, s) stages can be reversed; the first to be stored after
+    x_0 is where that leaves both sides a binomial number. Raises IllegalOption unless both are at least 1.
+    """
+    stages = check_integer("stages", stages, 1)
+    return Schedule.of(_built(0, stages, _binomial_split, check_integer("checkpoints", checkpoints, 1)))
+
+
+def revolve_forwards(stages: int, checkpoints: int) -> int:
+    """Forwards that REVOLVE runs, recorded ones included: r·N − C(s + r, s + 1) + N with the least r that suffices."""
+    r = _repetition(stages, checkpoints)
+    return r * stages - math.comb(checkpoints + r, checkpoints + 1) + stages
+
+
+def uniform_dp(stages: int, slots: int) -> Schedule:
+    """The least recomputation with `slots` values stored at once, by dynamic programming (Gruslys et al., Alg. 2.1).
+
+    C(t, m) = min over y of y + C(t − y, m − 1) + C(y, m), C(1, m) = 1, C(t, 1) = t(t + 1)/2; its forwards are REVOLVE's
+    with as many checkpoints. Alg. 2.1 as printed bounds t by m_max; here by N. Cost: N² · slots / 2 additions.
+    Raises IllegalOption unless both are at least 1.
+    """
+    stages, slots = check_integer("stages", stages, 1), check_integer("slots", slots, 1)
+    policy = uniform_policy(stages, min(slots, stages))
+    return Schedule.of(_built(0, stages, lambda i, j, m: i + policy[min(m, j - i)][j - i], slots))
+
+
+@functools.lru_cache(maxsize=8)
+def uniform_policy(stages: int, slots: int) -> Sequence[Sequence[int]]:
+    """D[m][t] of Alg. 2.1: how far the first stored value of t stages lies from their start, with m slots, m ≤ t."""
+    import numpy as np
+
+    cost = [np.arange(stages + 1) * (np.arange(stages + 1) + 1) / 2]
+    policy = [[0] * (stages + 1), [max(t - 1, 0) for t in range(stages + 1)]]
+    for m in range(1, slots):
+        row, chosen = np.zeros(stages + 1), [0] * (stages + 1)
+        row[1] = 1.0
+        for t in range(2, stages + 1):
+            y = np.arange(1, t)
+            each = y + cost[m - 1][t - y] + row[1:t]
+            best = int(each.argmin())
+            row[t], chosen[t] = each[best], best + 1
+        cost.append(row)
+        policy.append(chosen)
+    return policy
+
+
+def within(make: Callable[[int], Schedule], most: int, costs: Costs, budget: int) -> Schedule:
+    """The cheapest of ``make(1) … make(most)`` whose simulated peak is within the budget.
+
+    How a schedule that counts slots is given a budget in bytes: no other schedule of its kind computes less within it.
+
+    Raises:
+        BudgetTooSmall: none fits; states the least peak among them.
+    """
+    tried = [(simulate(schedule, costs), schedule) for schedule in map(make, range(1, most + 1))]
+    fitting = [(found.compute, found.peak, n) for n, (found, _) in enumerate(tried) if found.peak <= budget]
+    if not fitting:
+        raise BudgetTooSmall(budget, min(found.peak for found, _ in tried), " by a schedule of this kind")
+    return tried[min(fitting)[2]][1]
+
+
+def uniform_within(costs: Costs, budget: int) -> Schedule:
+    """`uniform_dp` with the number of slots that computes least within the budget, by `within`; errors as there.
+
+    Raises IllegalOption too unless the budget is an integer of at least 1.
+    """
+    budget, stages = check_integer("budget", budget, 1), costs.stages
+    return within(functools.partial(uniform_dp, stages), min(stages, MOST_SLOTS), costs, budget)
+
+
+def usual_checkpoints(stages: int) -> int:
+    """⌈log₂ N⌉, at least 1: as many values as `recursive` stores at most."""
+    return max(1, math.ceil(math.log2(stages)))
+
+
+def _built(i: int, j: int, split: Callable[[int, int, int], int], slots: int = 0) -> Plan:
+    """The plan of (i, j) that splits where `split` (i, j, slots) says; a split leaves one slot fewer on its right.
+
+    Lengths fall on either side, but only by one at worst: iterated along the left, recursive on the right would still
+    be as deep as the chain, so both go through a stack.
+    """
+    done: list[Plan] = []
+    todo: list[tuple[int, int, int] | None] = [(i, j, slots)]
+    while todo:
+        item = todo.pop()
+        if item is None:
+            right = done.pop()
+            done.append(Split(done.pop(), right))
+        elif item[1] == item[0] + 1:
+            done.append(Unit(item[0]))
+        else:
+            i, j, slots = item
+            k = split(i, j, slots)
+            todo += [None, (k, j, slots - 1), (i, k, slots)]
+    return done[0]
+
+
+def _repetition(stages: int, checkpoints: int) -> int:
+    """The least r with C(s + r, s) ≥ N."""
+    return next(r for r in range(stages + 1) if math.comb(checkpoints + r, checkpoints) >= stages)
+
+
+def _binomial_split(i: int, j: int, s: int) -> int:
+    """Where (i, j) is split with s values: as far right as keeps the left within r − 1 sweeps and the right within r.
+
+    C(s + r, s) = C(s + r − 1, s) + C(s + r − 1, s − 1): the left may be as long as the first term, the right as the
+    second; with one value only x_i is ever stored, and the right is one stage.
+    """
+    if s == 1:
+        return j - 1
+    length, r = j - i, _repetition(j - i, s)
+    right_least = math.comb(s + r - 2, s - 1)  # what r − 1 sweeps could do on the right
+    left_most = math.comb(s + r - 1, s)
+    return i + min(left_most, length - min(right_least, length - 1))

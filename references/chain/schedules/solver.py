@@ -1,0 +1,358 @@
+"""The least compute within a budget of bytes, for arbitrary costs per stage: the thesis' Alg. 3.4 mended and sharpened.
+
+What is optimal, and among which schedules. A schedule is *persistent* if what it stores it keeps until it is used up: a
+stored x_k until stage k + 1 is saved, a recording until its stage is run backward. It is *lazy* if it goes back to a
+stored value only once all that is stored or recorded to its right is used up. Among all persistent lazy schedules of
+the machine of `simulate`, nested or not, this one computes least; `search` checks that by shortest paths.
+
+* Laziness costs nothing where `Costs.steady`: every recording keeps at least the bytes of its stage's input and of that
+  input's cotangent. For take work on the left of k done while something right of k is held: x_k, or the recording of
+  k + 1. Either is no smaller than the cotangent of x_k, which is all that is left of it once the right is used up. So
+  the work on the left fits as well then, and without what it stores the right fits before. On other chains, where a
+  stage keeps next to nothing, early work can be cheaper; there are examples of three stages.
+* Persistence can cost something on any chain: to drop a stored value and make it again can be cheaper on very unequal
+  sizes (Beaumont et al., Optimal checkpointing for heterogeneous chains, 2019, say so too). No polynomial algorithm is
+  known for these schedules, and the thesis does not consider them.
+
+Derivation. Let W(i, j, m) be the least compute to run stages i+1 … j forward and backward when x_i is in memory, the
+cotangent of x_j has arrived, and m bytes are left beside x_i, the cotangent within them (§3.1.6). Look at what a
+persistent lazy schedule does first from x_i:
+
+    saves i + 1     W = f + W(i+1, j, ·) + b, with the recording of i + 1 held all along
+    does not        then some x_k is the first value after x_i to be stored, or used by the first save; all that
+                    happens right of k persists from x_k, and what happens left of it needs x_i only. So
+                    W = f_{i+1} + … + f_k + W(k, j, m − |x_k|) + W(i, k, m)
+
+The thesis has the second choice only, because its f_l already means the recording; with recordings and values told
+apart (`costs`), both are needed. Three refinements make the bytes those of the machine:
+
+* During the forward pass no cotangent of x_N exists yet: |g_j| counts from stage j's backward on if j = N.
+* Saving i + 1 releases x_i where the recording does not keep it and nobody else does. So W has a variant: `released`.
+* x_{i+1} costs nothing to hold beside a recording of i + 1 that keeps its output.
+
+The quadratic "recompute everything" needs no case of its own: it is k = j − 1 at each step.
+
+Cost: N³/6 · M additions and minima, M the number of slots, vectorised over k and M. Tables: 8 bytes × (N²/2) × M, told
+by `table_bytes`; choices are not stored but found again on the way down, which costs N · M once per segment visited.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gradgate.references.chain.schedules.costs import Costs
+from gradgate.references.chain.schedules.schedule import Plan, Save, Schedule, Split, Unit, saved
+from gradgate.references.chain.schedules.simulate import simulate
+from gradgate.references.contract import IllegalOption, check_integer
+
+FEWEST, MOST = 500, 8_000
+"""Slots that a budget is cut into unless told: as many as keep N³ · slots below `WORK`, within these."""
+WORK = 5e8
+
+
+class BudgetTooSmall(IllegalOption):
+    """No persistent lazy schedule fits the budget.
+
+    Cause: even the schedule of least memory needs more. Remedy: `minimum` is the least budget that suffices.
+
+    Attributes:
+        minimum: bytes.
+    """
+
+    def __init__(self, budget: int, minimum: int, because: str = "") -> None:
+        super().__init__(f"a budget of {budget} bytes is too small: at least {minimum} are needed{because}")
+        self.minimum = minimum
+
+
+def precise_dp(costs: Costs, budget: int, slot: int | None = None) -> Schedule:
+    """The persistent lazy schedule of least compute whose peak is at most `budget`.
+
+    Args:
+        costs: of the chain.
+        budget: bytes, x_0 and what is fixed among them.
+        slot: bytes per slot, to a multiple of which every size is rounded up: the budget holds whatever it is, the
+            optimum is exact for 1 and for a common divisor of all sizes; None: as many slots as take about a
+            second, none smaller than the greatest common divisor, and finer ones near the least budget.
+
+    Raises:
+        IllegalOption: budget or slot is not an integer of at least 1.
+        BudgetTooSmall: states the least budget that suffices: in bytes, or with such slots.
+
+    Source: Alg. 3.4, mended as CLAIMS and `as_printed` say; the module's docstring derives it. Cost: there.
+    """
+    budget = check_integer("budget", budget, 1)
+    slot = None if slot is None else check_integer("slot", slot, 1)
+    least = minimum_budget(costs)
+    if budget < least:
+        raise BudgetTooSmall(budget, least)
+    everything = Schedule.of(saved(0, costs.stages))
+    if simulate(everything, costs).peak <= budget:
+        return everything
+    if slot is not None:
+        found = _solved(costs, budget, slot)
+        if found is None:
+            least = minimum_budget(costs.in_slots(slot)) * slot
+            raise BudgetTooSmall(
+                budget, least, f" when sizes are rounded up to slots of {slot} bytes; take smaller ones"
+            )
+        return found
+    slots = int(min(max(WORK / costs.stages**3, FEWEST), MOST))
+    slot = max(costs.divisor(), budget // slots)
+    for finer in (1, 4):  # near the least budget, rounding up may be what does not fit
+        found = _solved(costs, budget, max(1, slot // finer))
+        if found is not None:
+            return found
+    return least_memory(costs)
+
+
+def _solved(costs: Costs, budget: int, slot: int) -> Schedule | None:
+    tables = Tables(costs.in_slots(slot), budget // slot)
+    return Schedule.of(tables.plan()) if np.isfinite(tables.best) else None
+
+
+def least_memory(costs: Costs) -> Schedule:
+    """A persistent lazy schedule of the least peak; its compute is not minimised. Cost: as `minimum_budget`."""
+    return Schedule.of(Minima(costs).plan())
+
+
+def minimum_budget(costs: Costs) -> int:
+    """The least peak, in bytes, that any persistent lazy schedule reaches, exact: where memory starts (§3.1.10).
+
+    Cost: N³/6 comparisons, vectorised, and N² numbers; no slots.
+    """
+    return Minima(costs).best
+
+
+def table_bytes(costs: Costs, slots: int) -> int:
+    """Bytes of the tables of `precise_dp` for costs in slots.
+
+    A float64 per slot and pair i < j, and as many again for pairs of which i may be entered in two ways.
+    """
+    z = _Sizes(costs)
+    rows = z.N * (z.N + 1) // 2 + sum(z.N - i + 1 for i in range(z.N) if i == 0 or len(z.variants(i)) > 1)
+    return 8 * (rows + 3 * (z.N + 1)) * (max(slots - int(z.x[0]) - costs.fixed, 0) + 1)
+
+
+class _Sizes:
+    """Costs as arrays, indexed by stage 1 … N and value 0 … N, and the peaks that every solver needs."""
+
+    def __init__(self, costs: Costs) -> None:
+        def by_stage(values: Any, kind: Any = np.int64) -> Any:
+            return np.concatenate([[0], np.asarray(values, kind)])
+
+        self.costs, self.N = costs, costs.stages
+        self.f, self.b = by_stage(costs.forward, float), by_stage(costs.backward, float)
+        self.x, self.g = np.asarray(costs.output, np.int64), np.asarray(costs.gradient, np.int64)
+        self.keeps_input, self.keeps_output = by_stage(costs.saves_input), by_stage(costs.saves_output)
+        self.keeps_output[self.N] = 1  # x_N is the caller's
+        self.recording = by_stage(costs.saved) + self.keeps_output * self.x
+        self.forward_peak, self.save_peak = by_stage(costs.forward_peak), by_stage(costs.save_peak)
+        self.backward_peak = by_stage(costs.backward_peak)
+        self.waiting = self.g.copy()
+        self.waiting[self.N] = 0  # no cotangent of x_N exists during the forward pass
+
+    def variants(self, i: int) -> tuple[int, ...]:
+        """The `released` bytes with which segments that start at i are entered; first as a stored value.
+
+        A stored x_i is released by saving i + 1 unless the recording keeps it. An x_i that the caller or the recording
+        of stage i holds is never released.
+        """
+        stored = 0 if self.keeps_input[i + 1] or i == 0 else int(self.x[i])
+        held = i > 0 and self.keeps_output[i]
+        return (stored, 0) if held and stored else (stored,)
+
+    def entered_by_save(self, i: int) -> int:
+        """Which of `variants(i)` a segment has that is entered by saving stage i."""
+        return len(self.variants(i)) - 1
+
+    def sweep_peaks(self, i: int) -> Any:
+        """The most bytes beside x_i and cotangents of a forward from x_i to x_k, for k = i + 1 … N."""
+        above = self.forward_peak[i + 1 :].copy()
+        above[1:] += self.x[i + 1 : self.N]
+        return np.maximum.accumulate(above)
+
+    def save_needs(self, i: int, released: int) -> tuple[int, int]:
+        """Bytes beside x_i to save stage i + 1, cotangents not counted, and to run it backward."""
+        s = i + 1
+        return int(self.save_peak[s]), int(self.recording[s] + self.g[s] + self.backward_peak[s]) - released
+
+    def left_after_save(self, i: int, released: int) -> int:
+        """By how many bytes fewer are left beside x_{i+1} than were beside x_i, once stage i + 1 is saved."""
+        s = i + 1
+        holding = 0 if self.keeps_output[s] else int(self.x[s])
+        return int(self.recording[s]) + holding - released
+
+
+class Minima:
+    """The least m for which W(i, j, m) is finite, for every segment and variant."""
+
+    def __init__(self, costs: Costs) -> None:
+        self.sizes = z = _Sizes(costs)
+        N = z.N
+        self.least = {(i, v): np.zeros(N + 1, np.int64) for i in range(N) for v in range(len(z.variants(i)))}
+        self.stored = np.zeros((N + 1, N + 1), np.int64)  # [j, k]: least of (k, j) entered from a stored x_k, and x_k
+        for i in range(N - 1, -1, -1):
+            sweep = z.sweep_peaks(i)
+            for v in range(len(z.variants(i))):
+                row = self.least[i, v]
+                for j in range(i + 1, N + 1):
+                    row[j] = self._save(i, j, v)
+                    if j > i + 1:
+                        row[j] = min(row[j], self._splits(i, j, row, sweep).min())
+            self.stored[i + 1 :, i] = self.least[i, 0][i + 1 :] + z.x[i]
+
+    @property
+    def best(self) -> int:
+        """The least budget of the whole chain."""
+        return int(self.least[0, 0][self.sizes.N] + self.sizes.x[0] + self.sizes.costs.fixed)
+
+    def _save(self, i: int, j: int, v: int) -> int:
+        z = self.sizes
+        released = z.variants(i)[v]
+        save, backward = z.save_needs(i, released)
+        need = max(save + int(z.waiting[j]), backward)
+        if j == i + 1:
+            return need
+        return max(need, int(self.least[i + 1, z.entered_by_save(i + 1)][j]) + z.left_after_save(i, released))
+
+    def _splits(self, i: int, j: int, row: Any, sweep: Any) -> Any:
+        """Per k = i + 1 … j − 1."""
+        right = self.stored[j, i + 1 : j]
+        return np.maximum(np.maximum(right, row[i + 1 : j]), sweep[: j - i - 1] + self.sizes.waiting[j])
+
+    def plan(self) -> Plan:
+        """A plan that reaches the least budget, of splits where they do as well as saving."""
+        return _descend(self.sizes.N, self._choice)
+
+    def _choice(self, i: int, j: int, v: int, _: int) -> tuple[int, int, int]:
+        row = self.least[i, v]
+        if self._save(i, j, v) <= row[j]:
+            return 0, 0, 0
+        return i + 1 + int(self._splits(i, j, row, self.sizes.sweep_peaks(i)).argmin()), 0, 0
+
+
+class Tables:
+    """W(i, j, m) for m = 0 … M slots left beside x_0, infinite where nothing fits.
+
+    Args:
+        costs: in slots.
+        slots: the budget in slots.
+    """
+
+    def __init__(self, costs: Costs, slots: int) -> None:
+        self.sizes = z = _Sizes(costs)
+        N = z.N
+        self.M = slots - int(z.x[0]) - costs.fixed
+        width = max(self.M, 0) + 1
+        # right[j][k, m]: W(k, j, m − |x_k|), from a stored x_k; m counts x_k, so that rows of different k line up.
+        self.right = [np.full((j, width), np.inf) for j in range(N + 1)]
+        self.pinned: dict[int, Any] = {}  # rows j − i of segments entered by saving i, where they differ
+        for i in range(N - 1, -1, -1):
+            for v in reversed(range(len(z.variants(i)))):
+                rows = self._rows(i, v)
+                if v or i == 0:
+                    self.pinned[i] = rows
+                if v == 0:
+                    self._store(i, rows)
+        self.best = float(self.pinned[0][N, -1]) if self.M >= 0 else float("inf")
+
+    def _store(self, i: int, rows: Any) -> None:
+        size = int(self.sizes.x[i])
+        for j in range(i + 1, self.sizes.N + 1):
+            row = self.right[j][i]
+            if size < len(row):
+                row[size:] = rows[j - i][: len(row) - size]
+
+    def _rows(self, i: int, v: int) -> Any:
+        """W(i, j, ·) as row j − i of one array; needs all segments that start right of i."""
+        z, width = self.sizes, max(self.M, 0) + 1
+        rows = np.full((z.N - i + 1, width), np.inf)
+        swept = np.full((z.N - i + 1, width), np.inf)  # row k − i: forward from x_i to x_k, and W(i, k, ·)
+        sweep, forward = z.sweep_peaks(i), np.cumsum(z.f[i + 1 :])
+        first = np.full(z.N - i + 1, width)  # the first finite m of each row of `swept`
+        for n, row in enumerate(rows[1:], 1):
+            j = i + n
+            self._save_into(row, i, j, v)
+            if n > 1:
+                both = swept[1:n] + self.right[j][i + 1 : j]
+                needs = sweep[: n - 1] + z.waiting[j]
+                for k in np.flatnonzero(needs > first[1:n]):  # elsewhere W is infinite as far as that
+                    both[k, : needs[k]] = np.inf
+                np.minimum(row, both.min(axis=0), out=row)
+            np.add(row, forward[n - 1], out=swept[n])
+            finite = np.isfinite(row)
+            first[n] = int(finite.argmax()) if finite.any() else width
+        return rows
+
+    def _save_into(self, row: Any, i: int, j: int, v: int) -> None:
+        z, released = self.sizes, self.sizes.variants(i)[v]
+        save, backward = z.save_needs(i, released)
+        need = max(save + int(z.waiting[j]), backward, 0)
+        if need >= len(row):
+            return
+        work = z.f[i + 1] + z.b[i + 1]
+        row[need:] = work if j == i + 1 else work + self._after_save(i, j, released, need, len(row))
+
+    def _after_save(self, i: int, j: int, released: int, low: int, high: int) -> Any:
+        """W(i + 1, j, ·) with what is left of m = low … high − 1 once stage i + 1 is saved."""
+        z, result = self.sizes, np.full(high - low, np.inf)
+        if z.entered_by_save(i + 1):
+            table, shift = self.pinned[i + 1][j - i - 1], z.left_after_save(i, released)
+        else:
+            table, shift = self.right[j][i + 1], z.left_after_save(i, released) - int(z.x[i + 1])
+        start = max(low, shift)
+        stop = min(high, len(table) + shift)
+        if start < stop:
+            result[start - low : stop - low] = table[start - shift : stop - shift]
+        return result
+
+    def plan(self) -> Plan:
+        """The plan of least compute, its choices found again from the tables."""
+        return _descend(self.sizes.N, self._choice, self.M)
+
+    def _value(self, i: int, j: int, v: int, m: int) -> float:
+        if v == len(self.sizes.variants(i)) - 1 and i in self.pinned:
+            return float(self.pinned[i][j - i, m])
+        return float(self.right[j][i, m + int(self.sizes.x[i])])
+
+    def _choice(self, i: int, j: int, v: int, m: int) -> tuple[int, int, int]:
+        """K of the best split of (i, j), 0 to save i + 1, and the slots left on the right and on the left."""
+        z = self.sizes
+        released = z.variants(i)[v]
+        row = np.full(m + 1, np.inf)
+        self._save_into(row, i, j, v)
+        best, choice = row[m], (0, m - z.left_after_save(i, released), 0)
+        forward, sweep = np.cumsum(z.f[i + 1 : j]), z.sweep_peaks(i)
+        for k in range(i + 1, j):
+            if sweep[k - i - 1] + z.waiting[j] <= m and z.x[k] <= m:
+                value = forward[k - i - 1] + self._value(k, j, 0, m - int(z.x[k])) + self._value(i, k, v, m)
+                if value < best:
+                    best, choice = value, (k, m - int(z.x[k]), m)
+        return choice
+
+
+def _descend(N: int, choose: Any, m: int = 0) -> Plan:
+    """The plan that `choose` (i, j, variant, m) -> (k or 0, m right, m left) leads to; a loop, as chains are long."""
+    entered_by_save = choose.__self__.sizes.entered_by_save
+    root: list[Plan] = []
+    todo: list[Any] = [(0, N, 0, m)]
+    while todo:
+        item = todo.pop()
+        if item == "split":
+            right = root.pop()
+            root.append(Split(root.pop(), right))
+        elif item[0] == "save":
+            root.append(Save(item[1], root.pop()))
+        else:
+            i, j, v, m = item
+            if j == i + 1:
+                root.append(Unit(i))
+                continue
+            k, right, left = choose(i, j, v, m)
+            if k:
+                todo += ["split", (k, j, 0, right), (i, k, v, left)]
+            else:
+                todo += [("save", i), (i + 1, j, entered_by_save(i + 1), right)]
+    return root[0]

@@ -1,0 +1,143 @@
+"""What the methods promise of memory and work: Table 1 with its source, and what is added here.
+
+Table 1 counts a layer's Jacobian as dense: n² per product with it, nd by its parameters. The couplings measured here
+need no more than d for both, so the laws in n are upper bounds; those in L are equalities. In d, the parameters of a
+layer, which here grow with the hidden channels at a fixed n, both of Table 1's terms are such a product: ∝ d.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gradgate.references.contract import Claim
+from gradgate.references.counts import joined
+from gradgate.references.invertible.counts import claims as counted
+from gradgate.references.laws import figure, memory_law, work_law
+
+PAPER = "gradgate.references.invertible.paper.rows"
+DEEP = (4, 16, 64, 256, 1024)
+DEEPER = (64, 256, 1024, 4096, 16384)
+WIDE = (8, 16, 32, 64, 128)
+SHORT = (2, 4, 8, 16, 32)
+HEAVY = (64, 128, 256, 512, 1024)
+EAGER = {"batch": 64, "channels": 8, "hidden": 4}
+FEW = {"batch": 2, "channels": 4, "hidden": 2}
+ONE = {"batch": 2, "channels": 4, "layers": 1}
+"""For the laws in d: so that PyTorch, which must run what is counted, is quick."""
+
+
+def _memory(
+    framework: str, statement: str, exponent: float, below: tuple[str, float] | None = None,
+    sizes: tuple[int, ...] = (), **more: Any,
+) -> Claim:  # fmt: skip
+    usual, spec = (DEEP, {}) if framework == "jax" else (SHORT, EAGER)
+    sizes = sizes or usual
+    if below:
+        statement += f", and at L = {sizes[-1]} memory is at least {below[1]:g} times below {below[0]}'s"
+    return memory_law(
+        "memory_law", statement, "Table 1", variable="layers", sizes=sizes, exponent=exponent, spec=spec, below=below,
+        **more,
+    )  # fmt: skip
+
+
+def _work(framework: str, exponent: float = 1, **more: Any) -> Claim:
+    sizes, spec = (DEEP, {}) if framework == "jax" else (SHORT, EAGER)
+    said = {1: "linearly with L", 2: "like L²: dL passes through L layers"}[int(exponent)]
+    chosen = {"spec": spec, "sizes": sizes, **more}
+    return work_law("work_law", f"its FLOPs grow {said}", "Table 1", variable="layers", exponent=exponent, **chosen)
+
+
+def _wide(exponent: int, said: str) -> Claim:
+    return work_law(
+        "work_law_n", f"its FLOPs grow like {said} at most, the hidden layers of the couplings as wide as they are",
+        "Table 1", variable="channels", sizes=WIDE, exponent=exponent, bound="at most",
+    )  # fmt: skip
+
+
+def _heavy(exponent: int = 1, **more: Any) -> Claim:
+    return work_law(
+        "work_law_d", f"its FLOPs grow {'linearly with' if exponent == 1 else 'like the square of'} d", "Table 1",
+        variable="hidden", exponent=exponent, sizes=HEAVY, spec=ONE, **more,
+    )  # fmt: skip
+
+
+def _heavy_printed(**more: Any) -> Claim:
+    return work_law(
+        "work_law_d_printed", "its FLOPs grow linearly with d", "Table 1, n²dL²", variable="hidden", exponent=1,
+        expected="refuted", reason="each of the d passes goes through layers of d parameters, which costs d, not n²",
+        sizes=HEAVY, spec=ONE, **more,
+    )  # fmt: skip
+
+
+EVERYTHING = "memory grows linearly with L: what every layer's VJPs need is stored"
+NOTHING = "memory does not grow with L"
+DIRECTION = "memory grows with L by the parameters' tangent only, linearly"
+MX = "memory grows linearly with L at most, by what VJPs by x alone need"
+
+JAX: dict[str, tuple[Claim, ...]] = {
+    "backprop": (_memory("jax", EVERYTHING, 1, bound="equal"), _work("jax"), _wide(2, "n²"), _heavy()),
+    "forward": (_memory("jax", DIRECTION, 1, ("backprop", 4.0)), _work("jax", 2), _heavy(2), _heavy_printed()),
+    "projected_forward": (
+        _memory("jax", DIRECTION, 1, ("backprop", 10.0), DEEPER), _work("jax"), _wide(2, "n²"), _heavy(),
+    ),
+    "reversible": (_memory("jax", NOTHING, 0, ("backprop", 100.0)), _work("jax"), _wide(2, "n²"), _heavy()),
+    "moonwalk": (
+        _memory("jax", NOTHING, 0, ("backprop", 100.0)), _work("jax"), _wide(3, "n³"), _heavy(),
+        figure(
+            "memory_a4500", "at 10 layers per block, 32×32×8, its bytes are at most half of backprop's, in percent",
+            "§6.3, Fig. 1", printed=50, measured=f"{PAPER}:half_at_8", unit="%", bound="at most",
+        ),
+    ),
+    "moonwalk_mixed": (
+        _memory("jax", MX, 1, ("backprop", 4.0)), _work("jax"), _wide(2, "n²"), _heavy(),
+        figure(
+            "work", "on the RevNet of §6.1 it does at most twice backprop's work, in percent of backprop's", "§6.5",
+            printed=200, measured=f"{PAPER}:mixed_work", unit="%", bound="at most",
+        ),
+        figure(
+            "memory_a4500", "at 10 layers per block, 32×32×8, its bytes are below backprop's, in percent of them",
+            "§6.3, Fig. 1", printed=100, measured=f"{PAPER}:mixed_at_8", unit="%", bound="at most", tolerance=0,
+        ),
+        figure(
+            "memory_a4500_18", "at 10 layers per block, 32×32×18, its bytes are below backprop's, in percent of them",
+            "§6.3, Fig. 2", printed=100, measured=f"{PAPER}:mixed_at_18", unit="%", bound="at most", tolerance=0,
+        ),
+        figure(
+            "phases_apart", "there the phases share no activations: it takes the 5 in 9 of backprop's bytes that VJPs "
+            "by x need, in percent, and at most 15% more, for what does not grow with L; merged they take 90%",
+            "§4.2, §6.5", printed=500 / 9, measured=f"{PAPER}:mixed_at_8", unit="%", bound="at most", tolerance=0.15,
+        ),
+        figure(
+            "memory_a4500_printed", "at 10 layers per block, 32×32×8, backprop takes twice its bytes: half, in percent",
+            "§6.3, Fig. 1", printed=50, measured=f"{PAPER}:mixed_at_8", unit="%", bound="at most", tolerance=0.05,
+            expected="refuted",
+            reason="per coupling and pixel it keeps a float32 and a mask's byte for each of C/2 channels, 5 bytes; "
+            "backprop the coupling's input too, 9: 5/9 = 56% at any width, and 60% with what does not grow with L",
+        ),
+        figure(
+            "parameters", "the network of Fig. 2 has 200k parameters per layer per block, in percent of that",
+            "Fig. 2", printed=100, measured=f"{PAPER}:parameters", unit="%",
+        ),
+    ),
+}  # fmt: skip
+
+TORCH: dict[str, tuple[Claim, ...]] = {
+    "backprop": (_memory("torch", EVERYTHING, 1, bound="equal"), _work("torch"), _heavy()),
+    "forward": (
+        _work("torch", 2, spec=FEW, options={"tangents": 1000}, sizes=(16, 32, 64, 128, 256)),
+        _heavy(2, options={"tangents": 1000}),
+    ),
+    "projected_forward": (_memory("torch", DIRECTION, 1, ("backprop", 4.0)), _work("torch"), _heavy()),
+    "reversible": (
+        _memory("torch", "memory grows with L by the gradients only, linearly", 1, ("backprop", 8.0)), _work("torch"),
+        _heavy(),
+    ),
+    "moonwalk": (
+        _memory("torch", "memory grows with L by the gradients only, linearly", 1, ("backprop", 4.0)), _work("torch"),
+        _heavy(),
+    ),
+    "moonwalk_mixed": (_memory("torch", MX, 1, ("backprop", 4.0)), _work("torch"), _heavy()),
+}  # fmt: skip
+
+PROMISES = {"jax": joined(JAX, counted("jax")), "torch": joined(TORCH, counted("torch"))}
+"""Framework -> method -> its claims about memory, work and counts."""

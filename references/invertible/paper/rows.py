@@ -1,0 +1,331 @@
+"""The paper's figures, each beside what is measured or computed here.
+
+The network is the RevNet of §6.1: three blocks of additive couplings, each followed by ψ; 𝓕 is a 3×3 convolution from
+one half of the channels to the other with ReLU and batch norm. That is what the caption of Fig. 2 fixes, which says
+200k parameters per layer per block at 18 channels: one convolution in each of the three blocks has 199,017. Batch 512,
+float32, 10 classes.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from gradgate.references.invertible.problem import InvertibleSpec
+from gradgate.references.published import Published
+
+PROFILE = "nvidia-a4500"
+
+
+def revnet(channels: int, layers: int, **fields: Any) -> InvertibleSpec:
+    """The Spec of §6.1's network, some fields replaced."""
+    chosen: dict[str, Any] = {
+        "dtype": "float32", "unit": "additive", "residual": "conv", "activation": "relu", "norm": "batch", "side": 32,
+        "channels": channels, "blocks": 3, "layers": layers, "batch": 512, "classes": 10,
+    }  # fmt: skip
+    return InvertibleSpec(**chosen | fields)
+
+
+def parameters(profile: str) -> float:
+    """Parameters per layer of each block at 18 channels over 200,000, the head's left out, in percent."""
+    from gradgate.references.backends import leaves
+    from gradgate.references.draws import shapes
+
+    body = [leaf for key, block in shapes(revnet(18, 1)).params.items() if key != "head" for leaf in leaves(block)]
+    return 100 * float(sum(leaf.size for leaf in body)) / 200_000
+
+
+def mixed_work(profile: str) -> float:
+    """FLOPs of mixed Moonwalk over backprop's at 10 layers per block, in percent."""
+    return 100 * work_ratio("moonwalk_mixed", "backprop", 18, 10)
+
+
+def half_at_8(profile: str) -> float:
+    """All bytes of pure Moonwalk over backprop's, 10 layers per block, 8 channels, in percent."""
+    return _share("moonwalk", 8, profile)
+
+
+def mixed_at_8(profile: str) -> float:
+    """The same of mixed Moonwalk."""
+    return _share("moonwalk_mixed", 8, profile)
+
+
+def mixed_at_18(profile: str) -> float:
+    """The same at 18 channels."""
+    return _share("moonwalk_mixed", 18, profile)
+
+
+def _share(method: str, channels: int, profile: str) -> float:
+    if profile != PROFILE:
+        raise LookupError(f"the paper measured this on {PROFILE}: gradgate verify --profile {PROFILE}")
+    return 100 * bytes_of(method, channels, 10) / bytes_of("backprop", channels, 10)
+
+
+def bytes_of(method: str, channels: int, layers: int, profile: str = PROFILE) -> int:
+    """All bytes of a method on the RevNet: temporaries, arguments and results.
+
+    Raises:
+        LookupError: the profile's compiler gives no bytes; says why.
+    """
+    return _bytes(_method(method), revnet(channels, layers), profile)
+
+
+def step_bytes(method: str, handed_out: bool, profile: str = PROFILE) -> int:
+    """Temporary bytes of a step of gradient descent that overwrites its parameters, which outweigh activations here.
+
+    Args:
+        method: whose gradient.
+        handed_out: each unit's gradient is applied and dropped as `walk` hands it out; else all at the end.
+        profile: compiled for.
+    """
+    from gradgate.references.draws import shapes
+
+    problem = shapes(heavy())
+    found = _measured(step(method, handed_out), (problem.params, problem.data, problem), profile, donate=(0,))
+    return int(found.temp_bytes)
+
+
+def heavy() -> InvertibleSpec:
+    """Of 32 units with 33,000 parameters each, and 4 samples of 64 numbers."""
+    return InvertibleSpec(
+        dtype="float32", layers=32, channels=64, batch=4, depth=2, hidden=512, activation="relu", classes=10
+    )
+
+
+def step(method: str, handed_out: bool, rate: float = 1e-3) -> Callable[..., Any]:
+    """(params, data, problem) -> (loss, updated params) by gradient descent; see `step_bytes`."""
+    import jax
+
+    from gradgate.references.invertible.in_jax import methods as jax_impl
+
+    def descend(p: Any, dp: Any) -> Any:
+        return jax.tree.map(lambda p, g: p - rate * g, p, dp)
+
+    def stepped(params: Any, data: Any, problem: Any) -> Any:
+        problem = problem._replace(params=params, data=data)
+        if handed_out:
+            return jax_impl.walk(problem, jax_impl.input_gradient_reverse(problem), descend)
+        loss, grads = getattr(jax_impl, method)(problem)
+        grads = jax.lax.optimization_barrier(grads)  # all of them exist before any is applied
+        return loss, descend(params, grads)
+
+    return stepped
+
+
+def work_ratio(method: str, other: str, channels: int, layers: int, norm: str = "batch") -> float:
+    """FLOPs of one method over another's on the RevNet (Fig. 3, as work), with batch norm or ``none``."""
+    return _flops(method, channels, layers, norm) / _flops(other, channels, layers, norm)
+
+
+def time_ratio(method: str, other: str, layers: int, repeats: int = 5) -> float:
+    """Time of one method over another's, alternating in this process; the median.
+
+    On a network for a CPU: 8×8×4, batch 2, a JVP at a time, compiled.
+    """
+    import statistics
+    import time
+
+    import jax
+
+    problem = revnet(4, layers, side=8, batch=2, norm="none").build("jax")
+    runs = [jax.jit(_method(name)) for name in (method, other)]
+
+    def seconds(run: Callable[..., Any]) -> float:
+        start = time.perf_counter()
+        jax.block_until_ready(run(problem))
+        return time.perf_counter() - start
+
+    for run in runs:
+        seconds(run)
+    return statistics.median(seconds(runs[0]) / seconds(runs[1]) for _ in range(repeats))
+
+
+def variance_ratio(draws: int = 400) -> float:
+    """Squared error of projected forward over (P + 1)·‖∇J‖², which a normal u gives in the mean (§6.7)."""
+    import numpy as np
+
+    from gradgate.references.backends import leaves, to_numpy
+    from gradgate.references.invertible.in_torch import methods as torch_impl
+
+    problem: Any = InvertibleSpec(layers=3, channels=6).build("torch")
+
+    def flat(tree: Any) -> Any:
+        return np.concatenate([to_numpy(leaf).ravel() for leaf in leaves(tree)])
+
+    exact = flat(torch_impl.backprop(problem)[1])
+    errors = [
+        float(np.sum((flat(torch_impl.projected_forward(problem, seed=seed)[1]) - exact) ** 2)) for seed in range(draws)
+    ]
+    return float(np.mean(errors)) / ((exact.size + 1) * float(exact @ exact))
+
+
+def stability(unit: str, scale: float, bias: float, depths: tuple[int, ...] = (1, 2, 4, 8, 16, 32)) -> dict[str, Any]:
+    """Relative error of the whole float32 gradient over depth, of reversing and mixed (Fig. 5 over depth)."""
+    from gradgate.references.invertible.paper.training import errors_over_depth
+
+    return errors_over_depth(unit, scale, bias, depths)
+
+
+def training(steps: int = 600, scale: float = 0.3, spread: float = 0.5) -> dict[str, Any]:
+    """Accuracy and gradient error of three trainings with tanh on the outputs (Fig. 4, 5)."""
+    from gradgate.references.invertible.paper.training import curves
+
+    return curves(steps, scale=scale, spread=spread)
+
+
+def _method(name: str) -> Callable[..., Any]:
+    from gradgate.references.invertible.in_jax import methods as jax_impl
+
+    found: Callable[..., Any] = getattr(jax_impl, name)
+    return found
+
+
+@functools.lru_cache(maxsize=64)
+def _flops(method: str, channels: int, layers: int, norm: str) -> int:
+    from gradgate.hw_profiles import work
+    from gradgate.references.draws import shapes
+
+    return work.of(_method(method), (shapes(revnet(channels, layers, norm=norm)),)).flops
+
+
+def _bytes(program: Callable[..., Any], spec: InvertibleSpec, profile: str) -> int:
+    from gradgate.references.draws import shapes
+
+    return int(_measured(program, (shapes(spec),), profile).required_bytes)
+
+
+def _measured(program: Callable[..., Any], arguments: tuple[Any, ...], profile: str, **more: Any) -> Any:
+    from gradgate.hw_profiles.compile import measure
+
+    found = measure(program, arguments, profile, **more)
+    if found.required_bytes is None:
+        raise LookupError(f"{profile}: {found.reason}")
+    return found
+
+
+HERE = "gradgate.references.invertible.paper.rows"
+METHODS = ("backprop", "forward", "projected_forward", "reversible", "moonwalk", "moonwalk_mixed")
+
+
+def _memory() -> list[Published]:
+    return [
+        Published(
+            place, f"{channels} channels, {method}", layers, "B", f"{HERE}:bytes_of",
+            {"method": method, "channels": channels, "layers": layers},
+        )
+        for place, channels in (("Fig. 1", 8), ("Fig. 2", 18))
+        for method in METHODS if method != "forward" or channels == 8
+        for layers in (1, 3, 5, 10)
+    ]  # fmt: skip
+
+
+def _ratios() -> list[Published]:
+    shares = [
+        ("moonwalk", 8, 50.0, "the activations of one layer stay, whatever L"),
+        ("moonwalk_mixed", 8, 50.0, "5 of backprop's 9 bytes per coupling, pixel and channel of a half"),
+        ("reversible", 8, 50.0, ""), ("projected_forward", 8, 100 / 2.4, ""),
+        ("moonwalk_mixed", 18, None, "the same 5 of 9: the share does not depend on the channels"),
+    ]  # fmt: skip
+    return [
+        Published(
+            f"Fig. {1 if channels == 8 else 2}, share", f"{channels} channels", method, "% of backprop",
+            f"{HERE}:share_of", {"method": method, "channels": channels}, printed, reason,
+        )
+        for method, channels, printed, reason in shares
+    ]  # fmt: skip
+
+
+def share_of(method: str, channels: int) -> float:
+    """All bytes of a method over backprop's on the A4500, 10 layers per block, in percent."""
+    return _share(method, channels, PROFILE)
+
+
+def _times() -> list[Published]:
+    joined = (
+        "work, not time; and batch norm joins the samples, so h_0 takes a JVP per number of the batch, 512 times the n "
+        "that the paper counts"
+    )
+    found = [
+        Published(
+            "Fig. 3, work", f"{first} / {second}", 3 * layers, "times", f"{HERE}:work_ratio",
+            {"method": first, "other": second, "channels": 18, "layers": layers}, printed, reason,
+        )
+        for first, second, layers, printed, reason in (
+            ("forward", "moonwalk", 2, 27.0, joined), ("forward", "moonwalk", 20, 110.0, joined),
+            ("moonwalk_mixed", "backprop", 10, 2.0, "5 passes against 3, of the same convolutions"),
+            ("reversible", "backprop", 10, None, "4 passes against 3"),
+        )
+    ]  # fmt: skip
+    found += [
+        Published(
+            "Fig. 3, work without batch norm", "forward / moonwalk", 3 * layers, "times", f"{HERE}:work_ratio",
+            {"method": "forward", "other": "moonwalk", "channels": 18, "layers": layers, "norm": "none"}, printed,
+            "work, not time",
+        )
+        for layers, printed in ((2, 27.0), (20, 110.0))
+    ]  # fmt: skip
+    found += [
+        Published(
+            "Fig. 3, time, 8×8×4 on this CPU", f"{first} / {second}", 3 * layers, "times", f"{HERE}:time_ratio",
+            {"method": first, "other": second, "layers": layers},
+        )
+        for first, second, layers in (
+            ("moonwalk_mixed", "backprop", 3), ("reversible", "backprop", 3), ("forward", "moonwalk", 1),
+        )
+    ]  # fmt: skip
+    return found
+
+
+def _ours() -> list[Published]:
+    steps = [
+        Published(
+            "Beyond the paper, one step of gradient descent", "handed out" if handed_out else "all, then applied",
+            method, "B of temporaries", f"{HERE}:step_bytes", {"method": method, "handed_out": handed_out},
+        )
+        for method, handed_out in (("backprop", False), ("moonwalk_mixed", False), ("moonwalk_mixed", True))
+    ]  # fmt: skip
+    depth = [
+        Published(
+            "Fig. 5, over depth", f"{unit}, scale {scale:g}, bias {bias:g}", "curves", "relative", f"{HERE}:stability",
+            {"unit": unit, "scale": scale, "bias": bias},
+        )
+        for unit, scale, bias in (
+            ("additive", 1.0, 0.0), ("dense tanh", 0.1, 1.0), ("additive tanh", 1.0, 0.0),
+            ("affine conv1x1 tanh", 1.0, 0.0),
+        )
+    ]  # fmt: skip
+    return [*depth, *steps]
+
+
+PUBLISHED = (
+    *_ratios(),
+    *_memory(),
+    *_times(),
+    *(
+        Published(
+            "Fig. 4, 5",
+            "training with tanh on the outputs",
+            f"scale {scale:g}, spread {spread:g}",
+            "accuracy, relative",
+            f"{HERE}:training",
+            {"steps": steps, "scale": scale, "spread": spread},
+            None,
+            reason,
+        )
+        for steps, scale, spread, reason in (
+            (600, 0.3, 0.5, "as printed: reversing stays at chance, mixed learns as backprop does"),
+            (200, 1.0, 1.0, "tanh so flat that its float32 derivative is 0: mixed fails from the first step too"),
+        )
+    ),
+    Published(
+        "§6.7",
+        "squared error of projected forward over (P + 1)·‖∇J‖²",
+        "normal u",
+        "",
+        f"{HERE}:variance_ratio",
+        {},
+        1.0,
+    ),
+    *_ours(),
+)

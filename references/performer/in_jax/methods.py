@@ -1,0 +1,236 @@
+"""Gradients of the Performer in JAX: backprop, and Algorithm 1 of SLiM Performers.
+
+In the words of the code: 𝓑^(n), the s running states U after slice n, is ``states`` (s, batch, k, d+1, M), float32 at
+least; 𝓖^(n) = ∇_𝓑^(n) L is ``cotangents``; C is ``chunk`` and A_n ``start``. F is ``project`` and ``prepare``, G is
+``attend`` and ``finish``, so that the iterative prefix sums never hold the slice's T.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from gradgate.references.contract import Tree, check_integer
+from gradgate.references.performer.in_jax.attention import Attention, attention, wide
+from gradgate.references.performer.problem import PerformerProblem
+from gradgate.references.performer.slicing import check_prefix_sum
+
+
+def full(problem: PerformerProblem) -> tuple[Any, Tree]:
+    """Loss and gradient by reverse-mode differentiation over the whole sequence at once, with explicit prefix sums.
+
+    Returns:
+        The scalar loss and a tree like ``problem.params``, in its shapes and dtypes.
+
+    Source: the baseline of the paper, Eq. 5–10.
+    Stores: the activations of all L tokens and s layers, L·s·D1 numbers of T and U among them. Computes: one forward
+    and one backward pass. Not for sequences whose activations exceed memory; `slim` with C = L and ``block`` is one
+    slice too, and stores neither T nor U.
+    """
+    return jax.value_and_grad(problem.loss)(problem.params)
+
+
+def slim(problem: PerformerProblem, *, chunk: int, prefix_sum: str = "block") -> tuple[Any, Tree]:
+    """Loss and exact gradient with the activations of one slice at a time; states rebuilt by subtraction.
+
+    Args:
+        problem: any PerformerProblem.
+        chunk: C, tokens per slice, an integer of at least 1; the last slice may be shorter. L and more is one slice.
+        prefix_sum: inside a slice, ``explicit``, ``iterative`` or ``block``.
+
+    Returns:
+        The scalar loss and a tree like ``problem.params``, in its shapes and dtypes.
+
+    Raises:
+        IllegalOption: `chunk` is no integer of at least 1, or `prefix_sum` none of the three.
+
+    Source: Algorithms 1 and 2, with X^(r−1,n) for the X^(r,n) of Eq. 16; App. B mended.
+    Stores: states and cotangents, 2·s·D1 numbers per sequence, and one slice's activations, O(C). Computes: two forward
+    passes, but for the last slice one, one backward pass, and L·s·D1 additions of Eq. 19. Not where the features of
+    late tokens are larger than those of early ones by most of the digits: the subtraction loses the early states, see
+    `slim_kept`.
+    """
+    return _slices(problem, check_integer("chunk", chunk, 1), attention(check_prefix_sum(prefix_sum)), every=None)
+
+
+def slim_kept(problem: PerformerProblem, *, chunk: int, prefix_sum: str = "block", every: int = 1) -> tuple[Any, Tree]:
+    """Loss and exact gradient as `slim`, but with the states before every m-th slice kept and not rebuilt.
+
+    Inside a slice the states before each block are kept too. Rounding errors of the subtraction then add up over m − 1
+    slices at most; for m = 1 nothing is subtracted, and no digit lost.
+
+    Args:
+        problem: any PerformerProblem.
+        chunk: C, as for `slim`.
+        prefix_sum: as for `slim`.
+        every: m, an integer of at least 1.
+
+    Returns:
+        The scalar loss and a tree like ``problem.params``, in its shapes and dtypes.
+
+    Raises:
+        IllegalOption: `chunk` or `every` is no integer of at least 1, or `prefix_sum` none of the three.
+
+    Source: beyond the paper. Stores: as `slim`, and ⌈L/(C·m)⌉·s·D1 numbers, and √C·D1 of one layer
+    and slice. Computes: as `slim`. Not for L/(C·m) so
+    large that the states outweigh the activations that slicing saves.
+    """
+    inside = attention(check_prefix_sum(prefix_sum), keep=True)
+    return _slices(problem, check_integer("chunk", chunk, 1), inside, check_integer("every", every, 1))
+
+
+def _slices(problem: PerformerProblem, chunk: int, inside: Attention, every: int | None) -> tuple[Any, Tree]:
+    """Algorithm 1. The last slice, of 1 … C tokens, stands by itself: the states before it are at hand."""
+    n = (problem.length - 1) // chunk  # full slices before the last one
+    zero = problem.zero_states()
+    kept = None if every is None else jnp.zeros((-(-n // every), *zero.shape), zero.dtype)
+
+    def forward(carry: tuple[Any, Any], i: Any) -> tuple[tuple[Any, Any], None]:
+        states, kept = carry
+        if every is not None:
+            kept = kept.at[i // every].set(jnp.where(i % every == 0, states, kept[i // every]))
+        return (_advance(problem, inside, states, i * chunk, chunk), kept), None
+
+    def backward(carry: tuple[Any, ...], i: Any) -> tuple[tuple[Any, ...], None]:
+        states, cotangents, loss, grads = carry
+        before = _subtracted(states)
+        if every is not None:
+            before = _taken(kept, i // every, before if every > 1 else None, i % every == 0)
+        part, states, cotangents, grads = _pull_slice(problem, inside, before, cotangents, grads, i * chunk, chunk)
+        return (states, cotangents, loss + part, grads), None
+
+    numbers = jnp.arange(n, dtype=jnp.int32)
+    (states, kept), _ = jax.lax.scan(forward, (zero, kept), numbers) if n else ((zero, kept), None)
+    grads = jax.tree.map(lambda leaf: wide(jnp.zeros_like(leaf)), problem.params)
+    loss, states, cotangents, grads = _pull_slice(
+        problem, inside, lambda r, total: states[r], zero, grads, n * chunk, problem.length - n * chunk
+    )
+    if n:
+        carry = (states, cotangents, loss, grads)
+        (_, _, loss, grads), _ = jax.lax.scan(backward, carry, numbers, reverse=True)
+    return loss, jax.tree.map(lambda leaf, p: leaf.astype(p.dtype), grads, problem.params)
+
+
+Before = Callable[[Any, Callable[[], Any]], Any]
+"""(layer r, function that sums the slice's T of that layer) -> its state before the slice, (batch, k, d+1, M)."""
+
+
+def _subtracted(after: Any) -> Before:
+    """Eq. 19, from the states after the slice."""
+    return lambda r, total: after[r] - total()
+
+
+def _taken(kept: Any, place: Any, otherwise: Before | None, there: Any) -> Before:
+    """The states kept at `place`; where `there` is false the other way's."""
+    if otherwise is None:
+        return lambda r, total: kept[place, r]
+    return lambda r, total: jnp.where(there, kept[place, r], otherwise(r, total))
+
+
+def _advance(problem: PerformerProblem, inside: Attention, states: Any, start: Any, count: int) -> Any:
+    """Eq. 16–18 over one slice: the states before it -> the states after it."""
+
+    def layer(X: Any, xs: tuple[Tree, Any, Any]) -> tuple[Any, Any]:
+        p, r, state = xs
+        out, state = inside.attend(inside.prepare(*problem.project(p, X)), state)
+        return problem.finish(p, X, out, r, start), state
+
+    X = problem.embed(problem.params["embedding"], start, count)
+    _, states = jax.lax.scan(layer, X, (problem.params["layers"], problem.layer_numbers(), states))
+    return states
+
+
+# Φ^(n)(θ, 𝓑^(n−1)) = L^(n) + ⟨𝓖^(n), 𝓑^(n)⟩ with 𝓖^(n) constant has ∇_θ^(n) L and 𝓖^(n−1) as its gradients (App. A). A
+# layer of it is two functions, which are pulled back by themselves, last layer first:
+#     (θ_r, X) -> prepared = (Q̃, T), or (Q̃, K̃, V);    (θ_r, X, prepared, 𝓑_r^(n−1)) -> X', 𝓑_r^(n).
+# Between them 𝓑_r^(n−1) is made, from what the first put out; to both it is an input like any other, so the subtraction
+# is not differentiated here, yet a further derivative of the whole goes through it.
+def _pull_slice(
+    problem: PerformerProblem, inside: Attention, before: Before, cotangents: Any, grads: Tree, start: Any, count: int
+) -> tuple[Any, Any, Any, Tree]:
+    """Algorithm 2 on backprop: one slice forward once more, and back.
+
+    Args:
+        problem: supplies maps and parameters.
+        inside: the attention.
+        before: gives the states before the slice.
+        cotangents: of the states after the slice.
+        grads: the gradient of later slices, in at least float32.
+        start, count: the slice.
+
+    Returns:
+        The slice's loss, the states before it, their cotangents, and `grads` with its share added.
+    """
+    params = problem.params
+    X, pull_embedding = jax.vjp(lambda e: problem.embed(e, start, count), params["embedding"])
+
+    def forward(X: Any, xs: tuple[Tree, Any]) -> tuple[Any, Any]:
+        p, r = xs
+        prepared, pull_first = jax.vjp(lambda p, X: inside.prepare(*problem.project(p, X)), _first(p), X)
+        state = before(r, lambda: inside.total(prepared))
+
+        def second(p: Tree, X: Any, prepared: Any, state: Any) -> tuple[Any, Any]:
+            out, after = inside.attend(prepared, state)
+            return problem.finish(p, X, out, r, start), after
+
+        (X, _), pull_second = jax.vjp(second, _second(p), X, prepared, state)
+        return X, (state, _without_weights(pull_first), _without_weights(pull_second))
+
+    layers, numbers = params["layers"], problem.layer_numbers()
+    X, (states, *pulls) = jax.lax.scan(forward, X, (layers, numbers))
+    loss, pull_loss = jax.vjp(lambda head, X: problem.slice_loss({"head": head}, X, start), params["head"], X)
+    d_head, g = pull_loss(jnp.ones_like(loss))
+
+    def backward(carry: tuple[Any, Tree], xs: tuple[Tree, Any, Any, list[Any]]) -> tuple[tuple[Any, Tree], Any]:
+        g, grads = carry
+        p, r, cotangent, (pull_first, pull_second) = xs
+        d_second, g, d_prepared, cotangent = _with_weights(pull_second, _second(p))((g, cotangent))
+        d_first, g_first = _with_weights(pull_first, _first(p))(d_prepared)
+        grads = _added_at(_added_at(grads, d_second, r), d_first, r)
+        return (g + g_first, grads), cotangent
+
+    xs = (layers, numbers, cotangents, pulls)
+    (g, d_layers), cotangents = jax.lax.scan(backward, (g, grads["layers"]), xs, reverse=True)
+    (d_embedding,) = pull_embedding(g)
+    grads = {
+        "layers": d_layers,
+        "head": jax.tree.map(jnp.add, grads["head"], d_head),
+        "embedding": grads["embedding"] + d_embedding,
+    }
+    return loss, states, cotangents, grads
+
+
+def _first(p: Tree) -> Tree:
+    """What F reads of a layer."""
+    return {"attention": p["attention"], "norms": p["norms"]}
+
+
+def _second(p: Tree) -> Tree:
+    """What G reads of a layer."""
+    return {"norms": p["norms"], "feed_forward": p["feed_forward"]}
+
+
+# A pullback is a pytree, so a scan over layers can stack them. What it stored are residuals and, apart from them, those
+# of its arguments that it needs. The weights among these would be copied once per layer: they are taken out here and
+# put back from the parameters.
+def _without_weights(pull: Any) -> Any:
+    """A pullback without its first argument's residuals."""
+    return dataclasses.replace(pull, args_res=[None, *pull.args_res[1:]])
+
+
+def _with_weights(pull: Any, weights: Tree) -> Any:
+    """The pullback with them."""
+    return dataclasses.replace(pull, args_res=[weights, *pull.args_res[1:]])
+
+
+def _added_at(grads: Tree, part: Tree, r: Any) -> Tree:
+    """Stacked `grads` with one layer's part added in place at r; what `part` lacks stays."""
+    added = {
+        name: jax.tree.map(lambda leaf, d: leaf.at[r].add(d.astype(leaf.dtype)), grads[name], part[name])
+        for name in part
+    }
+    return {**grads, **added}

@@ -1,0 +1,199 @@
+"""Gradients of the Performer in PyTorch: backprop, and Algorithm 1 of SLiM Performers.
+
+In the words of the code: 𝓑^(n), the running states U of the s layers after slice n, is ``states``, one (batch, k, d+1,
+M) per layer, float32 at least; 𝓖^(n) = ∇_𝓑^(n) L is ``cotangents``; C is ``chunk``. F is ``project``, G the attention
+and ``finish``, so that the iterative prefix sums never hold the slice's T.
+
+Every method is written with `torch.func`, so that `torch.func.vmap` over the parameters and a further derivative work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from gradgate.references.backends import tree_map
+from gradgate.references.contract import Tree, check_integer
+from gradgate.references.performer.in_torch.attention import Attend, attention, summed, wide
+from gradgate.references.performer.problem import PerformerProblem
+from gradgate.references.performer.slicing import check_prefix_sum
+
+vjp: Callable[..., Any] = torch.func.vjp  # its annotation allows for a third value, which is not asked for here
+Before = Callable[[int, torch.Tensor, torch.Tensor], torch.Tensor]
+"""(layer, its k, its v over the slice) -> its state before the slice."""
+
+
+def full(problem: PerformerProblem) -> tuple[torch.Tensor, Tree]:
+    """Loss and gradient by backprop over the whole sequence at once, with explicit prefix sums.
+
+    Returns:
+        The loss, a scalar, and its gradient, shaped and typed like ``problem.params``.
+
+    Source: the baseline of the paper, Eq. 5–10. Cost: stores the graph of all L tokens and s layers, L·s·D1 numbers of
+    T and U among them; computes one forward and one backward pass. Do not use it when that graph does not fit; `slim`
+    with C = L and ``block`` is one slice too, and stores neither T nor U.
+    """
+    grads, loss = torch.func.grad_and_value(problem.loss)(problem.params)
+    return loss, grads
+
+
+def slim(problem: PerformerProblem, *, chunk: int, prefix_sum: str = "block") -> tuple[torch.Tensor, Tree]:
+    """Exact gradient with the activations of one slice at a time; states rebuilt by subtraction.
+
+    Args:
+        problem: any PerformerProblem.
+        chunk: C, tokens per slice, at least 1; the last slice may be shorter. L and more is one slice.
+        prefix_sum: inside a slice, ``explicit``, ``iterative`` or ``block``.
+
+    Returns:
+        The loss, a scalar, and its gradient, shaped and typed like ``problem.params``.
+
+    Raises:
+        IllegalOption: `chunk` is no integer of at least 1, or `prefix_sum` none of the three.
+
+    Source: Algorithms 1 and 2, with X^(r−1,n) for the X^(r,n) of Eq. 16; App. B mended. Cost: stores states and
+    cotangents, 2·s·D1 numbers per sequence, and the graph of one slice, O(C); computes two forward passes, but for the
+    last slice one, one backward pass, and L·s·D1 additions of Eq. 19. Do not use it where the features of late tokens
+    outweigh those of early ones by most of the digits: subtraction loses the early states; see `slim_kept`.
+    """
+    return in_slices(problem, check_integer("chunk", chunk, 1), attention(check_prefix_sum(prefix_sum)), None)
+
+
+def slim_kept(
+    problem: PerformerProblem, *, chunk: int, prefix_sum: str = "block", every: int = 1
+) -> tuple[torch.Tensor, Tree]:
+    """Exact gradient as `slim`, but with the states before every m-th slice kept and not rebuilt.
+
+    Inside a slice the states before each block are kept too. Rounding errors of the subtraction then add up over m − 1
+    slices at most; for m = 1 nothing is subtracted, and no digit lost.
+
+    Args:
+        problem: any PerformerProblem.
+        chunk: C, as for `slim`.
+        prefix_sum: as for `slim`.
+        every: m, at least 1.
+
+    Returns:
+        The loss, a scalar, and its gradient, shaped and typed like ``problem.params``.
+
+    Raises:
+        IllegalOption: `chunk` or `every` is no integer of at least 1, or `prefix_sum` none of the three.
+
+    Source: beyond the paper. Cost: stores as `slim`, ⌈L/(C·m)⌉·s·D1 numbers, and √C·s·D1 of one slice;
+    computes as `slim`. Do not use it with
+    L/(C·m) so large that the states outweigh the activations that slicing saves.
+    """
+    inside = attention(check_prefix_sum(prefix_sum), keep=True)
+    return in_slices(problem, check_integer("chunk", chunk, 1), inside, check_integer("every", every, 1))
+
+
+def in_slices(problem: PerformerProblem, chunk: int, inside: Attend, every: int | None) -> tuple[torch.Tensor, Tree]:
+    """Algorithm 1. The states before the last slice are at hand, so it is not run forward twice."""
+    layers = [problem.layer(problem.params, r) for r in range(problem.spec.layers)]
+    starts = list(range(0, problem.length, chunk))
+    states, kept = list(problem.zero_states()), {}
+    for i, start in enumerate(starts[:-1]):
+        if every is not None and i % every == 0:
+            kept[i] = states
+        states = advance(problem, layers, inside, states, start, chunk)
+
+    grads = tree_map(lambda leaf: wide(torch.zeros_like(leaf)), problem.params)
+    cotangents, losses = [torch.zeros_like(state) for state in states], []
+    kept[len(starts) - 1] = states
+    for i in reversed(range(len(starts))):
+        start = starts[i]
+        before = _taken(kept.pop(i)) if i in kept else _subtracted(states)
+        count = min(chunk, problem.length - start)
+        loss, states, cotangents = pull_slice(problem, layers, inside, before, cotangents, grads, start, count)
+        losses.append(loss)
+    return torch.stack(losses).sum(), tree_map(lambda total, p: total.to(p.dtype), grads, problem.params)
+
+
+def _subtracted(after: Sequence[torch.Tensor]) -> Before:
+    """Eq. 19, from the states after the slice."""
+    return lambda r, k, v: after[r] - summed(k, v)
+
+
+def _taken(kept: Sequence[torch.Tensor]) -> Before:
+    """States that were kept."""
+    return lambda r, k, v: kept[r]
+
+
+def advance(
+    problem: PerformerProblem, layers: Sequence[Tree], inside: Attend, states: Sequence[torch.Tensor], start: int,
+    count: int,
+) -> list[torch.Tensor]:  # fmt: skip
+    """Eq. 16–18 over one slice: the states before it -> the states after it."""
+    X, afters = problem.embed(problem.params["embedding"], start, count), []
+    for r, (p, state) in enumerate(zip(layers, states, strict=True)):
+        out, after, _ = inside(*problem.project(p, X), state)
+        afters.append(after)
+        if r < len(layers) - 1:
+            X = problem.finish(p, X, out, r, start)
+    return afters
+
+
+# Φ^(n)(θ, 𝓑^(n−1)) = L^(n) + ⟨𝓖^(n), 𝓑^(n)⟩ with 𝓖^(n) constant has ∇_θ^(n) L and 𝓖^(n−1) as its gradients (App. A). A
+# layer of it is three functions, which are pulled back by themselves, last layer first:
+#     (θ_r, X) -> Q̃, K̃, V;    (Q̃, K̃, V, 𝓑_r^(n−1)) -> out, 𝓑_r^(n);    (θ_r, X, out) -> X'.
+# Between the first two 𝓑_r^(n−1) is made, from K̃ and V; to the second it is an input like any other, so the subtraction
+# is not differentiated here, yet a further derivative of the whole goes through it.
+def pull_slice(
+    problem: PerformerProblem, layers: Sequence[Tree], inside: Attend, before: Before,
+    cotangents: Sequence[torch.Tensor], grads: Tree, start: int, count: int,
+) -> tuple[torch.Tensor, list[torch.Tensor], list[torch.Tensor]]:  # fmt: skip
+    """Algorithm 2 on backprop: one slice forward once more, and back; adds its share to `grads`.
+
+    Args:
+        problem: supplies maps and parameters.
+        layers: the parameters of each layer.
+        inside: the attention.
+        before: gives the states before the slice.
+        cotangents: of the states after the slice.
+        grads: the gradient of later slices.
+        start, count: the slice.
+
+    Returns:
+        The slice's loss, the states before it, and their cotangents.
+    """
+    params = problem.params
+    X, pull_embedding = vjp(lambda e: problem.embed(e, start, count), params["embedding"])
+    states, pulls = [], []
+    for r, p in enumerate(layers):
+        first = {name: p[name] for name in ("attention", "norms")}
+        second = {name: p[name] for name in ("norms", "feed_forward")}
+        (q, k, v), pull_first = vjp(problem.project, first, X)
+        state = before(r, k, v)
+        out, _, pull_attention = inside(q, k, v, state)
+        X, pull_second = vjp(lambda p, X, out, r=r: problem.finish(p, X, out, r, start), second, X, out)
+        states.append(state)
+        pulls.append((pull_first, pull_attention, pull_second))
+        del q, k, v, out
+
+    loss, pull_loss = vjp(lambda head, X: problem.slice_loss({"head": head}, X, start), params["head"], X)
+    d_head, g = pull_loss(torch.ones_like(loss))
+    _add(grads["head"], d_head)
+    earlier: list[torch.Tensor] = []
+    for r in reversed(range(len(layers))):
+        pull_first, pull_attention, pull_second = pulls.pop()
+        d_second, g, d_out = pull_second(g)
+        *d_qkv, cotangent = pull_attention(d_out, cotangents[r])
+        d_first, g_first = pull_first(tuple(d_qkv))
+        g = g + g_first
+        earlier.insert(0, cotangent)
+        for part in (d_first, d_second):
+            _add({name: _row(grads["layers"][name], r) for name in part}, part)
+    _add(grads["embedding"], pull_embedding(g)[0])
+    return loss, states, earlier
+
+
+def _row(tree: Tree, r: int) -> Tree:
+    """Views of layer r's leaves."""
+    return tree_map(lambda leaf: leaf[r], tree)
+
+
+def _add(total: Tree, part: Tree) -> None:
+    """Add in place, leaf by leaf."""
+    tree_map(lambda leaf, d: leaf.add_(d), total, part)

@@ -1,0 +1,89 @@
+"""Errata of SLiM Performers in JAX: what the paper prints, which must be refuted."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from gradgate.references.contract import Tree
+from gradgate.references.performer.in_jax.attention import (
+    Attention,
+    attention,
+    blocked,
+    contract,
+    pull_block,
+    transposed,
+)
+from gradgate.references.performer.problem import PerformerProblem, outer
+from gradgate.references.performer.slicing import check_term
+
+
+def block_printed(problem: PerformerProblem, *, term: str = "all") -> tuple[Any, Tree]:
+    """Loss, and what the block backward of App. B gives as its gradient, with one slice.
+
+    Args:
+        problem: any PerformerProblem.
+        term: what is read literally, the rest mended. ``key``: the gradient of K̃ is gradRᵀV alone, without gradS.
+            ``query``: the gradient of Q̃ has curR, the state before the block, where blockR_l belongs. ``suffix``: the
+            sums gradR − PS(…)_l drop each position's own term. ``all`` three.
+
+    Returns:
+        The scalar loss, which is right, and a tree like ``problem.params``, in its shapes and dtypes.
+
+    Raises:
+        IllegalOption: `term` is none of these.
+
+    Source: SLiM Performers, App. B. Stores and computes: as `slim` with one slice and ``block``; use that one.
+    """
+    rule = functools.partial(printed_rule, check_term(term))
+    return jax.value_and_grad(lambda params: _loss(problem, params, blocked("block", backward=rule), 1))(problem.params)
+
+
+def printed_rule(
+    term: str, state: Any, after: Any, before: Any, q: Any, k: Any, v: Any, g: Any
+) -> tuple[Any, Any, Any]:
+    """`jax_attention.pull_block` with App. B's terms in place of some of its own."""
+    dq, dk, dv = pull_block(state, after, before, q, k, v, g)
+    suffix = after + jax.lax.cumsum(outer(g, q), axis=0, reverse=True)
+    if term in ("all", "suffix"):
+        suffix = before - jnp.cumsum(outer(g, q), axis=0)
+        dk, dv = transposed(suffix, v), contract(suffix, k)
+    if term in ("all", "key"):
+        dk = transposed(suffix[..., :-1, :], v[..., :-1])
+    if term in ("all", "query"):
+        S = state[..., -1, :] + jnp.cumsum(k, axis=0)
+        dq = g[..., -1:] * S + transposed(state[..., :-1, :], g[..., :-1])
+    return dq, dk, dv
+
+
+def eq16_printed(problem: PerformerProblem) -> tuple[Any, Tree]:
+    """Loss and gradient of what Eq. 16–18 define as printed, where F of layer r reads X^(r,n), the layer's own output.
+
+    That is an equation for X^(r,n), not a rule to compute it. The output of Algorithm 2, which reads X^(r−1,n), is not
+    a solution: put into Eq. 16 it gives another X^(r,n) by Eq. 18, from which this loss goes on.
+
+    Returns:
+        A scalar that is not the loss, and its gradient, a tree like ``problem.params``, in its shapes and dtypes.
+
+    Source: SLiM Performers, Eq. 16. Stores and computes: twice `full`; use that or `slim`.
+    """
+    inside = attention("explicit")
+    return jax.value_and_grad(lambda params: _loss(problem, params, inside, 2))(problem.params)
+
+
+def _loss(problem: PerformerProblem, params: Tree, inside: Attention, times: int) -> Any:
+    """The loss of the whole sequence as one slice, each layer applied `times` times in a row."""
+
+    def layer(X: Any, xs: tuple[Tree, Any, Any]) -> tuple[Any, None]:
+        p, r, state = xs
+        for _ in range(times):
+            out, _ = inside.attend(inside.prepare(*problem.project(p, X)), state)
+            X = problem.finish(p, X, out, r, 0)
+        return X, None
+
+    X = problem.embed(params["embedding"], 0, problem.length)
+    X, _ = jax.lax.scan(layer, X, (params["layers"], problem.layer_numbers(), problem.zero_states()))
+    return problem.slice_loss(params, X)

@@ -1,0 +1,122 @@
+"""What the methods promise of memory and work: the paper's claims with their source, and what is added here.
+
+The problems are small where a claim must hold on the smallest device too, and such that what grows outweighs the
+parameters. Powers of 4 keep the best chunk, √T, whole.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gradgate.references.contract import Claim
+from gradgate.references.counts import joined
+from gradgate.references.laws import figure, memory_law, per_device, work_law
+from gradgate.references.state_space.counts import claims as counted
+
+PAPER = "gradgate.references.state_space.paper.rows"
+OURS = "beyond the paper"
+SMALL = {"layers": 2, "batch": 2, "vocabulary": 16}
+WIDE = {"layers": 2, "batch": 8, "vocabulary": 16, "width": 64, "state": 32}
+EAGER = {"layers": 1, "batch": 4, "vocabulary": 8, "width": 16, "state": 16}
+LONG = (256, 1024, 4096, 16384, 65536)
+LONGEST = (1024, 4096, 16384, 65536, 262144)
+SQUARES = (64, 256, 1024, 4096, 16384)
+
+
+def _work(exponent: int, statement: str, source: str, sizes: tuple[int, ...] = LONGEST, **settings: Any) -> Claim:
+    return work_law("work_law", statement, source, variable="length", sizes=sizes, exponent=exponent, **settings)
+
+
+def _memory(name: str, statement: str, source: str, sizes: tuple[int, ...], exponent: float, **settings: Any) -> Claim:
+    return memory_law(name, statement, source, variable="length", sizes=sizes, exponent=exponent, **settings)
+
+
+ROOT = "at a chunk of about √T, temporary memory grows like √T or slower"
+LINEAR_WORK = "its FLOPs grow linearly with T"
+EVERYTHING = "temporary memory grows linearly with T: every activation is stored"
+
+JAX: dict[str, tuple[Claim, ...]] = {
+    "backprop": (
+        _memory("memory_law", EVERYTHING, "§1: the baseline", LONG, 1, bound="equal", spec=SMALL),
+        _work(1, LINEAR_WORK, "§1: the baseline", spec=SMALL),
+    ),
+    "adjoint_sharding": (
+        _memory(
+            "memory_law",
+            "a VJP at a time, temporary memory grows with T through y and h alone: linearly at most, and at "
+            "T = 65536 it is at least 3 times below backprop's",
+            "Prop. 2, Fig. 1", LONG, 1, spec=SMALL, below=("backprop", 3.0),
+        ),
+        _work(2, "its FLOPs grow like T²: (1+T)T/2 VJPs of A and of B", "§4.3", spec=SMALL),
+        figure(
+            "vjp_flops", "three passes of its net, bs·N(2P+1) FLOPs each, make a VJP of A, at P = 128, N = 225, bs = 8",
+            "Table 1, §4.5 without the adjoint state", printed=1_387_800, measured=f"{PAPER}:vjp_flops", unit="FLOPs",
+        ),
+        figure(
+            "vjp_flops_printed",
+            "bs(7NP+3N), FLOPs of a VJP with its adjoint state, is 1,798,144 at P = 128, N = 225, bs = 8",
+            "§4.5", printed=1_798_144, measured=f"{PAPER}:formula_flops", unit="FLOPs", expected="refuted",
+            reason="the formula gives 1,618,200 there; 1,798,144 is its value, to the last digit, at P = 125, N = 256",
+        ),
+        figure(
+            "vjp_memory", "a VJP of A takes no more than 0.6 MB at P = 128, N = 225, bs = 8, in two bytes a number",
+            "§4.5", printed=600_000, measured=f"{PAPER}:vjp_bytes", unit="bytes", bound="at most",
+        ),
+        figure(
+            "vjp_memory_printed", "bs(N+|θ|)+|θ| numbers of two bytes are around 0.6 MB, ±10%, at P=128, N=225, bs=8",
+            "Table 1, §4.5", printed=600_000, measured=f"{PAPER}:formula_bytes", unit="bytes", tolerance=0.1,
+            expected="refuted",
+            reason="the formula gives 0.52 MB there, and 0.58 MB at P = 125, N = 256, whose FLOPs the paper prints",
+        ),
+    ),
+    "adjoint_truncated": (
+        _work(1, "at a fixed window its FLOPs grow linearly with T", "§4.3, Eq. 7", spec=SMALL, options={"window": 16}),
+    ),
+    "reverse_recurrence": (
+        _memory("memory_law", ROOT, OURS, SQUARES, 0.5, spec=WIDE),
+        _memory(
+            "memory_law_fixed_chunk",
+            "at a chunk of 32, temporary memory grows linearly with T at most, as T/c states and the tokens, and at "
+            "T = 262144 it is at least 500 times below backprop's",
+            OURS, LONGEST, 1, spec=WIDE, options={"chunk": 32}, below=("backprop", 500.0),
+        ),
+        _work(1, LINEAR_WORK, OURS, spec=SMALL),
+    ),
+    "adjoint_distributed": (
+        per_device(
+            "memory_per_device", "what grows with the layers is shared out: on each of Υ = 4 devices it is Mem/Υ",
+            "§4.4", variable="layers", sizes=(8, 16, 32, 64, 128), devices=4,
+            spec={"length": 256, "batch": 8, "vocabulary": 16},
+        ),
+    ),
+}  # fmt: skip
+
+TORCH: dict[str, tuple[Claim, ...]] = {
+    "backprop": (
+        _memory("memory_law", EVERYTHING, "§1: the baseline", (4, 8, 16, 32, 64), 1, bound="equal", spec=EAGER),
+        _work(1, LINEAR_WORK, "§1: the baseline", (4, 8, 16, 32, 64), spec=EAGER),
+    ),
+    "adjoint_sharding": (
+        _memory(
+            "memory_law", "temporary memory grows linearly with T at most, through y, h and the two nets of one layer",
+            "Prop. 2", (4, 8, 16, 32, 64), 1, spec=EAGER,
+        ),
+        _work(
+            2, "its products of matrices grow like T²: (1+T)T/2 VJPs of A and of B", "§4.3", (8, 16, 32, 64, 128),
+            spec=EAGER, tolerance=0.15,
+        ),
+    ),
+    "adjoint_truncated": (
+        _work(
+            1, "at a fixed window its FLOPs grow linearly with T", "§4.3, Eq. 7", (8, 16, 32, 64, 128), spec=EAGER,
+            options={"window": 4},
+        ),
+    ),
+    "reverse_recurrence": (
+        _memory("memory_law", ROOT, OURS, (4, 16, 64, 256, 1024), 0.5, spec=EAGER),
+        _work(1, LINEAR_WORK, OURS, (4, 16, 64, 256, 1024), spec=EAGER),
+    ),
+}  # fmt: skip
+
+PROMISES = {"jax": joined(JAX, counted("jax")), "torch": joined(TORCH, counted("torch"))}
+"""Framework -> method -> its claims about memory, work and counts."""

@@ -1,0 +1,171 @@
+"""Adjoint sharding over several processes with torch.distributed: each rank holds some layers and nothing of the rest.
+
+The paper's notation (Adjoint sharding, §4.4) in the words of the code: Υ is `devices`, υ is `rank`, y_k going up and
+dL/dy_k coming down pass from rank to rank as `y` and `g`. The processes are kept until the calling one ends.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from gradgate.references import torch_ranks
+from gradgate.references.backends import leaves, tree_map
+from gradgate.references.contract import Tree, check_integer
+from gradgate.references.state_space.in_torch.methods import (
+    adjoint_layers,
+    embedding_gradient,
+    head_gradient,
+    initial_states,
+    run_layers,
+    unstack,
+)
+from gradgate.references.state_space.problem import StateSpaceProblem
+
+
+def adjoint_distributed(problem: StateSpaceProblem, *, devices: int) -> tuple[torch.Tensor, Tree]:
+    """Adjoint sharding with the layers spread over `devices` processes; exact.
+
+    Args:
+        problem: the state-space problem.
+        devices: Υ, from 1 to K. Rank r holds the layers K·r // Υ … K·(r + 1) // Υ − 1.
+
+    Returns:
+        The loss, a scalar, and its gradient, shaped and typed like ``problem.params``.
+
+    Raises:
+        IllegalOption: `devices` is not an integer from 1 to K.
+        NotComposable: a parameter is inside a torch.func transform or requires a gradient.
+        RuntimeError: a rank failed or ended; the message says how. The next call starts fresh ones.
+
+    Source: §4.4, Alg. 1–4, with the carried cotangent of `adjoint_sharding`. Cost: a rank stores the parameters,
+    states and gradients of its layers, 1/Υ of all, and computes as many VJPs as `adjoint_sharding` does on them; per
+    rank one (T, batch, P) is sent each way. The first call starts the processes, which takes seconds. Do not use it for
+    speed: the layers of one gradient run one after the other.
+    """
+    devices = check_integer("devices", devices, 1, problem.spec.layers)
+    torch_ranks.refuse_transforms(problem, "adjoint_distributed", "adjoint_sharding")
+    answers = _run(problem, devices, measure=False)
+    if problem.on_call is not None:
+        for call in (call for answer in answers for call in answer.calls):
+            problem.on_call(*call)
+    layers = tree_map(lambda *shards: torch.cat(shards), *(answer.grads["layers"] for answer in answers))
+    first, last = answers[0], answers[-1]
+    return last.loss, {"embedding": first.grads["embedding"], "layers": layers, "head": last.grads["head"]}
+
+
+def residency(problem: StateSpaceProblem, devices: int) -> list[dict[str, Any]]:
+    """Measure, inside each rank at the end of its backward pass, what it holds.
+
+    Args:
+        problem: the state-space problem.
+        devices: Υ, from 1 to K.
+
+    Returns:
+        One dict per rank: `layers`, the indices of its layers; `parameter_bytes` and `gradient_bytes`, the memory that
+        backs their parameters and gradients; `live_bytes`, that of all tensors alive, states and embedding included.
+
+    Raises:
+        IllegalOption, NotComposable, RuntimeError: as `adjoint_distributed`.
+
+    Source: §4.4, "memory per device Mem/Υ". Cost: that of `adjoint_distributed` and a scan of each rank's objects.
+    """
+    devices = check_integer("devices", devices, 1, problem.spec.layers)
+    torch_ranks.refuse_transforms(problem, "adjoint_distributed", "adjoint_sharding")
+    return [answer.resident for answer in _run(problem, devices, measure=True)]
+
+
+@dataclass
+class Job:
+    """What one rank is given: a problem of its layers, and what to do besides.
+
+    The embedding and the tokens go to the first rank only; the head, the targets and the upstream factor to the last.
+    """
+
+    problem: StateSpaceProblem
+    layers: range
+    shape: tuple[int, int, int]
+    counted: bool
+    measure: bool
+
+    def work(self) -> Answer:
+        """One rank's share: its layers forwards (Alg. 1), then backwards (Alg. 2–4) with `adjoint_layers`."""
+        rank, last = dist.get_rank(), dist.get_world_size() - 1
+        calls: list[tuple[str, str, int]] = []
+        problem = self.problem.counted(lambda *call: calls.append(call)) if self.counted else self.problem
+        layers, grads, loss = unstack(problem.params["layers"]), {}, None
+        y = torch.empty(self.shape, dtype=getattr(torch, problem.dtype))
+        g = torch.empty_like(y)
+
+        if rank == 0:
+            y = problem.embed(problem.params["embedding"], problem.data["tokens"])
+        else:
+            dist.recv(y, rank - 1)
+        y, trace = run_layers(problem, layers, y, initial_states(problem, len(layers)))
+        if rank < last:
+            dist.send(y, rank + 1)
+            dist.recv(g, rank + 1)
+        else:
+            loss, grads["head"], g = head_gradient(problem, y, slice(None))
+
+        grads["layers"], g = adjoint_layers(problem, trace, g, window=len(g))
+        if rank > 0:
+            dist.send(g, rank - 1)
+        else:
+            grads["embedding"] = embedding_gradient(problem, problem.data["tokens"], g)
+        return Answer(grads, loss, calls, resident(self, grads) if self.measure else {})
+
+
+@dataclass
+class Answer:
+    """What one rank gives back: gradients of what it was given, and on the last rank the loss, elsewhere None."""
+
+    grads: Tree
+    loss: Any
+    calls: list[tuple[str, str, int]]
+    resident: dict[str, Any]
+
+
+def _run(problem: StateSpaceProblem, devices: int, *, measure: bool) -> list[Answer]:
+    """Cut the problem into one Job per rank, and run them."""
+    jobs = []
+    for rank in range(devices):
+        first, end = (problem.spec.layers * r // devices for r in (rank, rank + 1))
+        # Cloned, because a view would take all layers with it.
+        layers = tree_map(lambda leaf: leaf[first:end].clone(), problem.params["layers"])  # noqa: B023 - called at once
+        params: dict[str, Any] = {"layers": layers}
+        data = {}
+        if rank == 0:
+            params["embedding"] = problem.params["embedding"]
+            data["tokens"] = problem.data["tokens"]
+        if rank == devices - 1:
+            params["head"] = problem.params["head"]
+            data["targets"], data["upstream"] = problem.data["targets"], problem.data["upstream"]
+        spec = dataclasses.replace(problem.spec, layers=end - first)
+        part = type(problem)(spec, "torch", params, data)  # without `on_call`, which may not pickle
+        shape = (*problem.data["tokens"].shape, problem.spec.width)
+        jobs.append(Job(part, range(first, end), shape, problem.on_call is not None, measure))
+
+    return torch_ranks.run(jobs)
+
+
+def resident(job: Job, grads: Tree) -> dict[str, Any]:
+    """Bytes of the memory behind this rank's layers, their gradients, and every tensor alive in this process."""
+    alive = [item for item in gc.get_objects() if issubclass(type(item), torch.Tensor)]
+    return {
+        "layers": list(job.layers),
+        "parameter_bytes": storage_bytes(leaves(job.problem.params["layers"])),
+        "gradient_bytes": storage_bytes(leaves(grads["layers"])),
+        "live_bytes": storage_bytes(alive),
+    }
+
+
+def storage_bytes(tensors: Sequence[torch.Tensor]) -> int:
+    """Bytes of the distinct storages behind `tensors`: a view counts for all that it keeps alive."""
+    return sum({s.data_ptr(): s.nbytes() for s in (tensor.untyped_storage() for tensor in tensors)}.values())

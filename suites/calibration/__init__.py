@@ -1,0 +1,1 @@
+"""False alarms and the smallest error seen, measured."""

@@ -1,0 +1,155 @@
+"""How small a mistake verify sees: the smallest relative error, planted in one leaf, that a claim refutes.
+
+A method is put to the problems of one of its gradient claims, as verify draws them. In one leaf at a time its gradient
+g is replaced by (1 + δ)·g on every problem, and both rules judge: each problem alone (`tolerance`) and all together
+(`population`). The smallest δ of a grid that is refuted, and every larger one with it, is the leaf's figure. A kind of
+leaf has the figure of its worst leaf.
+
+This is what floats see of an error that is coherent. A wrong formula is refuted in sixty digits, however small.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gradgate.references import registry
+from gradgate.references.backends import UNIT_ROUNDOFF
+from gradgate.references.contract import Spec
+from gradgate.suites.checks import CHECKS, Case
+from gradgate.suites.checks.base import Rejected
+from gradgate.suites.judging.engine import Run, Search, draw
+from gradgate.suites.judging.population import Population, kind_of
+from gradgate.suites.judging.subject import Subject
+from gradgate.suites.judging.tolerance import Along, Comparison, compare
+from gradgate.suites.workers.worker import relieve
+
+
+def _grid(low: int, high: int) -> tuple[float, ...]:
+    """1, 2 and 5 times the powers of ten from 10^low to 10^high, the smallest first."""
+    return (*(float(f"{step}e{k}") for k in range(low, high) for step in (1, 2, 5)), 10.0**high)
+
+
+PLANTED = {"float64": _grid(-15, -6), "float32": _grid(-7, -1), "bfloat16": _grid(-3, 0)}
+"""Relative errors that are planted."""
+
+
+@dataclass(frozen=True)
+class Planted:
+    """One leaf on one problem: of the gradient (1 + δ)·g, error / noise is √(a + 2bδ + cδ²) / noise.
+
+    Attributes:
+        shape: of the problem.
+        noise: relative to the leaf, as in `Comparison.leaves`.
+        parts: (a, b, c), relative to the square of the leaf's scale.
+        along: as in `Comparison.along`, with nothing planted.
+        length: ⟨g, g*⟩/‖g*‖².
+    """
+
+    shape: str
+    noise: float
+    parts: tuple[float, float, float]
+    along: Along | None
+    length: float
+
+    def ratio(self, delta: float) -> float:
+        """Error over noise with δ planted."""
+        a, b, c = self.parts
+        return float(np.sqrt(max(0.0, a + 2 * b * delta + c * delta * delta))) / self.noise
+
+    def comparison(self, leaf: str, dtype: str, delta: float) -> Comparison:
+        """What a judgement of this leaf finds with δ planted."""
+        ratio = self.ratio(delta)
+        along = {}
+        if self.along is not None:
+            along = {leaf: dataclasses.replace(self.along, error=self.along.error + delta * self.length)}
+        return Comparison(dtype, {leaf: (ratio * self.noise, self.noise, ratio)}, along=along)
+
+
+def of_method(family: str, method: str, framework: str, examples: int, seed: int) -> dict[str, dict[str, list[str]]]:
+    """Dtype -> kind of leaf -> [smallest planted error, leaf], as text, for every dtype that the method supports."""
+    subject = Subject.load(registry.methods(family, method, framework)[0])
+    names = {claim.name for claim in subject.declared.claims}
+    return {
+        dtype: {
+            kind: [f"{delta:g}", leaf] for kind, (delta, leaf) in smallest(subject, dtype, Run(examples, seed)).items()
+        }
+        for dtype in PLANTED
+        if f"gradient_{dtype}" in names
+    }
+
+
+def smallest(subject: Subject, dtype: str, run: Run) -> dict[str, tuple[float, str]]:
+    """Kind of leaf -> the smallest planted error that is refuted in `dtype`, and the leaf in which that is so.
+
+    Infinite where nothing of the grid is refuted. Leaves that are zero on every problem are left out.
+
+    Cost: the problems of one claim, and as long again for the planted errors.
+    """
+    claim = subject.declared.claim(f"gradient_{dtype}")
+    search, leaves = Search(), dict[str, list[Planted]]()
+
+    def put(spec: Spec, options: Mapping[str, Any]) -> None:
+        key = spec.to_json() + repr(options)
+        if key in search.judged:
+            return
+        case = Case(subject, claim, spec, options)
+        reference = case.reference(dtype)
+        _, grads = subject.gradient(case.problem(dtype), options)
+        found = compare(grads, reference, dtype, claim.settings.get("kappa", subject.declared.kappa))
+        for leaf, one in _plant(found, grads, reference, spec.static().to_json()).items():
+            leaves.setdefault(leaf, []).append(one)
+        search.judged[key] = None
+        if len(search.judged) % 10 == 0:
+            relieve()
+
+    def unless_rejected(spec: Spec, options: Mapping[str, Any]) -> None:
+        try:
+            put(spec, options)
+        except Rejected:
+            search.judged[spec.to_json()] = None
+
+    draw(search, unless_rejected, subject.declared, claim, CHECKS[claim.check], run)
+    kinds: dict[str, tuple[float, str]] = {}
+    for leaf, rows in leaves.items():
+        kinds[kind_of(leaf)] = max(kinds.get(kind_of(leaf), (0.0, "")), (_smallest(leaf, rows, dtype), leaf))
+    return kinds
+
+
+def _plant(found: Comparison, grads: Mapping[str, Any], reference: Any, shape: str) -> dict[str, Planted]:
+    sizes = {name: float(np.linalg.norm(leaf)) for name, leaf in reference.grads.items()}
+    whole = float(np.sqrt(sum(size * size for size in sizes.values())))
+    planted = {}
+    for leaf, (_, noise, _) in found.leaves.items():
+        size = sizes[leaf]
+        if size <= UNIT_ROUNDOFF[found.dtype] * whole or not np.isfinite(noise):
+            continue
+        got = np.asarray(grads[leaf], float).ravel()
+        apart = got - (reference.grads[leaf] + reference.rest.get(leaf, 0.0)).ravel()
+        parts = (apart @ apart / size**2, apart @ got / size**2, got @ got / size**2)
+        length = float(got @ reference.grads[leaf].ravel()) / size**2
+        planted[leaf] = Planted(shape, noise, tuple(map(float, parts)), found.along.get(leaf), length)  # type: ignore[arg-type]
+    return planted
+
+
+def _smallest(leaf: str, rows: list[Planted], dtype: str) -> float:
+    best = float("inf")
+    for delta in reversed(PLANTED[dtype]):
+        if not _refuted(leaf, rows, dtype, delta):
+            break
+        best = delta
+    return best
+
+
+def _refuted(leaf: str, rows: list[Planted], dtype: str, delta: float) -> bool:
+    together = Population()
+    for row in rows:
+        found = row.comparison(leaf, dtype, delta)
+        if not found.equal:
+            return True
+        together.add(found, row.shape)
+    return together.refuted() is not None

@@ -1,0 +1,193 @@
+"""``gradgate gate``: measure the merge base and the head with the head's benchmark code, and compare exactly."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import errno
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from gradgate.references.contract import UsageError
+from gradgate.suites.console.files import write_atomically
+from gradgate.suites.console.terminal import console
+from gradgate.suites.gate import allow, benchmarks, compare, output
+from gradgate.suites.gate.compare import Finding, Half
+from gradgate.suites.gate.git import Repository
+from gradgate.suites.gate.manifest import identity, name, owner
+from gradgate.suites.gate.overlay import Overlay, is_gradgate
+from gradgate.suites.gate.process import Unmeasurable, ask
+from gradgate.suites.gate.settings import Settings
+
+BENCHMARKS = "asv_bench/benchmarks"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``gradgate gate``."""
+    add = parser.add_argument
+    add("--base", default="origin/main", metavar="REV", help="compare with the merge base of HEAD and this revision")
+    add("--jobs", type=int, default=2, metavar="N", help="worker processes (default 2)")
+    add("--timeout", type=float, default=60.0, metavar="S", help="limit per call of a gradient check (default 60)")
+    add("--limit", type=float, default=300.0, metavar="S", help="limit per compilation (default 300)")
+    add("--json", type=Path, metavar="FILE", help="write the outcome here")
+    add("--markdown", type=Path, metavar="FILE", help="write it as a pull request's comment here")
+    add(
+        "--base-python",
+        default=sys.executable,
+        metavar="PYTHON",
+        help="interpreter of another toolchain for the base: --base HEAD compares two toolchains on the same code",
+    )
+
+
+def main(chosen: argparse.Namespace) -> int:
+    """Run the gate and say what it found; the exit status.
+
+    Raises:
+        UsageError: a wrong argument or configuration, or a repository in which nothing can be compared.
+    """
+    if chosen.jobs < 1 or not chosen.timeout > 0 or not chosen.limit > 0:
+        raise UsageError("--jobs must be at least 1, --timeout and --limit positive")
+    try:
+        document = run(Path.cwd(), chosen)
+    except Unmeasurable as error:
+        print(f"gradgate gate: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
+            raise
+        print(f"gradgate gate: {error.strerror}: {error.filename or tempfile.gettempdir()}", file=sys.stderr)
+        return 2
+    print(output.text(document), end="")
+    if chosen.json:
+        write_atomically(chosen.json, json.dumps(document.to_dict(), indent=1) + "\n")
+    if chosen.markdown:
+        write_atomically(chosen.markdown, output.markdown(document))
+    return document.status
+
+
+def run(folder: Path, chosen: argparse.Namespace) -> output.Document:
+    """Compare HEAD with the merge base; what was measured is kept, so that an interrupted run goes on.
+
+    Raises:
+        UsageError: as `main`.
+        Unmeasurable: a side cannot be measured at all.
+    """
+    start = time.monotonic()
+    repository = Repository.around(folder)
+    repository.need_whole_history()
+    head = repository.commit("HEAD")
+    base = repository.merge_base(repository.commit(chosen.base), head)
+    repository.need_clean()
+    with tempfile.TemporaryDirectory(prefix="gradgate-gate-") as place:
+        trees = {rev: repository.extract(rev, Path(place) / rev) for rev in dict.fromkeys((base, head))}
+        settings = {rev: Settings.read(tree) for rev, tree in trees.items()}
+        allowed = allow.read(trees[head] / settings[head].allow, settings[head].allow)
+        sides = []
+        for rev, python, who in ((base, chosen.base_python, "base"), (head, sys.executable, "head")):
+            links = Path(place) / f"import-{who}"
+            overlay = Overlay.make(links, trees[rev], judge=trees[head], also=settings[rev].path)
+            sides.append(_Side(python, overlay, f"the {who} {rev[:10]}", chosen, base=who == "base"))
+        before, after = (side.describe() for side in sides)
+        for half, rev in ((before, base), (after, head)):
+            half.benchmarks = benchmarks.names(trees[rev] / BENCHMARKS)
+        _check_allowed(allowed, before, after, settings[head].allow)
+        rows = compare.manifest(before, after)
+        show = _Progress()
+        reused = sides[0].measure(
+            before, [row for row in rows.values() if owner(row) in before.description["methods"]], show
+        )
+        tasks = after.description["tasks"]
+        verdicts: list[dict[str, Any]] = []
+        here = [row for row in rows.values() if owner(row) in after.description["methods"]]
+        reused += sides[1].measure(after, here, show, tasks, verdicts)
+    findings = compare.compare(before, after, allowed, datetime.date.today()) + _gradients(verdicts)
+    findings.sort(key=lambda f: f.kind not in (*compare.FAILURES, *compare.UNMEASURED))
+    renamed = compare.renames(before, after)
+    wanted = [key for key, row in rows.items() if owner(row) not in renamed]
+    ran = sum(key in after.figures and after.figures[key]["status"] in ("measured", "too_large") for key in wanted)
+    return output.Document(
+        base, head, chosen.base, (before.description["fingerprint"], after.description["fingerprint"]),
+        (ran, len(wanted)), (reused, len(before.figures) + len(after.figures)), (len(verdicts), len(tasks)),
+        sum(verdict["reused"] for verdict in verdicts), time.monotonic() - start, findings,
+    )  # fmt: skip
+
+
+class _Side:
+    """One revision under one interpreter."""
+
+    def __init__(self, python: str, overlay: Overlay, who: str, chosen: argparse.Namespace, base: bool) -> None:
+        self.python, self.overlay, self.who = python, overlay, who
+        self.request = {
+            "own": is_gradgate(overlay.project), "base": base, "paths": [str(path) for path in overlay.paths],
+            "jobs": chosen.jobs, "limit": chosen.limit, "timeout": chosen.timeout,
+        }  # fmt: skip
+
+    def describe(self) -> Half:
+        for event in self._ask():
+            if "side" in event:
+                return Half(event["side"])
+        raise Unmeasurable(f"{self.who}: it said nothing about itself")
+
+    def measure(
+        self,
+        half: Half,
+        rows: Iterable[Mapping[str, Any]],
+        show: Callable[[str, Mapping[str, Any]], None],
+        tasks: Iterable[Mapping[str, Any]] = (),
+        verdicts: list[dict[str, Any]] | None = None,
+    ) -> int:
+        """Fill in the figures, and the verdicts; how many figures were reused."""
+        reused = 0
+        for event in self._ask(measure=list(rows), verify=list(tasks)):
+            if "figure" in event:
+                found = event["figure"]
+                half.figures[identity(found["cell"])] = found
+                reused += found.get("reused", False)
+                show(self.who, found)
+            elif "verdict" in event and verdicts is not None:
+                verdicts.append(event["verdict"])
+                show(self.who, event["verdict"])
+        return reused
+
+    def _ask(self, **more: Any) -> Iterable[dict[str, Any]]:
+        return ask(self.python, self.overlay, {**self.request, **more}, self.who)
+
+
+class _Progress:
+    """A line on standard error for whatever is not reused, every tenth but the first; long work shows itself."""
+
+    def __init__(self) -> None:
+        self.done, self.out = 0, console(stderr=True)
+
+    def __call__(self, who: str, found: Mapping[str, Any]) -> None:
+        if found.get("reused"):
+            return
+        self.done += 1
+        if self.done % 10 == 1:
+            what = name(found["cell"]) if "cell" in found else f"{owner(found)}:{found['claim']}"
+            self.out.print(f"{who}: {what} ({self.done} done)", markup=False, soft_wrap=True)
+
+
+def _check_allowed(allowed: tuple[allow.Entry, ...], before: Half, after: Half, shown: str) -> None:
+    known = {name(row) for half in (before, after) for row in half.cells.values()}
+    known |= {*before.description["methods"], *after.description["methods"]}
+    known |= before.tasks.keys() | after.tasks.keys() | before.benchmarks
+    allow.check_names(allowed, sorted(known), shown)
+
+
+def _gradients(verdicts: Iterable[Mapping[str, Any]]) -> list[Finding]:
+    """What the judged claims of the head come to."""
+    found = []
+    for verdict in verdicts:
+        called = f"{owner(verdict)}:{verdict['claim']}"
+        if verdict["verdict"] == "error" or "not installed" in verdict["reason"]:
+            found.append(Finding("unmeasured", called, sentence=verdict["reason"], reproduce=verdict["reproduce"]))
+        elif not verdict["as_expected"]:
+            why = verdict["reason"] or "upheld, though declared false"
+            found.append(Finding("refuted", called, sentence=why, reproduce=verdict["reproduce"]))
+    return found

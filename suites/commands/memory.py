@@ -1,0 +1,246 @@
+"""``gradgate memory``: bytes and work over a sweep, the fitted law, and the largest size that fits each device."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import math
+import re
+import time
+from collections.abc import Iterator
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import Any
+
+from gradgate.hw_profiles import cache as caching
+from gradgate.hw_profiles import profile as hardware
+from gradgate.hw_profiles.fingerprint import fingerprint
+from gradgate.hw_profiles.measurement import ANSWERS, Measurement
+from gradgate.references import registry
+from gradgate.references.contract import Family, Method, Spec, UsageError, unknown
+from gradgate.suites.commands.arguments import json_object, need_report
+from gradgate.suites.console import memory_table
+from gradgate.suites.console.files import write_atomically
+from gradgate.suites.measuring import cells
+from gradgate.suites.measuring.cells import MethodCell
+from gradgate.suites.measuring.series import Series
+
+QUANTITIES = ("temp_bytes", "required_bytes", "flops")
+"""What a law is fitted to; the second decides what fits."""
+
+INAPPLICABLE = "inapplicable"
+"""Status of a cell that nobody can measure: of several devices on a profile of one, or declared `unmeasured`."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Range:
+    """A geometric sweep over a Spec field; without a field, the one problem as it is."""
+
+    variable: str = ""
+    letter: str = ""
+    sizes: tuple[int, ...] = ()
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``gradgate memory``, besides those that select methods."""
+    add = parser.add_argument
+    add("--profile", default="cpu", metavar="P[,P…]", help="hardware profiles, or paths of TOML files (default cpu)")
+    add(
+        "--sweep",
+        default="",
+        metavar="NAME=LOW:HIGH",
+        help="a Spec field or the paper's letter, in factors of 2: T=64:4096",
+    )
+    add("--options", metavar="JSON", help="options of the method (default: the usual ones, which may follow the size)")
+    add("--spec", default="{}", metavar="JSON", help="fields of the problem, over those usual for the family")
+    add("--scheduler", metavar="tcp://HOST:PORT", help="measure on the workers of a Dask cluster")
+    add("--jobs", type=int, default=2, metavar="N", help="local processes (default 2)")
+    add("--timeout", type=float, default=300.0, metavar="S", help="limit per compilation in seconds (default 300)")
+    add("--json", type=Path, metavar="FILE", help="write cells and laws here, after each cell")
+    add("--report", type=Path, metavar="DIR", help="write memory.html, the plot, and memory.json here")
+
+
+def main(chosen: argparse.Namespace) -> int:
+    """Measure, show and write; the exit status.
+
+    Returns:
+        0 every cell has an answer (too large for the device is one) or cannot be asked for on this profile; 2 a cell
+        could not be measured.
+
+    Raises:
+        UsageError, ProfileError: a wrong name or value; lists what is legal.
+    """
+    if chosen.jobs < 1 or not chosen.timeout > 0:
+        raise UsageError(f"--jobs must be at least 1 and --timeout positive, not {chosen.jobs} and {chosen.timeout:g}")
+    if chosen.report:
+        need_report()
+    profiles = [hardware.load(name.strip()) for name in chosen.profile.split(",")]
+    methods = _methods(chosen)
+    asked = [cell for method, family in methods for cell in _cells(chosen, method, family, chosen.profile.split(","))]
+    swept = _range(registry.family(methods[0][1].name), chosen.sweep)
+    rows: dict[int, dict[str, Any]] = {}
+    places = {id(cell): place for place, cell in enumerate(asked)}
+    written = 0.0
+    try:
+        with _executor(chosen.scheduler) as executor, memory_table.progress(len(asked)) as show:
+            for cell, measured in cells.measure(asked, executor, workers=chosen.jobs, limit=chosen.timeout):
+                row = _row(cell, measured)
+                rows[places[id(cell)]] = row
+                show(cell, dataclasses.replace(measured, status=row["status"]))
+                if time.monotonic() - written > 1:  # the fits wait for the end: they would cost more than the cells
+                    _write(chosen, _document(asked, rows, Range()))
+                    written = time.monotonic()
+    finally:
+        document = _document(asked, rows, swept)
+        _write(chosen, document)
+    by_name = {profile.name: profile for profile in profiles}
+    memory_table.show(document, swept.letter, by_name)
+    if chosen.report:
+        from gradgate.suites.report import memory_plot
+
+        page = chosen.report / "memory.html"
+        write_atomically(page, memory_plot.page(document))
+        memory_table.note(f"report: {page}")
+    return 0 if all(row["status"] in (*ANSWERS, INAPPLICABLE) for row in rows.values()) else 2
+
+
+def _row(cell: MethodCell, measured: Measurement) -> dict[str, Any]:
+    """A measured cell as in the JSON, its status inapplicable where the method cannot be measured on this profile."""
+    row, why = cells.row(cell, measured), cell.declared.unmeasured
+    if measured.devices > 1 and hardware.load(cell.profile).compiler not in ("tpu", "host"):
+        why = f"it runs on {measured.devices} devices, and {measured.profile} is one; tpu profiles and cpu have several"
+    return row | {"status": INAPPLICABLE, "reason": why} if why else row
+
+
+def clear_or_show(chosen: argparse.Namespace) -> int:
+    """``gradgate cache [--clear]``: where measurements are kept, how many and how large; or remove them."""
+    cache = caching.Cache()
+    if chosen.clear:
+        print(f"removed {cache.clear()} measurements from {cache.folder}")
+        return 0
+    entries, size = cache.size()
+    print(f"{entries} measurements, {size / 1e6:.2f} MB, in {cache.folder}; gradgate cache --clear removes them")
+    return 0
+
+
+def _methods(chosen: argparse.Namespace) -> list[tuple[Method, Family]]:
+    if not chosen.family:
+        raise UsageError(f"say which problems: --family {' | '.join(registry.families())}")
+    family = registry.family(chosen.family)
+    if chosen.target:
+        found: tuple[Method, ...] = (registry.plugged_in(chosen.target, chosen.family, chosen.framework),)
+    else:
+        # PyTorch runs each cell for real, the same bytes whatever the profile; it is measured when asked for.
+        found = registry.methods(chosen.family, chosen.method, chosen.framework or "jax")
+    return [(method, family) for method in found]
+
+
+def _cells(chosen: argparse.Namespace, method: Method, family: Family, profiles: list[str]) -> Iterator[MethodCell]:
+    swept, given = _range(family, chosen.sweep), json_object(chosen.options, "--options")
+    legal = [option.name for option in method.options]
+    for name in given or {}:
+        # Of several methods, an option goes to those that have it; but one must.
+        if name not in legal and (chosen.method or chosen.target or not _known_option(chosen, name)):
+            raise unknown(f"option of {method.name}", name, legal)
+    for spec in _specs(chosen, family, swept):
+        options = cells.usual_options(method, spec) | {k: v for k, v in (given or {}).items() if k in legal}
+        for profile in profiles:
+            yield MethodCell(method, profile.strip(), spec, options, chosen.target or "")
+
+
+def _known_option(chosen: argparse.Namespace, name: str) -> bool:
+    every = registry.methods(chosen.family, None, chosen.framework or "jax")
+    return any(option.name == name for method in every for option in method.options)
+
+
+def _specs(chosen: argparse.Namespace, family: Family, swept: Range) -> list[Spec]:
+    cls, letters = registry.spec_class(family.name), family.letters
+    fields = {letters.get(name, name): value for name, value in (json_object(chosen.spec, "--spec") or {}).items()}
+    base = {"dtype": "float32"} | dict(family.measured) | fields
+    if not swept.variable:
+        return [cls.from_json(json.dumps(base))]
+    return [cls.from_json(json.dumps({**base, swept.variable: size})) for size in swept.sizes]
+
+
+def _range(family: Family, text: str) -> Range:
+    if not text:
+        return Range()
+    match = re.fullmatch(r"\s*(\w+)\s*=\s*(\d+)\s*:\s*(\d+)\s*", text)
+    if match is None:
+        raise UsageError(f"--sweep is NAME=LOW:HIGH, such as T=64:4096, not {text!r}")
+    name, low, high = match[1], int(match[2]), int(match[3])
+    fields = [f.name for f in dataclasses.fields(registry.spec_class(family.name)) if f.type == "int"]
+    variable = family.letters.get(name, name)
+    if variable not in fields:
+        raise unknown(f"size of {family.name}", name, [*fields, *family.letters])
+    if not 1 <= low <= high:
+        raise UsageError(f"--sweep {text}: LOW must be at least 1 and at most HIGH")
+    letter = next((short for short, known in family.letters.items() if known == variable), variable)
+    return Range(variable, letter, tuple(low * 2**i for i in range(int(math.log2(high / low) + 1e-9) + 1)))
+
+
+def _document(asked: list[MethodCell], found: dict[int, dict[str, Any]], swept: Range) -> dict[str, Any]:
+    order = {path: place for place, path in enumerate(dict.fromkeys(cell.profile for cell in asked))}
+    done = sorted(found, key=lambda place: (asked[place].declared.key, order[asked[place].profile], place))
+    rows = [found[place] for place in done]
+    return {
+        "schema": 1,
+        "fingerprint": fingerprint(),
+        "cells": rows,
+        "laws": _laws(rows, swept) if swept.variable else [],
+    }
+
+
+def _laws(rows: list[dict[str, Any]], swept: Range) -> list[dict[str, Any]]:
+    groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault((row["method"], row["framework"], row["profile"]), []).append(row)
+    laws = []
+    for (method, framework, profile), group in groups.items():
+        for quantity in QUANTITIES:
+            points = [(r["spec"][swept.variable], r[quantity]) for r in group if r["status"] == "measured"]
+            points = [(size, value) for size, value in points if value is not None]
+            series = Series.of(quantity, swept.variable, swept.letter, points)
+            owner = {"family": group[0]["family"], "method": method, "framework": framework, "profile": profile}
+            laws.append(owner | series.to_dict() | _limits(series, group, swept, profile))
+    return laws
+
+
+def _limits(series: Series, group: list[dict[str, Any]], swept: Range, profile: str) -> dict[str, Any]:
+    """The largest size measured to fit, the smallest that does not, and what the law of all bytes foretells."""
+    if series.quantity != "required_bytes":
+        return {}
+    fit, unfit = ([r["spec"][swept.variable] for r in group if r["fits"] is known] for known in (True, False))
+    memory = next((r["memory_bytes"] for r in group), None)
+    foretold = series.law.largest_size(memory) if series.law is not None and memory is not None else None
+    return {
+        "memory_bytes": memory, "largest_measured": max(fit, default=None), "smallest_unfit": min(unfit, default=None),
+        "largest_foretold": foretold,
+    }  # fmt: skip
+
+
+@contextlib.contextmanager
+def _executor(scheduler: str | None) -> Iterator[Executor | None]:
+    if scheduler is None:
+        yield None
+        return
+    from gradgate.hw_profiles.sweep import dask_executor
+
+    try:
+        entered = dask_executor(scheduler)
+        executor = entered.__enter__()
+    except (ImportError, OSError, ValueError) as error:
+        raise UsageError(f"--scheduler {scheduler}: {error}") from None
+    try:
+        yield executor
+    finally:
+        entered.__exit__(None, None, None)
+
+
+def _write(chosen: argparse.Namespace, document: dict[str, Any]) -> None:
+    paths = [chosen.json] if chosen.json else []
+    paths += [chosen.report / "memory.json"] if chosen.report else []
+    for path in paths:
+        write_atomically(path, json.dumps(document, indent=1) + "\n")

@@ -1,0 +1,167 @@
+"""``gradgate paper``: measure again what a paper printed, and keep it as JSON beside the family."""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import datetime
+import importlib
+import importlib.resources
+import json
+import multiprocessing
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from gradgate.hw_profiles.fingerprint import fingerprint
+from gradgate.references import registry
+from gradgate.references.contract import UsageError, unknown
+from gradgate.references.published import Published
+from gradgate.suites.console import terminal
+from gradgate.suites.console.files import write_atomically
+
+SCHEMA = 1
+RESULTS = "paper.json"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``gradgate paper``."""
+    add = parser.add_argument
+    add("--family", metavar="F", help="problem class, for example performer")
+    add("--place", metavar="P", help="only what is printed there, for example 'Table 2'")
+    add("--jobs", type=int, default=1, metavar="N", help="processes (default 1; ratios of times want a quiet machine)")
+    add("--again", action="store_true", help="measure what is already there too")
+    add("--json", type=Path, metavar="FILE", help="results, read and written (default: beside the family's paper.py)")
+
+
+def main(chosen: argparse.Namespace) -> int:
+    """Measure what is missing, one after another, and write after each; the exit status.
+
+    What an earlier run measured with the same toolchain is kept, so an interrupted run goes on where it stopped.
+
+    Returns:
+        0 all is measured; 2 something could not be measured.
+
+    Raises:
+        UsageError: a wrong name; lists what is legal.
+    """
+    if chosen.jobs < 1:
+        raise UsageError(f"--jobs must be at least 1, not {chosen.jobs}")
+    asked = published(chosen.family)
+    if chosen.place:
+        places = list(dict.fromkeys(item.place for item in asked))
+        if chosen.place not in places:
+            raise unknown("place", chosen.place, places)
+    path = chosen.json or results_path(chosen.family)
+    versions, rows = fingerprint(), {row["key"]: row for row in read(path)["results"]}
+
+    def kept(item: Published) -> bool:
+        row = rows.get(item.key)
+        return row is not None and row["fingerprint"] == versions and row["ours"] is not None
+
+    wanted = [item for item in asked if chosen.place in (None, item.place) and (chosen.again or not kept(item))]
+    terminal.note(f"{len(wanted)} of {len(asked)} figures to measure; the others are in {path}")
+
+    def keep() -> None:  # a reason is told, not measured: what is listed holds for earlier results too
+        known = [rows[one.key] | {"reason": one.reason} for one in asked if one.key in rows]
+        write_atomically(path, json.dumps({"schema": SCHEMA, "results": known}, indent=1, ensure_ascii=False) + "\n")
+
+    keep()
+    failed, pool = (
+        0,
+        concurrent.futures.ProcessPoolExecutor(chosen.jobs, multiprocessing.get_context("spawn"), initializer=_prepare),
+    )
+    try:
+        futures = {pool.submit(_measured, item.measured, dict(item.arguments)): item for item in wanted}
+        for done, future in enumerate(concurrent.futures.as_completed(futures), 1):
+            item = futures[future]
+            try:
+                found = future.result()
+            except Exception as error:  # a dead worker: what was measured is written already
+                found = {"ours": None, "problem": f"{type(error).__name__}: {error}", "seconds": 0.0}
+            failed += found["ours"] is None
+            rows[item.key] = row(item, found, versions)
+            keep()
+            terminal.note(f"[{done}/{len(wanted)}] {sentence(rows[item.key])}")
+    finally:  # an interruption does not wait for what has not begun
+        pool.shutdown(cancel_futures=True)
+    return 2 if failed else 0
+
+
+def published(family: str | None) -> tuple[Published, ...]:
+    """What a family's paper printed.
+
+    Raises:
+        UsageError: no such family, or it lists nothing.
+    """
+    if not family:
+        raise UsageError(f"say which paper: --family {' | '.join(registry.families())}")
+    registry.family(family)
+    try:
+        found: tuple[Published, ...] = importlib.import_module(f"gradgate.references.{family}.paper").PUBLISHED
+    except (ModuleNotFoundError, AttributeError):
+        raise UsageError(f"{family} lists no figures of its paper to measure") from None
+    return found
+
+
+def results_path(family: str) -> Path:
+    """The file in which a family's results are kept."""
+    return Path(str(importlib.resources.files(f"gradgate.references.{family}"))) / RESULTS
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The results in a file; none if there is no file.
+
+    Raises:
+        UsageError: it is not such a file.
+    """
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if found["schema"] != SCHEMA or not isinstance(found["results"], list):
+            raise ValueError(f"schema {found['schema']!r}, not {SCHEMA}")
+    except FileNotFoundError:
+        return {"schema": SCHEMA, "results": []}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{path} holds no results of gradgate paper: {error!r}") from None
+    return dict(found)
+
+
+def row(item: Published, found: dict[str, Any], versions: dict[str, str]) -> dict[str, Any]:
+    """One result: what was printed, what was measured, their ratio, and what it depends on."""
+    ours = found["ours"]
+    known = isinstance(ours, (int, float)) and bool(item.printed)
+    return {
+        "key": item.key, "place": item.place, "series": item.series, "x": item.x, "unit": item.unit,
+        "printed": item.printed, "ours": ours, "ratio": ours / item.printed if known else None, "reason": item.reason,
+        "problem": found["problem"], "seconds": round(found["seconds"], 1),
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(), "fingerprint": versions,
+    }  # fmt: skip
+
+
+def sentence(result: dict[str, Any]) -> str:
+    """A result in one line."""
+    what = f"{result['place']}, {result['series']}, {result['x']}"
+    if result["ours"] is None:
+        return f"{what}: {result['problem']}"
+    if not isinstance(result["ours"], (int, float)):
+        return f"{what}: measured"
+    ratio = f", printed {result['printed']:.4g}, ratio {result['ratio']:.3g}" if result["ratio"] is not None else ""
+    return f"{what}: {result['ours']:.4g} {result['unit']}{ratio}"
+
+
+def _prepare() -> None:
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+    silence = os.open(os.devnull, os.O_WRONLY)  # what compilers print would tear the lines of progress
+    os.dup2(silence, 2)
+
+
+def _measured(target: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    start = time.perf_counter()
+    ours, problem = None, ""
+    try:
+        ours = registry.load(target)(**arguments)
+    except (Exception, SystemExit) as error:
+        problem = str(error) if isinstance(error, LookupError) else f"{type(error).__name__}: {error}"
+    return {"ours": ours, "problem": problem, "seconds": time.perf_counter() - start}

@@ -1,0 +1,144 @@
+"""``gradgate repeat``: the claims that draw problems, judged again and again under other seeds; every flake by name.
+
+A verdict that depends on the seed is a bug: of the rule of equality, of a method, or of a check. Claims about memory
+and work draw nothing, give the same bytes and FLOPs every time, and are not repeated. A claim that is declared false
+needs a shape that shows it: with fewer problems than the vocabulary has shapes it may be upheld under every seed.
+
+Cost: of the 20 seeds of one family in PyTorch, two problems per claim, about 100 s on one core; of JAX, several times
+that, most of it compiling what is not under jit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.text import Text
+
+from gradgate.hw_profiles.fingerprint import fingerprint
+from gradgate.references import registry
+from gradgate.references.contract import UsageError, installed
+from gradgate.suites.checks import CHECKS
+from gradgate.suites.console import terminal
+from gradgate.suites.console.files import write_atomically
+from gradgate.suites.judging.engine import Run
+from gradgate.suites.judging.verdict import Task, Verdict
+from gradgate.suites.workers.supervisor import Limits, Supervisor
+
+SCHEMA = 1
+KEEP_EVERY = 2.0
+"""Seconds between writings of what is known: what a killed run loses at the most."""
+Flake = dict[str, Any]
+"""A verdict that is not the declared one, as in verdicts.json, and the ``seed`` that it was found under."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``gradgate repeat``."""
+    add = parser.add_argument
+    add("runs", nargs="?", type=int, default=20, metavar="N", help="how often: seeds 1 to N (default 20)")
+    add("--family", metavar="F", help="problem class (default: all)")
+    add("--method", metavar="M", help="reference method (default: all)")
+    add("--framework", metavar="X", help="jax or torch (default: both)")
+    add("--examples", type=int, default=12, metavar="K", help="problems per claim (default 12, as nox -s tests)")
+    add("--jobs", type=int, default=2, help="worker processes (default 2)")
+    add("--timeout", type=float, default=60.0, metavar="S", help="limit per call in seconds (default 60)")
+    add("--json", type=Path, metavar="FILE", help="keep here what was judged, and go on from it")
+
+
+def main(chosen: argparse.Namespace) -> int:
+    """Judge every claim that draws problems under every seed, print every flake; the exit status.
+
+    Returns:
+        0 every verdict is the declared one under every seed · 1 one is not · 2 one could not be measured.
+
+    Raises:
+        UsageError: a wrong name or number, or a file that is not this command's.
+    """
+    for name in ("runs", "examples", "jobs", "timeout"):
+        if not getattr(chosen, name) > 0:
+            raise UsageError(f"{name} must be positive, not {getattr(chosen, name):g}")
+    tasks = _tasks(chosen)
+    head = {"schema": SCHEMA, "fingerprint": fingerprint(), "examples": chosen.examples}
+    judged, flakes = _kept(chosen.json, head)
+    seeds = range(1, chosen.runs + 1)
+    asked = [(t, Run(chosen.examples, s)) for s in seeds for t in tasks if s not in judged.get(t.name, ())]
+    written = time.monotonic()
+    with (
+        Supervisor(Run(chosen.examples), chosen.jobs, Limits(chosen.timeout)) as supervisor,
+        terminal.counting("verdicts", len(seeds) * len(tasks)) as advance,
+    ):
+        advance(len(seeds) * len(tasks) - len(asked))
+        try:
+            for verdict, run in supervisor.judge_each(asked):
+                advance(1)
+                judged.setdefault(verdict.task.name, []).append(run.seed)
+                if not verdict.as_expected:
+                    flakes.append(verdict.to_dict() | {"seed": run.seed})
+                    terminal.note(f"{verdict.task.name} under seed {run.seed}: {verdict.verdict}: {verdict.reason}")
+                if chosen.json and time.monotonic() - written > KEEP_EVERY:
+                    write_atomically(chosen.json, _text(head, judged, flakes))
+                    written = time.monotonic()
+        finally:
+            if chosen.json:
+                write_atomically(chosen.json, _text(head, judged, flakes))
+    names = {task.name for task in tasks}
+    found = [row for row in flakes if _name(row) in names and row["seed"] in seeds]
+    return _print(tasks, len(seeds), found)
+
+
+def _tasks(chosen: argparse.Namespace) -> list[Task]:
+    methods = registry.methods(chosen.family, chosen.method, chosen.framework)
+    there = [method for method in methods if installed(method.framework)]
+    if not there:
+        raise UsageError("the framework is not installed: pip install 'gradgate[jax]' or 'gradgate[torch]'")
+    if len(there) < len(methods):
+        terminal.note(f"{len(methods) - len(there)} methods are left out: their framework is not installed")
+    return [
+        Task.of(method, claim) for method in there for claim in method.claims if CHECKS[claim.check].draws != "profile"
+    ]
+
+
+def _name(row: Flake) -> str:
+    return Verdict.from_dict(row).task.name
+
+
+def _kept(path: Path | None, head: Mapping[str, Any]) -> tuple[dict[str, list[int]], list[Flake]]:
+    """Task name -> seeds that it was judged under, and the flakes among them."""
+    if path is None or not path.exists():
+        return {}, []
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        same = all(found[key] == value for key, value in head.items())
+        judged, flakes = dict(found["judged"]), list(found["flakes"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{path} is no file of gradgate repeat ({error!r}); give another --json") from None
+    if not same:
+        raise UsageError(f"{path} is of another toolchain or number of examples; give another --json")
+    return judged, flakes
+
+
+def _text(head: Mapping[str, Any], judged: Mapping[str, Sequence[int]], flakes: Sequence[Flake]) -> str:
+    return json.dumps({**head, "flakes": flakes, "judged": judged}) + "\n"
+
+
+def _print(tasks: Sequence[Task], runs: int, flakes: Sequence[Flake]) -> int:
+    out = terminal.console()
+    for line in _lines(flakes):
+        out.print(Text(line), soft_wrap=True)
+    claims = len({_name(row) for row in flakes})
+    out.print(f"{len(tasks)} claims under {runs} seeds: {claims or 'none'} with another verdict than the declared one")
+    if any(row["verdict"] != "error" for row in flakes):
+        return 1
+    return 2 if flakes else 0
+
+
+def _lines(flakes: Sequence[Flake]) -> Iterator[str]:
+    """Every flake: claim, seed, verdict and reason, and the command that judges that problem again."""
+    for row in sorted(flakes, key=lambda row: (_name(row), row["seed"])):
+        yield f"• {_name(row)} under seed {row['seed']}: {row['verdict']}, declared {row['expected']}: {row['reason']}"
+        again = row["reproduce"] if "--spec" in row["reproduce"] else f"{row['reproduce']} --seed {row['seed']}"
+        yield f"  reproduce: {again}"

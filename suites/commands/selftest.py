@@ -1,0 +1,145 @@
+"""``gradgate selftest``: the corpus of broken methods put to the suite, and to what people use today."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import difflib
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import gradgate.hw_profiles
+import gradgate.references
+import gradgate.suites
+from gradgate.hw_profiles.fingerprint import fingerprint
+from gradgate.references import registry
+from gradgate.references.contract import FRAMEWORKS, UsageError, installed, unknown
+from gradgate.suites.commands.arguments import need_report
+from gradgate.suites.console import terminal
+from gradgate.suites.console.files import write_atomically
+from gradgate.suites.judging.engine import Run
+from gradgate.suites.selftest import judging, summary, table
+from gradgate.suites.workers.supervisor import Limits, Supervisor
+
+SCHEMA = 2
+DESCRIPTION = """Put the suite on trial: every mutant, a reference method with one bug in it, has to be refuted.
+
+A mutant is judged like a plugged-in method, by the claims that are expected to refute it, over as many problems as
+gradgate verify judges. A wrong formula has to be refuted in sixty digits alone. The same mutants, and the unbroken
+methods, are put to gradcheck, check_grads, assert_allclose and others beside it. A mutant that no claim refutes is a
+survivor, named, and fails the run."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``gradgate selftest``."""
+    add = parser.add_argument
+    add("mutant", nargs="*", help="names, or parts of them; all of them unless told")
+    add("--family", metavar="F", help="mutants of this problem class only")
+    add("--framework", metavar="X", help="jax or torch")
+    add("--examples", type=int, default=100, metavar="N", help="problems per claim (default 100, as verify's)")
+    add("--seed", type=int, default=0, help="of everything that is drawn (default 0)")
+    add("--jobs", type=int, default=2, help="worker processes (default 2)")
+    add("--timeout", type=float, default=300.0, metavar="S", help="limit per call in seconds (default 300)")
+    add("--json", type=Path, metavar="FILE", help="keep the outcomes here, after each one, and go on from them")
+    add("--report", type=Path, metavar="DIR", help="write selftest.html here: tables and plots")
+
+
+def main(chosen: argparse.Namespace) -> int:
+    """Judge what is not judged yet; the exit status.
+
+    Returns:
+        0 every mutant is refuted · 1 one survives, or an unbroken method is refuted · 2 one could not be judged.
+
+    Raises:
+        UsageError: a wrong name, or a file that is not this command's.
+    """
+    for name in ("examples", "jobs", "timeout"):
+        if not getattr(chosen, name) > 0:
+            raise UsageError(f"--{name} must be positive, not {getattr(chosen, name):g}")
+    if chosen.report:
+        need_report()
+    names = _chosen(chosen)
+    head = {
+        "schema": SCHEMA, "fingerprint": fingerprint(), "sources": _sources(), "examples": chosen.examples,
+        "seed": chosen.seed,
+    }  # fmt: skip
+    known = _kept(chosen.json, head)
+    outcomes = {name: known[name] for name in names if name in known}
+    missing = [name for name in names if name not in outcomes]
+    run = Run(chosen.examples, chosen.seed, limit=0.75 * chosen.timeout)
+    with (
+        Supervisor(run, chosen.jobs, Limits(chosen.timeout)) as supervisor,
+        table.progress(len(names), len(outcomes)) as show,
+    ):
+        for outcome in judging.judged(missing, supervisor):
+            outcomes[outcome["name"]] = outcome
+            show(outcome)
+            if chosen.json:
+                write_atomically(chosen.json, _text(head, {**known, **outcomes}))
+    ordered = [outcomes[name] for name in names if name in outcomes]
+    table.show(ordered, len(names))
+    if chosen.report:
+        from gradgate.suites.report import selftest_page
+
+        place = chosen.report / "selftest.html"
+        write_atomically(place, selftest_page.render(json.loads(_text(head, outcomes)), len(names)))
+        terminal.note(f"report: {place}")
+    return summary.status(ordered, len(names))
+
+
+def _chosen(chosen: argparse.Namespace) -> list[str]:
+    if chosen.family:
+        registry.family(chosen.family)
+    if chosen.framework and chosen.framework not in FRAMEWORKS:
+        raise unknown("framework", chosen.framework, FRAMEWORKS)
+    every = judging.everything()
+    for part in chosen.mutant:
+        if not any(part in name for name in every):
+            called = {name if "." in part else name.rpartition(".")[2]: name for name in every}
+            near = [called[found] for found in difflib.get_close_matches(part, called, n=3, cutoff=0)]
+            raise UsageError(f"none of {len(every)} mutants has {part!r} in its name; nearest: {', '.join(near)}")
+    names = [
+        name for name, mutant in every.items()
+        if chosen.family in (None, mutant.family) and chosen.framework in (None, mutant.framework)
+        and (not chosen.mutant or any(part in name for part in chosen.mutant))
+    ]  # fmt: skip
+    there = [name for name in names if installed(every[name].framework)]
+    if len(there) < len(names):
+        terminal.note(f"{len(names) - len(there)} mutants are left out: their framework is not installed")
+    if not there:
+        raise UsageError("no mutant is of that family and framework, or the framework is not installed")
+    return there
+
+
+def _sources() -> str:
+    """A hash of the package's own text: outcomes of another one are not gone on from."""
+    total = hashlib.sha256()
+    for package in (gradgate.hw_profiles, gradgate.references, gradgate.suites):
+        for folder in package.__path__:
+            for path in sorted(Path(folder).rglob("*.py")):
+                if "tests" not in path.parts and "report" not in path.parts:
+                    total.update(path.read_bytes())
+    return total.hexdigest()[:16]
+
+
+def _kept(path: Path | None, head: dict[str, Any]) -> dict[str, judging.Outcome]:
+    if path is None or not path.exists():
+        return {}
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if found["schema"] != SCHEMA:
+            raise ValueError(f"schema {found['schema']!r}")
+        rows = {row["name"]: row for row in found["mutants"]}
+        same = all(found[key] == value for key, value in head.items())
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{path} is no file of gradgate selftest ({error}); give another --json") from None
+    if not same:
+        terminal.note(f"{path} is of other sources, settings or versions: all is judged again")
+    return rows if same else {}
+
+
+def _text(head: dict[str, Any], outcomes: dict[str, judging.Outcome]) -> str:
+    date = datetime.datetime.now(datetime.UTC).date().isoformat()
+    return json.dumps(summary.document(list(outcomes.values()), {**head, "date": date}), indent=1) + "\n"

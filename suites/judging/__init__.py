@@ -1,0 +1,1 @@
+"""Judging a claim: problems, surroundings, the rule of equality, verdicts."""

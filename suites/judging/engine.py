@@ -1,0 +1,346 @@
+"""Search for a problem on which a claim fails, and shrink it: Hypothesis behind one function."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import hypothesis
+import numpy as np
+from hypothesis import strategies as st
+
+from gradgate.references import registry
+from gradgate.references.contract import Claim, Family, Method, Spec, installed
+from gradgate.suites.checks import CHECKS, Case, Check, laws
+from gradgate.suites.checks.base import Rejected
+from gradgate.suites.judging import strategies
+from gradgate.suites.judging.coverage import coverage
+from gradgate.suites.judging.population import Population
+from gradgate.suites.judging.subject import Fault, Inapplicable, Refuted, Subject
+from gradgate.suites.judging.tolerance import BINDS, Comparison, digits_lost
+from gradgate.suites.judging.verdict import Task, Verdict
+
+SHRINKS = 60
+"""Problems tried to make a failing one smaller; counted, not timed, so that a run repeats bit for bit."""
+STRESS_SEEDS = 3
+MISSING = 20
+"""Pairs of (field, value) that a verdict names of those never tried."""
+BFLOAT16_EACH = 12
+"""Problems of each shape of a claim about bfloat16 at least: fewer than ten cannot be judged together."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run of verification is asked for. The same Run gives the same verdicts, bit for bit.
+
+    Attributes:
+        examples: problems per claim; costlier checks take a share of it.
+        seed: of everything that is drawn.
+        spec: judge this Spec alone, given as JSON.
+        options: the method's options with `spec`.
+        limit: seconds that one compilation of a claim about memory may take.
+    """
+
+    examples: int = 100
+    seed: int = 0
+    spec: str = ""
+    options: Mapping[str, Any] | None = None
+    limit: float = 45.0
+
+
+@dataclass
+class Search:
+    """The state of one search: what was judged, the worst that passed, the smallest that failed.
+
+    Attributes:
+        population: what all problems that passed say together.
+        worst: the comparison with the largest error in proportion to its bound, and its case.
+        exact: the case in sixty digits that agreed to the fewest.
+        told: the case with most to tell in words.
+        narrowed: narrower dtypes to which a program cast in any case in sixty digits.
+        shrinks: problems that were tried to make a failing one smaller.
+        tried: the problems that passed, with their options.
+        drawn: whether there was any problem.
+    """
+
+    judged: dict[str, Exception | None] = field(default_factory=dict)
+    population: Population = field(default_factory=Population)
+    worst: tuple[Comparison, Case] | None = None
+    beyond: float = 0.0
+    exact: Case | None = None
+    told: Case | None = None
+    narrowed: frozenset[str] = frozenset()
+    failure: tuple[Exception, Case] | None = None
+    shrinks: int = 0
+    tried: list[tuple[Spec, Mapping[str, Any]]] = field(default_factory=list)
+    drawn: bool = False
+
+    @property
+    def problems(self) -> int:
+        """Problems judged until the first failure; those tried to make it smaller do not count."""
+        return len(self.judged) - self.shrinks
+
+    def passed(self, case: Case) -> None:
+        """Take in what a case has left behind."""
+        self.tried.append((case.spec, case.options))
+        if case.exact is not None:
+            self.narrowed |= case.exact.narrowed
+            if self.exact is None or case.exact.error > self.exact.exact.error:  # type: ignore[union-attr]
+                self.exact = case
+        if case.told > (self.told.told if self.told else (0.0, "")):
+            self.told = case
+        shape = case.spec.static().to_json() if case.found else ""
+        for found in case.found:
+            self.population.add(found, shape)
+            self.beyond = max(self.beyond, found.beyond)
+            if self.worst is None or _weight(found) > _weight(self.worst[0]):
+                self.worst = (found, case)
+
+
+def _weight(found: Comparison) -> tuple[bool, float]:
+    """A comparison about which its problem says nothing stands for none that says something."""
+    return found.informs, found.ratio
+
+
+def judge(task: Task, subject: Subject, run: Run, progress: Callable[[int], None] = lambda _: None) -> Verdict:
+    """Judge one claim of one method.
+
+    Args:
+        task: names the claim.
+        subject: the loaded method.
+        run: examples and seed, or one Spec.
+        progress: called with the number of problems judged so far.
+
+    Returns:
+        The verdict; nothing that the method does raises from here, but ending or hanging the process is not caught.
+    """
+    claim = subject.declared.claim(task.claim)
+    check = CHECKS[claim.check]
+    search, start = Search(), time.perf_counter()
+
+    def put(spec: Spec, options: Mapping[str, Any]) -> None:
+        search.drawn = True
+        _put(search, Case(subject, claim, spec, options), check, progress)
+
+    if check.draws == "profile":
+        return _on_profile(task, subject, claim, run, progress)
+    try:
+        if run.spec:
+            spec = registry.spec_class(task.family).from_json(run.spec)
+            default = _options(subject.declared, claim, spec)
+            put(spec, default if run.options is None else dict(run.options))
+        else:
+            draw(search, put, subject.declared, claim, check, run)
+    except Inapplicable as why:
+        return Verdict(task, "inapplicable", len(search.judged), reason=str(why))
+    except (Refuted, Fault):
+        pass
+    verdict = _verdict(task, search, check, run, time.perf_counter() - start)
+    if verdict.verdict != "upheld" or check.draws == "stress" or run.spec:
+        return verdict
+    fixed = claim.settings.get("options", {})
+    tried = coverage(registry.family(task.family), subject.declared, search.tried, claim.where, fixed)
+    some = dataclasses.replace(tried, missing=tried.missing[:MISSING])
+    return dataclasses.replace(verdict, coverage=dataclasses.asdict(some))
+
+
+def _on_profile(task: Task, subject: Subject, claim: Claim, run: Run, progress: Callable[[int], None]) -> Verdict:
+    """Judge a claim about memory or work; with a Spec given, the sweep starts from it."""
+    start, base = time.perf_counter(), {}
+    if run.spec:
+        base = dataclasses.asdict(registry.spec_class(task.family).from_json(run.spec))
+    case = laws.Sweep(subject, claim, task.profile, base, run.limit, progress)
+    try:
+        CHECKS[claim.check].function(case)
+        verdict, reason = "upheld", case.sentence
+    except Refuted as why:
+        verdict, reason = "refuted", str(why)
+    except Inapplicable as why:
+        verdict, reason = "inapplicable", str(why)
+    except Fault as why:
+        verdict, reason = "error", str(why)
+    return Verdict(
+        task, verdict, case.measured, spec=dataclasses.asdict(case.spec) if case.spec else None,
+        options=dict(case.options), profile=task.profile, reason=reason, seconds=time.perf_counter() - start,
+        laws=[series.to_dict() for series in case.series],
+    )  # fmt: skip
+
+
+def not_installed(task: Task) -> Verdict | None:
+    """The verdict on a claim whose framework is missing, which nothing of it may be loaded for; else None."""
+    name = task.framework
+    if installed(name):
+        return None
+    return Verdict(task, "inapplicable", reason=f"{name} is not installed: pip install 'gradgate[{name}]'")
+
+
+def draw(
+    search: Search,
+    put: Callable[[Spec, Mapping[str, Any]], None],
+    declared: Method,
+    claim: Claim,
+    check: Check,
+    run: Run,
+) -> None:
+    """Put the problems of a claim to `put`, which enters each into `search` and raises what refutes."""
+    family = registry.family(declared.family)
+    wanted = check.examples(run.examples)
+    seed = int.from_bytes(hashlib.sha256(f"{run.seed}:{family.name}".encode()).digest()[:4], "big")
+    if check.draws == "cells":
+        for spec, picked in _spread(strategies.cells(family, declared, claim.where, run.seed), wanted):
+            with contextlib.suppress(Rejected):
+                put(spec, picked | dict(claim.settings.get("options", {})))
+        return
+    if check.draws == "stress":
+        certain, shapes = list(_stress(family, claim.where, seed)), None
+    else:
+        narrow = claim.settings.get("dtype") == "bfloat16"
+        shapes = (strategies.narrow if narrow else strategies.covering)(family, claim.where)
+        certain = strategies.covering_specs(family, claim.where, run.seed, shapes)
+        certain += _of_each(family, shapes, seed) if narrow else []
+        wanted = max(wanted, len(certain)) if narrow else wanted
+    for spec in _spread(certain, wanted):
+        with contextlib.suppress(Rejected):
+            put(spec, _options(declared, claim, spec))
+    if shapes is None:
+        return
+    missing = wanted - len(search.judged)
+
+    def until_enough(spec: Spec) -> None:
+        if search.failure is not None or len(search.judged) < wanted:
+            put(spec, _options(declared, claim, spec))
+
+    if missing > 0:  # Hypothesis repeats itself now and then; what it repeats counts once
+        _falsify(strategies.specs(family, claim.where, shapes), until_enough, 2 * missing, seed)
+
+
+def _falsify(specs: st.SearchStrategy[Spec], put: Callable[[Spec], None], examples: int, seed: int) -> None:
+    @hypothesis.seed(seed)
+    @hypothesis.settings(
+        max_examples=examples,
+        database=None,  # a failure remembered from an earlier run would make this run's verdict depend on it
+        deadline=None,
+        phases=(hypothesis.Phase.generate, hypothesis.Phase.shrink),
+        suppress_health_check=list(hypothesis.HealthCheck),
+        report_multiple_bugs=False,
+        print_blob=False,
+        verbosity=hypothesis.Verbosity.quiet,
+    )
+    @hypothesis.given(specs)
+    def falsify(spec: Spec) -> None:
+        try:
+            put(spec)
+        except Rejected:
+            hypothesis.reject()
+
+    falsify()
+
+
+def _put(search: Search, case: Case, check: Check, progress: Callable[[int], None]) -> None:
+    key = case.spec.to_json() + json.dumps(dict(case.options), sort_keys=True, default=str)
+    if key not in search.judged:
+        if search.failure is not None:
+            if search.shrinks >= SHRINKS:
+                return  # whatever else Hypothesis tries counts as passing: the smallest failure so far stands
+            search.shrinks += 1
+        try:
+            check.function(case)
+        except (Refuted, Fault) as failure:
+            search.judged[key] = failure
+        else:
+            search.judged[key] = None
+            search.passed(case)
+        progress(search.problems)
+    found = search.judged[key]
+    if found is not None:
+        search.failure = (found, case)  # Hypothesis ends on its smallest, so the last one stands
+        raise found.with_traceback(None)
+
+
+def _options(declared: Method, claim: Claim, spec: Spec) -> dict[str, Any]:
+    picked = strategies.pick_options(declared, spec, claim.settings.get("covering", ""))
+    return picked | dict(claim.settings.get("options", {}))
+
+
+def _stress(family: Family, where: Mapping[str, Any], seed: int) -> Iterator[Spec]:
+    cls = registry.spec_class(family.name)
+    for i in range(STRESS_SEEDS):
+        for shape in family.stress:
+            spec = cls(**{**shape, "seed": seed + i})
+            if strategies.fits(spec, where):
+                yield spec
+
+
+def _of_each(family: Family, shapes: Sequence[Mapping[str, Any]], seed: int) -> list[Spec]:
+    """Specs with values at random, BFLOAT16_EACH − 1 of every shape of which there is one already."""
+    cls, found = registry.spec_class(family.name), []
+    for number in range((BFLOAT16_EACH - 1) * len(shapes)):
+        rng = np.random.default_rng([seed, number])
+        drawn = {name: strategies.value_at(rng.random(), low, high) for name, (low, high) in family.values.items()}
+        found.append(cls(**{**shapes[number % len(shapes)], **drawn, "seed": seed + number}))
+    return found
+
+
+def _spread(specs: list[Any], wanted: int) -> list[Any]:
+    """At most `wanted` of the items, spread evenly from the smallest to the largest."""
+    if wanted >= len(specs):
+        return specs
+    return [specs[round(i * (len(specs) - 1) / max(1, wanted - 1))] for i in range(wanted)]
+
+
+def _verdict(task: Task, search: Search, check: Check, run: Run, seconds: float) -> Verdict:
+    count = search.problems
+    if search.failure is not None:
+        failure, case = search.failure
+        verdict = "refuted" if isinstance(failure, Refuted) else "error"
+        leaf, error, noise = (getattr(failure, name, None) for name in ("leaf", "error", "noise"))
+        return Verdict(
+            task, verdict, count, error, noise, leaf or "", dataclasses.asdict(case.spec), dict(case.options),
+            reason=str(failure), seconds=seconds,
+        )  # fmt: skip
+    if not count:
+        none = "plain backprop is finite on none of them" if search.drawn else "the restriction leaves none"
+        return Verdict(task, "inapplicable", reason=f"no problem could be judged: {none}")
+    if search.exact is not None:
+        return _exact_verdict(task, search.exact, search.narrowed, count, seconds)
+    if search.worst is None and search.told is not None:
+        case = search.told
+        return Verdict(
+            task, "upheld", count, spec=dataclasses.asdict(case.spec), options=dict(case.options), reason=case.told[1],
+            seconds=seconds,
+        )  # fmt: skip
+    if search.worst is None:
+        return Verdict(task, "upheld", count, seconds=seconds)
+    if check.together and (refuted := search.population.refuted()):
+        return Verdict(
+            task, "refuted", count, refuted.error, refuted.noise, refuted.leaf, reason=str(refuted), seconds=seconds,
+            run={"examples": run.examples, "seed": run.seed},
+        )  # fmt: skip
+    informed = search.population.informed()
+    assert informed is not None
+    if not informed.enough:
+        return Verdict(
+            task, "inapplicable", count, reason=str(informed), seconds=seconds, informative=informed.problems
+        )
+    worst, case = search.worst
+    return Verdict(
+        task, "upheld", count, worst.error, worst.noise, worst.leaf, dataclasses.asdict(case.spec),
+        dict(case.options), seconds=seconds, lost=digits_lost(search.beyond), informative=informed.problems,
+        bound=worst.noise * BINDS[worst.dtype],
+    )  # fmt: skip
+
+
+def _exact_verdict(task: Task, case: Case, narrowed: frozenset[str], examples: int, seconds: float) -> Verdict:
+    found = case.exact
+    assert found is not None
+    casts = f"; casts to {' and '.join(sorted(narrowed))} count as exact" if narrowed else ""
+    return Verdict(
+        task, "upheld", examples, found.error, None, found.leaf, dataclasses.asdict(case.spec), dict(case.options),
+        reason=f"equal to {found.digits} digits{casts}", seconds=seconds, digits=found.digits,
+    )  # fmt: skip

@@ -1,0 +1,259 @@
+"""What the problems of one claim say together, where each alone says little.
+
+A single problem refutes a leaf whose error passes `KAPPA` times the noise. In bfloat16 that is often more than the
+leaf itself. So the problems of a claim are also judged together.
+
+*The rule.* On every problem plain backprop runs `NOISE_SAMPLES` = 8 times in the dtype under test, and ν is its largest
+error. If the method rounds as plain backprop does, it is a ninth such run, and each of the nine is as likely as the
+others to have the largest error: the method's error is above ν with probability 1/9 at most, whatever the distribution
+of the errors. A method may sum in another order, so it is only counted where its error is above EXCESS = 2 times its
+allowance (`Comparison`: ν or the floor, plus what the method may lose knowingly). On n problems the count K is then at
+most binomial, K ≤ Bin(n, 1/9), and a leaf is refuted if P(Bin(n, 1/9) ≥ K) ≤ ALARM = 1e-9. Ten problems are the
+fewest that can refute: (1/9)^10 = 2.9e-10.
+
+*Which problems.* The rule is put to the problems of each shape, because an error that grows with the length shows on
+the long ones only; and to the n problems with the smallest allowance, n = 10, 20, 40, … and all, because an error of
+constant relative size shows best where the noise is small. The choice does not look at the method.
+
+*Common scaling.* An error of constant relative size δ adds the same number to b = ⟨g − g*, g*⟩/‖g*‖² on every problem,
+whereas rounding changes b's sign from problem to problem. So in bfloat16 the mean of b is judged as well. On problem i
+the runs of plain backprop have a_s, s = 1 … 8; let σ² be their mean square, plus u², and m the largest of them, plus u.
+Problems are weighted by w = 1/σ². b is cut off at ±CUT·m, or one problem with a heavy tail could decide. The leaf is
+refuted if
+
+    |mean b| > EXCESS·max(max_s |mean a_s|, 2u) + DEVIATIONS/√Σw,
+
+because 1/√Σw is the standard deviation of a mean of independent errors. The first term is for a rounding error with a
+preferred sign, as sums in bfloat16 have; a method may have twice plain backprop's. What the method may lose knowingly
+is added to σ, m and the first term. No tail of a distribution is assumed. In simulations, with normal errors and with
+Student's of 3 and 4 degrees of freedom, 15 to 100 problems, |mean b| − 2·max_s |mean a_s| exceeded 2.7/√Σw in one set
+of 100,000 and 3.4/√Σw in none of five million (`test_population` repeats a part).
+
+*False alarms.* A claim has fewer than 1,000 pairs of a leaf and a set of problems, so a method that is as good as plain
+backprop is refuted with probability 1e-6 at most by counting. `gradgate calibrate` counts alarms of both rules.
+
+*Informative problems.* A problem says nothing about a leaf if the bound there reaches `INFORMATIVE` of the leaf. The
+bound is KAPPA times the allowance; in bfloat16 it is EXCESS times, because only problems together can refute. Such a
+problem does not count for the leaf. A leaf with too few informative problems makes the claim inapplicable.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gradgate.references.backends import UNIT_ROUNDOFF
+from gradgate.references.oracle import NOISE_SAMPLES
+from gradgate.suites.judging.tolerance import EXCESS, INFORMATIVE, Along, Comparison, informs
+
+DEVIATIONS = 4.0
+"""Standard deviations by which the mean of b may lie beyond what plain backprop's explain."""
+CUT = 1.5
+"""Times the largest of plain backprop's errors at which b is cut off."""
+CHANCE = 1 / (NOISE_SAMPLES + 1)
+"""Probability at most that one run of nine has the largest error."""
+ALARM = 1e-9
+"""Probability at most that a leaf that is as good as plain backprop is refuted by one set of problems."""
+FEWEST_TOGETHER = 10
+"""Problems that can refute together at least: CHANCE^10 is below ALARM, CHANCE^9 is not."""
+FEWEST = 3
+"""Informative problems that a leaf needs at least, or a third where fewer than nine are judged."""
+SHARE = 0.1
+"""Share of a leaf's problems that must be informative."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A leaf on one problem: the problem's shape, error over allowance, and the allowance relative to the leaf."""
+
+    shape: str
+    ratio: float
+    noise: float
+
+
+@dataclass(frozen=True)
+class Excess:
+    """A leaf whose error is too often above what is allowed together: `above` of `problems` problems.
+
+    Attributes:
+        median: of error over allowance, over these problems.
+    """
+
+    leaf: str
+    above: int
+    problems: int
+    needed: int
+    median: float
+    noise: float
+
+    @property
+    def error(self) -> float:
+        """The relative error of the problem in the middle."""
+        return self.median * self.noise
+
+    def __str__(self) -> str:
+        """The refutation in words."""
+        return (
+            f"{self.leaf or 'loss'} is in bounds on each problem, but its error is above {EXCESS:g} times the noise of "
+            f"plain backprop on {self.above} of {self.problems} problems (median {self.median:.3g} times a noise of "
+            f"{self.noise:.2g}); a method as good as plain backprop reaches {self.needed} with probability {ALARM:g}"
+        )
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """A leaf that is too long or too short by a common factor: on the average of the problems, by `mean` of itself."""
+
+    leaf: str
+    mean: float
+    bound: float
+    problems: int
+
+    @property
+    def error(self) -> float:
+        """The relative error on average."""
+        return abs(self.mean)
+
+    @property
+    def noise(self) -> float:
+        """What plain backprop explains of it."""
+        return self.bound
+
+    def __str__(self) -> str:
+        """The refutation in words."""
+        return (
+            f"{self.leaf} is in bounds on each problem, but over {self.problems} problems it is {self.mean:+.2g} times "
+            f"itself off on average; the roundings of plain backprop explain {self.bound:.2g}"
+        )
+
+
+@dataclass(frozen=True)
+class Informed:
+    """How many problems are informative about the kind of leaf about which the fewest are.
+
+    Attributes:
+        kind: the leaf without its layer's number, such as ``layers[].w``.
+        judged: problems in which it occurs.
+    """
+
+    kind: str
+    dtype: str
+    problems: int
+    judged: int
+
+    @property
+    def enough(self) -> bool:
+        """Whether a verdict can be based on them."""
+        fewest = FEWEST_TOGETHER if self.dtype == "bfloat16" else min(FEWEST, -(-self.judged // 3))
+        return self.problems >= max(fewest, SHARE * self.judged)
+
+    def __str__(self) -> str:
+        """Why nothing can be said."""
+        return (
+            f"too few informative problems: {self.problems} of {self.judged} say anything about "
+            f"{self.kind or 'the loss'} in {self.dtype}; on the others the bound reaches "
+            f"{INFORMATIVE[self.dtype]:g} of its size. Either the problems are too ill-conditioned for this dtype, or "
+            "the method allows itself too much (kappa, rounding)"
+        )
+
+
+@dataclass
+class Population:
+    """The comparisons of one claim, by dtype and leaf."""
+
+    seen: dict[tuple[str, str], list[Seen]] = field(default_factory=dict)
+    told: dict[tuple[str, str], list[bool]] = field(default_factory=dict)
+    along: dict[str, list[Along]] = field(default_factory=dict)
+
+    def add(self, found: Comparison, shape: str) -> None:
+        """Take in one problem's comparison; `shape` is equal for problems that share compiled programs."""
+        kinds: dict[str, bool] = {}
+        for leaf, (_, noise, ratio) in found.leaves.items():
+            self.seen.setdefault((found.dtype, leaf), []).append(Seen(shape, ratio, noise))
+            kinds[kind_of(leaf)] = kinds.get(kind_of(leaf), False) or informs(noise, found.dtype)
+        for kind, told in kinds.items():
+            self.told.setdefault((found.dtype, kind), []).append(told)
+        for leaf, along in found.along.items():
+            self.along.setdefault(leaf, []).append(along)
+
+    def excess(self) -> Excess | None:
+        """The leaf that is refuted by the problems together, by the widest margin; None if none is."""
+        worst: tuple[int, Excess] | None = None
+        for (dtype, leaf), rows in self.seen.items():
+            for some in _sets([row for row in rows if informs(row.noise, dtype)]):
+                above, needed = sum(not row.ratio <= EXCESS for row in some), least(len(some))
+                if above >= needed and (worst is None or above - needed > worst[0]):
+                    middle = sorted(some, key=lambda row: row.ratio)[len(some) // 2]
+                    found = Excess(leaf, above, len(some), needed, middle.ratio, middle.noise)
+                    worst = (above - needed, found)
+        return worst[1] if worst else None
+
+    def refuted(self) -> Excess | Scaled | None:
+        """What refutes a leaf though no single problem does; None if nothing does."""
+        return self.excess() or self.scaled()
+
+    def scaled(self) -> Scaled | None:
+        """The leaf that is refuted because of a common factor, the one farthest beyond its bound; None if none is."""
+        found = [_scaled(leaf, rows) for leaf, rows in self.along.items() if len(rows) >= FEWEST_TOGETHER]
+        wrong = [one for one in found if abs(one.mean) > one.bound]
+        return max(wrong, key=lambda one: abs(one.mean) / one.bound, default=None)
+
+    def informed(self) -> Informed | None:
+        """About which kind of leaf the fewest problems say something; None if nothing was compared."""
+        found = [Informed(kind, dtype, sum(told), len(told)) for (dtype, kind), told in self.told.items()]
+        return min(found, key=lambda one: (one.enough, one.problems / one.judged), default=None)
+
+
+def kind_of(leaf: str) -> str:
+    """A leaf's name without the numbers of layers.
+
+    >>> kind_of("layers[3].A.w0")
+    'layers[].A.w0'
+    """
+    return re.sub(r"\[\d+\]", "[]", leaf)
+
+
+@functools.cache
+def least(problems: int) -> int:
+    """The smallest K with P(Bin(problems, CHANCE) ≥ K) ≤ ALARM; problems + 1 if there is none.
+
+    >>> least(9), least(10), least(100)
+    (10, 10, 35)
+    """
+    tail, count = 0.0, problems + 1
+    while count > 0:
+        more = math.comb(problems, count - 1) * CHANCE ** (count - 1) * (1 - CHANCE) ** (problems - count + 1)
+        if tail + more > ALARM:
+            break
+        tail, count = tail + more, count - 1
+    return count
+
+
+def _sets(rows: list[Seen]) -> Iterator[list[Seen]]:
+    """The sets of problems that are judged together: of each shape, and those with the smallest allowance."""
+    shapes: dict[str, list[Seen]] = {}
+    for row in rows:
+        shapes.setdefault(row.shape, []).append(row)
+    yield from shapes.values()
+    ordered, size = sorted(rows, key=lambda row: row.noise), FEWEST_TOGETHER
+    while size < len(ordered):
+        yield ordered[:size]
+        size *= 2
+    yield ordered
+
+
+def _scaled(leaf: str, rows: list[Along]) -> Scaled:
+    plain, lost = (np.array([getattr(row, name) for row in rows]) for name in ("plain", "lost"))
+    u = UNIT_ROUNDOFF["bfloat16"]
+    weights = 1 / ((plain**2).mean(axis=1) + (lost**2).mean(axis=1) + u**2)
+    most = np.abs(plain).max(axis=1) + np.abs(lost).max(axis=1) + u
+    error = np.clip([row.error for row in rows], -CUT * most, CUT * most)
+    total = weights.sum()
+    preferred = sum(float(np.abs(weights @ runs).max() / total) for runs in (plain, lost))
+    bound = EXCESS * max(preferred, 2 * u) + DEVIATIONS / float(np.sqrt(total))
+    return Scaled(leaf, float(weights @ error / total), bound, len(rows))

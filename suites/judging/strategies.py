@@ -1,0 +1,200 @@
+"""Hypothesis strategies of Specs: few shapes, many values.
+
+Shapes come from the family's small vocabulary, so compiled programs are reused and shrinking stays quick; a failing
+example shrinks towards the vocabulary's first entries, the smallest. Values are drawn freely.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from gradgate.references import registry
+from gradgate.references.contract import Family, Method, Spec, UsageError
+from gradgate.references.restriction import fits
+from gradgate.suites.judging import pairwise
+
+DRAWN = 3
+"""Cells of a shape at least."""
+LONG = 128
+"""The largest usual tile. A shape is long if a size of it is above: mistakes of a tile's second round and of its ragged
+end show there and nowhere else. It also costs the most."""
+LONG_DRAWN = 1
+"""Cells of a long shape at least."""
+LONG_SHARE = 2
+"""How many times as often an ordinary shape is drawn as a long one."""
+UPSTREAM = (1.0, -0.75, 1.5)
+"""Upstream cotangents of a shape's cells, in turn."""
+STRESSED = 0.25
+"""Share of the cells with values at random that take those of a stress problem."""
+GRID = 240
+"""Steps between the ends of a value's range; a drawn value is a step, so that it shrinks to a plain number."""
+
+
+def specs(
+    family: Family, where: Mapping[str, Any] | None = None, chosen: Sequence[Mapping[str, Any]] | None = None
+) -> st.SearchStrategy[Spec]:
+    """Legal float64 Specs of a family.
+
+    Args:
+        family: declares the shapes and the ranges of values.
+        where: Spec fields to which the shapes are restricted; a tuple lists alternatives.
+        chosen: the shapes to draw, a long one half as often as another; None: those of `covering`.
+
+    Raises:
+        UsageError: no shape of the vocabulary satisfies `where`.
+    """
+    cls = registry.spec_class(family.name)
+    values = {name: _value(getattr(cls(), name), low, high) for name, (low, high) in family.values.items()}
+    seeds = st.integers(0, 2**32 - 1)
+    few = covering(family, where) if chosen is None else chosen
+    often = [shape for shape in few for _ in range(1 if is_long(shape) else LONG_SHARE)]
+    return st.builds(
+        lambda shape, drawn, seed: cls(**{**shape, **drawn, "seed": seed}),
+        st.sampled_from(often),
+        st.fixed_dictionaries(values),
+        seeds,
+    )
+
+
+def shapes(family: Family, where: Mapping[str, Any] | None = None) -> Sequence[Mapping[str, Any]]:
+    """The shapes of the vocabulary that satisfy `where`, the smallest first."""
+    cls = registry.spec_class(family.name)
+    found = [shape for shape in family.shapes if fits(cls(**shape), where or {})]
+    if not found:
+        raise UsageError(f"no shape in the vocabulary of {family.name} has {dict(where or {})}")
+    return found
+
+
+def covering(family: Family, where: Mapping[str, Any] | None = None) -> Sequence[Mapping[str, Any]]:
+    """A few of the shapes that satisfy `where`, in order, which have every word between them.
+
+    The smallest, a middling one and the largest are among them. A number that is 0 by default and not 0 in some shape
+    counts as a word too, and so does a size above LONG.
+
+    Checks in floats draw from these. Each shape is a program to compile, and what floats can still see, rounding and
+    casts, does not need every combination; wrong formulas are looked for in sixty digits, on every shape.
+    """
+    every = list(shapes(family, where))
+    defaults = dataclasses.asdict(registry.spec_class(family.name)())
+    words = [_words(defaults, {**defaults, **shape}) for shape in every]
+    chosen = {0, len(every) // 2, len(every) - 1}
+    seen = set().union(*(words[i] for i in chosen))
+    while True:
+        best = max(range(len(every)), key=lambda i: (len(words[i] - seen), i))
+        if not words[best] - seen:
+            return [every[i] for i in sorted(chosen)]
+        chosen.add(best)
+        seen |= words[best]
+
+
+def _words(defaults: Mapping[str, Any], fields: Mapping[str, Any]) -> set[tuple[str, Any]]:
+    """Words in a Spec's fields, which of the numbers that are 0 by default are not, and which sizes are long."""
+    texts = {(name, word) for name, text in fields.items() if isinstance(text, str) for word in text.split()}
+    switches = {name for name, value in defaults.items() if value == 0 and name != "seed"}
+    return texts | {(name, True) for name in switches if fields[name]} | {(name, LONG) for name in _long(fields)}
+
+
+def _long(fields: Mapping[str, Any]) -> set[str]:
+    return {name for name, size in fields.items() if isinstance(size, int) and size > LONG and name != "seed"}
+
+
+def is_long(shape: Mapping[str, Any]) -> bool:
+    """Whether a size of a shape is above LONG."""
+    return bool(_long(shape))
+
+
+def edge_specs(family: Family, where: Mapping[str, Any] | None, seed: int) -> list[Spec]:
+    """One Spec of every shape at default values."""
+    cls = registry.spec_class(family.name)
+    return [cls(**{**shape, "seed": 1000 * seed + i}) for i, shape in enumerate(shapes(family, where))]
+
+
+def narrow(family: Family, where: Mapping[str, Any] | None = None) -> Sequence[Mapping[str, Any]]:
+    """Of the shapes of `covering` the long ones and every other of the rest, the largest among them: for bfloat16.
+
+    Its programs are the slowest to compile. What depends on the shape, float64 and float32 see with more digits.
+    """
+    every = covering(family, where)
+    rest = [shape for shape in every if not is_long(shape)]
+    few = rest[::-2]
+    return [shape for shape in every if is_long(shape) or shape in few]
+
+
+def covering_specs(
+    family: Family, where: Mapping[str, Any] | None, seed: int, chosen: Sequence[Mapping[str, Any]] | None = None
+) -> list[Spec]:
+    """Those of `edge_specs` of the `chosen` shapes, or of `covering`: always tried, before anything is drawn."""
+    few = covering(family, where) if chosen is None else chosen
+    every = zip(shapes(family, where), edge_specs(family, where, seed), strict=True)
+    return [spec for shape, spec in every if shape in few]
+
+
+def pick_options(method: Method, spec: Spec, covering: str = "") -> dict[str, Any]:
+    """One legal value of every option, fixed by the Spec's shape, so that each shape compiles one program.
+
+    Different shapes take different ones, so that all kinds of values occur; `covering` names an option that takes its
+    largest value instead.
+    """
+    turn = sum(value for value in dataclasses.asdict(spec.static()).values() if isinstance(value, int))
+    chosen = {}
+    for option in method.options:
+        legal = list(option.values(spec))
+        chosen[option.name] = legal[-1] if option.name == covering else legal[turn % len(legal)]
+        turn //= len(legal)  # or options of as many values would go hand in hand
+    return chosen
+
+
+def cells(
+    family: Family, method: Method, where: Mapping[str, Any] | None, seed: int
+) -> list[tuple[Spec, dict[str, Any]]]:
+    """Every shape of the vocabulary with every legal value of every option, the smallest shape first.
+
+    Every two legal values of different options occur together too, on some shape (`pairwise`); not every combination
+    does. A shape has at least DRAWN cells. A long shape, which costs the most, has at least LONG_DRAWN, and beyond what
+    an option has values there no cells for values that can meet on a smaller shape.
+
+    The first cell of a shape has the first value of every option and default values of the Spec's fields. The others
+    have values at random, or those of a problem of the family's stress list, and an upstream cotangent that is not 1.
+    All cells of a long shape take the stress list in turn: at values at random, what the first tile contributes to the
+    last token can be zero to sixty digits.
+    """
+    cls, found = registry.spec_class(family.name), []
+    regimes = [_values_of(cls, stress) for stress in family.stress]
+    some = shapes(family, where)
+    lists = [{option.name: list(option.values(cls(**shape))) for option in method.options} for shape in some]
+    costly = [is_long(shape) for shape in some]
+    picked = pairwise.rows(lists, [LONG_DRAWN if long else DRAWN for long in costly], costly)
+    for i, shape in enumerate(some):
+        for j, options in enumerate(picked[i]):
+            if costly[i] and regimes:
+                drawn = dict(regimes[j % len(regimes)])
+            else:
+                drawn = _drawn(family, np.random.default_rng([seed, i, j]), regimes) if j else {}
+            drawn["upstream"] = UPSTREAM[j % len(UPSTREAM)]
+            found.append((cls(**{**shape, **drawn, "seed": 1000 * seed + 100 * i + j}), options))
+    return found
+
+
+def _values_of(cls: type[Spec], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of a Spec's fields that change numbers only."""
+    return {f.name: fields[f.name] for f in dataclasses.fields(cls) if f.metadata.get("value") and f.name in fields}
+
+
+def _drawn(family: Family, rng: np.random.Generator, regimes: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    values = {name: value_at(float(rng.random()), low, high) for name, (low, high) in family.values.items()}
+    return values | (regimes[int(rng.integers(len(regimes)))] if regimes and rng.random() < STRESSED else {})
+
+
+def value_at(share: float, low: float, high: float) -> float:
+    """The value at a share of the way from low to high, in proportion where the range spans more than a decade."""
+    drawn = low * (high / low) ** share if low > 0 and high / low >= 10 else low + (high - low) * share
+    return float(f"{drawn:.4g}")
+
+
+def _value(default: float, low: float, high: float) -> st.SearchStrategy[float]:
+    return st.just(default) | st.integers(0, GRID).map(lambda step: value_at(step / GRID, low, high))

@@ -1,0 +1,202 @@
+"""When do two gradients agree in floats? The rule of equality, and its constants.
+
+Whether a method computes the gradient's formula is decided in sixty digits (`gradgate.suites.exact`), where nothing has
+to be allowed. Here floats are judged: how many digits does the method lose beyond plain backprop? Let g* be a leaf of
+the true gradient, g the method's in the dtype under test, u the dtype's unit roundoff.
+
+1. *Noise.* ν is the largest ‖g_s − g*‖ over `oracle.NOISE_SAMPLES` runs of plain backprop in the dtype under test. g*
+   is known to sixty digits, so ν is measured and not predicted. In all but the first run the parameters are moved by 2u
+   at most, the upstream cotangent is another, divided out again, and the problem is computed another way where it knows
+   one (`Problem.rerounded`). So forward and backward pass round otherwise. A method that is as good as backprop solves
+   the exact problem for inputs about an ulp away, so it strays about as far. How far depends on the conditioning of the
+   problem, which no fixed rtol knows.
+2. *The bound* is KAPPA · max(ν, c·u·‖g*‖). KAPPA = 16 covers that the method's order of operations is not backprop's:
+   `gradgate calibrate` measures the largest error over noise. c = 4 is the floor for problems so well
+   conditioned that no run strays by more than a few roundings.
+3. *What a method may lose knowingly is added.* A method that rebuilds states by subtraction loses digits that backprop
+   keeps. It names a loss that rounds as it does (`Method.rounding`); λ is how far plain backprop of that loss strays,
+   half of the dtype's digits at most. A method without such a loss has λ = ν. The bound grows by (κ − KAPPA)·λ, κ the
+   method's own (`Method.kappa`). The floor does not grow.
+4. *A zero leaf*, ‖g*‖ ≤ u·‖whole g*‖, has no digits of its own: ‖whole g*‖ takes the place of ‖g*‖. If the whole
+   gradient is zero, 1 takes the place of its norm.
+
+Problems of one claim are also judged together (`gradgate.suites.judging.population`). Two figures judge the rules:
+false alarms over many problems, and the smallest relative error planted in one leaf that is refuted (`gradgate
+calibrate`).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gradgate.references.backends import UNIT_ROUNDOFF
+from gradgate.references.oracle import Reference
+
+GROWTH = 4.0
+"""c: unit roundoffs of a leaf's norm that are always allowed."""
+KAPPA = 16.0
+"""Times the noise that every method may stray."""
+EXCESS = 2.0
+"""Times its allowance that a leaf's error may reach on most problems (`gradgate.suites.judging.population`)."""
+INFORMATIVE = {"float64": 1e-6, "float32": 1e-2, "bfloat16": 0.2}
+"""Relative bound at which a problem says nothing about a leaf in this dtype."""
+BINDS = {"float64": KAPPA, "float32": KAPPA, "bfloat16": EXCESS}
+"""Times its allowance that binds a leaf: in bfloat16, where one problem's bound is about as large as the leaf, that of
+all problems together."""
+
+
+@dataclass(frozen=True)
+class Along:
+    """⟨g − g*, g*⟩/‖g*‖² of one leaf on one problem.
+
+    Attributes:
+        error: of the method.
+        plain: of each run of plain backprop.
+        lost: of each run of the loss whose rounding is allowed, as far as it is allowed; zeros where none is.
+    """
+
+    error: float
+    plain: Any
+    lost: Any
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A method's gradient beside the truth.
+
+    Attributes:
+        dtype: the dtype under test.
+        leaves: leaf -> (error, noise, error / noise): the error relative to the norm of the true leaf, and its bound
+            over KAPPA on the same scale. The loss is the leaf "".
+        beyond: the largest error of a leaf over what plain backprop may stray, max(ν, c·u·‖g*‖), allowances left out.
+        along: leaf -> what common scaling there is in its error and in those of plain backprop; in bfloat16 only.
+    """
+
+    dtype: str
+    leaves: dict[str, tuple[float, float, float]]
+    beyond: float = 0.0
+    along: dict[str, Along] = field(default_factory=dict)
+
+    @property
+    def wrong(self) -> dict[str, float]:
+        """Leaf -> relative error, of every leaf out of bounds."""
+        return {leaf: error for leaf, (error, _, ratio) in self.leaves.items() if not ratio <= KAPPA}
+
+    @property
+    def equal(self) -> bool:
+        """Whether every leaf is within its bound."""
+        return not self.wrong
+
+    @functools.cached_property
+    def leaf(self) -> str:
+        """The leaf with the largest error in proportion to its bound.
+
+        A leaf in bounds about which this problem says nothing comes after all others.
+        """
+
+        def order(leaf: str) -> tuple[bool, float]:
+            _, noise, ratio = self.leaves[leaf]
+            return not ratio <= KAPPA or informs(noise, self.dtype), ratio if ratio == ratio else math.inf
+
+        return max(self.leaves, key=order)
+
+    @property
+    def error(self) -> float:
+        """The error of `leaf`."""
+        return self.leaves[self.leaf][0]
+
+    @property
+    def noise(self) -> float:
+        """The noise of `leaf`."""
+        return self.leaves[self.leaf][1]
+
+    @property
+    def ratio(self) -> float:
+        """Error / noise of `leaf`, infinite for NaN; the leaf is in bounds while this is at most KAPPA."""
+        ratio = self.leaves[self.leaf][2]
+        return ratio if ratio == ratio else math.inf
+
+    @property
+    def informs(self) -> bool:
+        """Whether this problem says anything about `leaf`."""
+        return informs(self.noise, self.dtype)
+
+
+def informs(noise: float, dtype: str) -> bool:
+    """Whether a problem with this noise, relative to a leaf, says anything about the leaf."""
+    return BINDS[dtype] * noise < INFORMATIVE[dtype]
+
+
+def digits_lost(beyond: float) -> float:
+    """Decimal digits that a method loses beyond plain backprop, of `Comparison.beyond`."""
+    return round(math.log10(max(1.0, beyond)), 2)
+
+
+def compare(
+    grads: Mapping[str, Any], reference: Reference, dtype: str, kappa: float = KAPPA, factor: float = 1.0
+) -> Comparison:
+    """Judge gradient leaves by the rule of equality.
+
+    Args:
+        grads: judged leaf -> array, the keys of `reference.grads` or some of them; NaN and infinity are never equal
+            to a finite truth.
+        dtype: the dtype that the method computed in, and in which the noise was sampled.
+        kappa: κ of the method; below KAPPA it is KAPPA.
+        factor: truth and noise are multiplied by it first (the upstream cotangent).
+    """
+    sizes = {name: _norm(leaf) for name, leaf in reference.grads.items()}
+    whole = abs(factor) * math.sqrt(sum(size * size for size in sizes.values()))
+    leaves, beyond, along = {}, 0.0, {}
+    for name, got in grads.items():
+        exact, rest = reference.grads[name], reference.rest.get(name, 0.0)
+        apart = got - exact - rest if factor == 1.0 else got - factor * exact - factor * rest
+        noise, more = (abs(factor) * part for part in _strays(reference, name, kappa))
+        distance, size = _norm(apart), abs(factor) * sizes[name]
+        leaves[name] = _relative(distance, size, whole, noise, more, dtype)
+        plain = _relative(distance, size, whole, noise, 0.0, dtype) if more else leaves[name]
+        beyond = max(beyond, plain[2])
+        if name in reference.along and size > UNIT_ROUNDOFF[dtype] * whole:
+            along[name] = _along(apart, exact, reference, name, kappa)
+    return Comparison(dtype, leaves, beyond, along)
+
+
+def compare_value(value: float, reference: Reference, dtype: str) -> Comparison:
+    """Judge the loss by the same rule; nobody may lose more of it than plain evaluation."""
+    size, apart = abs(reference.loss), abs(value - reference.loss)
+    return Comparison(dtype, {"": _relative(apart, size, size, reference.noise[""], 0.0, dtype)})
+
+
+def _strays(reference: Reference, name: str, kappa: float) -> tuple[float, float]:
+    """(ν, (κ − KAPPA)/KAPPA · λ): what everybody may stray, and what the method may beyond that, over KAPPA."""
+    noise = reference.noise[name]
+    lost = reference.lost.get(name, noise)
+    return noise, (kappa - KAPPA) / KAPPA * lost if kappa > KAPPA else 0.0
+
+
+def _along(apart: Any, exact: Any, reference: Reference, name: str, kappa: float) -> Along:
+    flat, more = exact.ravel(), max(0.0, kappa - KAPPA) / KAPPA
+    lost = more * reference.lost_along.get(name, reference.along[name])
+    return Along(float(apart.ravel() @ flat) / float(flat @ flat), reference.along[name], lost)
+
+
+def _norm(leaf: Any) -> float:
+    """‖leaf‖ of a float64 array: `numpy.linalg.norm` without what it asks before it computes."""
+    flat = leaf.ravel()
+    return math.sqrt(flat.dot(flat))
+
+
+def _relative(
+    distance: float, size: float, whole: float, noise: float, more: float, dtype: str
+) -> tuple[float, float, float]:
+    """(error, bound over KAPPA, their ratio), the first two relative to the leaf's own size where it has one."""
+    u = UNIT_ROUNDOFF[dtype]
+    whole = whole or 1.0
+    scale = size if size > u * whole else whole
+    allowed = max(noise, GROWTH * u * scale) + more
+    if allowed == float("inf") and distance == distance:
+        return distance / scale, allowed, 0.0  # plain backprop overflows here: nothing can be said
+    return distance / scale, allowed / scale, distance / allowed

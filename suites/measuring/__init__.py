@@ -1,0 +1,1 @@
+"""Bytes and work of methods over sweeps of sizes."""

@@ -1,0 +1,71 @@
+"""Planted errors: what verify's rules see of them, and that calibration counts what they raise."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from gradgate.references import registry
+from gradgate.references.backends import tree_map
+from gradgate.suites.calibration import alarms, power
+from gradgate.suites.commands import calibrate
+from gradgate.suites.judging.engine import Run
+from gradgate.suites.judging.subject import Subject
+
+FLOORS = {"float64": (1e-11, 20), "float32": (3e-5, 20), "bfloat16": (0.2, 100)}
+"""Largest planted error that may pass, and problems: in bfloat16 they refute together, so it takes more."""
+
+
+@pytest.mark.parametrize("dtype", FLOORS)
+def test_an_error_in_any_leaf_is_seen(dtype: str) -> None:
+    subject = Subject.load(registry.methods("chain", "revolve", "torch")[0])
+    floor, problems = FLOORS[dtype]
+    found = power.smallest(subject, dtype, Run(problems))
+    assert "layers[].w" in found
+    assert max(delta for delta, _ in found.values()) <= floor
+    assert min(delta for delta, _ in found.values()) > power.PLANTED[dtype][0]
+
+
+def test_a_method_that_allows_itself_more_is_seen_less() -> None:
+    subject = Subject.load(registry.methods("chain", "revolve", "torch")[0])
+    lax = Subject.load(dataclasses.replace(subject.declared, kappa=4096.0))
+    strict, loose = (power.smallest(one, "float32", Run(20)) for one in (subject, lax))
+    assert all(loose[kind][0] > 10 * strict[kind][0] for kind in strict)
+
+
+def test_right_methods_raise_no_alarm_and_a_broken_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    sound = alarms.measure("chain", "torch", seed=3, start=0, count=12)
+    assert sound["alarms"] == []
+    assert sound["problems"] == 12
+    assert set(sound["ratios"]) == set(alarms.DTYPES)
+
+    def loaded(family: str, method: str, framework: str) -> Subject:
+        subject = Subject.load(registry.methods(family, method, framework)[0])
+        if method == "revolve":
+            plain = subject.function
+            subject.function = lambda problem, **options: _scaled(plain(problem, **options))
+        return subject
+
+    monkeypatch.setattr(alarms, "_subject", loaded)
+    broken = alarms.measure("chain", "torch", seed=3, start=0, count=12)
+    assert {alarm["method"] for alarm in broken["alarms"]} == {"chain:revolve:torch"}
+
+
+def _scaled(answer: Any) -> Any:
+    loss, grads = answer
+    return loss, tree_map(lambda leaf: leaf * (1 + 1e-3), grads)
+
+
+def test_the_figures_of_a_family_hold_both() -> None:
+    pieces = {
+        "alarms:torch:0": alarms.measure("chain", "torch", seed=3, start=0, count=4),
+        "power:torch:revolve": {"float32": {"layers[].w": ["2e-06", "layers[0].w"]}},
+    }
+    found = calibrate.figure(pieces)
+    assert (found["problems"], found["false_alarms"]) == (4, 0)
+    assert found["judgements"] == sum(found["methods"].values()) == 4 * len(alarms.methods("chain", "torch"))
+    assert found["sixty_digits"] == 4
+    assert found["float32"]["smallest_seen"] == {"revolve:torch": {"layers[].w": ["2e-06", "layers[0].w"]}}
+    assert found["float64"]["smallest_seen"] == {}

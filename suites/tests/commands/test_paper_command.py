@@ -1,0 +1,133 @@
+"""``gradgate paper``: what is measured is kept, and an interrupted run goes on."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gradgate.references import registry
+from gradgate.references.performer.paper import rows as paper
+from gradgate.references.published import Published
+from gradgate.suites.commands import paper as paper_command
+
+ITEMS = (
+    Published("Table 1", "a", 1, "B", "operator:add", {}, 4.0),
+    Published("Table 1", "a", 2, "B", "math:nothing", {}, 4.0),
+)
+
+
+@pytest.fixture
+def listed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Two figures, the first 6, the second not to be measured; which were measured is recorded."""
+    seen: list[str] = []
+
+    class Pool:
+        def __init__(self, *arguments: Any, **more: Any) -> None:
+            pass
+
+        def shutdown(self, **more: Any) -> None:
+            pass
+
+        def submit(self, function: Any, target: str, arguments: Any) -> Any:
+            import concurrent.futures
+
+            seen.append(target)
+            future: Any = concurrent.futures.Future()
+            lost = "it is not here"
+            known = target == "operator:add"
+            future.set_result({"ours": 6.0 if known else None, "problem": "" if known else lost, "seconds": 0.1})
+            return future
+
+    monkeypatch.setattr(paper_command.concurrent.futures, "ProcessPoolExecutor", Pool)
+    monkeypatch.setattr(paper, "PUBLISHED", ITEMS)
+    return seen
+
+
+def test_results_are_kept_with_ratio_and_fingerprint_and_only_missing_ones_measured_again(
+    listed: list[str], gradgate: Callable[..., Any], tmp_path: Path
+) -> None:
+    path = tmp_path / "paper.json"
+    ran = gradgate("paper", "--family", "performer", "--json", path)
+    assert ran.status == 2, ran.err
+    first, second = json.loads(path.read_text())["results"]
+    assert (first["ours"], first["printed"], first["ratio"]) == (6.0, 4.0, 1.5)
+    assert first["fingerprint"]["python"]
+    assert (second["ours"], second["problem"]) == (None, "it is not here")
+    gradgate("paper", "--family", "performer", "--json", path)
+    assert listed == ["operator:add", "math:nothing", "math:nothing"]
+    gradgate("paper", "--family", "performer", "--json", path, "--again")
+    assert len(listed) == 5
+
+
+def test_a_reason_that_was_rewritten_is_that_of_kept_results_too(
+    listed: list[str], gradgate: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "paper.json"
+    gradgate("paper", "--family", "performer", "--json", path)
+    monkeypatch.setattr(paper, "PUBLISHED", [dataclasses.replace(item, reason="tested") for item in ITEMS])
+    gradgate("paper", "--family", "performer", "--json", path)
+    assert [result["reason"] for result in json.loads(path.read_text())["results"]] == ["tested", "tested"]
+    assert listed.count("operator:add") == 1
+
+
+def test_wrong_names_are_refused_with_what_is_legal(gradgate: Callable[..., Any], tmp_path: Path) -> None:
+    for arguments, message in (
+        ((), "say which paper: --family"),
+        (("--family", "state_space"), "state_space lists no figures of its paper to measure"),
+        (("--family", "performer", "--place", "Table 9"), "unknown place 'Table 9'; legal: .*Table 2"),
+    ):
+        ran = gradgate("paper", *arguments)
+        assert ran.status == 3
+        assert message.partition(": .*")[0] in ran.err
+    (tmp_path / "broken.json").write_text("{}")
+    ran = gradgate("paper", "--family", "performer", "--json", tmp_path / "broken.json")
+    assert ran.status == 3
+    assert "holds no results of gradgate paper" in ran.err
+
+
+def test_every_listed_figure_names_a_function_that_is_there_and_is_listed_once() -> None:
+    keys = [item.key for item in paper.PUBLISHED]
+    assert len(set(keys)) == len(keys)
+    assert all(callable(registry.load(item.measured)) for item in paper.PUBLISHED)
+
+
+def test_table_2_of_performer_has_the_papers_nine_rows() -> None:
+    rows = [item for item in paper.PUBLISHED if item.place == "Table 2" and item.series == "PyTorch"]
+    assert [item.printed for item in rows][:2] == [0.0449e9, 0.0425e9]
+    assert len(rows) == 9
+
+
+def test_the_report_shows_curves_points_and_what_could_not_be_measured() -> None:
+    pytest.importorskip("jinja2")
+    pytest.importorskip("plotly")
+    from gradgate.suites.report import paper_section
+
+    def result(x: float | str, ours: Any, problem: str = "") -> dict[str, Any]:
+        item = Published("Fig. 1", "a", x, "B", "operator:add", {}, 2.0, "another device")
+        return paper_command.row(item, {"ours": ours, "problem": problem, "seconds": 1.0}, {})
+
+    found = paper_section.place(
+        "performer", "Fig. 1", "p", [result(1, 2.0), result(2, 4.0), result(4, None, "too big")]
+    )
+    assert found.figure is not None
+    assert (found.figure["data"][0]["x"], found.figure["data"][0]["y"]) == ([1, 2], [2.0, 4.0])
+    assert [row["problem"] for row in found.rows] == ["", "", "too big"]
+    curve = paper_section.place(
+        "performer", "Fig. 3", "p", [result("L", {"step": [0, 1], "full": [3.0, 1.0], "d": 1e-6})]
+    )
+    assert curve.figure is not None
+    assert [trace["name"] for trace in curve.figure["data"]] == ["full"]
+    assert curve.notes == {"d": 1e-6}
+
+
+def test_the_report_shows_text_as_a_drawing() -> None:
+    from gradgate.suites.report import paper_section
+
+    row = {"place": "Fig. 1", "series": "a", "x": "9 stages", "unit": "", "ours": "|─ ●\n ◄", "date": "2025-01-01"}
+    found = paper_section.place("performer", "Fig. 1", "anchor", [row])
+    assert (found.drawings, found.rows, found.figure) == ([row], [], None)

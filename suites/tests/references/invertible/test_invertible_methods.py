@@ -1,0 +1,236 @@
+"""What the claims do not say of Moonwalk and its kin: phases kept apart, gradients handed out, where digits go."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from gradgate.references import registry
+from gradgate.references.backends import leaves, precision, to_numpy
+from gradgate.references.contract import IllegalOption
+from gradgate.references.draws import shapes
+from gradgate.references.invertible.layers import NotInvertible
+from gradgate.references.invertible.paper import rows as paper
+from gradgate.references.invertible.paper.training import curves, distance
+from gradgate.references.invertible.problem import InvertibleSpec
+from gradgate.references.oracle import split
+from gradgate.references.registry import load
+from gradgate.suites.exact import truth
+from gradgate.suites.judging.engine import Run, judge
+from gradgate.suites.judging.subject import Subject
+from gradgate.suites.judging.tolerance import compare
+from gradgate.suites.judging.verdict import Task
+
+EXACT = {
+    "backprop": {},
+    "forward": {"tangents": 50},
+    "reversible": {},
+    "moonwalk": {"tangents": 3},
+    "moonwalk_mixed": {},
+}
+SETTLED = InvertibleSpec(unit="dense tanh", layers=12, channels=6, batch=3, scale=0.1, bias=1.0, seed=8)
+
+
+def run(framework: str, method: str, spec: Any, **options: Any) -> tuple[float, dict[str, Any]]:
+    """Loss and judged leaves."""
+    function = load(registry.methods("invertible", method, framework)[0].implementation)
+    with precision(framework, spec.dtype):
+        problem = spec.build(framework)
+        loss, grads = function(problem, **options)
+    return float(loss), split(problem, grads)
+
+
+def worst(framework: str, method: str, spec: Any, **options: Any) -> float:
+    """The largest error in units of the noise of plain backprop."""
+    _, grads = run(framework, method, spec, **options)
+    return compare(grads, truth.reference(spec, framework, spec.dtype), spec.dtype).ratio
+
+
+@pytest.mark.parametrize("method", EXACT)
+def test_every_method_is_exact_on_a_small_revnet(method: str, torch: Any) -> None:
+    spec = InvertibleSpec(
+        unit="additive", residual="conv", activation="relu", norm="batch", side=4, channels=3, blocks=2, layers=2
+    )
+    assert worst("torch", method, spec, **EXACT[method]) < 300
+
+
+@pytest.mark.parametrize("method", ["moonwalk", "moonwalk_mixed"])
+def test_moonwalk_passes_layers_whose_jacobian_is_surjective_only(method: str, torch: Any) -> None:
+    spec = InvertibleSpec(residual="conv", side=4, channels=2, blocks=2, layers=1, submersive=2)
+    assert worst("torch", method, spec) < 64
+
+
+def test_reversing_refuses_a_layer_without_an_inverse_by_its_name(framework: str) -> None:
+    spec = InvertibleSpec(channels=6, blocks=2, submersive=1)
+    refused = "submersive1 has no inverse: from 5 channels it makes 4"
+    with pytest.raises(NotInvertible, match=refused):
+        run(framework, "reversible", spec)
+    with pytest.raises(NotInvertible, match="submersive0 has no inverse"):
+        run(framework, "moonwalk_mixed", spec, vijp="inverse")
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_with_settled_tanh_reversing_loses_its_digits_and_moonwalk_does_not(seed: int, torch: Any) -> None:
+    spec = dataclasses.replace(SETTLED, seed=seed)
+    assert worst("torch", "reversible", spec) > 1e8
+    assert worst("torch", "moonwalk_mixed", spec) < 64
+    assert worst("torch", "moonwalk", spec, tangents=6) < 64
+
+
+def test_where_tanh_layers_mix_strongly_mixed_loses_its_digits_too(torch: Any) -> None:
+    spec = InvertibleSpec(unit="affine conv1x1 tanh", layers=24, channels=6, batch=3)
+    assert worst("torch", "moonwalk_mixed", spec) > 1e5
+
+
+def test_dividing_by_the_vjps_own_derivative_cancels_its_error(torch: Any) -> None:
+    layer = InvertibleSpec(unit="dense tanh", channels=2, layers=1).build("torch").layers[1]
+    x, h = torch.full((1, 1, 1, 2), 7.0), torch.tensor([3.0, -5.0]).reshape(1, 1, 1, 2)
+    y, pull = torch.func.vjp(torch.tanh, x)
+    assert torch.allclose(layer.advance(torch.func.vjp, {}, x, pull(h)[0])[1], h, rtol=1e-6)
+    assert not torch.allclose(pull(h)[0] * torch.cosh(x) ** 2, h, rtol=1e-3)
+    assert not torch.allclose(layer.inverse({}, y), x, rtol=1e-4)
+
+
+def test_batch_norm_joins_the_samples_so_one_jvp_per_number_of_a_sample_is_not_enough(
+    torch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = InvertibleSpec(batch=5, norm="batch")
+    assert worst("torch", "moonwalk", spec, tangents=50) < 1000
+    monkeypatch.setattr(InvertibleSpec, "coupled", False)
+    assert worst("torch", "moonwalk", spec, tangents=50) > 1e6
+
+
+@pytest.mark.parametrize("method", ["moonwalk", "moonwalk_mixed"])
+def test_a_second_phase_that_reads_the_firsts_activations_fails_the_memory_law(method: str, jax: Any) -> None:
+    from gradgate.references.invertible.in_jax import methods as jax_impl
+
+    def merged(problem: Any, **options: Any) -> Any:
+        """What a compiler would make of both phases if it computed the activations once."""
+        p = problem.params
+        [block] = problem.blocks
+        [(key, layer)] = block.unit.items()
+        y, xs = jax.lax.scan(lambda x, q: (layer(q[key], x), x), problem.x, p[block.key])
+        loss, (d_head, h) = jax.value_and_grad(problem.head_loss, argnums=(0, 1))(p["head"], y)
+
+        def back(h: Any, given: Any) -> Any:
+            return jax.vjp(lambda x: layer(given[0][key], x), given[1])[1](h)[0], ()
+
+        h, _ = jax.lax.scan(back, h, (p[block.key], xs), reverse=True)
+
+        def ahead(h: Any, given: Any) -> Any:
+            _, h, dp = layer.advance(jax.vjp, given[0][key], given[1], h)
+            return h, {key: dp}
+
+        _, grads = jax.lax.scan(ahead, h, (p[block.key], xs))
+        return loss, {block.key: grads, "head": d_head}
+
+    spec = InvertibleSpec(layers=3)
+    with precision("jax", "float64"):
+        problem = spec.build("jax")
+        assert distance(merged(problem)[1], jax_impl.backprop(problem)[1]) < 1e-13
+    [declared] = registry.methods("invertible", method, "jax")
+    planted = dataclasses.replace(declared, implementation="merged")
+    verdict = judge(Task.of(planted, planted.claim("memory_law")), Subject(planted, merged), Run())
+    assert verdict.verdict == "refuted", verdict.reason
+
+
+def test_gradients_that_are_applied_as_they_are_handed_out_are_not_in_memory(jax: Any) -> None:
+    kept, dropped = (paper.step_bytes("moonwalk_mixed", handed_out, "cpu") for handed_out in (False, True))
+    gradients = sum(4 * leaf.size for leaf in leaves(shapes(paper.heavy()).params["block0"]))
+    assert kept > gradients
+    assert dropped < 0.5 * gradients
+
+
+def test_a_step_that_applies_handed_out_gradients_is_the_step_that_keeps_them(jax: Any) -> None:
+    with precision("jax", "float64"):
+        problem = InvertibleSpec(unit="additive tanh", layers=3).build("jax")
+        steps = [
+            paper.step("moonwalk_mixed", handed)(problem.params, problem.data, problem) for handed in (True, False)
+        ]
+    assert distance(steps[0][1], steps[1][1]) < 1e-14
+    assert distance(steps[0][1], problem.params) > 1e-6
+
+
+def test_pytorch_hands_out_layers_in_order_and_keeps_none(torch: Any) -> None:
+    from gradgate.hw_profiles.torch_memory import peak
+    from gradgate.references.invertible.in_torch import methods as torch_impl
+
+    problem: Any = InvertibleSpec(unit="dense tanh", layers=12, channels=24).build("torch")
+    h = torch_impl.input_gradient_reverse(problem)
+    names = [name for name, _ in torch_impl.walk(problem, h)]
+    assert names[:3] == ["block0[0].0_dense", "block0[0].1_tanh", "block0[1].0_dense"]
+    assert names[-1] == "head"
+
+    def dropped() -> None:
+        for _ in torch_impl.walk(problem, h):
+            pass
+
+    held = leaves([problem.params, problem.data])
+    kept = peak(lambda: list(torch_impl.walk(problem, h)), (), held).total_bytes
+    gradients = sum(leaf.nbytes for leaf in leaves(problem.params["block0"]))
+    assert kept - peak(dropped, (), held).total_bytes > 0.8 * gradients
+
+
+def test_projected_forward_errs_as_theory_says(torch: Any) -> None:
+    assert paper.variance_ratio(300) == pytest.approx(1.0, abs=0.2)
+
+
+def test_projected_forward_repeats_itself_by_its_seed(framework: str) -> None:
+    one, again, other = (run(framework, "projected_forward", InvertibleSpec(), seed=s)[1] for s in (3, 3, 4))
+    assert all((one[name] == again[name]).all() for name in one)
+    assert any((one[name] != other[name]).any() for name in one)
+
+
+def test_a_direction_of_unit_length_shrinks_the_mean(torch: Any) -> None:
+    spec = InvertibleSpec(layers=1, channels=2)
+    ours, printed = (run("torch", name, spec, seed=1)[1] for name in ("projected_forward", "projected_forward_printed"))
+    assert all(abs(printed[name]).max() < abs(ours[name]).max() for name in ours)
+
+
+def test_both_frameworks_give_one_gradient(jax: Any, torch: Any) -> None:
+    spec = InvertibleSpec(unit="affine tanh", residual="conv", side=2, layers=2, seed=2)
+    (ours, mine), (theirs, other) = (run(f, "moonwalk_mixed", spec) for f in ("jax", "torch"))
+    assert ours == pytest.approx(theirs, rel=1e-13)
+    assert all(mine[name] == pytest.approx(other[name], rel=1e-9, abs=1e-12) for name in mine)
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "message"),
+    [
+        ("moonwalk", {"tangents": 0}, "tangents must be an integer of at least 1, not 0"),
+        ("forward", {"tangents": 1.5}, r"tangents must be an integer of at least 1, not 1\.5"),
+        ("moonwalk_mixed", {"vijp": "exact"}, "vijp must be closed, inverse or solve, not 'exact'"),
+        ("projected_forward", {"seed": -1}, "seed must be an integer of at least 0, not -1"),
+    ],
+)
+def test_an_illegal_option_is_refused_with_the_legal_values(
+    method: str, options: dict[str, Any], message: str, framework: str
+) -> None:
+    with pytest.raises(IllegalOption, match=message):
+        run(framework, method, InvertibleSpec(), **options)
+
+
+def test_the_network_of_figure_2_has_its_parameters_and_mixed_its_work(jax: Any) -> None:
+    assert paper.parameters("cpu") == pytest.approx(100, abs=0.5)
+    assert paper.work_ratio("moonwalk_mixed", "backprop", 18, 10) == pytest.approx(5 / 3, rel=0.02)
+    assert paper.work_ratio("reversible", "backprop", 18, 10) == pytest.approx(4 / 3, rel=0.02)
+
+
+def test_a_training_by_mixed_moonwalk_learns_and_its_error_is_recorded(jax: Any) -> None:
+    found = curves(41, layers=1)
+    assert found["step"] == [0, 20, 40]
+    assert found["accuracy_moonwalk_mixed"][-1] > found["accuracy_moonwalk_mixed"][0]
+    assert all(0 < error < 1e-2 for error in found["error_moonwalk_mixed"])
+    assert max(found["error_backprop"]) < 1e-6
+
+
+def test_phases_agree_on_the_inputs_gradient(framework: str) -> None:
+    from importlib import import_module
+
+    methods = import_module(f"gradgate.references.invertible.in_{framework}.methods")
+    with precision(framework, "float64"):
+        problem = InvertibleSpec(unit="additive tanh", batch=3).build(framework)
+        forward, reverse = methods.input_gradient_forward(problem, 3), methods.input_gradient_reverse(problem)
+    assert to_numpy(forward) == pytest.approx(to_numpy(reverse), rel=1e-11, abs=1e-14)

@@ -1,0 +1,284 @@
+"""The report of a run: the page, the JUnit file and the verdicts beside them."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+pytest.importorskip("jinja2")
+pytest.importorskip("plotly")
+
+from gradgate.references.contract import UsageError
+from gradgate.suites.judging.verdict import Task, Verdict
+from gradgate.suites.report import power_section, write
+
+HOSTILE = "</script><script>alert(1)</script> \"'&]]> \x1b[31mred\x1b[0m\x00\x08\ud800\uffff"
+SPEC = {"dtype": "float64", "seed": 7, "length": 3}
+
+
+def verdict(claim: str, outcome: str = "upheld", expected: str = "upheld", family: str = "fam", **rest: Any) -> Verdict:
+    task = Task(family, "meth", "jax", claim, "", f"statement of {claim}", "Prop. 1", expected, rest.pop("why", ""))
+    return Verdict(task, outcome, seconds=0.5, **rest)
+
+
+EVERY_OUTCOME = (
+    verdict("holds", error=0.0, noise=1e-16, leaf="w", spec=SPEC),
+    verdict("holds_roughly", error=3e-16, noise=1e-16, leaf="w", spec=SPEC),
+    verdict("broken", "refuted", error=0.25, noise=1e-16, leaf="layers[0].w", spec=SPEC, reason="w is off"),
+    verdict("found", "refuted", "refuted", why="a sign", error=1.5, noise=2e-16, spec=SPEC, reason="relative errors w"),
+    verdict("too_good", "upheld", "refuted", why="a sign"),
+    verdict("crashed", "error", reason="exit status 7"),
+    verdict("absent", "inapplicable", reason="no bfloat16 here"),
+    verdict("elsewhere", family="other"),
+)
+
+
+def document(*verdicts: Verdict, claims: int | None = None) -> dict[str, Any]:
+    rows = [v.to_dict() for v in verdicts]
+    return {"schema": 1, "fingerprint": {"python": "3.11.7"}, "claims": claims or len(rows), "verdicts": rows}
+
+
+def page(folder: Path, *verdicts: Verdict, claims: int | None = None) -> str:
+    return write(document(*verdicts, claims=claims), folder).read_text(encoding="utf-8")
+
+
+def text(page: str) -> str:
+    """What a reader without JavaScript sees."""
+    shown = re.sub(r"<(script|style)\b.*?</\1>", "", page, flags=re.DOTALL)
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", "", shown)).split())
+
+
+def section(page: str, name: str) -> str:
+    found = re.search(rf'<section id="{name}">.*?\n</section>', page, flags=re.DOTALL)
+    return text(found.group()) if found else ""
+
+
+def junit(folder: Path, *verdicts: Verdict, claims: int | None = None) -> ElementTree.Element:
+    write(document(*verdicts, claims=claims), folder)
+    return ElementTree.parse(folder / "junit.xml").getroot()
+
+
+def figure(page: str) -> Any:
+    found = re.search(r'<script type="application/json" id="figure">(.*?)</script>', page, flags=re.DOTALL)
+    assert found
+    return json.loads(found.group(1))
+
+
+def test_every_verdict_is_in_the_table_and_in_the_matrix_of_its_family(tmp_path: Path) -> None:
+    shown = page(tmp_path, *EVERY_OUTCOME)
+    for place, v in enumerate(EVERY_OUTCOME, 1):
+        assert f'<tr id="v{place}"' in shown
+        assert f'href="#v{place}"' in shown
+        assert v.task.claim in section(shown, "verdicts")
+        assert v.task.claim in section(shown, "matrices")
+
+
+def test_the_verdict_line_and_the_fingerprint_come_first(tmp_path: Path) -> None:
+    shown = text(page(tmp_path, *EVERY_OUTCOME))
+    assert shown.index("5 of 8 claims as declared: NOT as claimed") < shown.index("python 3.11.7")
+    assert shown.index("python 3.11.7") < shown.index("Failures") < shown.index("Findings")
+
+
+def test_a_failure_says_what_where_and_how_to_see_it_again(tmp_path: Path) -> None:
+    shown = section(page(tmp_path, *EVERY_OUTCOME), "failures")
+    for part in ("broken", "statement of broken", "(Prop. 1)", "w is off", "length 3", "layers[0].w", "0.25", "1e-16"):
+        assert part in shown
+    assert EVERY_OUTCOME[2].reproduce in shown
+    assert "exit status 7" in shown
+    assert "too_good" in shown
+
+
+def test_failures_of_one_method_for_one_reason_are_one_card_with_every_command(tmp_path: Path) -> None:
+    same = [verdict(name, "refuted", reason="NaN", spec=SPEC | {"seed": i}) for i, name in enumerate("abc")]
+    shown = page(tmp_path, *same)
+    assert shown.count("<article") == 1
+    assert all(v.reproduce in section(shown, "failures") for v in same)
+
+
+def test_a_finding_is_no_failure(tmp_path: Path) -> None:
+    found = EVERY_OUTCOME[3]
+    shown = page(tmp_path, EVERY_OUTCOME[0], found)
+    assert "2 of 2 claims as declared: as claimed" in text(shown)
+    assert not section(shown, "failures")
+    assert "Why it is false: a sign" in section(shown, "findings")
+    assert "relative errors w" in section(shown, "findings")
+    root = junit(tmp_path, EVERY_OUTCOME[0], found)
+    assert root.get("failures") == root.get("errors") == "0"
+    assert "a sign" in (root.findtext(".//system-out") or "")
+
+
+def test_inapplicable_claims_stand_under_their_reason(tmp_path: Path) -> None:
+    shown = section(page(tmp_path, *EVERY_OUTCOME), "inapplicable")
+    assert "no bfloat16 here" in shown
+    assert "absent" in shown
+
+
+def test_hostile_text_is_only_text(tmp_path: Path) -> None:
+    evil = Task(HOSTILE, HOSTILE, HOSTILE, HOSTILE, "", HOSTILE, HOSTILE, "upheld", HOSTILE)
+    rest: dict[str, Any] = {"error": 1.0, "noise": 1e-16, "leaf": HOSTILE, "spec": {HOSTILE: HOSTILE}}
+    hostile = [Verdict(evil, outcome, reason=HOSTILE, **rest) for outcome in ("refuted", "error", "inapplicable")]
+    findings = verdict(HOSTILE, "refuted", "refuted", why=HOSTILE, reason=HOSTILE, options={HOSTILE: HOSTILE})
+    shown = page(tmp_path, *hostile, findings)
+    assert "<script>alert" not in shown
+    assert "&lt;script&gt;alert(1)" in shown
+    assert not re.search("[\x00\x08\x1b\uffff]", shown.replace(figure_script(shown), ""))
+    root = ElementTree.parse(tmp_path / "junit.xml").getroot()
+    message = root.find(".//failure")
+    assert message is not None
+    assert message.get("message") == "</script><script>alert(1)</script> \"'&]]> red"
+    assert json.loads((tmp_path / "verdicts.json").read_text(encoding="utf-8"))["verdicts"][0]["reason"] == HOSTILE
+
+
+def figure_script(page: str) -> str:
+    """The plotting library, whose bytes are not ours."""
+    return max(re.findall(r"<script>.*?</script>", page, flags=re.DOTALL), key=len)
+
+
+def test_a_run_that_was_cut_off_says_so(tmp_path: Path) -> None:
+    shown = text(page(tmp_path, verdict("holds"), claims=3))
+    assert "1 of 3 claims as declared: not everything could be measured" in shown
+    assert "This run was cut off. 1 of 3 claims have a verdict; 2 were never judged." in shown
+    root = junit(tmp_path, verdict("holds"), claims=3)
+    assert (root.get("tests"), root.get("errors")) == ("2", "1")
+    error = root.find(".//error")
+    assert error is not None
+    assert "2 are missing" in (error.get("message") or "")
+
+
+def test_a_run_without_one_verdict_is_still_a_page(tmp_path: Path) -> None:
+    assert "0 of 3 claims" in text(page(tmp_path, claims=3))
+    assert junit(tmp_path, claims=3).get("errors") == "1"
+
+
+def test_junit_counts_are_those_of_its_cases(tmp_path: Path) -> None:
+    root = junit(tmp_path, *EVERY_OUTCOME)
+    assert [suite.get("name") for suite in root] == ["fam", "other"]
+    for element in (root, *root):
+        cases = list(element.iter("testcase"))
+        assert element.get("tests") == str(len(cases))
+        for name, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+            assert element.get(name) == str(len(list(element.iter(tag))))
+    assert [root.get(name) for name in ("tests", "failures", "errors", "skipped")] == ["8", "2", "1", "1"]
+    case = root.find(".//testcase[@name='broken']")
+    assert case is not None
+    assert (case.get("classname"), case.get("time")) == ("fam.meth.jax", "0.500")
+    assert EVERY_OUTCOME[2].reproduce in (case.findtext("failure") or "")
+
+
+def test_every_error_is_drawn_a_zero_at_a_floor(tmp_path: Path) -> None:
+    shown = page(tmp_path, *EVERY_OUTCOME)
+    points = [y for trace in figure(shown)["data"] if trace["mode"] == "markers" for y in trace["y"]]
+    assert sorted(points) == [1e-17, 3e-16, 0.25, 1.5]
+    assert "1 error is exactly 0 and drawn, hollow, at 1e-17" in section(shown, "plot")
+
+
+def test_an_error_that_is_not_finite_is_mentioned_where_it_is_not_drawn(tmp_path: Path) -> None:
+    nan = verdict("nan", "refuted", error=float("nan"), noise=1e-16, reason="NaN")
+    shown = page(tmp_path, EVERY_OUTCOME[0], nan)
+    assert "error not finite beside noise 1e-16" in section(shown, "failures")
+    assert "1 refuted claim has an error that is not finite" in section(shown, "plot")
+
+
+SIXTY_DIGITS = (
+    verdict("gradient_exact", digits=58, error=1e-59, reason="equal to 58 digits; casts to bfloat16 count as exact"),
+    verdict("second_order_exact", digits=51, error=1e-52, reason="equal to 51 digits"),
+    verdict("gradient_float64", error=2e-16, noise=1e-16, lost=0.25),
+    verdict("gradient_float32", "refuted", error=0.1, noise=1e-7, reason="w is off"),
+)
+OTHER_FORMULA = verdict("gradient_exact", "refuted", error=1.25, noise=3e-59, leaf="w", reason="another formula: w 1.2")
+
+
+def test_the_cell_of_an_exact_claim_shows_its_digits(tmp_path: Path) -> None:
+    shown = page(tmp_path, *SIXTY_DIGITS)
+    assert "gradient_exact 58" in section(shown, "matrices")
+    assert "second_order_exact 51" in section(shown, "matrices")
+    assert "✗" in section(page(tmp_path, OTHER_FORMULA), "matrices")
+
+
+def test_the_tooltip_of_a_cell_says_digits_and_digits_lost(tmp_path: Path) -> None:
+    shown = html.unescape(page(tmp_path, *SIXTY_DIGITS))
+    assert "\nequal to 58 digits\ncasts to bfloat16 count as exact" in shown
+    assert "error 2e-16, noise 1e-16; 0.2 digits lost beyond plain backprop" in shown
+
+
+def test_a_family_has_a_line_of_digits_and_digits_lost_for_each_method(tmp_path: Path) -> None:
+    shown = page(tmp_path, *SIXTY_DIGITS)
+    line = shown[shown.index('<table class="digits">') :].partition("<tbody>")[2].partition("</tr>")[0]
+    method, *cells = re.findall(r"<t[hd].*?</t[hd]>", line, flags=re.DOTALL)
+    assert [text(cell) for cell in cells] == ["jax", "51", "0.2", "✗", ""], "bfloat16 is not claimed"
+    assert text(method) == "meth"
+    assert not section(page(tmp_path, *EVERY_OUTCOME), "digits"), "nothing is known in digits"
+
+
+def test_another_formula_has_an_error_and_no_noise(tmp_path: Path) -> None:
+    shown = page(tmp_path, OTHER_FORMULA, EVERY_OUTCOME[0])
+    assert "relative error 1.2 in leaf w, known to within 3e-59" in section(shown, "failures")
+    points = [y for trace in figure(shown)["data"] if trace["mode"] == "markers" for y in trace["y"]]
+    assert len(points) == 1, "the plot is about floats"
+
+
+def test_junit_has_digits_and_digits_lost_as_properties(tmp_path: Path) -> None:
+    root = junit(tmp_path, *SIXTY_DIGITS)
+    found = {
+        case.get("name"): {one.get("name"): one.get("value") for one in case.iter("property")}
+        for case in root.iter("testcase")
+    }
+    assert found["gradient_exact"] == {"digits": "58"}
+    assert found["gradient_float64"] == {"lost": "0.25"}
+    assert found["gradient_float32"] == {}
+    failure = junit(tmp_path, OTHER_FORMULA).findtext(".//failure") or ""
+    assert "measured: relative error 1.2 in w, known to within 3e-59" in failure
+
+
+def test_the_page_asks_for_nothing_from_the_network(tmp_path: Path) -> None:
+    shown = page(tmp_path, *EVERY_OUTCOME)
+    assert "default-src 'none'" in shown
+    ours = shown.replace(figure_script(shown), "")
+    assert not re.search(r"https?://|<script[^>]+src=|<link[^>]+stylesheet|@import|url\(", ours)
+
+
+def test_the_same_document_gives_the_same_bytes(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        write(document(*EVERY_OUTCOME), tmp_path / folder)
+    for name in ("index.html", "junit.xml", "verdicts.json"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+def test_a_missing_folder_is_made_and_holds_three_files(tmp_path: Path) -> None:
+    folder = tmp_path / "not" / "yet"
+    made = document(*EVERY_OUTCOME)
+    assert write(made, folder) == folder / "index.html"
+    assert sorted(path.name for path in folder.iterdir()) == ["index.html", "junit.xml", "verdicts.json"]
+    assert json.loads((folder / "verdicts.json").read_text(encoding="utf-8")) == made
+
+
+def test_a_folder_that_cannot_be_written_to_is_wrong_usage(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="cannot write"):
+        write(document(*EVERY_OUTCOME), tmp_path / "file")
+
+
+def test_the_page_shows_how_small_a_mistake_is_seen(tmp_path: Path) -> None:
+    record = tmp_path / "calibration.json"
+    dtype = {
+        "worst": {"chain:revolve:torch": 1.9},
+        "smallest_seen": {"revolve:torch": {"w": ["2e-06", "w[0]"], "b": ["5e-07", "b"]}},
+    }
+    empty: dict[str, Any] = {"worst": {}, "smallest_seen": {}}
+    chain = {
+        "date": "2026-11-22", "problems": 10, "judgements": 70, "false_alarms": 0,
+        "methods": {"chain:revolve:torch": 10},
+        "float64": empty, "float32": dtype, "bfloat16": empty,
+    }  # fmt: skip
+    record.write_text(json.dumps({"families": {"chain": chain}}))
+    (section,) = power_section.of_families(["chain", "performer", "chain"], record)
+    (line,) = section.lines
+    assert (line.method, line.framework, line.judgements, line.worst) == ("revolve", "torch", 10, 1.9)
+    assert line.seen == {"float64": "", "float32": "2e-06", "bfloat16": ""}
+    assert ("b", ["", "5e-07", ""]) in line.kinds

@@ -1,0 +1,87 @@
+"""How tasks are shared out between workers; what happens when one dies is in test_hostile_methods.py."""
+
+from __future__ import annotations
+
+from gradgate.suites.judging.engine import Run
+from gradgate.suites.judging.verdict import Task, Verdict
+from gradgate.suites.workers.supervisor import Supervisor, Worker
+
+
+class _Worker(Worker):
+    """A worker that is no process."""
+
+    made = 0
+
+    def __init__(self) -> None:
+        _Worker.made += 1
+        self.events, self.problems = _Worker.made, None
+
+    def send(self, request: object) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class _Supervisor(Supervisor):
+    """Workers answer in turn, those with a larger number first, and what each judged is written down."""
+
+    def __init__(self, jobs: int) -> None:
+        super().__init__(jobs=jobs, run=None)  # type: ignore[arg-type]
+        self.judged: dict[int, list[str]] = {}
+
+    def _start(self, worker: Worker, queue: object) -> None:
+        task, _ = queue[0]  # type: ignore[index]
+        worker.problems = (task.family, task.framework)
+        self._busy[worker.events] = (worker, queue)  # type: ignore[assignment]
+
+    def _step(self, progress: object) -> list[tuple[Verdict, Run]]:
+        worker, queue = self._busy.pop(max(self._busy))
+        self.judged.setdefault(worker.events, []).extend(task.family + task.framework[0] for task, _ in queue)
+        self._idle.append(worker)
+        return [(Verdict(task, "upheld"), run) for task, run in queue]
+
+
+def test_methods_of_one_family_and_framework_go_to_one_worker_until_it_alone_has_work(monkeypatch) -> None:
+    monkeypatch.setattr("gradgate.suites.workers.supervisor.Worker", _Worker)
+    tasks = [
+        Task(family, method, framework, "tree")
+        for family in "ab" for framework in ("jax", "torch") for method in ("x", "y", "z")
+    ]  # fmt: skip
+    supervisor = _Supervisor(jobs=2)
+    _Worker.made = 0
+    found = list(supervisor.judge_all(tasks))
+    assert {(v.task.owner) for v in found} == {task.owner for task in tasks}
+    assert len(found) == len(tasks)
+    first, second = supervisor.judged[1], supervisor.judged[2]
+    # The second worker is always the one that answers: it does its own, then what nobody has begun, then helps.
+    assert second == ["at"] * 3 + ["bj"] * 3 + ["bt"] * 3 + ["aj"] * 2
+    assert first == ["aj"]
+
+
+def test_two_workers_share_the_claims_of_a_single_method(plugin, patient: Supervisor) -> None:
+    tasks = patient.describe(f"{plugin()}:good", "state_space", "torch")
+    with Supervisor(Run(examples=2), jobs=2) as two:
+        found = list(two.judge_all(tasks))
+        assert len(two._idle) == 2
+    assert sorted(v.task.claim for v in found) == sorted(task.claim for task in tasks)
+    assert {v.verdict for v in found} == {"upheld"}
+
+
+def test_a_method_that_ends_one_worker_is_not_tried_on_by_the_other(plugin, patient: Supervisor) -> None:
+    ends = """
+import os
+calls = []
+def ends(problem):
+    calls.append(0)
+    return good(problem) if len(calls) < 8 else os._exit(3)
+"""
+    tasks = patient.describe(f"{plugin(ends)}:ends", "state_space", "torch")
+    with Supervisor(Run(examples=6), jobs=2) as two:
+        found = list(two.judge_all(tasks))
+    assert sorted(v.task.claim for v in found) == sorted(task.claim for task in tasks)
+    errors = [v.reason for v in found if v.verdict == "error"]
+    assert (
+        1 <= sum("ended its process (exit status 3)" in reason and "not tried" not in reason for reason in errors) <= 2
+    )
+    assert any("not tried" in reason for reason in errors)

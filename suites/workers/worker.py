@@ -1,0 +1,173 @@
+"""The process in which foreign code runs: takes tasks as lines of JSON, answers with events as lines of JSON.
+
+Events: ``{"call": {…}}`` before each call of foreign code and ``{"call": null}`` after it, ``{"progress": n}`` while a
+claim is judged, then ``{"verdict": {…}}``; ``{"described": […]}`` or ``{"usage": "…"}`` answer a request to describe.
+The supervisor kills this process when a call lasts too long, so whatever was reported before is not lost.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import gc
+import json
+import os
+import select
+import signal
+import sys
+import threading
+import traceback
+import warnings
+from collections.abc import Callable
+from typing import Any, TextIO
+
+import platformdirs
+
+HOST_DEVICES = 4
+"""CPU devices that JAX is given, so that methods over several devices can run."""
+
+XLA_FLAGS = (
+    "--xla_cpu_multi_thread_eigen=false",
+    # Hundreds of small programs are compiled and each runs a few times: these two make compiling three times cheaper,
+    "--xla_backend_optimization_level=0",
+    "--xla_cpu_use_fusion_emitters=false",
+    # and this takes another quarter off: each program is handed to LLVM in one piece, not in parts for many threads.
+    "--xla_cpu_parallel_codegen_split_count=1",
+)
+
+PIPE_CLOSED = os.EX_IOERR
+"""Exit status of a worker that finds the pipe closed on which it answers."""
+MAPPINGS = 30_000
+"""Memory mappings at which compiled programs are dropped. Each XLA program on the CPU takes one to three hundred of the
+65,530 that Linux allows a process, and compiling past the limit is a segmentation fault."""
+
+
+def environment() -> dict[str, str]:
+    """What has to be in the environment before JAX or PyTorch is imported.
+
+    One thread per worker: two workers share two cores, and a sum over threads could depend on how many there are.
+    """
+    return {
+        "JAX_PLATFORMS": "cpu",
+        "JAX_NUM_CPU_DEVICES": str(HOST_DEVICES),
+        "JAX_COMPILATION_CACHE_DIR": os.path.join(platformdirs.user_cache_dir("gradgate"), "xla"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+        "XLA_FLAGS": " ".join(filter(None, [os.environ.get("XLA_FLAGS"), *XLA_FLAGS])),
+        "OMP_NUM_THREADS": "1",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "PYTHONHASHSEED": "0",
+        "PYTHONFAULTHANDLER": "1",
+    }
+
+
+def main(receive: TextIO, send: Callable[[dict[str, Any]], None]) -> None:
+    """Serve requests until the supervisor closes the pipe."""
+    from gradgate.references.contract import UsageError
+    from gradgate.suites.judging.subject import Fault, first_line
+
+    def watch(call: dict[str, Any] | None) -> None:
+        send({"call": call})
+
+    warnings.simplefilter("ignore")  # a method's warnings are its own
+    for line in receive:
+        try:
+            send(_serve(json.loads(line), send, watch))
+        except UsageError as error:
+            send({"usage": str(error)})
+        except Fault as fault:
+            send({"fault": str(fault)})
+        except Exception as error:
+            traceback.print_exc()
+            send({"fault": f"the check itself failed, please report it: {type(error).__name__}: {first_line(error)}"})
+
+
+def _serve(
+    request: dict[str, Any], send: Callable[[dict[str, Any]], None], watch: Callable[..., None]
+) -> dict[str, Any]:
+    from gradgate.suites.judging.engine import Run, judge, not_installed
+    from gradgate.suites.judging.verdict import Task
+
+    if "describe" in request:
+        target, family, framework = request["describe"]
+        declared = _subject(target, family, "", framework, watch).declared
+        return {"described": [dataclasses.asdict(Task.of(declared, claim, target)) for claim in declared.claims]}
+
+    def progress(judged: int) -> None:
+        send({"progress": judged})
+        if judged % 10 == 0:
+            relieve()
+
+    relieve()
+    task = Task(**request["task"])
+    absent = not_installed(task)
+    if absent is not None:
+        return {"verdict": absent.to_dict()}
+    subject = _subject(task.target, task.family, task.method, task.framework, watch)
+    verdict = judge(task, subject, Run(**request["run"]), progress)
+    return {"verdict": verdict.to_dict()}
+
+
+def relieve() -> None:
+    """Drop JAX's compiled programs before the process runs out of memory mappings; they compile again on demand."""
+    try:
+        with open("/proc/self/maps", "rb") as maps:
+            mappings = sum(1 for _ in maps)
+    except OSError:  # not Linux: no such limit
+        return
+    if mappings > MAPPINGS and "jax" in sys.modules:
+        sys.modules["jax"].clear_caches()
+        gc.collect()
+
+
+@functools.lru_cache(maxsize=64)
+def _subject(target: str, family: str, method: str, framework: str | None, watch: Callable[..., None]) -> Any:
+    # Kept, so that all claims of one method share its compiled programs.
+    from gradgate.references import registry
+    from gradgate.references.contract import UsageError
+    from gradgate.suites.judging.frames import last_frames
+    from gradgate.suites.judging.subject import Fault, Subject, first_line
+
+    if not target:
+        return Subject.load(registry.methods(family, method, framework)[0], watch)
+    registry.family(family)
+    watch({"importing": target})
+    try:
+        declared = registry.plugged_in(target, family, framework)
+    except UsageError:
+        raise
+    except BaseException as error:
+        said = f"importing {target} raised {type(error).__name__}: {first_line(error)}"
+        raise Fault(said, last_frames(error, target)) from error
+    finally:
+        watch(None)
+    return Subject.load(declared, watch)
+
+
+def _end_with_supervisor(requests: int) -> None:
+    """Wait until the other end of the pipe is closed, then end this process and all that it started.
+
+    A supervisor that was killed cannot stop a call that hangs.
+    """
+    poll = select.poll()
+    poll.register(requests, 0)
+    [(_, what)] = poll.poll()
+    if what & select.POLLHUP:
+        os.killpg(0, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    reader, writer, own = os.fdopen(int(sys.argv[1])), os.fdopen(int(sys.argv[2]), "w"), os.getpid()
+    threading.Thread(target=_end_with_supervisor, args=(reader.fileno(),), daemon=True).start()
+
+    def write(event: dict[str, Any]) -> None:
+        """One event, flushed at once: after a crash it is all that is left."""
+        if os.getpid() != own:  # the method forked and returned twice: one of them answers
+            os._exit(0)
+        try:
+            writer.write(json.dumps(event, default=str) + "\n")
+            writer.flush()
+        except OSError:
+            os._exit(PIPE_CLOSED)
+
+    main(reader, write)
