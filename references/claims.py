@@ -26,7 +26,7 @@ def contract_claims(
     gradient: str = "the gradient of backprop",
     source: str = "contract",
     expected: Expected = "upheld",
-    reason: str = "",
+    declared_reason: str = "",
     dtypes: Sequence[str] = DTYPES,
     where: Mapping[str, Any] | None = None,
     replaced: Sequence[Claim] = (),
@@ -44,7 +44,7 @@ def contract_claims(
     """
 
     def numbers(name: str, check: str, statement: str, **settings: object) -> Claim:
-        return Claim(name, check, statement, source, expected, reason, settings=settings)
+        return Claim(name, check, statement, source, expected, declared_reason, settings=settings)
 
     def same(name: str, statement: str) -> Claim:
         return Claim(name, name, statement, "contract")

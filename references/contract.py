@@ -274,7 +274,8 @@ class Claim:
         check: name of the check that judges it (`gradgate.suites.checks`).
         statement: the promise in one sentence.
         source: paper and equation, or "contract" for what every method owes.
-        expected: ``refuted`` for a claim that is known to be false; `reason` then says why.
+        expected: ``refuted`` for a claim that is known to be false; `declared_reason` then says why.
+        declared_reason: why the claim is false; "" for a claim that is expected to hold.
         where: Spec fields that the claim is restricted to; a value may be a tuple of alternatives.
         settings: arguments of the check; of these every check heeds ``options``, the method's options that are fixed,
             and those about the gradient ``kappa`` and ``rounding``, in place of the method's.
@@ -285,7 +286,7 @@ class Claim:
     statement: str
     source: str
     expected: Expected = "upheld"
-    reason: str = ""
+    declared_reason: str = ""
     where: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
 

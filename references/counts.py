@@ -41,7 +41,7 @@ def claim(
     options: Mapping[str, Any] | None = None,
     where: Mapping[str, Any] | None = None,
     expected: Expected = "upheld",
-    reason: str = "",
+    declared_reason: str = "",
 ) -> Claim:
     """The claim that the calls of nets that run are those of a formula.
 
@@ -61,7 +61,7 @@ def claim(
         options: of the method that are fixed.
         where: Spec fields that the claim is restricted to.
         expected: ``refuted`` for a claim known to be false.
-        reason: why it is.
+        declared_reason: why it is.
 
     Raises:
         UsageError: an unknown kind, or a negative number.
@@ -75,7 +75,7 @@ def claim(
         "formula": formula, "kinds": tuple(kinds), "bound": bound, "weights": weights, "given": dict(given or {}),
         "named": None if named is None else dict(named), "options": dict(options or {}),
     }  # fmt: skip
-    return Claim(name, "counts", statement, source, expected, reason, dict(where or {}), settings)
+    return Claim(name, "counts", statement, source, expected, declared_reason, dict(where or {}), settings)
 
 
 def evaluations(*, at_most: Amount | None = None, exactly: Amount | None = None, **more: Any) -> Claim:

@@ -32,7 +32,7 @@ def memory_law(
     below: tuple[str, float] | None = None,
     not_by: Mapping[str, str] | None = None,
     expected: Expected = "upheld",
-    reason: str = "",
+    declared_reason: str = "",
 ) -> Claim:
     """The claim that bytes, but for a constant, grow like ``size ** exponent``, or no faster.
 
@@ -52,14 +52,14 @@ def memory_law(
         below: (method, factor): at the largest size, factor times these bytes is at most that method's.
         not_by: compiler of a profile -> why the claim is not about what it makes; None: it is about all.
         expected: ``refuted`` for a claim known to be false.
-        reason: why it is.
+        declared_reason: why it is.
     """
     settings = {
         "variable": variable, "sizes": tuple(sizes), "exponent": exponent, "bound": bound, "tolerance": tolerance,
         "not_by": dict(not_by or {}), "quantity": quantity, "spec": dict(spec or {}), "options": options,
         "below": below, "independent_of": dict(independent_of or {}),
     }  # fmt: skip
-    return Claim(name, "memory_law", statement, source, expected, reason, settings=settings)
+    return Claim(name, "memory_law", statement, source, expected, declared_reason, settings=settings)
 
 
 def work_law(
@@ -75,7 +75,7 @@ def work_law(
     spec: Mapping[str, Any] | None = None,
     options: Mapping[str, Any] | str | None = None,
     expected: Expected = "upheld",
-    reason: str = "",
+    declared_reason: str = "",
 ) -> Claim:
     """The claim that FLOPs grow like ``size ** exponent``; arguments as for `memory_law`.
 
@@ -86,7 +86,7 @@ def work_law(
         "variable": variable, "sizes": tuple(sizes), "exponent": exponent, "bound": bound, "tolerance": tolerance,
         "quantity": "flops", "spec": dict(spec or {}), "options": options,
     }  # fmt: skip
-    return Claim(name, "work_law", statement, source, expected, reason, settings=settings)
+    return Claim(name, "work_law", statement, source, expected, declared_reason, settings=settings)
 
 
 def per_device(
@@ -102,7 +102,7 @@ def per_device(
     quantity: str = "temp_bytes",
     spec: Mapping[str, Any] | None = None,
     expected: Expected = "upheld",
-    reason: str = "",
+    declared_reason: str = "",
 ) -> Claim:
     """The claim that what grows with `variable` is shared out: on each of n devices it grows n times less.
 
@@ -119,7 +119,7 @@ def per_device(
         "variable": variable, "sizes": tuple(sizes), "devices": devices, "option": option, "tolerance": tolerance,
         "quantity": quantity, "spec": dict(spec or {}),
     }  # fmt: skip
-    return Claim(name, "per_device", statement, source, expected, reason, settings=settings)
+    return Claim(name, "per_device", statement, source, expected, declared_reason, settings=settings)
 
 
 def figure(
@@ -133,7 +133,7 @@ def figure(
     bound: Bound = "equal",
     tolerance: float = 0.01,
     expected: Expected = "upheld",
-    reason: str = "",
+    declared_reason: str = "",
 ) -> Claim:
     """The claim that one figure of a paper is right.
 
@@ -148,4 +148,4 @@ def figure(
     The others are as for `memory_law`.
     """
     settings = {"printed": printed, "measured": measured, "unit": unit, "bound": bound, "tolerance": tolerance}
-    return Claim(name, "figure", statement, source, expected, reason, settings=settings)
+    return Claim(name, "figure", statement, source, expected, declared_reason, settings=settings)

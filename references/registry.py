@@ -143,7 +143,9 @@ def _known_to_fail(target: str, expected: Mapping[str, str], claims: tuple[Claim
         if name not in {claim.name for claim in claims}:
             raise unknown(f"claim in expected of {target}", name, [claim.name for claim in claims])
     return tuple(
-        dataclasses.replace(claim, expected="refuted", reason=expected[claim.name]) if claim.name in expected else claim
+        dataclasses.replace(claim, expected="refuted", declared_reason=expected[claim.name])
+        if claim.name in expected
+        else claim
         for claim in claims
     )
 

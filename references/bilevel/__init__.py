@@ -87,7 +87,7 @@ def _methods(framework: str) -> tuple[Method, ...]:
     printed = Method(
         "bilevel", "algorithm2_printed", framework, f"{HERE}.paper.as_printed_{framework}:algorithm2_printed",
         (
-            *contract_claims(composes=every, source=PRINTED, expected="refuted", reason=NO_ETA),
+            *contract_claims(composes=every, source=PRINTED, expected="refuted", declared_reason=NO_ETA),
             Claim(
                 "gradient_without_eta", "gradient", "equals backprop where η is not in the inner loss", PRINTED,
                 where={"task": ("maml", "learning_lr")}, settings={"dtype": "float64"},

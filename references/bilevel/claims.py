@@ -154,7 +154,7 @@ JAX: dict[str, tuple[Claim, ...]] = {
             "its temporary memory grows linearly with L at most, and at L = 64 is 3 times below truncated_bptt's",
             exponent=1, below=("truncated_bptt", 3.0),
         ),
-        _deep("memory_law_printed", PRINTED, exponent=0, source="§5.3", expected="refuted", reason=INPUTS),
+        _deep("memory_law_printed", PRINTED, exponent=0, source="§5.3", expected="refuted", declared_reason=INPUTS),
         figure(
             "kept_of_a_layer", "with layers rematerialised it keeps two arrays of the size of a layer's input of each "
             "layer: the input and its tangent", "§5.3", printed=2, measured=f"{HERE}:kept_of_a_layer",
@@ -200,7 +200,8 @@ TORCH: dict[str, tuple[Claim, ...]] = {
             exponent=1, sizes=EAGER, below=("truncated_bptt", 3.0),
         ),
         _deep(
-            "memory_law_printed", PRINTED, exponent=0, sizes=EAGER, source="§5.3", expected="refuted", reason=INPUTS,
+            "memory_law_printed", PRINTED, exponent=0, sizes=EAGER, source="§5.3", expected="refuted",
+            declared_reason=INPUTS,
         ),
         _work(PRODUCTS, sizes=EAGER),
     ),

@@ -82,7 +82,7 @@ SOLVER = (
         "optimal_of_all", "no schedule at all computes less in the budget: 'the truly optimal checkpointing policy'",
         "abstract", printed=1.0, measured=f"{FIGURES}:free_gap", unit="times the least compute", tolerance=0.0,
         expected="refuted",
-        reason="to drop a stored value and make it again can be cheaper: 1.21 times on a chain of four layers",
+        declared_reason="to drop a stored value and make it again can be cheaper: 1.21 times on a chain of four layers",
     ),
 )  # fmt: skip
 

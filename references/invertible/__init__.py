@@ -91,7 +91,7 @@ def _methods(framework: str) -> tuple[Method, ...]:
             options=(SEED,),
             source="§3.3: exact it is not",
             expected="refuted",
-            reason=RANDOM,
+            declared_reason=RANDOM,
         ),
         declare(
             "projected_forward_printed",
@@ -103,7 +103,7 @@ def _methods(framework: str) -> tuple[Method, ...]:
             module=f"paper.as_printed_{framework}",
             source="§3.3, Eq. 5 as printed",
             expected="refuted",
-            reason=RANDOM,
+            declared_reason=RANDOM,
         ),
         declare(
             "reversible",

@@ -64,7 +64,8 @@ def _heavy(exponent: int = 1, **more: Any) -> Claim:
 def _heavy_printed(**more: Any) -> Claim:
     return work_law(
         "work_law_d_printed", "its FLOPs grow linearly with d", "Table 1, n²dL²", variable="hidden", exponent=1,
-        expected="refuted", reason="each of the d passes goes through layers of d parameters, which costs d, not n²",
+        expected="refuted",
+        declared_reason="each of the d passes goes through layers of d parameters, which costs d, not n²",
         sizes=HEAVY, spec=ONE, **more,
     )  # fmt: skip
 
@@ -111,8 +112,9 @@ JAX: dict[str, tuple[Claim, ...]] = {
             "memory_a4500_printed", "at 10 layers per block, 32×32×8, backprop takes twice its bytes: half, in percent",
             "§6.3, Fig. 1", printed=50, measured=f"{PAPER}:mixed_at_8", unit="%", bound="at most", tolerance=0.05,
             expected="refuted",
-            reason="per coupling and pixel it keeps a float32 and a mask's byte for each of C/2 channels, 5 bytes; "
-            "backprop the coupling's input too, 9: 5/9 = 56% at any width, and 60% with what does not grow with L",
+            declared_reason="per coupling and pixel it keeps a float32 and a mask's byte for each of C/2 channels, "
+            "5 bytes; backprop the coupling's input too, 9: 5/9 = 56% at any width, and 60% with what does not grow "
+            "with L",
         ),
         figure(
             "parameters", "the network of Fig. 2 has 200k parameters per layer per block, in percent of that",

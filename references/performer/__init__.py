@@ -116,14 +116,14 @@ def _methods(framework: str) -> tuple[Method, ...]:
             module=f"paper.as_printed_{framework}",
             source="App. B",
             expected="refuted",
-            reason=REASONS["all"],
+            declared_reason=REASONS["all"],
         ),
         declare(
             "eq16_printed",
             module=f"paper.as_printed_{framework}",
             source="Eq. 16",
             expected="refuted",
-            reason=EQ16,
+            declared_reason=EQ16,
             replaced=(
                 Claim("value", "value", "returns the loss of plain evaluation", "Eq. 16–18", "refuted", EQ16),
             ),

@@ -71,7 +71,7 @@ SHARED = (
     figure(
         "states_printed_general", f"{STATES}, at M = 16, d = 64, d_model = 1024, s = 3", "§3.4", printed=100,
         measured=f"{PAPER}:states_favor", unit="%", tolerance=1e-6, expected="refuted",
-        reason="D1 = M(d+1)k of §3.1 gives 2·s·M·(d_model + k); d_model·(M+1) is that where M = d only",
+        declared_reason="D1 = M(d+1)k of §3.1 gives 2·s·M·(d_model + k); d_model·(M+1) is that where M = d only",
     ),
 )  # fmt: skip
 

@@ -137,7 +137,7 @@ def _methods(framework: str) -> tuple[Method, ...]:
             implementation=f"{HERE}.paper.as_printed_{framework}:adjoint_sharding_printed",
             source="Prop. 3, Eq. 6",
             expected="refuted",
-            reason="every layer is fed dl/dy_K: the paths through the layers above it are missing",
+            declared_reason="every layer is fed dl/dy_K: the paths through the layers above it are missing",
         ),
         declare(
             "adjoint_truncated",
@@ -149,7 +149,7 @@ def _methods(framework: str) -> tuple[Method, ...]:
             _counts(
                 "runs T̄T + T̄(T̄−1)/2 VJPs of A and of B per layer", "§4.3 as printed", "truncated_count_printed",
                 name="vjp_count_printed", expected="refuted",
-                reason="the sign: only with minus do 10,000 tokens and T̄ = 2,000 save the paper's own 64%",
+                declared_reason="the sign: only with minus do 10,000 tokens and T̄ = 2,000 save the paper's own 64%",
             ),
             options=(WINDOW,),
             disclaims=("second_order",),

@@ -56,7 +56,8 @@ JAX: dict[str, tuple[Claim, ...]] = {
             "vjp_flops_printed",
             "bs(7NP+3N), FLOPs of a VJP with its adjoint state, is 1,798,144 at P = 128, N = 225, bs = 8",
             "§4.5", printed=1_798_144, measured=f"{PAPER}:formula_flops", unit="FLOPs", expected="refuted",
-            reason="the formula gives 1,618,200 there; 1,798,144 is its value, to the last digit, at P = 125, N = 256",
+            declared_reason="the formula gives 1,618,200 there; 1,798,144 is its value, to the last digit, "
+            "at P = 125, N = 256",
         ),
         figure(
             "vjp_memory", "a VJP of A takes no more than 0.6 MB at P = 128, N = 225, bs = 8, in two bytes a number",
@@ -66,7 +67,8 @@ JAX: dict[str, tuple[Claim, ...]] = {
             "vjp_memory_printed", "bs(N+|θ|)+|θ| numbers of two bytes are around 0.6 MB, ±10%, at P=128, N=225, bs=8",
             "Table 1, §4.5", printed=600_000, measured=f"{PAPER}:formula_bytes", unit="bytes", tolerance=0.1,
             expected="refuted",
-            reason="the formula gives 0.52 MB there, and 0.58 MB at P = 125, N = 256, whose FLOPs the paper prints",
+            declared_reason="the formula gives 0.52 MB there, and 0.58 MB at P = 125, N = 256, "
+            "whose FLOPs the paper prints",
         ),
     ),
     "adjoint_truncated": (

@@ -214,7 +214,7 @@ def number(value: float | None) -> str:
 def _alike(findings: Iterable[Verdict]) -> list[list[Verdict]]:
     groups: dict[tuple[str, str, str], list[Verdict]] = {}
     for verdict in findings:
-        groups.setdefault((verdict.task.family, verdict.task.method, verdict.task.why), []).append(verdict)
+        groups.setdefault((verdict.task.family, verdict.task.method, verdict.task.declared_reason), []).append(verdict)
     return list(groups.values())
 
 
@@ -232,8 +232,8 @@ def _explain(out: Console, group: list[Verdict], style: str) -> None:
     head = f"{first.task.family} {first.task.method} ({', '.join(frameworks)}): {', '.join(claims)} {first.verdict}"
     out.print(Text("• " + head, style=style))
     out.print(f"  claim: {first.task.statement} ({first.task.source})", markup=False)
-    if first.task.why:
-        out.print(f"  why: {first.task.why}", markup=False)
+    if first.task.declared_reason:
+        out.print(f"  why: {first.task.declared_reason}", markup=False)
     if first.reason:
         out.print(f"  {first.reason}", markup=False)
     if first.spec:

@@ -27,7 +27,7 @@ class Task:
     statement: str = ""
     source: str = ""
     expected: str = "upheld"
-    why: str = ""
+    declared_reason: str = ""
     profile: str = "cpu"
     check: str = ""
 
@@ -46,7 +46,7 @@ class Task:
         """The task of judging one declared claim, on a profile where it is about memory or work."""
         return cls(
             method.family, method.name, method.framework, claim.name, target, claim.statement, claim.source,
-            claim.expected, claim.reason, profile, claim.check,
+            claim.expected, claim.declared_reason, profile, claim.check,
         )  # fmt: skip
 
 
@@ -126,7 +126,7 @@ class Verdict:
             "verdict": self.verdict,
             "expected": task.expected,
             "as_expected": self.as_expected,
-            "why": task.why,
+            "declared_reason": task.declared_reason,
             "examples": self.examples,
             "error": _finite(self.error),
             "noise": _finite(self.noise),
@@ -152,7 +152,8 @@ class Verdict:
 
     @classmethod
     def from_dict(cls, row: dict[str, Any]) -> Verdict:
-        """The Verdict of `to_dict`."""
+        """The Verdict of `to_dict`; older documents call the declared reason ``why``."""
+        row = {"declared_reason": row["why"], **row} if "why" in row else row
         task = Task(**{f.name: row[f.name] for f in dataclasses.fields(Task) if f.name in row})
         rest = {f.name: row[f.name] for f in dataclasses.fields(cls) if f.name != "task" and f.name in row}
         return cls(task, **rest)

@@ -63,7 +63,7 @@ def _explained(row: Row) -> str:
     told = {
         "verdict": row.meaning,
         "claim": f"{task.statement} ({task.source})",
-        "declared false because": task.why,
+        "declared false because": task.declared_reason,
         "reason": verdict.reason,
         "leaf": verdict.leaf,
         "measured": measured(verdict),

@@ -122,7 +122,7 @@ class Row:
         lines = [f"{task.method} · {task.framework} · {task.claim}", self.meaning]
         lines += [text for text in (task.statement, measured(verdict)) if text]
         lines += [f"{verdict.examples} problems"] if verdict.examples else []
-        lines += [text for text in (self.reason, task.why) if text]
+        lines += [text for text in (self.reason, task.declared_reason) if text]
         return "\n".join(line if len(line) <= 400 else line[:399] + "…" for line in lines)
 
 
@@ -223,7 +223,7 @@ class Report:
         """Refutations as declared; those of one method with one explanation together."""
         return _groups(
             self.of_outcome("finding"),
-            lambda row: (row.verdict.task.family, row.verdict.task.method, row.verdict.task.why),
+            lambda row: (row.verdict.task.family, row.verdict.task.method, row.verdict.task.declared_reason),
         )
 
     @cached_property

@@ -135,12 +135,12 @@ HALF = "loss, grads = good(problem)\nreturn loss, {**grads, 'head': grads['head'
 def test_a_known_failure_is_a_finding_and_upholding_it_contradicts(declared: Callable[..., Method]) -> None:
     reason = "the head is halved"
     broken = verdict(declared(f"expected={{'gradient_float32': {reason!r}}}", HALF), "gradient_float32")
-    assert (broken.verdict, broken.as_expected, broken.task.why) == ("refuted", True, reason)
+    assert (broken.verdict, broken.as_expected, broken.task.declared_reason) == ("refuted", True, reason)
     assert not verdict(declared("", HALF), "gradient_float32").as_expected
     good = verdict(declared(f"expected={{'gradient_float32': {reason!r}}}"), "gradient_float32")
     assert (good.verdict, good.as_expected) == ("upheld", False)
     other = declared(f"expected={{'gradient_float32': {reason!r}}}").claim("gradient_float64")
-    assert (other.expected, other.reason) == ("upheld", "")
+    assert (other.expected, other.declared_reason) == ("upheld", "")
 
 
 NOT_IN = "if problem.dtype == DTYPE:\n    raise ValueError('not in this dtype')\nreturn good(problem)"

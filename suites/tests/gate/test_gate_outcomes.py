@@ -115,7 +115,8 @@ def test_a_wrong_gradient_fails_and_cannot_be_declared_away(change: Any, gate: A
     assert "REFUTED cubic:by_hand:torch:gradient_float64" in ran.out
     assert "reproduce: gradgate verify --family cubic" in ran.out
     change.replace(
-        "references/cubic/__init__.py", ("contract_claims()", 'contract_claims(expected="refuted", reason="so")')
+        "references/cubic/__init__.py",
+        ("contract_claims()", 'contract_claims(expected="refuted", declared_reason="so")'),
     )
     change.commit()
     ran = gate(change)

@@ -47,7 +47,7 @@ def test_every_claim_names_a_check_and_is_unique(method: Method) -> None:
 @EVERY
 def test_whatever_is_expected_to_be_refuted_says_why_and_nothing_else_does(method: Method) -> None:
     for claim in method.claims:
-        assert bool(claim.reason) == (claim.expected == "refuted"), claim.name
+        assert bool(claim.declared_reason) == (claim.expected == "refuted"), claim.name
 
 
 @EVERY
@@ -117,8 +117,8 @@ def test_the_papers_own_saving_needs_the_mended_sign() -> None:
 def test_a_claim_that_is_declared_false_and_holds_fails_the_run(torch: Any) -> None:
     backprop = registry.methods("state_space", "backprop", "torch")[0]
     claim = Claim(
-        "gradient_float64", "gradient", "equals backprop", "test", expected="refuted", reason="nobody believes it",
-        settings={"dtype": "float64"},
+        "gradient_float64", "gradient", "equals backprop", "test", expected="refuted",
+        declared_reason="nobody believes it", settings={"dtype": "float64"},
     )  # fmt: skip
     subject = Subject.load(dataclasses.replace(backprop, claims=(claim,)))
     verdict = judge(Task.of(subject.declared, claim), subject, Run(examples=3))

@@ -23,7 +23,8 @@ SPEC = {"dtype": "float64", "seed": 7, "length": 3}
 
 
 def verdict(claim: str, outcome: str = "upheld", expected: str = "upheld", family: str = "fam", **rest: Any) -> Verdict:
-    task = Task(family, "meth", "jax", claim, "", f"statement of {claim}", "Prop. 1", expected, rest.pop("why", ""))
+    declared_reason = rest.pop("declared_reason", "")
+    task = Task(family, "meth", "jax", claim, "", f"statement of {claim}", "Prop. 1", expected, declared_reason)
     return Verdict(task, outcome, seconds=0.5, **rest)
 
 
@@ -31,8 +32,17 @@ EVERY_OUTCOME = (
     verdict("holds", error=0.0, noise=1e-16, leaf="w", spec=SPEC),
     verdict("holds_roughly", error=3e-16, noise=1e-16, leaf="w", spec=SPEC),
     verdict("broken", "refuted", error=0.25, noise=1e-16, leaf="layers[0].w", spec=SPEC, reason="w is off"),
-    verdict("found", "refuted", "refuted", why="a sign", error=1.5, noise=2e-16, spec=SPEC, reason="relative errors w"),
-    verdict("too_good", "upheld", "refuted", why="a sign"),
+    verdict(
+        "found",
+        "refuted",
+        "refuted",
+        declared_reason="a sign",
+        error=1.5,
+        noise=2e-16,
+        spec=SPEC,
+        reason="relative errors w",
+    ),
+    verdict("too_good", "upheld", "refuted", declared_reason="a sign"),
     verdict("crashed", "error", reason="exit status 7"),
     verdict("absent", "inapplicable", reason="no bfloat16 here"),
     verdict("elsewhere", family="other"),
@@ -123,7 +133,9 @@ def test_hostile_text_is_only_text(tmp_path: Path) -> None:
     evil = Task(HOSTILE, HOSTILE, HOSTILE, HOSTILE, "", HOSTILE, HOSTILE, "upheld", HOSTILE)
     rest: dict[str, Any] = {"error": 1.0, "noise": 1e-16, "leaf": HOSTILE, "spec": {HOSTILE: HOSTILE}}
     hostile = [Verdict(evil, outcome, reason=HOSTILE, **rest) for outcome in ("refuted", "error", "inapplicable")]
-    findings = verdict(HOSTILE, "refuted", "refuted", why=HOSTILE, reason=HOSTILE, options={HOSTILE: HOSTILE})
+    findings = verdict(
+        HOSTILE, "refuted", "refuted", declared_reason=HOSTILE, reason=HOSTILE, options={HOSTILE: HOSTILE}
+    )
     shown = page(tmp_path, *hostile, findings)
     assert "<script>alert" not in shown
     assert "&lt;script&gt;alert(1)" in shown
