@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
+import collections
 import dataclasses
 import json
 import os
@@ -24,6 +24,7 @@ from gradgate.suites.commands import selftest as trial
 from gradgate.suites.commands.arguments import json_object, need_report
 from gradgate.suites.console import terminal
 from gradgate.suites.console.files import write_atomically
+from gradgate.suites.console.progress import progress
 from gradgate.suites.judging.engine import Run
 from gradgate.suites.judging.verdict import SCHEMA, Task, Verdict, exit_status
 from gradgate.suites.workers.supervisor import Limits, Supervisor
@@ -204,11 +205,16 @@ def _verify(chosen: argparse.Namespace) -> int:
         if chosen.report:
             need_report()
         verdicts: list[Verdict] = []
-        with contextlib.ExitStack() as stack:
-            show = stack.enter_context(terminal.progress(tasks))
-            for verdict in supervisor.judge_all(tasks, show.examples):
+        left = collections.Counter(task.owner for task in tasks)
+        with progress(len(tasks), "claims") as show:
+
+            def judging(task: Task, judged: int) -> None:
+                show.doing(f"{task.method} {task.framework} {task.claim}: {judged}")
+
+            for verdict in supervisor.judge_all(tasks, judging):
                 verdicts.append(verdict)
-                show.verdict(verdict)
+                left[verdict.task.owner] -= 1
+                show.advance(f"{verdict.task.owner} done", line=not left[verdict.task.owner])
                 _write(chosen, _document(tasks, verdicts))
     terminal.table(_ordered(tasks, verdicts))
     document = _document(tasks, verdicts)

@@ -22,6 +22,7 @@ from gradgate.references.contract import FRAMEWORKS, UsageError
 from gradgate.suites.calibration import alarms, power
 from gradgate.suites.console import terminal
 from gradgate.suites.console.files import write_atomically
+from gradgate.suites.console.progress import progress
 from gradgate.suites.workers.worker import environment
 
 CHUNK = 250
@@ -52,11 +53,11 @@ def main(families: Sequence[str], problems: int, seed: int, jobs: int, keep: Pat
         done = kept.setdefault(family, {})
         pieces = _pieces(family, problems)
         todo = [piece for piece in pieces if ":".join(piece) not in done]
-        with terminal.counting(f"{family}: pieces of work", len(pieces)) as advance:
-            advance(len(pieces) - len(todo))
+        with progress(len(pieces), f"{family}: pieces of work") as show:
+            show.advance(count=len(pieces) - len(todo))
             for piece, found in _measured(family, seed, problems // 2, todo, jobs):
                 done[":".join(piece)] = found
-                advance(1)
+                show.advance()
                 if keep:
                     write_atomically(keep, json.dumps({**head, "families": kept}))
         figures[family] = {"date": date.today().isoformat(), **figure({":".join(p): done[":".join(p)] for p in pieces})}

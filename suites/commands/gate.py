@@ -9,13 +9,13 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from gradgate.references.contract import UsageError
 from gradgate.suites.console.files import write_atomically
-from gradgate.suites.console.terminal import console
+from gradgate.suites.console.progress import Show, progress
 from gradgate.suites.gate import allow, benchmarks, compare, output
 from gradgate.suites.gate.compare import Finding, Half
 from gradgate.suites.gate.git import Repository
@@ -97,14 +97,11 @@ def run(folder: Path, chosen: argparse.Namespace) -> output.Document:
             half.benchmarks = benchmarks.names(trees[rev] / BENCHMARKS)
         _check_allowed(allowed, before, after, settings[head].allow)
         rows = compare.manifest(before, after)
-        show = _Progress()
-        reused = sides[0].measure(
-            before, [row for row in rows.values() if owner(row) in before.description["methods"]], show
-        )
         tasks = after.description["tasks"]
         verdicts: list[dict[str, Any]] = []
-        here = [row for row in rows.values() if owner(row) in after.description["methods"]]
-        reused += sides[1].measure(after, here, show, tasks, verdicts)
+        with progress(None, "figures and verdicts") as show:
+            reused = sides[0].measure(before, _of(before, rows.values()), show)
+            reused += sides[1].measure(after, _of(after, rows.values()), show, tasks, verdicts)
     findings = compare.compare(before, after, allowed, datetime.date.today()) + _gradients(verdicts)
     findings.sort(key=lambda f: f.kind not in (*compare.FAILURES, *compare.UNMEASURED))
     renamed = compare.renames(before, after)
@@ -137,7 +134,7 @@ class _Side:
         self,
         half: Half,
         rows: Iterable[Mapping[str, Any]],
-        show: Callable[[str, Mapping[str, Any]], None],
+        show: Show,
         tasks: Iterable[Mapping[str, Any]] = (),
         verdicts: list[dict[str, Any]] | None = None,
     ) -> int:
@@ -148,29 +145,26 @@ class _Side:
                 found = event["figure"]
                 half.figures[identity(found["cell"])] = found
                 reused += found.get("reused", False)
-                show(self.who, found)
+                _show(show, self.who, found)
             elif "verdict" in event and verdicts is not None:
                 verdicts.append(event["verdict"])
-                show(self.who, event["verdict"])
+                _show(show, self.who, event["verdict"])
         return reused
 
     def _ask(self, **more: Any) -> Iterable[dict[str, Any]]:
         return ask(self.python, self.overlay, {**self.request, **more}, self.who)
 
 
-class _Progress:
-    """A line on standard error for whatever is not reused, every tenth but the first; long work shows itself."""
+def _of(half: Half, rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The cells of the methods that one revision has."""
+    return [row for row in rows if owner(row) in half.description["methods"]]
 
-    def __init__(self) -> None:
-        self.done, self.out = 0, console(stderr=True)
 
-    def __call__(self, who: str, found: Mapping[str, Any]) -> None:
-        if found.get("reused"):
-            return
-        self.done += 1
-        if self.done % 10 == 1:
-            what = name(found["cell"]) if "cell" in found else f"{owner(found)}:{found['claim']}"
-            self.out.print(f"{who}: {what} ({self.done} done)", markup=False, soft_wrap=True)
+def _show(show: Show, who: str, found: Mapping[str, Any]) -> None:
+    """Show what is not reused: a line for the first, the eleventh, the twenty-first and so on."""
+    if not found.get("reused"):
+        what = name(found["cell"]) if "cell" in found else f"{owner(found)}:{found['claim']}"
+        show.advance(f"{who}: {what}", line=show.done % 10 == 0)
 
 
 def _check_allowed(allowed: tuple[allow.Entry, ...], before: Half, after: Half, shown: str) -> None:

@@ -21,8 +21,9 @@ from gradgate.hw_profiles.measurement import ANSWERS, Measurement
 from gradgate.references import registry
 from gradgate.references.contract import Family, Method, Spec, UsageError, unknown
 from gradgate.suites.commands.arguments import json_object, need_report
-from gradgate.suites.console import memory_table
+from gradgate.suites.console import memory_table, terminal
 from gradgate.suites.console.files import write_atomically
+from gradgate.suites.console.progress import progress
 from gradgate.suites.measuring import cells
 from gradgate.suites.measuring.cells import MethodCell
 from gradgate.suites.measuring.series import Series
@@ -84,11 +85,11 @@ def main(chosen: argparse.Namespace) -> int:
     places = {id(cell): place for place, cell in enumerate(asked)}
     written = 0.0
     try:
-        with _executor(chosen.scheduler) as executor, memory_table.progress(len(asked)) as show:
+        with _executor(chosen.scheduler) as executor, progress(len(asked), "cells") as show:
             for cell, measured in cells.measure(asked, executor, workers=chosen.jobs, limit=chosen.timeout):
                 row = _row(cell, measured)
                 rows[places[id(cell)]] = row
-                show(cell, dataclasses.replace(measured, status=row["status"]))
+                show.advance(f"{cell.declared.name} {measured.profile}: {row['status']}")
                 if time.monotonic() - written > 1:  # the fits wait for the end: they would cost more than the cells
                     _write(chosen, _document(asked, rows, Range()))
                     written = time.monotonic()
@@ -102,7 +103,7 @@ def main(chosen: argparse.Namespace) -> int:
 
         page = chosen.report / "memory.html"
         write_atomically(page, memory_plot.page(document))
-        memory_table.note(f"report: {page}")
+        terminal.note(f"report: {page}")
     return 0 if all(row["status"] in (*ANSWERS, INAPPLICABLE) for row in rows.values()) else 2
 
 

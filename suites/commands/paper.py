@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import concurrent.futures
+import contextlib
 import datetime
 import importlib
 import importlib.resources
@@ -11,6 +12,7 @@ import json
 import multiprocessing
 import os
 import time
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from gradgate.references.contract import UsageError, unknown
 from gradgate.references.published import Published
 from gradgate.suites.console import terminal
 from gradgate.suites.console.files import write_atomically
+from gradgate.suites.console.progress import progress
 
 SCHEMA = 1
 RESULTS = "paper.json"
@@ -68,25 +71,28 @@ def main(chosen: argparse.Namespace) -> int:
         write_atomically(path, json.dumps({"schema": SCHEMA, "results": known}, indent=1, ensure_ascii=False) + "\n")
 
     keep()
-    failed, pool = (
-        0,
-        concurrent.futures.ProcessPoolExecutor(chosen.jobs, multiprocessing.get_context("spawn"), initializer=_prepare),
-    )
-    try:
-        futures = {pool.submit(_measured, item.measured, dict(item.arguments)): item for item in wanted}
-        for done, future in enumerate(concurrent.futures.as_completed(futures), 1):
-            item = futures[future]
-            try:
-                found = future.result()
-            except Exception as error:  # a dead worker: what was measured is written already
-                found = {"ours": None, "problem": f"{type(error).__name__}: {error}", "seconds": 0.0}
-            failed += found["ours"] is None
+    with progress(len(wanted), "figures") as show, contextlib.closing(_all_measured(wanted, chosen.jobs)) as results:
+        for item, found in results:
             rows[item.key] = row(item, found, versions)
             keep()
-            terminal.note(f"[{done}/{len(wanted)}] {sentence(rows[item.key])}")
+            show.advance(line=False)
+            show.note(f"[{show.done}/{len(wanted)}] {sentence(rows[item.key])}")
+    return 2 if any(rows[item.key]["ours"] is None for item in wanted) else 0
+
+
+def _all_measured(wanted: Sequence[Published], jobs: int) -> Generator[tuple[Published, dict[str, Any]], None, None]:
+    """Each figure with what was measured, in the order in which they finish, on `jobs` processes."""
+    spawn = multiprocessing.get_context("spawn")
+    pool = concurrent.futures.ProcessPoolExecutor(jobs, spawn, initializer=_prepare)
+    try:
+        futures = {pool.submit(_measured, item.measured, dict(item.arguments)): item for item in wanted}
+        for future in concurrent.futures.as_completed(futures):
+            try:
+                yield futures[future], future.result()
+            except Exception as error:  # a dead worker: what was measured is written already
+                yield futures[future], {"ours": None, "problem": f"{type(error).__name__}: {error}", "seconds": 0.0}
     finally:  # an interruption does not wait for what has not begun
         pool.shutdown(cancel_futures=True)
-    return 2 if failed else 0
 
 
 def published(family: str | None) -> tuple[Published, ...]:
@@ -99,7 +105,7 @@ def published(family: str | None) -> tuple[Published, ...]:
         raise UsageError(f"say which paper: --family {' | '.join(registry.families())}")
     registry.family(family)
     try:
-        found: tuple[Published, ...] = importlib.import_module(f"gradgate.references.{family}.paper").PUBLISHED
+        found: tuple[Published, ...] = importlib.import_module(f"gradgate.references.{family}.paper.rows").PUBLISHED
     except (ModuleNotFoundError, AttributeError):
         raise UsageError(f"{family} lists no figures of its paper to measure") from None
     return found

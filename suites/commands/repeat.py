@@ -25,6 +25,7 @@ from gradgate.references.contract import UsageError, installed
 from gradgate.suites.checks import CHECKS
 from gradgate.suites.console import terminal
 from gradgate.suites.console.files import write_atomically
+from gradgate.suites.console.progress import progress
 from gradgate.suites.judging.engine import Run
 from gradgate.suites.judging.verdict import Task, Verdict
 from gradgate.suites.workers.supervisor import Limits, Supervisor
@@ -69,16 +70,16 @@ def main(chosen: argparse.Namespace) -> int:
     written = time.monotonic()
     with (
         Supervisor(Run(chosen.examples), chosen.jobs, Limits(chosen.timeout)) as supervisor,
-        terminal.counting("verdicts", len(seeds) * len(tasks)) as advance,
+        progress(len(seeds) * len(tasks), "verdicts") as show,
     ):
-        advance(len(seeds) * len(tasks) - len(asked))
+        show.advance(count=len(seeds) * len(tasks) - len(asked))
         try:
             for verdict, run in supervisor.judge_each(asked):
-                advance(1)
+                show.advance()
                 judged.setdefault(verdict.task.name, []).append(run.seed)
                 if not verdict.as_expected:
                     flakes.append(verdict.to_dict() | {"seed": run.seed})
-                    terminal.note(f"{verdict.task.name} under seed {run.seed}: {verdict.verdict}: {verdict.reason}")
+                    show.note(f"{verdict.task.name} under seed {run.seed}: {verdict.verdict}: {verdict.reason}")
                 if chosen.json and time.monotonic() - written > KEEP_EVERY:
                     write_atomically(chosen.json, _text(head, judged, flakes))
                     written = time.monotonic()

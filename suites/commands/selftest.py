@@ -19,11 +19,14 @@ from gradgate.references.contract import FRAMEWORKS, UsageError, installed, unkn
 from gradgate.suites.commands.arguments import need_report
 from gradgate.suites.console import terminal
 from gradgate.suites.console.files import write_atomically
+from gradgate.suites.console.progress import progress
 from gradgate.suites.judging.engine import Run
 from gradgate.suites.selftest import judging, summary, table
 from gradgate.suites.workers.supervisor import Limits, Supervisor
 
 SCHEMA = 2
+PLAIN = ("killed", "sound", "equivalent")
+"""What is expected of a mutant or an unbroken method; any other outcome has a line of its own at once."""
 DESCRIPTION = """Put the suite on trial: every mutant, a reference method with one bug in it, has to be refuted.
 
 A mutant is judged like a plugged-in method, by the claims that are expected to refute it, over as many problems as
@@ -71,11 +74,12 @@ def main(chosen: argparse.Namespace) -> int:
     run = Run(chosen.examples, chosen.seed, limit=0.75 * chosen.timeout)
     with (
         Supervisor(run, chosen.jobs, Limits(chosen.timeout)) as supervisor,
-        table.progress(len(names), len(outcomes)) as show,
+        progress(len(names), "mutants", done=len(outcomes)) as show,
     ):
         for outcome in judging.judged(missing, supervisor):
             outcomes[outcome["name"]] = outcome
-            show(outcome)
+            plain = outcome["status"] in PLAIN
+            show.advance(f"{outcome['name']}: {outcome['status']}", line=None if plain else True)
             if chosen.json:
                 write_atomically(chosen.json, _text(head, {**known, **outcomes}))
     ordered = [outcomes[name] for name in names if name in outcomes]

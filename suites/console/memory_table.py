@@ -1,48 +1,18 @@
-"""What ``gradgate memory`` shows in the terminal: progress, bytes per size, the laws, and what fits."""
+"""What ``gradgate memory`` shows in the terminal: bytes per size, the laws, and what fits."""
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
 from gradgate.hw_profiles.law import MAX_EXTRAPOLATION
-from gradgate.hw_profiles.measurement import Measurement
 from gradgate.hw_profiles.profile import Profile
-from gradgate.suites.console.terminal import console, note
-from gradgate.suites.measuring.cells import MethodCell
+from gradgate.suites.console.terminal import console
 from gradgate.suites.measuring.series import amount
-
-__all__ = ["note", "progress", "show"]
-
-
-@contextlib.contextmanager
-def progress(total: int) -> Iterator[Callable[[MethodCell, Measurement], None]]:
-    """A bar on a terminal; elsewhere a line on standard error at each tenth."""
-    out, done = console(stderr=True), 0
-    if not out.is_terminal:
-
-        def line(cell: MethodCell, found: Measurement) -> None:
-            nonlocal done
-            done += 1
-            if done * 10 // total > (done - 1) * 10 // total:
-                out.print(f"[{done}/{total}] {cell.declared.name} {found.profile}: {found.status}", markup=False)
-
-        yield line
-        return
-    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=out, transient=True) as bar:
-        task = bar.add_task("starting", total=total)
-
-        def advance(cell: MethodCell, found: Measurement) -> None:
-            bar.update(task, advance=1, description=f"{cell.declared.name} {found.profile}: {found.status}")
-
-        yield advance
 
 
 def show(document: Mapping[str, Any], letter: str, profiles: Mapping[str, Profile]) -> None:

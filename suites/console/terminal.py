@@ -1,21 +1,19 @@
-"""What a run shows in the terminal: progress while it runs, then a table, the findings and the failures."""
+"""What a run shows in the terminal when it ends: a table, the findings and the failures."""
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
 from gradgate.references.contract import Method
-from gradgate.suites.judging.verdict import Task, Verdict, exit_status
+from gradgate.suites.judging.verdict import Verdict, exit_status
 
 WIDTH = 120
 """Columns where the output is no terminal, so that a log reads the same everywhere."""
@@ -34,62 +32,6 @@ def console(*, stderr: bool = False) -> Console:
     if not made.is_terminal:
         made.width = WIDTH
     return made
-
-
-class Show:
-    """The progress of one run, on standard error: a bar on a terminal, a line for each method elsewhere."""
-
-    def __init__(self, tasks: Sequence[Task], bar: Progress | None) -> None:
-        self._bar = bar
-        self._left: dict[str, int] = {}
-        for task in tasks:
-            self._left[task.owner] = self._left.get(task.owner, 0) + 1
-        self._total, self._done = len(tasks), 0
-        self._id = bar.add_task("starting", total=len(tasks)) if bar else None
-
-    def examples(self, task: Task, judged: int) -> None:
-        """`judged` problems of a claim so far."""
-        if self._bar is not None and self._id is not None:
-            self._bar.update(self._id, description=f"{task.method} {task.framework} {task.claim}: {judged}")
-
-    def verdict(self, verdict: Verdict) -> None:
-        """One claim is done."""
-        self._done += 1
-        if self._bar is not None and self._id is not None:
-            self._bar.advance(self._id)
-        owner = verdict.task.owner
-        self._left[owner] -= 1
-        if self._bar is None and self._left[owner] == 0:
-            console(stderr=True).print(f"[{self._done}/{self._total}] {owner} done", markup=False)
-
-
-@contextlib.contextmanager
-def progress(tasks: Sequence[Task]) -> Iterator[Show]:
-    """Show the progress of judging `tasks`."""
-    out = console(stderr=True)
-    if not out.is_terminal:
-        yield Show(tasks, None)
-        return
-    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=out, transient=True) as bar:
-        yield Show(tasks, bar)
-
-
-@contextlib.contextmanager
-def counting(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show how many of `total` are done: a bar on a terminal, a line for each tenth elsewhere; yields what adds."""
-    out, done = console(stderr=True), 0
-    with Progress(console=out, disable=not out.is_terminal) as bar:
-        shown = bar.add_task(what, total=total)
-
-        def advance(count: int) -> None:
-            nonlocal done
-            before, done = 10 * done // total, done + count
-            bar.advance(shown, count)
-            if not out.is_terminal and 10 * done // total > before:
-                out.print(f"{what}: {done} of {total}", markup=False)
-
-        yield advance
 
 
 def table(verdicts: Sequence[Verdict]) -> None:

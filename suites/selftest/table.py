@@ -1,11 +1,9 @@
-"""What ``gradgate selftest`` shows in the terminal: progress, kill rates, survivors by name, and the rivals."""
+"""What ``gradgate selftest`` shows in the terminal: kill rates, survivors by name, and the rivals."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -18,27 +16,6 @@ LAST_LINE = {
     0: "every mutant refuted, no unbroken method", 1: "NOT every mutant refuted, or a false alarm",
     2: "not everything could be judged",
 }  # fmt: skip
-
-
-@contextlib.contextmanager
-def progress(total: int, done: int) -> Iterator[Callable[[Outcome], None]]:
-    """A bar on a terminal; elsewhere a line on standard error per mutant that is no plain kill, and at each tenth."""
-    out = console(stderr=True)
-    if out.is_terminal:
-        columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
-        with Progress(*columns, console=out, transient=True) as bar:
-            task = bar.add_task("starting", total=total, completed=done)
-            yield lambda outcome: bar.update(task, advance=1, description=outcome["name"])
-        return
-
-    def line(outcome: Outcome) -> None:
-        nonlocal done
-        done += 1
-        tenth = done * 10 // total > (done - 1) * 10 // total
-        if tenth or outcome["status"] not in ("killed", "sound", "equivalent"):
-            out.print(f"[{done}/{total}] {outcome['name']}: {outcome['status']}", markup=False)
-
-    yield line
 
 
 def show(outcomes: Sequence[Outcome], expected: int) -> None:

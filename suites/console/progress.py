@@ -1,0 +1,81 @@
+"""The progress of long work, on standard error: a bar on a terminal, plain lines elsewhere.
+
+Every command that takes long shows itself by `progress`, so that all of them look alike.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from gradgate.suites.console.terminal import console
+
+TENTHS = 10
+"""Lines that work of known length prints where there is no terminal, unless its command chooses the lines."""
+
+
+class Show:
+    """The progress of one piece of work.
+
+    Attributes:
+        done: how many parts are done.
+        total: how many there are; None if that is not known.
+    """
+
+    def __init__(self, out: Console, total: int | None, what: str, done: int, bar: Progress | None) -> None:
+        self.done, self.total = done, total
+        self._out, self._what, self._bar = out, what, bar
+        self._id = bar.add_task(what or "starting", total=total, completed=done) if bar else None
+
+    def doing(self, text: str) -> None:
+        """What is being done now: shown beside the bar, and nowhere else."""
+        if self._bar is not None and self._id is not None:
+            self._bar.update(self._id, description=text)
+
+    def advance(self, text: str = "", *, count: int = 1, line: bool | None = None) -> None:
+        """`count` more parts are done.
+
+        Args:
+            text: the part that is done last; by default the work as a whole.
+            count: how many parts.
+            line: whether to print a line where there is no terminal; by default one at each tenth of the work.
+        """
+        before, self.done = self._tenth(), self.done + count
+        if self._bar is not None and self._id is not None:
+            self._bar.update(self._id, advance=count, description=text or self._what)
+        elif line if line is not None else self._tenth() > before:
+            self._out.print(self._line(text), markup=False, soft_wrap=True)
+
+    def note(self, text: str) -> None:
+        """A line that stays: above the bar on a terminal, among the other lines elsewhere."""
+        out = self._bar.console if self._bar is not None else self._out
+        out.print(text, markup=False, soft_wrap=True)
+
+    def _tenth(self) -> int:
+        return TENTHS * self.done // self.total if self.total else 0
+
+    def _line(self, text: str) -> str:
+        if self.total is None:
+            return f"{text or self._what} ({self.done} done)"
+        return f"[{self.done}/{self.total}] {text}" if text else f"{self._what}: {self.done} of {self.total}"
+
+
+@contextlib.contextmanager
+def progress(total: int | None, what: str = "", *, done: int = 0) -> Iterator[Show]:
+    """Show the progress of work while the block runs.
+
+    Args:
+        total: how many parts the work has; None if that is not known.
+        what: the parts, in the plural.
+        done: how many of them are done already.
+    """
+    out = console(stderr=True)
+    if not out.is_terminal:
+        yield Show(out, total, what, done, None)
+        return
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))
+    with Progress(*columns, console=out, transient=True) as bar:
+        yield Show(out, total, what, done, bar)
