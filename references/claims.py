@@ -11,6 +11,15 @@ from gradgate.references.contract import DTYPES, Claim, Expected, Method, Option
 COMPOSITIONS = {"jax": ("jit", "vmap", "second_order"), "torch": ("vmap", "second_order")}
 """Framework -> the transformations that a method composes with or disclaims; every reference method says which."""
 
+GRADIENT_CLAIMS = {
+    "float64": "gradient_float64",
+    "float32": "gradient_float32",
+    "bfloat16": "gradient_bfloat16",
+}
+"""Dtype -> the name of the claim about the gradient in it."""
+REFUSAL_CLAIMS = {"jit": "refuses_jit", "vmap": "refuses_vmap", "second_order": "refuses_second_order"}
+"""Transformation -> the name of the claim of a method that refuses it."""
+
 ORACLE_CLAIMS = (
     Claim("taylor", "taylor", "the Taylor remainder of the NumPy loss falls with slope 2", "oracle"),
     Claim("oracles_agree", "oracles_agree", "JAX and PyTorch backprop agree to 25 digits", "oracle"),
@@ -50,7 +59,7 @@ def contract_claims(
         return Claim(name, name, statement, "contract")
 
     def equals(dtype: str) -> Claim:
-        return numbers(f"gradient_{dtype}", "gradient", f"equals {gradient} in {dtype}", dtype=dtype)
+        return numbers(GRADIENT_CLAIMS[dtype], "gradient", f"equals {gradient} in {dtype}", dtype=dtype)
 
     # Those that share compiled programs stand together: an idle worker takes the later half of a method's claims.
     claims = [
@@ -77,7 +86,7 @@ def contract_claims(
         claims.append(numbers("second_order", "second_order", "differentiated again, gives the oracle's H·v"))
     for name in disclaims:
         statement = f"refuses {name} with NotComposable, in words"
-        claims.append(Claim(f"refuses_{name}", "refuses", statement, "contract", settings={"transformation": name}))
+        claims.append(Claim(REFUSAL_CLAIMS[name], "refuses", statement, "contract", settings={"transformation": name}))
     instead = {claim.name: claim for claim in replaced}
     limited = [dataclasses.replace(claim, where=dict(where)) for claim in claims] if where else claims
     return tuple(instead.get(claim.name, claim) for claim in limited)
@@ -91,31 +100,47 @@ def reference_method(
     *claims: Claim,
     options: tuple[Option, ...] = (),
     module: str = "",
+    package: str = "",
+    oracle: str = "loss",
     kappa: float = 16.0,
     rounding: str = "",
+    disclaims: tuple[str, ...] = (),
+    sharded: str = "",
+    unmeasured: str = "",
     dtypes: tuple[str, ...] = DTYPES,
     **contract: Any,
 ) -> Method:
-    """A reference method that composes with everything: the contract's claims, those given, and its promises.
+    """A reference method: the contract's claims, those given, and its promises, in this order.
+
+    It composes with every transformation that it does not disclaim.
 
     Args:
         promises: name of a method -> its claims about memory and work.
-        module: of the family's folder, the framework's implementation unless told.
-        kappa, rounding, dtypes: as for `Method`.
-        contract: the other arguments of `contract_claims`.
+        claims: its own, besides the contract's.
+        module: of the family's package, in which the function of that name is; ``in_<framework>.methods`` unless told.
+        package: of the family, ``gradgate.references.<family>`` unless told; or a file, ``path/to/file.py``, which has
+            no modules.
+        oracle, kappa, rounding, disclaims, sharded, unmeasured, dtypes: as for `Method`.
+        contract: the other arguments of `contract_claims`: ``gradient``, ``source``, ``expected``,
+            ``declared_reason``, ``where`` and ``replaced``.
     """
-    composes = COMPOSITIONS[framework]
+    composes = tuple(c for c in COMPOSITIONS[framework] if c not in disclaims)
+    package = package or f"gradgate.references.{family}"
+    place = package if package.endswith(".py") else f"{package}.{module or f'in_{framework}.methods'}"
+    own = contract_claims(composes=composes, disclaims=disclaims, options=options, dtypes=dtypes, **contract)
     return Method(
         family,
         name,
         framework,
-        f"gradgate.references.{family}.{module or f'in_{framework}.methods'}:{name}",
-        contract_claims(composes=composes, options=options, dtypes=dtypes, **contract)
-        + claims
-        + promises.get(name, ()),
+        f"{place}:{name}",
+        own + claims + promises.get(name, ()),
         options,
-        kappa=kappa,
-        rounding=rounding,
-        composes=composes,
-        dtypes=dtypes,
+        oracle,
+        kappa,
+        rounding,
+        composes,
+        disclaims,
+        sharded,
+        unmeasured,
+        dtypes,
     )

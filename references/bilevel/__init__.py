@@ -10,12 +10,12 @@ claim is about points where no argument of it is 0, as drawn numbers never are.
 
 from __future__ import annotations
 
-import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 from gradgate.references.bilevel.claims import PROMISES
-from gradgate.references.claims import COMPOSITIONS, ORACLE_CLAIMS, contract_claims
+from gradgate.references.claims import ORACLE_CLAIMS, reference_method
 from gradgate.references.contract import Claim, Family, Method, Option
 
 PAPER = "Kemaev et al., Scalable meta-learning via mixed-mode differentiation, 2025"
@@ -58,79 +58,50 @@ NO_ETA = "∇L is taken of θ and x alone, so ∂²L/∂η∂θ of Eq. 8 is miss
 PRINTED = "Algorithms 1 and 2 as printed"
 
 
+WITHOUT_ETA = Claim(
+    "gradient_without_eta", "gradient", "equals backprop where η is not in the inner loss", PRINTED,
+    where={"task": ("maml", "learning_lr")}, settings={"dtype": "float64"},
+)  # fmt: skip
+MOMENTUM = {"optimiser": "momentum"}
+DRIFT = Claim(
+    "drift", "stability", "over 32 steps at μ = 0.9, keeps all but ten bits of its digits", "App. A.2",
+    where={"optimiser": "momentum", "momentum": 0.9}, settings=TEN_BITS,
+)  # fmt: skip
+DRIFT_AT_03 = Claim(
+    "stability", "stability", "keeps its digits over 32 steps at μ = 0.3", "App. A.2", "refuted",
+    LOST_VELOCITY, where={"optimiser": "momentum", "momentum": 0.3}, settings=TEN_BITS,
+)  # fmt: skip
+SHARDED: dict[str, dict[str, Any]] = {
+    "jax": {"sharded": f"{HERE}.in_jax.sharded:on_profile"},
+    "torch": {
+        "unmeasured": "it runs in processes of its own, which MemTracker does not see",
+        "disclaims": ("vmap", "second_order"),
+    },
+}
+"""How the method over several devices is measured, and what it cannot be part of, by framework."""
+
+
 def _methods(framework: str) -> tuple[Method, ...]:
-    every = COMPOSITIONS[framework]
-
-    def declare(
-        name: str, *claims: Claim, options: tuple[Option, ...] = (), module: str = "methods", kappa: float = 16.0,
-        rounding: str = "", where: dict[str, Any] | None = None, sharded: str = "", unmeasured: str = "",
-        disclaims: tuple[str, ...] = (), **contract: Any,
-    ) -> Method:  # fmt: skip
-        composes = tuple(c for c in every if c not in disclaims)
-        own = contract_claims(composes=composes, disclaims=disclaims, options=options, **contract)
-        restricted = tuple(dataclasses.replace(claim, where={**(where or {}), **claim.where}) for claim in own)
-        return Method(
-            "bilevel",
-            name,
-            framework,
-            f"{HERE}.in_{framework}.{module}:{name}",
-            restricted + claims + PROMISES[framework].get(name, ()),
-            options,
-            kappa=kappa,
-            rounding=rounding,
-            composes=composes,
-            disclaims=disclaims,
-            sharded=sharded,
-            unmeasured=unmeasured,
-        )
-
-    printed = Method(
-        "bilevel", "algorithm2_printed", framework, f"{HERE}.paper.as_printed_{framework}:algorithm2_printed",
-        (
-            *contract_claims(composes=every, source=PRINTED, expected="refuted", declared_reason=NO_ETA),
-            Claim(
-                "gradient_without_eta", "gradient", "equals backprop where η is not in the inner loss", PRINTED,
-                where={"task": ("maml", "learning_lr")}, settings={"dtype": "float64"},
-            ),
-            *PROMISES[framework]["algorithm2_printed"],
-        ),
-        composes=every,
-    )  # fmt: skip
-
+    declare = functools.partial(reference_method, "bilevel", framework, PROMISES[framework])
+    here = f"in_{framework}"
     return (
         declare("truncated_bptt", *ORACLE_CLAIMS, options=(REMAT, SAVE), source="Algorithm 1"),
         declare("mixflow", options=(REMAT, SAVE), source="Algorithm 2, Eq. 7, 8"),
         declare("reverse_over_forward", source="Proposition 3.1"),
         declare(
-            "momentum_inversion",
-            Claim(
-                "drift", "stability", "over 32 steps at μ = 0.9, keeps all but ten bits of its digits", "App. A.2",
-                where={"optimiser": "momentum", "momentum": 0.9}, settings=TEN_BITS,
-            ),
-            module="static",
-            kappa=KAPPA_INVERTED,
-            rounding="loss_by_inversion",
-            where={"optimiser": "momentum"},
-            source="App. A.2, Maclaurin et al. 2015",
-            replaced=(
-                Claim(
-                    "stability", "stability", "keeps its digits over 32 steps at μ = 0.3", "App. A.2", "refuted",
-                    LOST_VELOCITY, where={"momentum": 0.3}, settings=TEN_BITS,
-                ),
-            ),
+            "momentum_inversion", DRIFT, module=f"{here}.static", kappa=KAPPA_INVERTED, rounding="loss_by_inversion",
+            where=MOMENTUM, source="App. A.2, Maclaurin et al. 2015", replaced=(DRIFT_AT_03,),
         ),
-        declare("log_remat", module="static", source="App. A.2, Griewank 1992"),
-        declare("gradient_replay", options=(REMAT,), module="replay", source="beyond the paper; §4"),
+        declare("log_remat", module=f"{here}.static", source="App. A.2, Griewank 1992"),
+        declare("gradient_replay", options=(REMAT,), module=f"{here}.replay", source="beyond the paper; §4"),
         declare(
-            "bilevel_sharded",
-            options=(DEVICES,),
-            module="sharded",
-            source="App. A.2, Rajbhandari et al. 2020",
-            sharded=f"{HERE}.in_jax.sharded:on_profile" if framework == "jax" else "",
-            unmeasured="" if framework == "jax" else "it runs in processes of its own, which MemTracker does not see",
-            disclaims=() if framework == "jax" else ("vmap", "second_order"),
+            "bilevel_sharded", options=(DEVICES,), module=f"{here}.sharded",
+            source="App. A.2, Rajbhandari et al. 2020", **SHARDED[framework],
         ),
-        printed,
+        declare(
+            "algorithm2_printed", WITHOUT_ETA, module=f"paper.as_printed_{framework}", source=PRINTED,
+            expected="refuted", declared_reason=NO_ETA,
+        ),
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gradgate.references.chain.claims import PROMISES
-from gradgate.references.claims import COMPOSITIONS, ORACLE_CLAIMS, contract_claims
+from gradgate.references.claims import COMPOSITIONS, ORACLE_CLAIMS, reference_method
 from gradgate.references.contract import Claim, Family, Method, Option
 
 PAPER = "Butt, Precise optimal checkpointing for memory-efficient deep learning, MEng thesis, Imperial College, 2019"
@@ -57,26 +57,28 @@ PROTOCOL = Claim(
 )  # fmt: skip
 
 
+CHECKPOINTED: dict[str, tuple[tuple[Claim, ...], tuple[str, ...]]] = {
+    "jax": ((), ()),
+    "torch": ((PROTOCOL,), COMPOSITIONS["torch"]),
+}
+"""What every checkpointed method promises besides, and what it refuses, by framework."""
+
+
 def _methods(framework: str) -> tuple[Method, ...]:
-    def declare(name: str, *claims: Claim, source: str, checkpointed: bool = True) -> Method:
-        refused = COMPOSITIONS["torch"] if framework == "torch" and checkpointed else ()
-        composes = tuple(c for c in COMPOSITIONS[framework] if c not in refused)
-        options = (_budget(framework, name),) if name.endswith("_dp") else ()
-        protocol = (PROTOCOL,) if refused else ()
-        own = contract_claims(composes=composes, disclaims=refused, options=options, source=source)
-        return Method(
-            "chain", name, framework, f"{HERE}.in_{framework}.methods:{name}",
-            own + protocol + claims + PROMISES[framework].get(name, ()), options, composes=composes, disclaims=refused,
-        )  # fmt: skip
+    claims, refused = CHECKPOINTED[framework]
+    plain = functools.partial(reference_method, "chain", framework, PROMISES[framework])
+
+    def declare(name: str, source: str, *options: Option) -> Method:
+        return plain(name, *claims, source=source, disclaims=refused, options=options)
 
     return (
-        declare("backprop", *ORACLE_CLAIMS, source="§2.1.4", checkpointed=False),
-        declare("sqrt_n", source="§2.5.1, Chen et al. 2016"),
-        declare("recursive", source="§2.5.2"),
-        declare("recompute_all", source="§2.5.2"),
-        declare("revolve", source="§2.5.3, Griewank and Walther 2000"),
-        declare("uniform_dp", source="§2.5.5, Alg. 2.1"),
-        declare("precise_dp", source="§3.1, Alg. 3.4 mended"),
+        plain("backprop", *ORACLE_CLAIMS, source="§2.1.4"),
+        declare("sqrt_n", "§2.5.1, Chen et al. 2016"),
+        declare("recursive", "§2.5.2"),
+        declare("recompute_all", "§2.5.2"),
+        declare("revolve", "§2.5.3, Griewank and Walther 2000"),
+        declare("uniform_dp", "§2.5.5, Alg. 2.1", _budget(framework, "uniform_dp")),
+        declare("precise_dp", "§3.1, Alg. 3.4 mended", _budget(framework, "precise_dp")),
     )
 
 

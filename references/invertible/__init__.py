@@ -44,7 +44,10 @@ def ways(spec: Any) -> Sequence[str]:
 TANGENTS = Option(
     "tangents", "an integer of at least 1", pushed, illegal=(0, -1, 1.5, None, "all", True), usual=lambda spec: 1
 )
-TOGETHER = dataclasses.replace(TANGENTS, usual=lambda spec: 100)  # one by one, eager PyTorch takes minutes
+PUSHED = {
+    "jax": TANGENTS,
+    "torch": dataclasses.replace(TANGENTS, usual=lambda spec: 100),  # one by one, eager PyTorch takes minutes
+}
 VIJP = Option("vijp", "closed, inverse or solve", ways, illegal=("exact", 1, None))
 SEED = Option("seed", "an integer of at least 0", lambda spec: (0, 1), illegal=(-1, 0.5, None, "now"))
 
@@ -67,108 +70,82 @@ SOLVING = ("float64", "float32")
 UNIT_LENGTH = "E[u uᵀ] = I/P for u of unit length: the mean is the gradient divided by the number of parameters"
 
 
+UNBIASED = Claim(
+    "unbiased", "unbiased", "its mean over u is the gradient", "§3.3", where=FEW, settings={"seed_option": "seed"},
+)  # fmt: skip
+UNBIASED_PRINTED = Claim(
+    "unbiased", "unbiased", "its mean over u of unit length is the gradient", "§3.3, Eq. 5 as printed",
+    "refuted", UNIT_LENGTH, where=FEW, settings={"seed_option": "seed"},
+)  # fmt: skip
+REBUILT = (
+    Claim(
+        "stability_couplings", "stability", "keeps its digits over 40 additive couplings without tanh",
+        "Gomez et al. (2017)", where={"unit": "additive"}, settings=TWELVE_BITS,
+    ),
+    Claim(
+        "inverses", "inverses", "every layer's inverse gives its input back, and vjp of vijp is the identity",
+        "§4, Eq. 10", where=INVERTIBLE,
+    ),
+    Claim(
+        "refuses_submersive", "refuses_problem", "refuses a layer without an inverse, by its name",
+        "beyond the paper", where=SUBMERSIVE,
+        settings={"error": f"{HERE}.layers:NotInvertible", "says": "submersive1 has no inverse"},
+    ),
+)  # fmt: skip
+UNSTABLE = Claim(
+    "stability", "stability", "keeps its digits with tanh on the outputs", "§6.6, Fig. 4, 5", "refuted",
+    LOST, where=SETTLED, settings=TWELVE_BITS,
+)  # fmt: skip
+STABLE_FORWARD = Claim(
+    "stability", "stability", "keeps its digits on long, ill-scaled and extreme problems", "§3.2",
+    settings={"options": {"tangents": 1000}},
+)  # fmt: skip
+STABLE = Claim(
+    "stability", "stability", "keeps its digits with tanh on the outputs, where reversing loses them",
+    "§6.6, Fig. 4, 5", where=SETTLED, settings=TWELVE_BITS,
+)  # fmt: skip
+SECOND_ORDER = Claim(
+    "second_order", "second_order", "differentiated again, gives the oracle's H·v", "§4.1, §4.2", settings=TWELVE_BITS,
+)  # fmt: skip
+"""`loss_by_vijp` holds w_i − h_i constant, so it cannot tell what their derivatives lose: plain noise is allowed."""
+WALKED = (
+    Claim(
+        "stability_mixing", "stability", "keeps its digits with tanh on the outputs of layers that mix strongly, over "
+        "24 units", "§6.6", "refuted", ILL, where=MIXING, settings=TWELVE_BITS,
+    ),
+    Claim(
+        "submersive", "gradient", "equals the gradient of backprop where a layer's Jacobian is surjective only",
+        "beyond the paper", where=SUBMERSIVE, settings={"dtype": "float64"},
+    ),
+)  # fmt: skip
+INVERSES_BY_VIJP = Claim(
+    "vijp", "vijp", "of every layer, submersive ones too, vijp of vjp is the identity", "§4, Eq. 10",
+)  # fmt: skip
+
+
 def _methods(framework: str) -> tuple[Method, ...]:
     declare = functools.partial(reference_method, "invertible", framework, PROMISES[framework])
-
-    def moonwalk(name: str, *claims: Claim, **more: Any) -> Method:
-        return declare(
-            name, _stability_mixing(), _submersive(), *claims, rounding="loss_by_vijp", dtypes=SOLVING,
-            replaced=(_stability(), _second_order()), **more,
-        )  # fmt: skip
-
+    moonwalk = functools.partial(declare, rounding="loss_by_vijp", dtypes=SOLVING, replaced=(STABLE, SECOND_ORDER))
     return (
         declare("backprop", *ORACLE_CLAIMS),
+        declare("forward", options=(PUSHED[framework],), source="§3.2", replaced=(STABLE_FORWARD,)),
         declare(
-            "forward", options=(TANGENTS if framework == "jax" else TOGETHER,), source="§3.2",
-            replaced=(_stability_forward(),),
-        ),
-        declare(
-            "projected_forward",
-            Claim(
-                "unbiased", "unbiased", "its mean over u is the gradient", "§3.3", where=FEW,
-                settings={"seed_option": "seed"},
-            ),
-            options=(SEED,),
-            source="§3.3: exact it is not",
-            expected="refuted",
+            "projected_forward", UNBIASED, options=(SEED,), source="§3.3: exact it is not", expected="refuted",
             declared_reason=RANDOM,
         ),
         declare(
-            "projected_forward_printed",
-            Claim(
-                "unbiased", "unbiased", "its mean over u of unit length is the gradient", "§3.3, Eq. 5 as printed",
-                "refuted", UNIT_LENGTH, where=FEW, settings={"seed_option": "seed"},
-            ),
-            options=(SEED,),
-            module=f"paper.as_printed_{framework}",
-            source="§3.3, Eq. 5 as printed",
-            expected="refuted",
-            declared_reason=RANDOM,
+            "projected_forward_printed", UNBIASED_PRINTED, options=(SEED,), module=f"paper.as_printed_{framework}",
+            source="§3.3, Eq. 5 as printed", expected="refuted", declared_reason=RANDOM,
         ),
         declare(
-            "reversible",
-            Claim(
-                "stability_couplings", "stability", "keeps its digits over 40 additive couplings without tanh",
-                "Gomez et al. (2017)", where={"unit": "additive"}, settings=TWELVE_BITS,
-            ),
-            Claim(
-                "inverses", "inverses", "every layer's inverse gives its input back, and vjp of vijp is the identity",
-                "§4, Eq. 10", where=INVERTIBLE,
-            ),
-            Claim(
-                "refuses_submersive", "refuses_problem", "refuses a layer without an inverse, by its name",
-                "beyond the paper", where=SUBMERSIVE,
-                settings={"error": f"{HERE}.layers:NotInvertible", "says": "submersive1 has no inverse"},
-            ),
-            source="RevBackprop",
-            kappa=KAPPA_REBUILT,
-            dtypes=SOLVING,
-            rounding="loss_by_reversing",
-            where=INVERTIBLE,
-            replaced=(
-                Claim(
-                    "stability", "stability", "keeps its digits with tanh on the outputs", "§6.6, Fig. 4, 5", "refuted",
-                    LOST, where=SETTLED, settings=TWELVE_BITS,
-                ),
-            ),
+            "reversible", *REBUILT, source="RevBackprop", kappa=KAPPA_REBUILT, dtypes=SOLVING,
+            rounding="loss_by_reversing", where=INVERTIBLE, replaced=(UNSTABLE,),
         ),
-        moonwalk("moonwalk", options=(TANGENTS,), source="Algorithm 1, §4.1", kappa=KAPPA_JVP),
+        moonwalk("moonwalk", *WALKED, options=(TANGENTS,), source="Algorithm 1, §4.1", kappa=KAPPA_JVP),
         moonwalk(
-            "moonwalk_mixed",
-            Claim("vijp", "vijp", "of every layer, submersive ones too, vijp of vjp is the identity", "§4, Eq. 10"),
-            options=(VIJP,), source="Algorithm 1, §4.2", kappa=KAPPA_VIJP,
+            "moonwalk_mixed", *WALKED, INVERSES_BY_VIJP, options=(VIJP,), source="Algorithm 1, §4.2", kappa=KAPPA_VIJP,
         ),
     )  # fmt: skip
-
-
-def _stability_forward() -> Claim:
-    statement = "keeps its digits on long, ill-scaled and extreme problems"
-    return Claim("stability", "stability", statement, "§3.2", settings={"options": {"tangents": 1000}})
-
-
-def _stability() -> Claim:
-    return Claim(
-        "stability", "stability", "keeps its digits with tanh on the outputs, where reversing loses them",
-        "§6.6, Fig. 4, 5", where=SETTLED, settings=TWELVE_BITS,
-    )  # fmt: skip
-
-
-def _second_order() -> Claim:
-    """`loss_by_vijp` holds w_i − h_i constant, so of what their derivatives lose it knows no more than plain noise."""
-    statement = "differentiated again, gives the oracle's H·v"
-    return Claim("second_order", "second_order", statement, "§4.1, §4.2", settings=TWELVE_BITS)
-
-
-def _submersive() -> Claim:
-    statement = "equals the gradient of backprop where a layer's Jacobian is surjective only"
-    return Claim(
-        "submersive", "gradient", statement, "beyond the paper", where=SUBMERSIVE, settings={"dtype": "float64"}
-    )
-
-
-def _stability_mixing() -> Claim:
-    statement = "keeps its digits with tanh on the outputs of layers that mix strongly, over 24 units"
-    return Claim("stability_mixing", "stability", statement, "§6.6", "refuted", ILL, where=MIXING, settings=TWELVE_BITS)
 
 
 def _shape(unit: str, L: int, side: int, channels: int, batch: int, rest: str, **more: Any) -> dict[str, Any]:

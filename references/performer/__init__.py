@@ -64,70 +64,52 @@ REASONS = {
 EQ16 = "X^(r,n) is what Eq. 18 computes from it; X^(r−1,n) is meant, as in Algorithm 2 and Eq. 11"
 
 
+DRIFT = Claim(
+    "drift", "stability", "subtracted 192 times, states lose no more than the last one's rounding", "§4.2",
+    where={"feature_map": "square"}, settings={"options": {"chunk": 1}},
+)  # fmt: skip
+SUBTRACTING = (
+    Claim(
+        "gradient_bfloat16", "gradient", "equals the gradient of backprop in bfloat16", "§3",
+        settings={"dtype": "bfloat16", "kappa": 16.0, "rounding": ""},
+    ),
+    Claim(
+        "stability", "stability", "keeps its digits on long, ill-scaled and extreme problems", "§4.2",
+        "refuted", LOST, settings={"options": {"chunk": 1}, **TWELVE_BITS},
+    ),
+)  # fmt: skip
+KEEPING = Claim(
+    "stability", "stability", "with every state kept, keeps its digits where subtraction loses them",
+    "beyond the paper", settings={"options": {"every": 1}},
+)  # fmt: skip
+PRINTED_TERMS = tuple(
+    Claim(
+        name, "gradient", f"the block backward is right with its {what} as printed", "App. B",
+        "refuted", REASONS[term], settings={"dtype": "float64", "options": {"term": term}},
+    )
+    for name, term, what in (
+        ("printed_key", "key", "gradient of K̃"),
+        ("printed_query", "query", "gradient of Q̃"),
+        ("printed_suffix", "suffix", "suffix sums"),
+    )
+)  # fmt: skip
+VALUE_BY_EQ16 = Claim("value", "value", "returns the loss of plain evaluation", "Eq. 16–18", "refuted", EQ16)
+
+
 def _methods(framework: str) -> tuple[Method, ...]:
-    given = ("performer", framework, PROMISES[framework])
-    declare = functools.partial(reference_method, *given)
+    declare = functools.partial(reference_method, "performer", framework, PROMISES[framework])
+    printed = functools.partial(declare, module=f"paper.as_printed_{framework}", expected="refuted")
     return (
         declare("full", *ORACLE_CLAIMS),
         declare(
-            "slim",
-            Claim(
-                "drift", "stability", "subtracted 192 times, states lose no more than the last one's rounding",
-                "§4.2", where={"feature_map": "square"}, settings={"options": {"chunk": 1}},
-            ),
-            options=(CHUNK, PREFIX_SUM),
-            kappa=KAPPA_SUBTRACTED,
-            rounding=SUBTRACTED,
-            source="§3, Algorithms 1 and 2; App. B mended",
-            replaced=(
-                Claim(
-                    "gradient_bfloat16", "gradient", "equals the gradient of backprop in bfloat16", "§3",
-                    settings={"dtype": "bfloat16", "kappa": 16.0, "rounding": ""},
-                ),
-                Claim(
-                    "stability", "stability", "keeps its digits on long, ill-scaled and extreme problems", "§4.2",
-                    "refuted", LOST, settings={"options": {"chunk": 1}, **TWELVE_BITS},
-                ),
-            ),
+            "slim", DRIFT, options=(CHUNK, PREFIX_SUM), kappa=KAPPA_SUBTRACTED, rounding=SUBTRACTED,
+            source="§3, Algorithms 1 and 2; App. B mended", replaced=SUBTRACTING,
         ),
-        declare(
-            "slim_kept",
-            options=(CHUNK, PREFIX_SUM, EVERY),
-            source="beyond the paper",
-            replaced=(
-                Claim(
-                    "stability", "stability", "with every state kept, keeps its digits where subtraction loses them",
-                    "beyond the paper", settings={"options": {"every": 1}},
-                ),
-            ),
+        declare("slim_kept", options=(CHUNK, PREFIX_SUM, EVERY), source="beyond the paper", replaced=(KEEPING,)),
+        printed(
+            "block_printed", *PRINTED_TERMS, options=(TERM,), source="App. B", declared_reason=REASONS["all"],
         ),
-        declare(
-            "block_printed",
-            *(
-                Claim(
-                    f"printed_{term}", "gradient", f"the block backward is right with its {what} as printed", "App. B",
-                    "refuted", REASONS[term], settings={"dtype": "float64", "options": {"term": term}},
-                )
-                for term, what in (
-                    ("key", "gradient of K̃"), ("query", "gradient of Q̃"), ("suffix", "suffix sums"),
-                )
-            ),
-            options=(TERM,),
-            module=f"paper.as_printed_{framework}",
-            source="App. B",
-            expected="refuted",
-            declared_reason=REASONS["all"],
-        ),
-        declare(
-            "eq16_printed",
-            module=f"paper.as_printed_{framework}",
-            source="Eq. 16",
-            expected="refuted",
-            declared_reason=EQ16,
-            replaced=(
-                Claim("value", "value", "returns the loss of plain evaluation", "Eq. 16–18", "refuted", EQ16),
-            ),
-        ),
+        printed("eq16_printed", source="Eq. 16", declared_reason=EQ16, replaced=(VALUE_BY_EQ16,)),
     )  # fmt: skip
 
 

@@ -5,18 +5,18 @@ Paper: Xu, Tavanaei, Asadi, Bouyarmane, "Adjoint sharding for very long context 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
 
-from gradgate.references.claims import COMPOSITIONS, ORACLE_CLAIMS, contract_claims
+from gradgate.references.claims import ORACLE_CLAIMS, reference_method
 from gradgate.references.contract import Claim, Family, Method, Option
 from gradgate.references.counts import claim as claim_counts
 from gradgate.references.state_space.claims import PROMISES
 
 PAPER = "Xu et al., Adjoint sharding for very long context training of state space models, 2024"
 HERE = "gradgate.references.state_space"
-IMPLEMENTATION = {"jax": f"{HERE}.in_jax.methods", "torch": f"{HERE}.in_torch.methods"}
 LONG = 128
 """Tokens of the largest usual tile. A sequence is long that has more."""
 
@@ -93,84 +93,64 @@ LINEAR = _counts("runs T VJPs of each net per layer", "beyond the paper", "linea
 QUADRATIC = _counts("runs (1+T)T/2 VJPs of A and of B, and T of C, per layer", "§4.3", "quadratic_count")
 
 
+CUT = "backprop through the graph cut at lag T̄"
+TRUNCATED = (
+    Claim(
+        "gradient_full_window", "gradient", "equals backprop when the window covers the sequence", "Eq. 7",
+        settings={"dtype": "float64", "oracle": "loss", "covering": "window"},
+    ),
+    _counts("runs T̄T − T̄(T̄−1)/2 VJPs of A and of B per layer", "§4.3, sign mended", "truncated_count"),
+    _counts(
+        "runs T̄T + T̄(T̄−1)/2 VJPs of A and of B per layer", "§4.3 as printed", "truncated_count_printed",
+        name="vjp_count_printed", expected="refuted",
+        declared_reason="the sign: only with minus do 10,000 tokens and T̄ = 2,000 save the paper's own 64%",
+    ),
+)  # fmt: skip
+PRINTED = (
+    Claim(
+        "gradient_one_layer", "gradient", "equals backprop for one layer", "Prop. 2",
+        where={"layers": 1}, settings={"dtype": "float64"},
+    ),
+    Claim(
+        "gradient_last_layer", "gradient", "equals backprop in the last layer's parameters", "Prop. 3, Eq. 6",
+        settings={"dtype": "float64", "leaves": "last_layer"},
+    ),
+)  # fmt: skip
+SHARDED: dict[str, dict[str, Any]] = {
+    "jax": {"sharded": f"{HERE}.in_jax.distributed:on_profile"},
+    "torch": {
+        "unmeasured": "it runs in processes of its own, which MemTracker does not see",
+        "disclaims": ("vmap", "second_order"),
+    },
+}
+"""How the method over several devices is measured, and what it cannot be part of, by framework."""
+
+
+def _own_layers(framework: str) -> Claim:
+    return Claim(
+        "own_layers", "own_layers", "each device holds the parameters and gradients of its own layers only",
+        "§4.4, Alg. 1", settings={"residency": f"{HERE}.in_{framework}.distributed:residency"},
+    )  # fmt: skip
+
+
 def _methods(framework: str) -> tuple[Method, ...]:
-    module = IMPLEMENTATION[framework]
-    every = COMPOSITIONS[framework]
-
-    def declare(
-        name: str, *claims: Claim, options: tuple[Option, ...] = (), implementation: str = "", oracle: str = "loss",
-        disclaims: tuple[str, ...] = (), sharded: str = "", unmeasured: str = "", **contract: Any,
-    ) -> Method:  # fmt: skip
-        composes = tuple(c for c in every if c not in disclaims)
-        own = contract_claims(composes=composes, disclaims=disclaims, options=options, **contract)
-        implementation = implementation or f"{module}:{name}"
-        return Method(
-            "state_space",
-            name,
-            framework,
-            implementation,
-            own + claims + PROMISES[framework].get(name, ()),
-            options,
-            oracle,
-            composes=composes,
-            disclaims=disclaims,
-            sharded=sharded,
-            unmeasured=unmeasured,
-        )
-
+    declare = functools.partial(reference_method, "state_space", framework, PROMISES[framework])
     return (
-        declare(
-            "backprop", LINEAR, *ORACLE_CLAIMS,
-        ),
+        declare("backprop", LINEAR, *ORACLE_CLAIMS),
         declare("adjoint_sharding", QUADRATIC, source="Prop. 2, Alg. 1–4; Prop. 3 mended"),
         declare(
-            "adjoint_sharding_printed",
-            QUADRATIC,
-            Claim(
-                "gradient_one_layer", "gradient", "equals backprop for one layer", "Prop. 2",
-                where={"layers": 1}, settings={"dtype": "float64"},
-            ),
-            Claim(
-                "gradient_last_layer", "gradient", "equals backprop in the last layer's parameters", "Prop. 3, Eq. 6",
-                settings={"dtype": "float64", "leaves": "last_layer"},
-            ),
-            implementation=f"{HERE}.paper.as_printed_{framework}:adjoint_sharding_printed",
-            source="Prop. 3, Eq. 6",
-            expected="refuted",
+            "adjoint_sharding_printed", QUADRATIC, *PRINTED, module=f"paper.as_printed_{framework}",
+            source="Prop. 3, Eq. 6", expected="refuted",
             declared_reason="every layer is fed dl/dy_K: the paths through the layers above it are missing",
         ),
         declare(
-            "adjoint_truncated",
-            Claim(
-                "gradient_full_window", "gradient", "equals backprop when the window covers the sequence", "Eq. 7",
-                settings={"dtype": "float64", "oracle": "loss", "covering": "window"},
-            ),
-            _counts("runs T̄T − T̄(T̄−1)/2 VJPs of A and of B per layer", "§4.3, sign mended", "truncated_count"),
-            _counts(
-                "runs T̄T + T̄(T̄−1)/2 VJPs of A and of B per layer", "§4.3 as printed", "truncated_count_printed",
-                name="vjp_count_printed", expected="refuted",
-                declared_reason="the sign: only with minus do 10,000 tokens and T̄ = 2,000 save the paper's own 64%",
-            ),
-            options=(WINDOW,),
-            disclaims=("second_order",),
-            oracle="cut_loss",
-            gradient="backprop through the graph cut at lag T̄",
-            source="Eq. 7",
+            "adjoint_truncated", *TRUNCATED, options=(WINDOW,), disclaims=("second_order",), oracle="cut_loss",
+            gradient=CUT, source="Eq. 7",
         ),
         declare("reverse_recurrence", LINEAR, options=(CHUNK,), source="beyond the paper"),
         declare(
-            "adjoint_distributed",
-            QUADRATIC,
-            Claim(
-                "own_layers", "own_layers", "each device holds the parameters and gradients of its own layers only",
-                "§4.4, Alg. 1", settings={"residency": f"{HERE}.in_{framework}.distributed:residency"},
-            ),
-            implementation=f"{HERE}.in_{framework}.distributed:adjoint_distributed",
-            sharded=f"{HERE}.in_jax.distributed:on_profile" if framework == "jax" else "",
-            unmeasured="" if framework == "jax" else "it runs in processes of its own, which MemTracker does not see",
-            options=(DEVICES,),
-            disclaims=() if framework == "jax" else ("vmap", "second_order"),
-            source="§4.4, Alg. 1–4",
+            "adjoint_distributed", QUADRATIC, _own_layers(framework), module=f"in_{framework}.distributed",
+            options=(DEVICES,), source="§4.4, Alg. 1–4", **SHARDED[framework],
         ),
     )  # fmt: skip
 
