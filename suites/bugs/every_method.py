@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gradgate.references import registry
+from gradgate.references.claims import GRADIENT_CLAIMS
 from gradgate.references.contract import Problem
 from gradgate.suites.bugs.declare import bug
 from gradgate.suites.bugs.mutant import Mutant
@@ -47,7 +48,7 @@ def _mutants() -> Iterator[Mutant]:
             said = leaf if isinstance(leaf, str) else " or ".join(leaf)
             for method in registry.methods(family, name):
                 claims = {claim.name: claim for claim in method.claims}
-                kill = claims.get(f"gradient_{dtype}")
+                kill = claims.get(GRADIENT_CLAIMS[dtype])
                 if kill is None or {kill.expected, claims["gradient_exact"].expected} != {"upheld"}:
                     continue
                 change: dict[str, Any] = {method.framework: planted(size, dtype, leaf)}

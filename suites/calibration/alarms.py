@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from gradgate.references import registry
+from gradgate.references.claims import GRADIENT_CLAIMS
 from gradgate.references.contract import Method, Spec, installed
 from gradgate.suites.checks import exact
 from gradgate.suites.checks.base import Case, Rejected
@@ -96,7 +97,7 @@ def _in_sixty_digits(case: Case, found: dict[str, Any]) -> None:
 def _in_floats(case: Case, found: dict[str, Any], together: dict[tuple[str, str], Population]) -> None:
     declared, shape = case.subject.declared, case.spec.static().to_json()
     for dtype in DTYPES:
-        claim = next((c for c in declared.claims if c.name == f"gradient_{dtype}"), None)
+        claim = next((c for c in declared.claims if c.name == GRADIENT_CLAIMS[dtype]), None)
         if claim is None:
             continue
         one = dataclasses.replace(case, claim=claim)

@@ -19,6 +19,7 @@ import numpy as np
 
 from gradgate.references import registry
 from gradgate.references.backends import UNIT_ROUNDOFF
+from gradgate.references.claims import GRADIENT_CLAIMS
 from gradgate.references.contract import Spec
 from gradgate.suites.checks import CHECKS, Case
 from gradgate.suites.checks.base import Rejected
@@ -79,7 +80,7 @@ def of_method(family: str, method: str, framework: str, examples: int, seed: int
             kind: [f"{delta:g}", leaf] for kind, (delta, leaf) in smallest(subject, dtype, Run(examples, seed)).items()
         }
         for dtype in PLANTED
-        if f"gradient_{dtype}" in names
+        if GRADIENT_CLAIMS[dtype] in names
     }
 
 
@@ -90,7 +91,7 @@ def smallest(subject: Subject, dtype: str, run: Run) -> dict[str, tuple[float, s
 
     Cost: the problems of one claim, and as long again for the planted errors.
     """
-    claim = subject.declared.claim(f"gradient_{dtype}")
+    claim = subject.declared.claim(GRADIENT_CLAIMS[dtype])
     search, leaves = Search(), dict[str, list[Planted]]()
 
     def put(spec: Spec, options: Mapping[str, Any]) -> None:
