@@ -20,11 +20,12 @@ from typing import Any, ClassVar, Literal, Self
 from gradgate.hw_profiles.calls import OnCall
 from gradgate.references.errors import IllegalOption, NotComposable, UsageError, check_integer, unknown
 from gradgate.references.plugged import DTYPES, TRANSFORMATIONS, method
+from gradgate.references.trial import Trial
 
 __all__ = [
     "DTYPES", "FRAMEWORKS", "TRANSFORMATIONS", "Backend", "Claim", "Expected", "Family", "IllegalOption", "Method",
-    "NotComposable", "Option", "Problem", "Spec", "Tree", "UsageError", "check_integer", "countable", "counting",
-    "installed", "method", "unknown", "value_field",
+    "NotComposable", "Option", "Problem", "Spec", "Tree", "Trial", "UsageError", "check_integer", "countable",
+    "counting", "installed", "method", "unknown", "value_field",
 ]  # fmt: skip
 
 Backend = Literal["jax", "torch", "numpy"]
@@ -359,6 +360,9 @@ class Family:
         letters: the paper's letter -> the Spec field that it stands for.
         measured: Spec fields of the problem whose bytes and work are measured unless told, one field of it swept.
         eager: those of `measured` that are smaller where the gate runs a program to measure it (PyTorch).
+        trial: where the suite's own trial plants bugs in its methods.
+        origin: ``package.module:FAMILY`` or ``path:FAMILY`` of a class that is not gradgate's own, by which another
+            process finds it (`registry.register`).
     """
 
     name: str
@@ -371,6 +375,13 @@ class Family:
     letters: Mapping[str, str] = field(default_factory=dict)
     measured: Mapping[str, Any] = field(default_factory=dict)
     eager: Mapping[str, Any] = field(default_factory=dict)
+    trial: Trial = field(default_factory=Trial)
+    origin: str = ""
+
+    @property
+    def address(self) -> str:
+        """By which any process finds it (`registry.family`): its origin, or its name where it is gradgate's own."""
+        return self.origin or self.name
 
 
 def installed(framework: str) -> bool:

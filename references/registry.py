@@ -1,14 +1,16 @@
-"""What there is to verify: the families in this folder, plug-ins of entry points, and targets given by name."""
+"""What there is to verify: classes of problems, their methods, and callables that are given by name.
+
+A class is a folder beside this file, an entry point of the group ``gradgate.families``, or what `register` is given.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import importlib
-import importlib.util
 import pkgutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
@@ -17,30 +19,56 @@ from typing import Any
 from gradgate.references import counts, laws
 from gradgate.references.claims import contract_claims
 from gradgate.references.contract import FRAMEWORKS, Claim, Family, Method, Spec, UsageError, unknown
+from gradgate.references.loading import is_path, load
 from gradgate.references.restriction import check_fields, check_where, left, words
 
 ENTRY_POINTS = "gradgate.methods"
+FAMILIES = "gradgate.families"
+"""The group of entry points whose values name classes of problems."""
+_REGISTERED: dict[str, Family] = {}
 
 
-@functools.cache
 def families() -> dict[str, Family]:
-    """Name -> Family, one for each folder beside this file whose package declares FAMILY."""
-    import gradgate.references
+    """Name -> Family: one for each folder beside this file, then those of entry points, then those registered.
 
-    found = {}
-    for info in pkgutil.iter_modules(gradgate.references.__path__):
-        if info.ispkg:
-            declared = importlib.import_module(f"gradgate.references.{info.name}").FAMILY
-            found[declared.name] = declared
-    return found
+    Raises:
+        UsageError: an entry point names no Family, or one whose name is taken.
+    """
+    return {**_in_this_folder(), **_installed(), **_REGISTERED}
+
+
+def register(declared: Family) -> Family:
+    """Add a class of problems from elsewhere; everything that reads the registry then has it.
+
+    Args:
+        declared: its declaration. `origin` says where other processes, such as the workers, find it again.
+
+    Returns:
+        The class as registered. Registering one a second time changes nothing.
+
+    Raises:
+        UsageError: the declaration is incomplete, or another class has the name.
+    """
+    known = families().get(declared.name)
+    if known is not None and known.origin == declared.origin:
+        return known
+    _check(declared, known)
+    _REGISTERED[declared.name] = declared
+    return declared
 
 
 def family(name: str) -> Family:
-    """The family of that name.
+    """The class of that name, or that a target names, which is then registered.
+
+    Args:
+        name: a name, or ``package.module:FAMILY``, ``path/to/file.py:FAMILY`` or ``path/to/folder:FAMILY``. After a
+            path, ``:FAMILY`` may be left out.
 
     Raises:
-        UsageError: no such family; lists those there are and names the nearest.
+        UsageError: there is no such class; lists those there are and names the nearest.
     """
+    if ":" in name or is_path(name):
+        return register(_at(name))
     if name not in families():
         raise unknown("family", name, families())
     return families()[name]
@@ -161,41 +189,71 @@ def entry_points() -> list[tuple[str, str]]:
     return sorted(found)
 
 
-def load(target: str) -> Any:
-    """The object named by ``package.module:name`` or ``path/to/file.py:name``.
+@functools.cache
+def _in_this_folder() -> dict[str, Family]:
+    import gradgate.references
 
-    Raises:
-        UsageError: no colon, no such file, module or name; the nearest name is given. An error inside the module
-            itself is passed on as it is.
-    """
-    place, colon, name = target.rpartition(":")
-    if not colon or not place or not name:
-        raise UsageError(f"a target is package.module:function or file.py:function, not {target!r}")
-    module = _file(Path(place)) if place.endswith(".py") else _module(place, target)
-    if not hasattr(module, name):
-        functions = [n for n, v in vars(module).items() if isinstance(v, Callable) and not n.startswith("_")]  # type: ignore[arg-type]
-        raise unknown(f"function in {place}", name, functions)
-    return getattr(module, name)
-
-
-def _module(place: str, target: str) -> ModuleType:
-    try:
-        return importlib.import_module(place)
-    except ModuleNotFoundError as error:
-        if error.name and (place == error.name or place.startswith(error.name + ".")):
-            raise UsageError(f"{target}: there is no module {error.name!r}; is its project installed here?") from None
-        raise
+    found = {}
+    for info in pkgutil.iter_modules(gradgate.references.__path__):
+        if info.ispkg:
+            declared = importlib.import_module(f"gradgate.references.{info.name}").FAMILY
+            found[declared.name] = declared
+    return found
 
 
 @functools.cache
-def _file(path: Path) -> ModuleType:
-    if not path.is_file():
-        raise UsageError(f"there is no file {path}")
-    name = f"gradgate_plugin_{path.stem}_{abs(hash(path.resolve())):x}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses and pickles look their module up
-    spec.loader.exec_module(module)
-    return module
+def _installed() -> dict[str, Family]:
+    found: dict[str, Family] = {}
+    for point in sorted(metadata.entry_points(group=FAMILIES)):
+        try:
+            declared = _at(point.value)
+            _check(declared, {**_in_this_folder(), **found}.get(declared.name))
+        except UsageError as error:
+            raise UsageError(f"the entry point {point.name} of {FAMILIES}: {error}") from None
+        found[declared.name] = declared
+    return found
+
+
+def _at(target: str) -> Family:
+    """The Family that a target names, whose origin is that target, a path in full."""
+    place, colon, name = target.rpartition(":") if ":" in target else (target, ":", "FAMILY")
+    if is_path(place):
+        place = str(Path(place).resolve())
+    declared = load(f"{place}{colon}{name}")
+    if not isinstance(declared, Family):
+        raise UsageError(f"{target} is a {type(declared).__name__}, no Family")
+    return declared if declared.origin else dataclasses.replace(declared, origin=f"{place}:{name}")
+
+
+def _check(declared: Family, known: Family | None) -> None:
+    """Check what a class from elsewhere declares.
+
+    Raises:
+        UsageError: says what is missing or wrong.
+    """
+    name = declared.name
+    if known is not None:
+        raise UsageError(f"there is a family {name!r} already, of {known.origin or 'gradgate'}: choose another name")
+    if not name.isidentifier():
+        raise UsageError(f"the name of a family is an identifier such as my_class, not {name!r}")
+    if not declared.origin:
+        raise UsageError(f"the family {name} has no origin: give it origin='package.module:FAMILY' or 'path.py:FAMILY'")
+    cls = load(declared.spec)
+    if not (isinstance(cls, type) and issubclass(cls, Spec)):
+        raise UsageError(f"{declared.spec}, the spec of the family {name}, is no subclass of Spec")
+    if not declared.shapes or not declared.methods:
+        raise UsageError(f"the family {name} declares no {'methods' if declared.shapes else 'shapes'}")
+    legal = [f.name for f in dataclasses.fields(cls)]
+    for fields in (*declared.shapes, *declared.stress, declared.measured, declared.values, declared.eager):
+        if wrong := [field for field in fields if field not in legal]:
+            raise unknown(f"Spec field in the family {name}", wrong[0], legal)
+    for fields in (*declared.shapes, *declared.stress, declared.measured):
+        cls(**fields)
+    seen: set[str] = set()
+    for method in declared.methods:
+        if method.framework not in FRAMEWORKS:
+            raise unknown(f"framework of {method.key}", method.framework, FRAMEWORKS)
+        if method.family != name or method.key in seen:
+            said = "declared twice" if method.key in seen else f"a method of {method.family}, not of {name}"
+            raise UsageError(f"{method.key} is {said}")
+        seen.add(method.key)

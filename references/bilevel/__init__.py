@@ -16,7 +16,7 @@ from typing import Any
 
 from gradgate.references.bilevel.claims import PROMISES
 from gradgate.references.claims import ORACLE_CLAIMS, reference_method
-from gradgate.references.contract import Claim, Family, Method, Option
+from gradgate.references.contract import Claim, Family, Method, Option, Trial
 
 PAPER = "Kemaev et al., Scalable meta-learning via mixed-mode differentiation, 2025"
 HERE = "gradgate.references.bilevel"
@@ -142,6 +142,19 @@ MEASURED = {
     "width": 16, "vocabulary": 16, "activation": "gelu",
 }  # fmt: skip
 
+TRIAL = Trial(
+    clever="mixflow",
+    lossy="momentum_inversion",
+    leaves=("",),
+    turns=(("layers", "weights"), ("readout", "score")),
+    coarse={"momentum_inversion": 0.2},
+    target="targets",
+    state="learning_rate",
+    single=("batch",),
+    large=("data.learning_rate", 0.2),
+    ragged=("steps", 2),
+)
+
 FAMILY = Family(
     name="bilevel",
     paper=PAPER,
@@ -154,4 +167,5 @@ FAMILY = Family(
     stress=STRESS,
     letters={"T": "steps", "L": "layers", "B": "batch", "S": "sequence"},
     measured=MEASURED,
+    trial=TRIAL,
 )  # fmt: skip

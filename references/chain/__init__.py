@@ -13,7 +13,7 @@ from typing import Any
 
 from gradgate.references.chain.claims import PROMISES
 from gradgate.references.claims import COMPOSITIONS, ORACLE_CLAIMS, reference_method
-from gradgate.references.contract import Claim, Family, Method, Option
+from gradgate.references.contract import Claim, Family, Method, Option, Trial
 
 PAPER = "Butt, Precise optimal checkpointing for memory-efficient deep learning, MEng thesis, Imperial College, 2019"
 HERE = "gradgate.references.chain"
@@ -107,6 +107,18 @@ STRESS = (
     _shape(24, 3, 2, "varied"),
 )
 
+TRIAL = Trial(
+    clever="uniform_dp",
+    lossy="revolve",
+    leaves=("layers[0].w", "layers[0].b"),
+    turns=("layers[0].w", "layers[0].b", "layers[1]"),
+    target="target",
+    state="x",
+    single=("layers",),
+    large=("params.layers", 4.0),
+    ragged=("layers", 2),
+)
+
 FAMILY = Family(
     name="chain",
     paper=PAPER,
@@ -118,4 +130,5 @@ FAMILY = Family(
     letters={"N": "layers", "B": "batch"},
     measured={"dtype": "float32", "layers": 16, "width": 8, "batch": 256, "profile": "uniform"},
     eager={"batch": 32},
+    trial=TRIAL,
 )

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gradgate.references.claims import ORACLE_CLAIMS, reference_method
-from gradgate.references.contract import Claim, Family, Method, Option
+from gradgate.references.contract import Claim, Family, Method, Option, Trial
 from gradgate.references.invertible.claims import PROMISES
 
 PAPER = "Krylov, Karamzade, Fox, Moonwalk: inverse-forward differentiation, 2024"
@@ -182,6 +182,18 @@ MEASURED = {
     "hidden": 8, "activation": "relu", "norm": "none", "classes": 10,
 }  # fmt: skip
 
+TRIAL = Trial(
+    clever="moonwalk_mixed",
+    lossy="reversible",
+    leaves=("head.w", "head.b", "block0"),
+    turns=("head.w", "block0", "head.b"),
+    target="targets",
+    state="x",
+    single=("batch",),
+    large=("data.x", 2.5),
+    ragged=("layers", 2),
+)
+
 FAMILY = Family(
     name="invertible",
     paper=PAPER,
@@ -193,4 +205,5 @@ FAMILY = Family(
     letters={"L": "layers", "n": "channels", "d": "hidden"},
     measured=MEASURED,
     eager={"layers": 4, "channels": 8, "hidden": 4, "batch": 32},  # a JVP through all layers for every parameter
+    trial=TRIAL,
 )

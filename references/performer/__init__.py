@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gradgate.references.claims import ORACLE_CLAIMS, reference_method
-from gradgate.references.contract import Claim, Family, Method, Option
+from gradgate.references.contract import Claim, Family, Method, Option, Trial
 from gradgate.references.performer.claims import PROMISES
 from gradgate.references.performer.slicing import PREFIX_SUMS, TERMS
 
@@ -151,6 +151,21 @@ MEASURED = {
     "dtype": "float32", "length": 256, "layers": 3, "heads": 4, "head_width": 16, "expansion": 4, "vocabulary": 256,
 }  # fmt: skip
 
+TRIAL = Trial(
+    clever="slim_kept",
+    lossy="slim",
+    leaves=(
+        "embedding", "head.b", "head.w", "layers.attention.value", "layers.feed_forward.w1", "layers.feed_forward.b2",
+        "layers.norms.gain2", "layers.norms.shift2",
+    ),
+    turns=("head.w", "layers.feed_forward.w1", "layers.norms.shift2"),
+    target="targets",
+    state="targets",
+    single=("length",),
+    large=("params.feed_forward.w1", 8.0),
+    ragged=("length", "chunk"),
+)  # fmt: skip
+
 FAMILY = Family(
     name="performer",
     paper=PAPER,
@@ -162,4 +177,5 @@ FAMILY = Family(
     letters={"L": "length", "s": "layers", "k": "heads", "d": "head_width", "M": "features"},
     measured=MEASURED,
     eager={"length": 32},
+    trial=TRIAL,
 )

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gradgate.references.claims import ORACLE_CLAIMS, reference_method
-from gradgate.references.contract import Claim, Family, Method, Option
+from gradgate.references.contract import Claim, Family, Method, Option, Trial
 from gradgate.references.counts import claim as claim_counts
 from gradgate.references.state_space.claims import PROMISES
 
@@ -194,6 +194,21 @@ MEASURED = {
     "vocabulary": 64,
 }  # fmt: skip
 
+TRIAL = Trial(
+    clever="reverse_recurrence",
+    lossy="reverse_recurrence",
+    leaves=(
+        "embedding", "head", "layers.A.b0", "layers.A.w0", "layers.B.b0", "layers.B.w0", "layers.C.b0", "layers.C.w0",
+    ),
+    turns=("head", "layers.B.w0", "layers.C.b0", "layers.A.w0", "embedding"),
+    coarse={"layers.A.w0": 0.2},
+    target="targets",
+    state="targets",
+    single=("length",),
+    large=("params.layers.A.b", 4.5),
+    ragged=("length", "chunk"),
+)  # fmt: skip
+
 FAMILY = Family(
     name="state_space",
     paper=PAPER,
@@ -205,4 +220,5 @@ FAMILY = Family(
     letters={"T": "length", "K": "layers", "N": "state", "P": "width"},
     measured=MEASURED,
     eager={"length": 32},
+    trial=TRIAL,
 )

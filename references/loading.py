@@ -1,0 +1,94 @@
+"""Objects named by targets: ``package.module:name``, ``path/to/file.py:name`` or ``path/to/folder:name``."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from gradgate.references.errors import UsageError, unknown
+
+
+def load(target: str) -> Any:
+    """The object that a target names. Imports and so runs the module that it is in.
+
+    Args:
+        target: ``package.module:name``, ``path/to/file.py:name``, or ``path/to/folder:name`` of a package's folder; a
+            folder beside this process is written ``./folder:name``.
+
+    Raises:
+        UsageError: no colon, no such file, module or name; the nearest name is given. An error inside the module
+            itself is passed on as it is.
+    """
+    place, colon, name = target.rpartition(":")
+    if not colon or not place or not name:
+        raise UsageError(f"a target is package.module:function or file.py:function, not {target!r}")
+    module = _at(Path(place)) if is_path(place) else _module(place, target)
+    if not hasattr(module, name):
+        functions = [n for n, v in vars(module).items() if isinstance(v, Callable) and not n.startswith("_")]  # type: ignore[arg-type]
+        raise unknown(f"function in {place}", name, functions)
+    return getattr(module, name)
+
+
+def is_path(place: str) -> bool:
+    """Whether the place in a target is a path, and not the name of a module."""
+    return place.endswith(".py") or os.sep in place
+
+
+def _module(place: str, target: str) -> ModuleType:
+    try:
+        return importlib.import_module(place)
+    except ModuleNotFoundError as error:
+        if error.name and (place == error.name or place.startswith(error.name + ".")):
+            raise UsageError(f"{target}: there is no module {error.name!r}; is its project installed here?") from None
+        raise
+
+
+def _at(path: Path) -> ModuleType:
+    if path.name == "__init__.py":
+        return _package(path.parent.resolve())
+    return _file(path) if path.name.endswith(".py") else _package(path.resolve())
+
+
+@functools.cache
+def _file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise UsageError(f"there is no file {path}")
+    return _executed(f"gradgate_plugin_{path.stem}_{abs(hash(path.resolve())):x}", path)
+
+
+@functools.cache
+def _package(folder: Path) -> ModuleType:
+    """The package of a folder, under the folder's own name, by which its modules import each other."""
+    init, name = folder / "__init__.py", folder.name
+    if not init.is_file():
+        said = "it has no __init__.py" if folder.is_dir() else "there is no such folder"
+        raise UsageError(f"{folder} is no package: {said}")
+    if not name.isidentifier():
+        raise UsageError(f"{folder}: {name!r} is no name for a package; rename the folder, such as my_class")
+    known = importlib.util.find_spec(name)
+    if known is None:
+        return _executed(name, init, [str(folder)])
+    if known.origin is None or Path(known.origin).resolve() != init:
+        raise UsageError(f"{folder}: another package is called {name!r}, at {known.origin}; rename the folder")
+    return importlib.import_module(name)
+
+
+def _executed(name: str, path: Path, inside: list[str] | None = None) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, path, submodule_search_locations=inside)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and pickles look their module up
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]  # or the next import would find half of it
+        raise
+    return module
