@@ -29,22 +29,32 @@ from gradgate.references.contract import Tree
 
 @functools.partial(jax.jit, static_argnames=("remat",))
 def gradient_replay(problem: BilevelProblem, *, remat: bool = False) -> tuple[Any, Tree]:
-    """Loss and meta-gradient as `mixflow`, with ∇L_i alone kept of every step; θ_i and υ_i are made from them again.
+    """Loss and meta-gradient as `mixflow`, storing ∇L_i of every step and making θ_i and υ_i from them again.
 
     Args:
-        problem: any BilevelProblem.
-        remat: rematerialise the layers of the inner model one by one (block rematerialisation).
+        problem: any `BilevelProblem` of JAX arrays, float64, float32 or bfloat16; its class lists the shapes.
+        remat: True or False. True rematerialises the layers of the inner model one by one (block rematerialisation).
 
     Returns:
-        The scalar loss and a tree like ``problem.params``, in its shapes and dtypes.
+        The loss, a scalar, and its gradient, a tree like ``problem.params`` with the same shapes and dtypes.
 
     Raises:
-        IllegalOption: the option is not a bool.
+        IllegalOption: `remat` is neither True nor False.
 
-    Source: beyond the paper; its §4 saves inner gradients in addition to states.
-    Stores: ∇L_i of every step, one θ and υ, and what one product needs: with Adam T·|θ| numbers in place of 4·T·|θ|.
-    Computes: `mixflow` with saved gradients, and T² updates, each a few operations per parameter. Not where T comes
-    near the number of data points, or tokens, of a batch.
+    Source:
+        Beyond the paper: its §4 saves inner gradients in addition to states.
+
+    Stores:
+        ∇L_i of every step, T·|θ| numbers, where `mixflow` with saved gradients and Adam has 4·T·|θ|; one θ and υ; and
+        what one product needs.
+
+    Computes:
+        Per step, one gradient of L and one gradient with tangents, which costs about two more; and T² + T updates in
+        all, each a few FLOPs per parameter.
+
+    Not for:
+        T near the number of data points, or tokens, of a batch: the updates then cost as much as the gradients. Use
+        `mixflow`.
     """
     inner, eta, xs = inner_loss(problem, remat), problem.params, problem.xs
     start = problem.init(eta)

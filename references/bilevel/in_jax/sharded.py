@@ -37,22 +37,33 @@ PARTS, WHOLE = PartitionSpec(AXIS), PartitionSpec()
 
 @functools.partial(jax.jit, static_argnames="devices")
 def bilevel_sharded(problem: BilevelProblem, *, devices: int) -> tuple[Any, Tree]:
-    """Loss and meta-gradient of `mixflow`, batches and all that lasts over the steps shared out to several devices.
+    """Loss and meta-gradient of `mixflow`, with batches and all that lasts over the steps shared by D devices.
 
     Args:
-        problem: any BilevelProblem.
+        problem: any `BilevelProblem` of JAX arrays, float64, float32 or bfloat16; its class lists the shapes.
         devices: D, an integer that divides the batch and is at most the number of JAX devices; the first D are used.
 
     Returns:
-        The scalar loss and a tree like ``problem.params``, in its shapes and dtypes.
+        The loss, a scalar, and its gradient, a tree like ``problem.params`` with the same shapes and dtypes.
 
     Raises:
         IllegalOption: `devices` is not such an integer.
 
-    Source: App. A.2 (FSDP). Stores per device: 1/D of θ_i and υ_i of every step; θ, η and a gradient whole, one at a
-    time; what one product needs for 1/D of the batch, layers rematerialised. Computes per device: 1/D of `mixflow`
-    without saved gradients; sends, per step, θ forward and θ, v and the gradients backward. Not where a single layer's
-    θ does not fit beside the rest: all layers are gathered at once.
+    Source:
+        App. A.2 (fully sharded data parallelism).
+
+    Stores:
+        Per device: 1/D of θ_i and υ_i of every step, T·(|θ| + |υ|)/D numbers; θ, η, v and a gradient of L whole, for
+        one step; and what one product needs for 1/D of the batch, with its layers rematerialised.
+
+    Computes:
+        Per device: 1/D of `mixflow` with `remat` and without saved gradients. Per step forward, θ and η are gathered
+        and ∇L is summed. Per step backward, θ and η are gathered once or twice, v once, and ∇L and the two products are
+        summed.
+
+    Not for:
+        An inner model whose θ does not fit on one device beside the rest: all its layers are gathered at once. Not for
+        problems that fit on one device.
     """
     devices = check_devices(problem.spec, devices)
     if devices > jax.device_count():

@@ -30,21 +30,32 @@ from gradgate.references.contract import Tree
 
 @jax.jit
 def momentum_inversion(problem: BilevelProblem) -> tuple[Any, Tree]:
-    """Loss and meta-gradient in memory that does not grow with T: each step of momentum is taken back.
+    """Loss and meta-gradient in memory that does not grow with T: every step of momentum is taken back.
 
     Args:
-        problem: a BilevelProblem with the optimiser momentum.
+        problem: any `BilevelProblem` of JAX arrays, float64, float32 or bfloat16; its class lists the shapes. Its inner
+            optimiser must be momentum.
 
     Returns:
-        The scalar loss and a tree like ``problem.params``, in its shapes and dtypes.
+        The loss, a scalar, and its gradient, a tree like ``problem.params`` with the same shapes and dtypes.
 
     Raises:
-        NotInvertible: another optimiser.
+        NotInvertible: the inner optimiser is not momentum; the message names a method that needs no inverse.
 
-    Source: App. A.2; Maclaurin, Duvenaud, Adams (2015), Algorithm 2, without its buffer of lost bits.
-    Stores: θ, υ and their cotangents of one step, and what one product needs. Computes: as `mixflow` without saved
-    gradients. Not for many steps or small μ: each step back divides the rounding errors of υ by μ, so that about
-    T·log2(1/μ) bits are lost.
+    Source:
+        App. A.2; Maclaurin, Duvenaud and Adams (2015), Algorithm 2, without its buffer of lost bits.
+
+    Stores:
+        θ, υ and their cotangents of one step, 2·(|θ| + |υ|) numbers, dV/dη, |η| numbers; and what one product needs
+        with its layers rematerialised. A TPU's compiler also copies the batches of all T steps, in bfloat16.
+
+    Computes:
+        Per step, two gradients of L and one gradient with tangents, which costs about two more, all with the layers
+        rematerialised.
+
+    Not for:
+        Many steps or a small μ. Each step back divides the rounding errors of υ by μ, which loses about T·log2(1/μ)
+        bits. Use `log_remat`.
     """
     check_momentum(problem)
     inner, eta = inner_loss(problem, remat=True), problem.params
@@ -64,14 +75,30 @@ def momentum_inversion(problem: BilevelProblem) -> tuple[Any, Tree]:
 
 @jax.jit
 def log_remat(problem: BilevelProblem) -> tuple[Any, Tree]:
-    """Loss and meta-gradient with 2·log2 T states in memory, in place of T: steps are run again from the middle.
+    """Loss and meta-gradient with O(log T) states in memory instead of T: steps are run again from the middle.
+
+    Args:
+        problem: any `BilevelProblem` of JAX arrays, float64, float32 or bfloat16; its class lists the shapes.
 
     Returns:
-        The scalar loss and a tree like ``problem.params``, in its shapes and dtypes.
+        The loss, a scalar, and its gradient, a tree like ``problem.params`` with the same shapes and dtypes.
 
-    Source: App. A.2; Griewank (1992), by halves.
-    Stores: two states (θ, υ) per halving, and what one product needs. Computes: `mixflow` without saved gradients, and
-    each step up to log2 T times more. Not where T states fit.
+    Source:
+        App. A.2; Griewank (1992), by halves.
+
+    Stores:
+        Two states (θ, υ) per halving: 2·log2(T)·(|θ| + |υ|) numbers if T is a power of two. Otherwise T is cut into
+        powers of two, and each of these but the largest adds a state. And what one product needs with its layers
+        rematerialised.
+
+    Computes:
+        Forward, T gradients of L, and k·2^k/2 more for each power 2^k that T is the sum of: T·log2(T)/2 more if T is
+        one. Backward, per step a gradient and a gradient with tangents, which costs about two more. All with the layers
+        rematerialised. JAX leaves the second gradient out where the update does not read ∇L's value: in SGD and
+        momentum with fixed learning rates.
+
+    Not for:
+        T states that fit in memory. Use `mixflow`, which runs every step once.
     """
     inner, carry, runs, first = inner_loss(problem, remat=True), problem.init(problem.params), [], 0
     for length in _powers_of_two(problem.spec.steps):

@@ -41,23 +41,33 @@ Cotangents = tuple[Tree, Tree, Tree]
 def truncated_bptt(
     problem: BilevelProblem, *, remat: bool = False, save_inner_grads: bool = False
 ) -> tuple[torch.Tensor, Tree]:
-    """Loss and meta-gradient by reverse mode over the inner steps, each checkpointed; reverse mode over reverse mode.
+    """Loss and meta-gradient by reverse mode over the inner steps, each checkpointed: reverse over reverse mode.
 
     Args:
-        problem: any BilevelProblem.
-        remat: rematerialise the layers of the inner model one by one (block rematerialisation).
-        save_inner_grads: keep ∇L_i of every step from the forward pass.
+        problem: any `BilevelProblem` of PyTorch tensors, float64, float32 or bfloat16; its class lists the shapes.
+        remat: True or False. True rematerialises the layers of the inner model one by one (block rematerialisation).
+        save_inner_grads: True or False. True keeps ∇L_i of every step from the forward pass.
 
     Returns:
-        The loss, a scalar, and its gradient, shaped and typed like ``problem.params``.
+        The loss, a scalar, and its gradient, a tree like ``problem.params`` with the same shapes and dtypes.
 
     Raises:
-        IllegalOption: an option is not a bool.
+        IllegalOption: an option is neither True nor False.
 
-    Source: Algorithm 1 with the checkpointing of §4, the paper's baseline ("standard", "default").
-    Cost: stores θ_i and υ_i of every step, with saved gradients ∇L_i too; and the graph of one ∇L_i, which also with
-    `remat` grows with layers times activations. Computes two gradients of L per step and their backward pass, which is
-    about two gradients more. Do not use it for inner models of many layers; use `mixflow`.
+    Source:
+        Algorithm 1 with the checkpointing of §4: the paper's baseline ("standard", "default").
+
+    Stores:
+        θ_i and υ_i of every step, T·(|θ| + |υ|) numbers, and T·|θ| more with saved gradients; and all that the reverse
+        pass through one ∇L_i reads, which grows with layers times activations, with `remat` too.
+
+    Computes:
+        Per step, two gradients of L and the VJP of one, which costs about two gradients more. Saving ∇L_i spares no
+        gradient, because its VJP needs the same intermediates. With `remat` every layer is evaluated again. FLOPs grow
+        linearly with T.
+
+    Not for:
+        Inner models of many layers. Use `mixflow`.
     """
     return _stored(problem, remat, reverse_over_reverse, save_inner_grads)
 
@@ -65,36 +75,62 @@ def truncated_bptt(
 def mixflow(
     problem: BilevelProblem, *, remat: bool = False, save_inner_grads: bool = False
 ) -> tuple[torch.Tensor, Tree]:
-    """Loss and meta-gradient by the recursion of Eq. 6, its second derivatives by forward mode over reverse mode.
+    """Loss and meta-gradient by the recursion of Eq. 6, with second derivatives by forward over reverse mode.
 
     Args:
-        problem: any BilevelProblem.
-        remat: rematerialise the layers of the inner model one by one (block rematerialisation).
-        save_inner_grads: keep ∇L_i of every step from the forward pass, in place of computing it again.
+        problem: any `BilevelProblem` of PyTorch tensors, float64, float32 or bfloat16; its class lists the shapes.
+        remat: True or False. True rematerialises the layers of the inner model one by one (block rematerialisation).
+        save_inner_grads: True or False. True keeps ∇L_i of every step from the forward pass, so that the backward pass
+            does not compute it again.
 
     Returns:
-        The loss, a scalar, and its gradient, shaped and typed like ``problem.params``.
+        The loss, a scalar, and its gradient, a tree like ``problem.params`` with the same shapes and dtypes.
 
     Raises:
-        IllegalOption: an option is not a bool.
+        IllegalOption: an option is neither True nor False.
 
-    Source: MixFlow-MG, Algorithm 2, §4; the recursion itself in place of a custom rule for ∇L, so that a further
-    derivative works. Cost: stores θ_i and υ_i of every step, with saved gradients ∇L_i too; and the activations of one
-    gradient of L and their tangents, with `remat` those of one layer at a time. Computes per step two gradients of L,
-    one if they are saved, and one with tangents, about two more. With T large, see `log_remat`.
+    Source:
+        Algorithm 2, §4. It writes the recursion out instead of giving ∇L a custom rule, so that a further derivative
+        works.
+
+    Stores:
+        θ_i and υ_i of every step, T·(|θ| + |υ|) numbers, and T·|θ| more with saved gradients; and the activations and
+        tangents of one gradient of L. With `remat` these are the input of every layer and its tangent, and the
+        activations of one layer.
+
+    Computes:
+        Per step, two gradients of L, one if ∇L_i is saved, and one gradient with tangents, which costs about two more.
+        FLOPs grow linearly with T.
+
+    Not for:
+        T so large that T states do not fit in memory. Use `log_remat`, or `gradient_replay` with Adam.
     """
     return _stored(problem, remat, forward_over_reverse, save_inner_grads)
 
 
 def reverse_over_forward(problem: BilevelProblem) -> tuple[torch.Tensor, Tree]:
-    """Loss and meta-gradient by the recursion of Eq. 6, its second derivatives by reverse mode over forward mode.
+    """Loss and meta-gradient by the recursion of Eq. 6, with second derivatives by reverse over forward mode.
+
+    Args:
+        problem: any `BilevelProblem` of PyTorch tensors, float64, float32 or bfloat16; its class lists the shapes.
 
     Returns:
-        The loss, a scalar, and its gradient, shaped and typed like ``problem.params``.
+        The loss, a scalar, and its gradient, a tree like ``problem.params`` with the same shapes and dtypes.
 
-    Source: Proposition 3.1, the other alternative. Cost: stores θ_i and υ_i of every step, and the graph of one L and
-    of its tangents; computes two gradients of L per step, and one of L with its tangents. Do not use it where that
-    graph does not fit; `mixflow` can rematerialise it layer by layer.
+    Source:
+        Proposition 3.1, the other alternative.
+
+    Stores:
+        θ_i and υ_i of every step, T·(|θ| + |υ|) numbers; and the activations of one L and of its tangents, for all
+        layers of the inner model.
+
+    Computes:
+        Per step, two gradients of L, and one gradient of L's JVP, which costs about two more. FLOPs grow linearly with
+        T.
+
+    Not for:
+        Inner models whose activations do not fit in memory: no layer is rematerialised here. Use `mixflow` with
+        `remat`.
     """
     return _stored(problem, False, reverse_over_forward_mode, False)
 

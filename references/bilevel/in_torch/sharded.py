@@ -32,24 +32,35 @@ from gradgate.references.contract import Tree
 
 
 def bilevel_sharded(problem: BilevelProblem, *, devices: int) -> tuple[torch.Tensor, Tree]:
-    """Loss and meta-gradient of `mixflow`, batches and all that lasts over the steps shared out to several processes.
+    """Loss and meta-gradient of `mixflow`, with batches and all that lasts over the steps shared by D devices.
 
     Args:
-        problem: any BilevelProblem.
-        devices: D, an integer that divides the batch.
+        problem: any `BilevelProblem` of PyTorch tensors, float64, float32 or bfloat16; its class lists the shapes.
+        devices: D, an integer that divides the batch: so many processes.
 
     Returns:
-        The loss, a scalar, and its gradient, shaped and typed like ``problem.params``.
+        The loss, a scalar, and its gradient, a tree like ``problem.params`` with the same shapes and dtypes.
 
     Raises:
         IllegalOption: `devices` is not such an integer.
         NotComposable: a parameter is inside a torch.func transform or requires a gradient.
         RuntimeError: a rank failed or ended; the message says how. The next call starts fresh ones.
 
-    Source: App. A.2 (FSDP). Cost: a rank stores 1/D of θ_i and υ_i of every step; θ, η and a gradient whole, one at a
-    time; what one product needs for 1/D of the batch, layers rematerialised. It computes 1/D of `mixflow` without saved
-    gradients and sends, per step, θ and a gradient forward and θ, v and two gradients backward. The first call starts
-    the processes, which takes seconds. Do not use it for what fits one device.
+    Source:
+        App. A.2 (fully sharded data parallelism).
+
+    Stores:
+        Per rank: 1/D of θ_i and υ_i of every step, T·(|θ| + |υ|)/D numbers; θ, η, v and a gradient of L whole, for one
+        step; and what one product needs for 1/D of the batch, with its layers rematerialised.
+
+    Computes:
+        Per rank: 1/D of `mixflow` with `remat` and without saved gradients. Per step forward, θ and η are gathered and
+        ∇L is summed. Per step backward, θ and η are gathered twice, v once, and ∇L and the two products are summed. The
+        first call starts the processes, which takes seconds.
+
+    Not for:
+        An inner model whose θ does not fit on one rank beside the rest: all its layers are gathered at once. Not for
+        problems that fit on one rank.
     """
     devices = check_devices(problem.spec, devices)
     torch_ranks.refuse_transforms(problem, "bilevel_sharded", "mixflow")

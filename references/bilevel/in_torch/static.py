@@ -28,21 +28,32 @@ from gradgate.references.contract import Tree
 
 
 def momentum_inversion(problem: BilevelProblem) -> tuple[torch.Tensor, Tree]:
-    """Loss and meta-gradient in memory that does not grow with T: each step of momentum is taken back.
+    """Loss and meta-gradient in memory that does not grow with T: every step of momentum is taken back.
 
     Args:
-        problem: a BilevelProblem with the optimiser momentum.
+        problem: any `BilevelProblem` of PyTorch tensors, float64, float32 or bfloat16; its class lists the shapes. Its
+            inner optimiser must be momentum.
 
     Returns:
-        The loss, a scalar, and its gradient, shaped and typed like ``problem.params``.
+        The loss, a scalar, and its gradient, a tree like ``problem.params`` with the same shapes and dtypes.
 
     Raises:
-        NotInvertible: another optimiser.
+        NotInvertible: the inner optimiser is not momentum; the message names a method that needs no inverse.
 
-    Source: App. A.2; Maclaurin, Duvenaud, Adams (2015), Algorithm 2, without its buffer of lost bits. Cost: stores θ,
-    υ and their cotangents of one step, and what one product needs; computes as `mixflow` without saved gradients. Do
-    not use it for many steps or small μ: each step back divides the rounding errors of υ by μ, so that about
-    T·log2(1/μ) bits are lost.
+    Source:
+        App. A.2; Maclaurin, Duvenaud and Adams (2015), Algorithm 2, without its buffer of lost bits.
+
+    Stores:
+        θ, υ and their cotangents of one step, 2·(|θ| + |υ|) numbers, dV/dη, |η| numbers; and what one product needs
+        with its layers rematerialised.
+
+    Computes:
+        Per step, two gradients of L and one gradient with tangents, which costs about two more, all with the layers
+        rematerialised.
+
+    Not for:
+        Many steps or a small μ. Each step back divides the rounding errors of υ by μ, which loses about T·log2(1/μ)
+        bits. Use `log_remat`.
     """
     check_momentum(problem)
     inner, eta = inner_loss(problem, remat=True), problem.params
@@ -58,13 +69,28 @@ def momentum_inversion(problem: BilevelProblem) -> tuple[torch.Tensor, Tree]:
 
 
 def log_remat(problem: BilevelProblem) -> tuple[torch.Tensor, Tree]:
-    """Loss and meta-gradient with about log2 T states in memory, in place of T: steps are run again from the middle.
+    """Loss and meta-gradient with O(log T) states in memory instead of T: steps are run again from the middle.
+
+    Args:
+        problem: any `BilevelProblem` of PyTorch tensors, float64, float32 or bfloat16; its class lists the shapes.
 
     Returns:
-        The loss, a scalar, and its gradient, shaped and typed like ``problem.params``.
+        The loss, a scalar, and its gradient, a tree like ``problem.params`` with the same shapes and dtypes.
 
-    Source: App. A.2; Griewank (1992), by halves. Cost: stores a state (θ, υ) per halving, and what one product needs;
-    computes `mixflow` without saved gradients, and each step up to log2 T times more. Do not use it where T states fit.
+    Source:
+        App. A.2; Griewank (1992), by halves.
+
+    Stores:
+        A state (θ, υ) per halving: at most (⌈log2 T⌉ + 1)·(|θ| + |υ|) numbers. And what one product needs with its
+        layers rematerialised.
+
+    Computes:
+        Forward, as many gradients of L as the binary forms of 0 … T − 1 have ones, and one more: about T·log2(T)/2.
+        Backward, per step a gradient and a gradient with tangents, which costs about two more. All with the layers
+        rematerialised.
+
+    Not for:
+        T states that fit in memory. Use `mixflow`, which runs every step once.
     """
     inner = inner_loss(problem, remat=True)
     runs: list[tuple[Carry, list[Tree]]] = [(problem.init(problem.params), list(steps(problem)))]

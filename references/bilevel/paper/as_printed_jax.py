@@ -18,13 +18,27 @@ from gradgate.references.contract import Tree
 def listing1_printed(problem: BilevelProblem) -> tuple[Any, Tree]:
     """Loss and meta-gradient with the custom rule of Listing 1 for ∇L, which differentiates by every input.
 
+    Args:
+        problem: any `BilevelProblem` of JAX arrays, float64, float32 or bfloat16; its class lists the shapes.
+
     Returns:
-        The scalar loss and a tree like ``problem.params``, in its shapes and dtypes.
+        The loss, a scalar, and its gradient, a tree like ``problem.params`` with the same shapes and dtypes.
 
     Raises:
-        TypeError: an input of L is of integers, as tokens and classes are.
+        TypeError: an input of L is of integers, as tokens and classes are; or a further derivative is taken in forward
+            mode.
 
-    Source: Listing 1 in Algorithm 2. Stores and computes: as `mixflow` with neither option; use that one.
+    Source:
+        Listing 1 in Algorithm 2, as printed.
+
+    Stores:
+        As `mixflow` with neither option: θ_i and υ_i of every step, T·(|θ| + |υ|) numbers, and what one product needs.
+
+    Computes:
+        As `mixflow`, and the derivatives by the batch too.
+
+    Not for:
+        Any use but refuting the printed Listing 1. Use `mixflow`.
     """
 
     def inner(theta: Tree, eta: Tree, inputs: Any, targets: Any) -> Any:
@@ -64,14 +78,28 @@ def _listing1(inner: Callable[..., Any]) -> Callable[..., Tree]:
 
 @jax.jit
 def algorithm2_printed(problem: BilevelProblem) -> tuple[Any, Tree]:
-    """Loss, and the meta-gradient of Algorithm 2 read literally: ∇L comes from fwdrev_grad(L)(θ, x), of θ and x alone.
+    """Loss, and the meta-gradient of Algorithm 2 read literally: ∇L comes from fwdrev_grad(L)(θ, x), without η.
 
-    With η no argument of what is differentiated by a rule of its own, ∂²L/∂η∂θ of Eq. 8 is missing.
+    η is not an argument of what is differentiated by a rule of its own, so ∂²L/∂η∂θ of Eq. 8 is missing.
+
+    Args:
+        problem: any `BilevelProblem` of JAX arrays, float64, float32 or bfloat16; its class lists the shapes.
 
     Returns:
-        The scalar loss, which is right, and a tree like ``problem.params``, in its shapes and dtypes.
+        The loss, a scalar and right, and the printed gradient, a tree like ``problem.params`` with the same shapes and
+        dtypes.
 
-    Source: Algorithms 1 and 2, lines 3 and 12. Stores and computes: as `truncated_bptt`; use `mixflow`.
+    Source:
+        Algorithms 1 and 2, lines 3 and 12, as printed.
+
+    Stores:
+        All that the reverse pass through T gradients of L reads: no step is checkpointed.
+
+    Computes:
+        Per step, one gradient of L and its VJP, which costs about two gradients more.
+
+    Not for:
+        Any use but refuting the printed Algorithm 2. Use `mixflow`, which keeps the missing term.
     """
 
     def outer(eta: Tree) -> Any:
@@ -89,19 +117,32 @@ def listing3_printed(problem: BilevelProblem, *, mistake: str = "name") -> tuple
     """Loss and meta-gradient with the checkpointed steps of Listing 3, one of its mistakes as printed.
 
     Args:
-        problem: any BilevelProblem.
-        mistake: what is read literally, the rest mended. ``name``: the outer function binds the inner one's name to
-            its checkpointed self, so that it is unbound where that is made. ``result``: the inner step returns nothing.
-            ``unpacking``: one name takes what a scan returns, a pair.
+        problem: any `BilevelProblem` of JAX arrays, float64, float32 or bfloat16; its class lists the shapes.
+        mistake: which mistake is kept, the rest corrected. ``name``: the outer function binds the inner one's name to
+            its checkpointed self, so that the name is unbound where that is made. ``result``: the inner step returns
+            nothing. ``unpacking``: one name takes what a scan returns, a pair.
 
     Returns:
-        The scalar loss and a tree like ``problem.params``, in its shapes and dtypes, if it gets there.
+        The loss, a scalar, and its gradient, a tree like ``problem.params`` with the same shapes and dtypes. No mistake
+        lets it get there.
 
     Raises:
         IllegalOption: `mistake` is none of these.
-        UnboundLocalError, TypeError, ValueError: what each of them leads to.
+        UnboundLocalError: what ``name`` leads to.
+        TypeError: what ``result`` leads to.
+        ValueError: what ``unpacking`` leads to.
 
-    Source: Listing 3. Stores and computes: as `truncated_bptt` with saved gradients; use that one.
+    Source:
+        Listing 3, as printed.
+
+    Stores:
+        As `truncated_bptt` with saved gradients.
+
+    Computes:
+        As `truncated_bptt`.
+
+    Not for:
+        Any use but refuting the printed Listing 3. Use `truncated_bptt`.
     """
     check_mistake(mistake, LISTING_3)
     policy = jax.checkpoint_policies.save_only_these_names("inner_grads")

@@ -19,19 +19,31 @@ def listing2_printed(problem: BilevelProblem, *, mistake: str = "trees") -> tupl
     """Loss and meta-gradient with the autograd function of Listing 2 for ∇L, one of its mistakes as printed.
 
     Args:
-        problem: any BilevelProblem.
-        mistake: what is read literally, the rest mended. ``name``: the backward differentiates ``loss``, a name that
+        problem: any `BilevelProblem` of PyTorch tensors, float64, float32 or bfloat16; its class lists the shapes.
+        mistake: which mistake is kept, the rest corrected. ``name``: the backward differentiates ``loss``, a name that
             nothing binds. ``trees``: trees are saved as if they were tensors. ``integers``: it differentiates by every
             input.
 
     Returns:
-        The loss, a scalar, and its gradient, shaped and typed like ``problem.params``, if it gets there.
+        The loss, a scalar, and a gradient, a tree like ``problem.params`` with the same shapes and dtypes. With
+        ``integers`` it is right; with ``trees`` the second derivatives are missing, and nothing is raised.
 
     Raises:
         IllegalOption: `mistake` is none of these.
-        NameError, TypeError, RuntimeError: what each of them leads to; integers only where an input is of integers.
+        NameError: what ``name`` leads to.
+        RuntimeError: what ``integers`` leads to where an input is of integers.
 
-    Source: Listing 2 in Algorithm 2. Cost: as `mixflow` with neither option, without checkpointing; use that one.
+    Source:
+        Listing 2 in Algorithm 2, as printed.
+
+    Stores:
+        What the reverse pass through T updates reads, and θ_i, η and the batch of every step.
+
+    Computes:
+        One call of the autograd function per leaf of θ and step, each as a step of `mixflow`.
+
+    Not for:
+        Any use but refuting the printed Listing 2. Use `mixflow`.
     """
     check_mistake(mistake, LISTING_2)
 
@@ -93,14 +105,28 @@ def _listing2(inner: Callable[..., torch.Tensor], mistake: str) -> Callable[...,
 
 
 def algorithm2_printed(problem: BilevelProblem) -> tuple[torch.Tensor, Tree]:
-    """Loss, and the meta-gradient of Algorithm 2 read literally: ∇L comes from fwdrev_grad(L)(θ, x), of θ and x alone.
+    """Loss, and the meta-gradient of Algorithm 2 read literally: ∇L comes from fwdrev_grad(L)(θ, x), without η.
 
-    With η no argument of what is differentiated by a rule of its own, ∂²L/∂η∂θ of Eq. 8 is missing.
+    η is not an argument of what is differentiated by a rule of its own, so ∂²L/∂η∂θ of Eq. 8 is missing.
+
+    Args:
+        problem: any `BilevelProblem` of PyTorch tensors, float64, float32 or bfloat16; its class lists the shapes.
 
     Returns:
-        The loss, a scalar and right, and the printed gradient, shaped and typed like ``problem.params``.
+        The loss, a scalar and right, and the printed gradient, a tree like ``problem.params`` with the same shapes and
+        dtypes.
 
-    Source: Algorithms 1 and 2, lines 3 and 12. Cost: that of backprop through all steps. Do not use it.
+    Source:
+        Algorithms 1 and 2, lines 3 and 12, as printed.
+
+    Stores:
+        All that the reverse pass through T gradients of L reads: no step is checkpointed.
+
+    Computes:
+        Per step, one gradient of L and its VJP, which costs about two gradients more.
+
+    Not for:
+        Any use but refuting the printed Algorithm 2. Use `mixflow`, which keeps the missing term.
     """
 
     def outer(eta: Tree) -> torch.Tensor:

@@ -26,63 +26,214 @@ from gradgate.references.contract import Spec, Tree
 
 
 def backprop(problem: ChainProblem) -> tuple[jax.Array, Tree]:
-    """Plain reverse-mode differentiation of the loss: what every other method is compared with.
+    """Loss and gradient by plain reverse-mode differentiation.
+
+    The N layers and the head are n = N + 1 stages.
+
+    Args:
+        problem: any `ChainProblem` of JAX arrays, float64, float32 or bfloat16; its class lists the shapes.
 
     Returns:
-        The loss, a scalar, and its gradient, shaped and typed like ``problem.params``.
+        The loss, a scalar, and its gradient, a tree like ``problem.params`` with the same shapes and dtypes.
 
-    Source: §2.1.4. Cost: stores the residuals of all N layers, computes one forward and one backward pass.
+    Source:
+        §2.1.4: what every other method is compared with.
+
+    Stores:
+        The residuals of all n stages: memory grows linearly with N.
+
+    Computes:
+        n evaluations of stages and n VJPs.
+
+    Not for:
+        Chains whose residuals do not fit in memory. Use `precise_dp` with a budget.
     """
     return jax.value_and_grad(problem.loss)(problem.params)
 
 
-def _scheduled(name: str, make: Callable[[int], Schedule], text: str) -> Callable[[ChainProblem], tuple[Any, Tree]]:
+def _scheduled(
+    name: str, make: Callable[[int], Schedule], documentation: str
+) -> Callable[[ChainProblem], tuple[Any, Tree]]:
     def method(problem: ChainProblem) -> tuple[jax.Array, Tree]:
         return by_schedule(problem, make(problem.spec.layers + 1))
 
     method.__name__ = method.__qualname__ = name
-    method.__doc__ = f"""{text}
-
-    Returns:
-        The loss, a scalar, and its gradient, shaped and typed like ``problem.params``.
-    """
+    method.__doc__ = documentation
     return method
 
 
-sqrt_n = _scheduled("sqrt_n", classic.sqrt_n, classic.sqrt_n.__doc__ or "")
-recursive = _scheduled("recursive", classic.recursive, classic.recursive.__doc__ or "")
-recompute_all = _scheduled("recompute_all", classic.recompute_all, classic.recompute_all.__doc__ or "")
+sqrt_n = _scheduled(
+    "sqrt_n",
+    classic.sqrt_n,
+    """Loss and gradient with about √N segments: each is run again and recorded when its turn comes.
+
+    The N layers and the head are n = N + 1 stages.
+
+    Args:
+        problem: any `ChainProblem` of JAX arrays, float64, float32 or bfloat16; its class lists the shapes.
+
+    Returns:
+        The loss, a scalar, and its gradient, a tree like ``problem.params`` with the same shapes and dtypes.
+
+    Source:
+        §2.5.1; Chen et al. (2016).
+
+    Stores:
+        With k = round(√n) segments, the k − 1 values between segments and the residuals of one segment, ⌈n/k⌉ stages.
+        Both grow like √N. XLA for CPUs drops the barriers that keep this order, and takes more memory.
+
+    Computes:
+        2n − ⌈n/k⌉ evaluations of stages, because only the last segment runs once, and n VJPs.
+
+    Not for:
+        Layers of very unequal size or cost: segments are equal in length, not in bytes. Use `precise_dp`.
+    """,
+)
+recursive = _scheduled(
+    "recursive",
+    classic.recursive,
+    """Loss and gradient by halves: the right half of a run goes back first, then the left half runs again.
+
+    The N layers and the head are n = N + 1 stages.
+
+    Args:
+        problem: any `ChainProblem` of JAX arrays, float64, float32 or bfloat16; its class lists the shapes.
+
+    Returns:
+        The loss, a scalar, and its gradient, a tree like ``problem.params`` with the same shapes and dtypes.
+
+    Source:
+        §2.5.2, k = 1.
+
+    Stores:
+        ⌈log2 n⌉ values at most, the value in passing and the residuals of one stage: memory grows like log N. XLA for
+        CPUs drops the barriers that keep this order, and takes more memory.
+
+    Computes:
+        n + n·log2(n)/2 evaluations of stages if n is a power of two (`counts.recursive` has every n), and n VJPs.
+
+    Not for:
+        Any use but comparison: `revolve` stores as many values and never runs more stages.
+    """,
+)
+recompute_all = _scheduled(
+    "recompute_all",
+    classic.recompute_all,
+    """Loss and gradient with x_0 alone stored: every stage is run again from there.
+
+    The N layers and the head are n = N + 1 stages.
+
+    Args:
+        problem: any `ChainProblem` of JAX arrays, float64, float32 or bfloat16; its class lists the shapes.
+
+    Returns:
+        The loss, a scalar, and its gradient, a tree like ``problem.params`` with the same shapes and dtypes.
+
+    Source:
+        §2.5.2.
+
+    Stores:
+        x_0, the value in passing and the residuals of one stage: memory does not grow with N. XLA for CPUs drops the
+        barriers that keep this order, and takes more memory.
+
+    Computes:
+        n + n(n − 1)/2 evaluations of stages and n VJPs.
+
+    Not for:
+        Chains of more than a few stages: FLOPs grow like N². Use `revolve`.
+    """,
+)
 revolve = _scheduled(
     "revolve",
     lambda stages: classic.revolve(stages, classic.usual_checkpoints(stages)),
-    "REVOLVE with as many stored values as the recursive schedule has, ⌈log₂ N⌉, and the least recomputation for them.",
+    """Loss and gradient with the fewest forwards that ⌈log2 n⌉ stored values allow, by REVOLVE.
+
+    The N layers and the head are n = N + 1 stages.
+
+    Args:
+        problem: any `ChainProblem` of JAX arrays, float64, float32 or bfloat16; its class lists the shapes.
+
+    Returns:
+        The loss, a scalar, and its gradient, a tree like ``problem.params`` with the same shapes and dtypes.
+
+    Source:
+        §2.5.3; Griewank and Walther (2000).
+
+    Stores:
+        s = ⌈log2 n⌉ values, at least one, x_0 among them, the value in passing and the residuals of one stage: memory
+        grows like log N. XLA for CPUs drops the barriers that keep this order, and takes more memory.
+
+    Computes:
+        n + r·n − C(s + r, s + 1) evaluations of stages, with the least r for which C(s + r, s) ≥ n, and n VJPs.
+
+    Not for:
+        Layers of very unequal size or cost: it counts values, not bytes. Use `precise_dp`.
+    """,
 )
 
 
 def uniform_dp(problem: ChainProblem, *, budget: int) -> tuple[jax.Array, Tree]:
-    """The uniform policy (Gruslys et al., Alg. 2.1) with the most slots whose peak, as planned, is within the budget.
+    """Loss and gradient by the cheapest uniform policy whose peak is within a budget of bytes.
+
+    The policy of Gruslys et al. stores so many values at once, its slots. Of all numbers of slots up to 64, the one of
+    least FLOPs is used among those whose peak, as planned, is within the budget.
 
     Args:
-        problem: the chain.
-        budget: bytes of values, residuals and cotangents, x_0 among them, by `costs_of`; parameters and their gradients
-            are beside it. XLA's own scratch space and ordering are not planned.
+        problem: any `ChainProblem` of JAX arrays, float64, float32 or bfloat16; its class lists the shapes.
+        budget: bytes, an integer of at least 1 that suffices for the chain. It holds values, residuals and cotangents,
+            x_0 among them, but not parameters and their gradients. Bytes are those that `costs_of` plans; XLA's scratch
+            space and order are not planned.
 
     Returns:
-        As `sqrt_n`.
+        The loss, a scalar, and its gradient, a tree like ``problem.params`` with the same shapes and dtypes.
 
     Raises:
-        IllegalOption: `budget` is not an integer of at least 1, or is too small; states what suffices.
+        IllegalOption: `budget` is not an integer of at least 1, or is too small; the message states what suffices.
 
-    Source: §2.5.5, Alg. 2.1. Cost: stages are traced once per shape; then `classic.uniform_dp`.
+    Source:
+        §2.5.5, Alg. 2.1, with t bounded by N.
+
+    Stores:
+        At most `budget` bytes of values, residuals and cotangents, as planned.
+
+    Computes:
+        The fewest evaluations of stages that m slots allow (`counts.least_forwards`), and one VJP per stage. Once per
+        shape, stages are traced; at each call, up to 64 schedules are made and simulated.
+
+    Not for:
+        Layers of very unequal cost: it counts stages, not FLOPs. Use `precise_dp`.
     """
     return by_schedule(problem, classic.uniform_within(costs_of(problem.spec), budget))
 
 
 def precise_dp(problem: ChainProblem, *, budget: int) -> tuple[jax.Array, Tree]:
-    """The schedule of least FLOPs whose peak, as planned, is within the budget.
+    """Loss and gradient by the persistent lazy schedule of least FLOPs whose peak is within a budget of bytes.
 
-    Arguments, results, errors as `uniform_dp`. Source: Alg. 3.4, mended (`solver`). Cost: tracing and the solver, once
-    per shape and budget.
+    Args:
+        problem: any `ChainProblem` of JAX arrays, float64, float32 or bfloat16; its class lists the shapes.
+        budget: bytes, an integer of at least 1 that suffices for the chain. It holds values, residuals and cotangents,
+            x_0 among them, but not parameters and their gradients. Bytes are those that `costs_of` plans; XLA's scratch
+            space and order are not planned.
+
+    Returns:
+        The loss, a scalar, and its gradient, a tree like ``problem.params`` with the same shapes and dtypes.
+
+    Raises:
+        IllegalOption: `budget` is not an integer of at least 1, or is too small; the message states what suffices.
+
+    Source:
+        §3.1, Alg. 3.4, corrected (`schedules.solver`).
+
+    Stores:
+        At most `budget` bytes of values, residuals and cotangents, as planned.
+
+    Computes:
+        The least FLOPs of any persistent lazy schedule within the budget, and one VJP per stage. Once per shape, stages
+        are traced; once per shape and budget, the solver takes N³/6 additions per slot of the budget.
+
+    Not for:
+        Chains of hundreds of layers whose shape or budget changes at every call: the solver then takes longer than the
+        gradient. Use `revolve`.
     """
     return by_schedule(problem, _solved(problem.spec.static(), budget))
 

@@ -30,11 +30,27 @@ CLOSED = advance_by("closed", torch.func.vjp)
 def backprop(problem: InvertibleProblem) -> tuple[torch.Tensor, Tree]:
     """Loss and gradient by reverse-mode differentiation of the whole loss.
 
-    Returns:
-        The loss, a scalar, and its gradient, shaped and typed like ``problem.params``.
+    Args:
+        problem: any `InvertibleProblem` of PyTorch tensors, float64, float32 or bfloat16; its class lists the shapes.
+            Nothing is inverted.
 
-    Source: the baseline of the paper. Cost: stores Mx + Mθ numbers per layer, what its VJPs by x and by θ need;
-    computes one forward and one backward pass. Do not use it when the graph does not fit.
+    Returns:
+        The loss, a scalar, and its gradient, a tree like ``problem.params`` with the same shapes and dtypes.
+
+    Raises:
+        UsageError: a parameter or the input has another shape than the Spec gives.
+
+    Source:
+        The baseline of the paper, §3.1.
+
+    Stores:
+        Mx + Mθ numbers per layer: what its VJPs by x and by θ need. The sum grows linearly with L.
+
+    Computes:
+        One evaluation and one VJP of every layer and of the head. FLOPs grow linearly with L and with d.
+
+    Not for:
+        Chains whose activations do not fit in memory. Use `reversible` or `moonwalk_mixed`.
     """
     problem.check_shapes()
     grads, loss = torch.func.grad_and_value(problem.loss)(problem.params)
@@ -42,20 +58,33 @@ def backprop(problem: InvertibleProblem) -> tuple[torch.Tensor, Tree]:
 
 
 def forward(problem: InvertibleProblem, *, tangents: int = 1) -> tuple[torch.Tensor, Tree]:
-    """Exact gradient by one JVP per parameter.
+    """Loss and exact gradient by one JVP per parameter.
 
     Args:
-        problem: any InvertibleProblem; nothing is inverted.
-        tangents: JVPs pushed forward together, at least 1.
+        problem: any `InvertibleProblem` of PyTorch tensors, float64, float32 or bfloat16; its class lists the shapes.
+            Nothing is inverted.
+        tangents: how many JVPs are pushed forward together, an integer of at least 1.
 
     Returns:
-        The loss, a scalar, and its gradient, shaped and typed like ``problem.params``.
+        The loss, a scalar, and its gradient, a tree like ``problem.params`` with the same shapes and dtypes.
 
     Raises:
-        IllegalOption: `tangents` is no integer of at least 1.
+        IllegalOption: `tangents` is not an integer of at least 1.
+        UsageError: a parameter or the input has another shape than the Spec gives.
 
-    Source: §3.2. Cost: stores the activations of one layer, `tangents` times; computes dL passes through L layers, so
-    its work grows like L². Do not use it with more than a few thousand parameters.
+    Source:
+        §3.2.
+
+    Stores:
+        The activations of one layer and `tangents` tangents of them, and `tangents`·P numbers for the directions, P
+        being the number of parameters.
+
+    Computes:
+        P JVPs and ⌈P/`tangents`⌉ + 1 evaluations of every layer and of the head. P grows like d·L, so FLOPs grow like
+        L² and like d².
+
+    Not for:
+        More than a few thousand parameters. Use `moonwalk` where reverse mode is not possible.
     """
     tangents = check_integer("tangents", tangents, 1)
     problem.check_shapes()
@@ -69,22 +98,34 @@ def forward(problem: InvertibleProblem, *, tangents: int = 1) -> tuple[torch.Ten
 
 
 def projected_forward(problem: InvertibleProblem, *, seed: int = 0) -> tuple[torch.Tensor, Tree]:
-    """Unbiased random estimate of the gradient from a single JVP: (∇J·u) u, u standard normal.
+    """The loss, and an unbiased random estimate of the gradient from a single JVP: (∇J·u) u, u standard normal.
 
-    E[u uᵀ] = I makes it unbiased; its squared error is (P + 1)·‖∇J‖² in the mean, P the number of parameters.
+    E[u uᵀ] = I makes the estimate unbiased. Its mean squared error is (P + 1)·‖∇J‖², where P is the number of
+    parameters.
 
     Args:
-        problem: any InvertibleProblem; nothing is inverted.
-        seed: of u, at least 0.
+        problem: any `InvertibleProblem` of PyTorch tensors, float64, float32 or bfloat16; its class lists the shapes.
+            Nothing is inverted.
+        seed: seeds u: an integer of at least 0.
 
     Returns:
-        The loss, a scalar, and the estimate, shaped and typed like ``problem.params``.
+        The loss, a scalar, and the estimate, a tree like ``problem.params`` with the same shapes and dtypes.
 
     Raises:
-        IllegalOption: `seed` is no integer of at least 0.
+        IllegalOption: `seed` is not an integer of at least 0.
+        UsageError: a parameter or the input has another shape than the Spec gives.
 
-    Source: §3.3, Eq. 5, with a normal u in place of the unit-length one printed. Cost: stores the activations of one
-    layer; computes one pass with tangents. Do not use it where an error of that size is too large.
+    Source:
+        §3.3, Eq. 5, with a normal u in place of the printed one of unit length.
+
+    Stores:
+        The activations and tangents of one layer, and u, P numbers for P parameters.
+
+    Computes:
+        One evaluation and one JVP of every layer and of the head. FLOPs grow linearly with L.
+
+    Not for:
+        Optimisers that cannot stand an error of that size, about √P times the gradient itself.
     """
     direction = random_direction(problem, seed)
     loss, slope = jvp(problem.loss, (problem.params,), (direction,))
@@ -99,17 +140,33 @@ def random_direction(problem: InvertibleProblem, seed: int) -> Tree:
 
 
 def reversible(problem: InvertibleProblem) -> tuple[torch.Tensor, Tree]:
-    """Backprop that rebuilds each layer's input from its output by the inverse.
+    """Loss and gradient by backprop that rebuilds each layer's input from its output by the inverse.
+
+    Args:
+        problem: any `InvertibleProblem` of PyTorch tensors, float64, float32 or bfloat16; its class lists the shapes.
+            Every layer must have an inverse.
 
     Returns:
-        The loss, a scalar, and its gradient, shaped and typed like ``problem.params``.
+        The loss, a scalar, and its gradient, a tree like ``problem.params`` with the same shapes and dtypes.
 
     Raises:
-        NotInvertible: a layer has no inverse; names it.
+        NotInvertible: a layer has no inverse; the message names it.
+        UsageError: a parameter or the input has another shape than the Spec gives.
 
-    Source: RevBackprop of the paper (Gomez et al., 2017; MacKay et al., 2018). Cost: stores the activations of one
-    layer; computes a forward pass, and per layer its inverse and a backward pass. Do not use it where an inverse is
-    ill-conditioned, as that of tanh near saturation: what it loses is lost to all layers below.
+    Source:
+        RevBackprop in the paper (Gomez et al., 2017; MacKay et al., 2018).
+
+    Stores:
+        Mx + Mθ numbers of one layer, whatever L is. Besides these it holds the gradient, P numbers.
+
+    Computes:
+        One evaluation of every layer forward; going back, one inverse and one VJP of every layer, and the VJP evaluates
+        the layer again. An additive coupling needs no second evaluation, and ψ no VJP but a second inverse. FLOPs grow
+        linearly with L.
+
+    Not for:
+        Layers with an ill-conditioned inverse, such as tanh near saturation: the digits it loses are lost to all layers
+        below. Use `moonwalk_mixed`.
     """
     problem.check_shapes()
     params = problem.params
@@ -123,23 +180,36 @@ def reversible(problem: InvertibleProblem) -> tuple[torch.Tensor, Tree]:
 
 
 def moonwalk(problem: InvertibleProblem, *, tangents: int = 1) -> tuple[torch.Tensor, Tree]:
-    """Exact gradient without reverse mode through more than one layer: h_0 by JVPs, then `walk`.
+    """Loss and exact gradient without reverse mode through more than one layer: h_0 by JVPs, then `walk`.
 
-    Where batch norm does not join the samples, one JVP gives the same component of h_0 of every sample of the batch, so
-    that n are enough; else there is one for each of the batch·n numbers.
+    Without batch norm, one JVP gives the same component of h_0 for every sample of the batch, so n JVPs are enough.
+    With batch norm, the samples depend on each other, and each of the batch·n numbers takes a JVP.
 
     Args:
-        problem: any InvertibleProblem.
-        tangents: JVPs pushed forward together, at least 1.
+        problem: any `InvertibleProblem` of PyTorch tensors, float64, float32 or bfloat16; its class lists the shapes.
+        tangents: how many JVPs are pushed forward together, an integer of at least 1.
 
     Returns:
-        The loss, a scalar, and its gradient, shaped and typed like ``problem.params``.
+        The loss, a scalar, and its gradient, a tree like ``problem.params`` with the same shapes and dtypes.
 
     Raises:
-        IllegalOption: `tangents` is no integer of at least 1.
+        IllegalOption: `tangents` is not an integer of at least 1.
+        UsageError: a parameter or the input has another shape than the Spec gives.
 
-    Source: Algorithm 1, §4.1. Cost: stores the activations of one layer, `tangents` times, and h; computes n JVPs of
-    the chain (batch·n with batch norm), and `walk`: linear in L. Do not use it with large inputs.
+    Source:
+        Algorithm 1, §4.1.
+
+    Stores:
+        The activations of one layer and `tangents` tangents of them, and h_0, batch·n numbers, whatever L is. Besides
+        these it holds the gradient, P numbers.
+
+    Computes:
+        n JVPs and ⌈n/`tangents`⌉ evaluations of every layer (with batch norm batch·n JVPs), then one evaluation and one
+        VJP of every layer in `walk`, where ψ takes a second evaluation in place of the VJP. FLOPs grow linearly with L,
+        and like n³ at most.
+
+    Not for:
+        Large inputs: the number of JVPs is n. Use `moonwalk_mixed`.
     """
     tangents = check_integer("tangents", tangents, 1)
     problem.check_shapes()
@@ -147,22 +217,35 @@ def moonwalk(problem: InvertibleProblem, *, tangents: int = 1) -> tuple[torch.Te
 
 
 def moonwalk_mixed(problem: InvertibleProblem, *, vijp: str = "closed") -> tuple[torch.Tensor, Tree]:
-    """Exact gradient: h_0 by reverse mode with the parameters held constant, then `walk`.
+    """Loss and exact gradient: h_0 by reverse mode with the parameters held constant, then `walk`.
 
     Args:
-        problem: any InvertibleProblem.
-        vijp: how h_i is found from h_{i−1}: ``closed``, each layer's own form; ``inverse``, the VJP of its inverse;
-            ``solve``, its whole Jacobian and a linear solve. The last two are for checks.
+        problem: any `InvertibleProblem` of PyTorch tensors, float64, float32 or bfloat16; its class lists the shapes.
+        vijp: how h_i is found from h_{i−1}: ``closed``, by each layer's own formula; ``inverse``, as the VJP of its
+            inverse; ``solve``, from its whole Jacobian by a linear solve. The last two are for checks.
 
     Returns:
-        The loss, a scalar, and its gradient, shaped and typed like ``problem.params``.
+        The loss, a scalar, and its gradient, a tree like ``problem.params`` with the same shapes and dtypes.
 
     Raises:
         IllegalOption: `vijp` is none of these.
+        NotInvertible: `vijp` is ``inverse`` and a layer has no inverse; the message names it.
+        UsageError: a parameter or the input has another shape than the Spec gives.
 
-    Source: Algorithm 1, §4.2. Cost: stores what each layer's VJP by x needs (Mx; `torch.conv2d` saves its input all the
-    same), then Mθ of one layer; computes two forward passes, a backward pass by x, and one by x and θ. Do not use it
-    where the Jacobian of the chain is nearly singular: h_0 then holds too few digits of h_L.
+    Source:
+        Algorithm 1, §4.2.
+
+    Stores:
+        Mx numbers per layer, what its VJP by x needs, which grow linearly with L; then Mθ numbers of one layer.
+        `torch.conv2d` saves its input too, which a VJP by x does not need.
+
+    Computes:
+        Two evaluations and two VJPs of every layer: one of each in phase 1, by x alone, and one of each in `walk`,
+        where ψ takes a second evaluation in place of the VJP. ``inverse`` adds an inverse and its VJP per layer,
+        ``solve`` a VJP per number that a layer puts out. FLOPs grow linearly with L.
+
+    Not for:
+        Chains whose Jacobian is nearly singular: h_0 then holds too few digits of h_L. Use `backprop`.
     """
     advance = advance_by(vijp, torch.func.vjp, torch.func.vmap)
     problem.check_shapes()

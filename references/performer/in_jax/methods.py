@@ -21,63 +21,101 @@ from gradgate.references.performer.slicing import check_prefix_sum
 
 
 def full(problem: PerformerProblem) -> tuple[Any, Tree]:
-    """Loss and gradient by reverse-mode differentiation over the whole sequence at once, with explicit prefix sums.
+    """Loss and gradient by reverse-mode differentiation over the whole sequence at once.
+
+    Args:
+        problem: any `PerformerProblem` of JAX arrays, float64, float32 or bfloat16; its class lists the shapes.
 
     Returns:
-        The scalar loss and a tree like ``problem.params``, in its shapes and dtypes.
+        The loss, a scalar, and its gradient, a tree like ``problem.params`` with the same shapes and dtypes.
 
-    Source: the baseline of the paper, Eq. 5–10.
-    Stores: the activations of all L tokens and s layers, L·s·D1 numbers of T and U among them. Computes: one forward
-    and one backward pass. Not for sequences whose activations exceed memory; `slim` with C = L and ``block`` is one
-    slice too, and stores neither T nor U.
+    Source:
+        The baseline of the paper, Eq. 5–10, with explicit prefix sums.
+
+    Stores:
+        The activations of all L tokens and s layers. The prefix sums U alone are s·L·D1 numbers per sequence, float32
+        at least, where D1 = M(d + 1)k.
+
+    Computes:
+        s·L evaluations and s·L VJPs of F and of G. FLOPs grow linearly with L.
+
+    Not for:
+        Sequences whose activations do not fit in memory. Use `slim`; with C = L and ``block`` it takes one slice too,
+        and does not store U for all tokens.
     """
     return jax.value_and_grad(problem.loss)(problem.params)
 
 
 def slim(problem: PerformerProblem, *, chunk: int, prefix_sum: str = "block") -> tuple[Any, Tree]:
-    """Loss and exact gradient with the activations of one slice at a time; states rebuilt by subtraction.
+    """Loss and exact gradient with the activations of one slice at a time; subtraction rebuilds the states.
 
     Args:
-        problem: any PerformerProblem.
-        chunk: C, tokens per slice, an integer of at least 1; the last slice may be shorter. L and more is one slice.
-        prefix_sum: inside a slice, ``explicit``, ``iterative`` or ``block``.
+        problem: any `PerformerProblem` of JAX arrays, float64, float32 or bfloat16; its class lists the shapes.
+        chunk: C, tokens per slice, an integer of at least 1. The last slice may be shorter. L and more means one slice.
+        prefix_sum: how sums inside a slice are computed: ``explicit``, a parallel prefix sum; ``iterative``, token by
+            token; or ``block``, in blocks of c = min(64, ⌈√C⌉) tokens.
 
     Returns:
-        The scalar loss and a tree like ``problem.params``, in its shapes and dtypes.
+        The loss, a scalar, and its gradient, a tree like ``problem.params`` with the same shapes and dtypes.
 
     Raises:
-        IllegalOption: `chunk` is no integer of at least 1, or `prefix_sum` none of the three.
+        IllegalOption: `chunk` is not an integer of at least 1, or `prefix_sum` is none of the three.
 
-    Source: Algorithms 1 and 2, with X^(r−1,n) for the X^(r,n) of Eq. 16; App. B mended.
-    Stores: states and cotangents, 2·s·D1 numbers per sequence, and one slice's activations, O(C). Computes: two forward
-    passes, but for the last slice one, one backward pass, and L·s·D1 additions of Eq. 19. Not where the features of
-    late tokens are larger than those of early ones by most of the digits: the subtraction loses the early states, see
-    `slim_kept`.
+    Source:
+        Algorithms 1 and 2, with X^(r−1,n) in place of the X^(r,n) of Eq. 16, and App. B corrected.
+
+    Stores:
+        States and their cotangents, 2·s·D1 numbers per sequence, float32 at least, where D1 = M(d + 1)k; and the
+        activations of one slice in all s layers, which grow linearly with C and not with L. ``explicit`` adds 2·C·D1
+        numbers per layer and sequence to these, the other two the c·D1 numbers of one block at a time (c = 1 for
+        ``iterative``).
+
+    Computes:
+        s·L VJPs of F and of G. Evaluations: s·L of each, and s·C·⌊(L − 1)/C⌋ more of each, because every slice but the
+        last runs forward twice. Eq. 19 takes s·L·D1 additions per sequence at most. At a fixed C FLOPs grow linearly
+        with L.
+
+    Not for:
+        Sequences whose late tokens have features so much larger than the early ones that most digits of a sum belong to
+        the late ones: the subtraction then loses the early states. Use `slim_kept`.
     """
     return _slices(problem, check_integer("chunk", chunk, 1), attention(check_prefix_sum(prefix_sum)), every=None)
 
 
 def slim_kept(problem: PerformerProblem, *, chunk: int, prefix_sum: str = "block", every: int = 1) -> tuple[Any, Tree]:
-    """Loss and exact gradient as `slim`, but with the states before every m-th slice kept and not rebuilt.
+    """Loss and exact gradient as `slim`, but the states before every m-th slice are kept, not rebuilt.
 
-    Inside a slice the states before each block are kept too. Rounding errors of the subtraction then add up over m − 1
-    slices at most; for m = 1 nothing is subtracted, and no digit lost.
+    Inside a slice, the states before each block are kept too. The rounding errors of the subtraction add up over m − 1
+    slices at most. With m = 1 nothing is subtracted, and no digit is lost.
 
     Args:
-        problem: any PerformerProblem.
-        chunk: C, as for `slim`.
-        prefix_sum: as for `slim`.
-        every: m, an integer of at least 1.
+        problem: any `PerformerProblem` of JAX arrays, float64, float32 or bfloat16; its class lists the shapes.
+        chunk: C, tokens per slice, an integer of at least 1. The last slice may be shorter. L and more means one slice.
+        prefix_sum: how sums inside a slice are computed: ``explicit``, a parallel prefix sum; ``iterative``, token by
+            token; or ``block``, in blocks of c = min(64, ⌈√C⌉) tokens.
+        every: m, an integer of at least 1: the states before every m-th slice are kept.
 
     Returns:
-        The scalar loss and a tree like ``problem.params``, in its shapes and dtypes.
+        The loss, a scalar, and its gradient, a tree like ``problem.params`` with the same shapes and dtypes.
 
     Raises:
-        IllegalOption: `chunk` or `every` is no integer of at least 1, or `prefix_sum` none of the three.
+        IllegalOption: `chunk` or `every` is not an integer of at least 1, or `prefix_sum` is none of the three.
 
-    Source: beyond the paper. Stores: as `slim`, and ⌈L/(C·m)⌉·s·D1 numbers, and √C·D1 of one layer
-    and slice. Computes: as `slim`. Not for L/(C·m) so
-    large that the states outweigh the activations that slicing saves.
+    Source:
+        Beyond the paper: it keeps states that Eq. 19 rebuilds.
+
+    Stores:
+        As `slim`; ⌈L/(C·m)⌉·s·D1 numbers per sequence for the states before slices; and, but for ``explicit``, the
+        states before the ⌈C/c⌉ blocks of one slice: s·⌈C/c⌉·D1 numbers per sequence in the program, of which XLA may
+        hold a second copy.
+
+    Computes:
+        s·L VJPs of F and of G. Evaluations: s·L of each, and s·C·⌊(L − 1)/C⌋ more of each, because every slice but the
+        last runs forward twice. In JAX, with m > 1, Eq. 19 is computed before every slice and used where no state is
+        kept.
+
+    Not for:
+        L/(C·m) so large that the kept states outweigh the activations that slicing saves. Use `slim`, or a larger m.
     """
     inside = attention(check_prefix_sum(prefix_sum), keep=True)
     return _slices(problem, check_integer("chunk", chunk, 1), inside, check_integer("every", every, 1))

@@ -14,21 +14,32 @@ from gradgate.references.performer.slicing import check_term
 
 
 def block_printed(problem: PerformerProblem, *, term: str = "all") -> tuple[torch.Tensor, Tree]:
-    """Algorithm 1 with one slice and the block backward of App. B as printed: a wrong gradient.
+    """The loss, and what App. B prints as the backward pass of a block, over one slice: a wrong gradient.
 
     Args:
-        problem: any PerformerProblem.
-        term: what is read literally, the rest mended. ``key``: the gradient of K̃ is gradRᵀV alone, without gradS.
-            ``query``: the gradient of Q̃ has curR, the state before the block, where blockR_l belongs. ``suffix``: the
-            sums gradR − PS(…)_l drop each position's own term. ``all`` three.
+        problem: any `PerformerProblem` of PyTorch tensors, float64, float32 or bfloat16; its class lists the shapes.
+        term: which misprint is kept, the rest corrected. ``key``: the gradient of K̃ is gradRᵀV alone, without gradS.
+            ``query``: the gradient of Q̃ has curR, the state before the block, in place of blockR_l. ``suffix``: the
+            sums gradR − PS(…)_l leave out each position's own term. ``all``: all three.
 
     Returns:
-        The loss, a scalar and right, and the printed gradient, shaped and typed like ``problem.params``.
+        The loss, a scalar and right, and the printed gradient, a tree like ``problem.params`` with the same shapes and
+        dtypes.
 
     Raises:
         IllegalOption: `term` is none of these.
 
-    Source: App. B. Cost: that of `slim` with one slice and ``block``. Do not use it.
+    Source:
+        App. B, as printed.
+
+    Stores:
+        As `slim` with one slice and ``block``: activations linear in L.
+
+    Computes:
+        s·L evaluations and s·L VJPs of F and of G.
+
+    Not for:
+        Any use but refuting App. B. Use `slim` with C = L, which corrects it.
     """
     rule = functools.partial(printed_rule, check_term(term))
     return in_slices(problem, problem.length, blocked("block", rule=rule), None)
@@ -54,15 +65,28 @@ def printed_rule(
 
 
 def eq16_printed(problem: PerformerProblem) -> tuple[torch.Tensor, Tree]:
-    """Loss and gradient of what Eq. 16–18 define as printed, where F of layer r reads X^(r,n), the layer's own output.
+    """Loss and gradient of what Eq. 16–18 define as printed: layer r reads its own output X^(r,n).
 
-    That is an equation for X^(r,n), not a rule to compute it. The output of Algorithm 2, which reads X^(r−1,n), is not
-    a solution: put into Eq. 16 it gives another X^(r,n) by Eq. 18, from which this loss goes on.
+    That is an equation for X^(r,n), not a rule to compute it. The output of Algorithm 2, which reads X^(r−1,n), does
+    not solve the equation: put into Eq. 16, it gives another X^(r,n) by Eq. 18, and this loss goes on from there.
+
+    Args:
+        problem: any `PerformerProblem` of PyTorch tensors, float64, float32 or bfloat16; its class lists the shapes.
 
     Returns:
-        A scalar that is not the loss, and its gradient, shaped and typed like ``problem.params``.
+        A scalar that is not the loss, and its gradient, a tree like ``problem.params`` with the same shapes and dtypes.
 
-    Source: Eq. 16. Cost: twice that of `full`. Do not use it.
+    Source:
+        Eq. 16, as printed.
+
+    Stores:
+        Twice what `full` stores, because every layer runs twice.
+
+    Computes:
+        2·s·L evaluations and 2·s·L VJPs of F and of G, twice those of `full`.
+
+    Not for:
+        Any use but refuting Eq. 16. Use `full` or `slim`.
     """
 
     def loss(params: Tree) -> torch.Tensor:

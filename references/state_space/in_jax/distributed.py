@@ -24,26 +24,35 @@ OUT = (REPLICATED, {"embedding": REPLICATED, "layers": SHARDED, "head": REPLICAT
 
 
 def adjoint_distributed(problem: StateSpaceProblem, *, devices: int) -> tuple[Any, Tree]:
-    """Loss and exact gradient of `adjoint_sharding`, each device holding and differentiating its own layers only.
+    """Loss and exact gradient of `adjoint_sharding`, each device differentiating its own layers only.
 
-    The stages run one after another, forward and backward: what a layer is fed depends on every layer above it. The
-    paper runs the backward stages at once, which is what Prop. 3 loses (see ``as_printed_jax``).
+    The stages run one after another, forward and backward, because what a layer is fed depends on every layer above it.
+    The paper runs the backward stages at once, which is what Prop. 3 loses (see ``as_printed_jax``).
 
     Args:
-        problem: any StateSpaceProblem.
+        problem: any `StateSpaceProblem` of JAX arrays, float64, float32 or bfloat16; its class lists the shapes.
         devices: Υ, an integer from 1 to the smaller of K and the number of JAX devices; the first Υ are used.
 
     Returns:
-        The scalar loss and a tree like ``problem.params``, in its shapes and dtypes; outside `jax.jit` spread over the
-        devices, the layers' leaves by layer where Υ divides K.
+        The loss, a scalar, and its gradient, a tree like ``problem.params`` with the same shapes and dtypes. Outside
+        `jax.jit` it is spread over the devices, the layers' leaves by layer where Υ divides K.
 
     Raises:
         IllegalOption: `devices` is not such an integer.
 
-    Source: Adjoint sharding, §4.4, Alg. 1–4, Prop. 3 mended.
-    Stores per device: parameters, gradients, y and h of ⌈K/Υ⌉ layers; embedding, head and one y on every device.
-    Computes: as `adjoint_sharding`, no VJP twice; outside `jax.jit` each call compiles anew. Not for speed: one device
-    works at a time.
+    Source:
+        §4.4, Alg. 1–4, with Prop. 3 corrected.
+
+    Stores:
+        Per device: parameters, gradients, y and h of ⌈K/Υ⌉ layers, y and h together ⌈K/Υ⌉·T·batch·(P + N) numbers.
+        Embedding, head and one y are on every device.
+
+    Computes:
+        As `adjoint_sharding`, all devices together: no VJP runs twice. Υ times forward and Υ times back, every device
+        sends T·batch·P numbers to its neighbour. Outside `jax.jit` each call compiles again.
+
+    Not for:
+        Speed: one device works at a time.
     """
     devices = check_devices(problem, devices)
     params, slots = problem.params, layer_slots(problem.spec.layers, devices)

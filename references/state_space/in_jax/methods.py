@@ -19,49 +19,86 @@ from gradgate.references.state_space.problem import StateSpaceProblem, matvec, o
 def backprop(problem: StateSpaceProblem) -> tuple[Any, Tree]:
     """Loss and gradient by reverse-mode differentiation of the whole loss.
 
-    Returns:
-        The scalar loss and a tree like ``problem.params``, in its shapes and dtypes.
+    Args:
+        problem: any `StateSpaceProblem` of JAX arrays, float64, float32 or bfloat16; its class lists the shapes.
 
-    Source: the baseline of the paper.
-    Stores: every intermediate of every token and layer, the nets' outputs included. Computes: K·T VJPs of A, B and C.
-    Not for contexts whose activations exceed memory.
+    Returns:
+        The loss, a scalar, and its gradient, a tree like ``problem.params`` with the same shapes and dtypes.
+
+    Source:
+        The baseline of the paper, Eq. 1.
+
+    Stores:
+        Every intermediate of all K layers and T tokens: K·T·batch·O(N·P + |A| + N + P) numbers, where |A| is N²
+        (unstructured), N (diagonal) or 1 (scalar).
+
+    Computes:
+        K·T evaluations and K·T VJPs of each net A, B and C. FLOPs grow linearly with T.
+
+    Not for:
+        Sequences whose activations do not fit in memory. Use `reverse_recurrence`.
     """
     return jax.value_and_grad(problem.loss)(problem.params)
 
 
 def adjoint_sharding(problem: StateSpaceProblem) -> tuple[Any, Tree]:
-    """Loss and exact gradient from one VJP per token and lag, with the cotangent carried through the residual stream.
+    """Loss and exact gradient from one VJP per token t and token i ≤ t that t depends on.
 
-    Prop. 2 holds for each layer by itself; the layers are joined by g_{k−1} = g_k + (∂ỹ_k/∂y_{k−1})ᵀ g_k, which Prop. 3
-    leaves out.
+    Prop. 2 holds for each layer by itself. The layers are joined by g_{k−1} = g_k + (∂ỹ_k/∂y_{k−1})ᵀ g_k. Prop. 3
+    leaves this out: as printed, it feeds every layer dl/dy_K.
+
+    Args:
+        problem: any `StateSpaceProblem` of JAX arrays, float64, float32 or bfloat16; its class lists the shapes.
 
     Returns:
-        The scalar loss and a tree like ``problem.params``, in its shapes and dtypes.
+        The loss, a scalar, and its gradient, a tree like ``problem.params`` with the same shapes and dtypes.
 
-    Source: Adjoint sharding, Prop. 2 and Alg. 1–4, Prop. 3 mended.
-    Stores: y and h, K·T·batch·(P + N) numbers; one VJP at a time. Computes: K·T(T+1)/2 VJPs of A and of B, K·T of C.
-    Not for speed: `reverse_recurrence` needs K·T VJPs only. A further derivative stores every VJP.
+    Source:
+        Prop. 2 and Alg. 1–4, with Prop. 3 corrected.
+
+    Stores:
+        y and h of every layer, K·T·batch·(P + N) numbers, and the intermediates of one VJP at a time. A further
+        derivative stores those of every VJP.
+
+    Computes:
+        K·T(T + 1)/2 VJPs of A and of B, and K·T of C. Evaluations: K·T + K·T(T + 1)/2 of A and of B, 2·K·T of C. FLOPs
+        grow like T².
+
+    Not for:
+        Speed: `reverse_recurrence` gives the same gradient with K·T VJPs of each net.
     """
     return _sharded(problem, problem.data["tokens"].shape[0])
 
 
 def adjoint_truncated(problem: StateSpaceProblem, *, window: int) -> tuple[Any, Tree]:
-    """Loss, and the gradient in which l^t reaches A^i and B^i for t − `window` < i ≤ t only.
+    """The loss, and the gradient in which each token reaches back over `window` tokens at most.
+
+    The loss l^t of token t reaches A^i and B^i for t − T̄ < i ≤ t only. From window = T on the gradient is exact.
 
     Args:
-        problem: any StateSpaceProblem.
-        window: T̄, an integer of at least 1; from T on the gradient is exact.
+        problem: any `StateSpaceProblem` of JAX arrays, float64, float32 or bfloat16; its class lists the shapes.
+        window: T̄, an integer of at least 1: how many tokens i each token t reaches, itself included.
 
     Returns:
-        The scalar loss (the plain one) and a tree like ``problem.params``: the gradient of ``problem.cut_loss``.
+        The loss, a scalar and not truncated, and the gradient of ``problem.cut_loss``, a tree like ``problem.params``
+        with the same shapes and dtypes.
 
     Raises:
         IllegalOption: `window` is not an integer of at least 1.
-        NotComposable: differentiated again.
+        NotComposable: the gradient is differentiated again.
 
-    Source: Adjoint sharding, §4.3, Eq. 7, mended as in `adjoint_sharding`.
-    Stores: as `adjoint_sharding`. Computes: K·(T̄T − T̄(T̄−1)/2) VJPs of A and of B for T̄ ≤ T, K·T of C.
-    Not where dependencies longer than `window` matter: they are dropped, which is a bias.
+    Source:
+        §4.3, Eq. 7, corrected as `adjoint_sharding` is.
+
+    Stores:
+        As `adjoint_sharding`.
+
+    Computes:
+        K·(T̄·T − T̄(T̄ − 1)/2) VJPs of A and of B for T̄ ≤ T, and K·T of C. Each VJP evaluates its net again, as in
+        `adjoint_sharding`. At a fixed T̄ FLOPs grow linearly with T.
+
+    Not for:
+        Problems in which dependencies longer than `window` tokens matter: the gradient drops them and is biased.
     """
     window = check_integer("window", window, 1)
     params = first_order_only(
@@ -156,23 +193,39 @@ def pull_layer(problem: StateSpaceProblem, p: Tree, saved: tuple[Any, Any], g: A
 
 
 def reverse_recurrence(problem: StateSpaceProblem, *, chunk: int | None = None) -> tuple[Any, Tree]:
-    """Loss and exact gradient from one VJP per token, with activations of one slice of time at a time.
+    """Loss and exact gradient from one VJP of each net per token, one slice of time at a time.
+
+    The forward pass keeps the K states at the start of each slice of `chunk` tokens. The backward pass takes the slices
+    from the last to the first. It recomputes the inside of a slice, and hands Aᵀμ of the slice's first token to the
+    slice before it.
 
     Args:
-        problem: any StateSpaceProblem.
-        chunk: c, tokens per slice, an integer of at least 1; the last slice may be shorter. None, or T and more, is one
-            slice, which recomputes nothing.
+        problem: any `StateSpaceProblem` of JAX arrays, float64, float32 or bfloat16; its class lists the shapes.
+        chunk: c, tokens per slice: None or an integer of at least 1. The last slice may be shorter. None, or T and
+            more, means one slice.
 
     Returns:
-        The scalar loss and a tree like ``problem.params``, in its shapes and dtypes.
+        The loss, a scalar, and its gradient, a tree like ``problem.params`` with the same shapes and dtypes.
 
     Raises:
         IllegalOption: `chunk` is neither None nor an integer of at least 1.
 
-    Source: beyond the paper: Prop. 2 with the sum over t carried out first; the derivation stands above `_pull_slice`.
-    Stores: the K states at each slice's start, K·T/c·batch·N numbers, and one slice's activations, O(c·(K(P + N) + N² +
-    PN)): least at c near √T. Computes: K·T VJPs of A, B and C, and for c < T a second forward pass.
-    Not for gradients that must be attributed to single tokens' losses: these are summed.
+    Source:
+        Beyond the paper: Prop. 2 with the sum over t carried out first, which turns it into a recurrence backward in
+        time.
+
+    Stores:
+        The K states at the start of each slice, K·(T/c)·batch·N numbers, and the activations of one slice,
+        c·batch·O(K(P + N) + N·P + |A|) numbers, where |A| is N² (unstructured), N (diagonal) or 1 (scalar). At c near
+        √T both together are smallest and grow like √T.
+
+    Computes:
+        K·T VJPs of each net. Evaluations: 2·K·T of each net, and K·c·⌊(T − 1)/c⌋ more, because every slice but the last
+        runs forward once more. FLOPs grow linearly with T.
+
+    Not for:
+        Spreading tokens over devices: the slices run one after another, whereas the VJPs of `adjoint_sharding` are
+        independent. Not for the gradients of single tokens' losses: they are summed.
     """
     params, data = problem.params, problem.data
     T, batch = data["tokens"].shape

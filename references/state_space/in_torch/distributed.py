@@ -30,24 +30,36 @@ from gradgate.references.state_space.problem import StateSpaceProblem
 
 
 def adjoint_distributed(problem: StateSpaceProblem, *, devices: int) -> tuple[torch.Tensor, Tree]:
-    """Adjoint sharding with the layers spread over `devices` processes; exact.
+    """Loss and exact gradient of `adjoint_sharding`, each device differentiating its own layers only.
+
+    The stages run one after another, forward and backward, because what a layer is fed depends on every layer above it.
+    The paper runs the backward stages at once, which is what Prop. 3 loses (see ``as_printed_torch``).
 
     Args:
-        problem: the state-space problem.
-        devices: Υ, from 1 to K. Rank r holds the layers K·r // Υ … K·(r + 1) // Υ − 1.
+        problem: any `StateSpaceProblem` of PyTorch tensors, float64, float32 or bfloat16; its class lists the shapes.
+        devices: Υ, an integer from 1 to K: so many processes. Rank r holds the layers K·r // Υ … K·(r + 1) // Υ − 1.
 
     Returns:
-        The loss, a scalar, and its gradient, shaped and typed like ``problem.params``.
+        The loss, a scalar, and its gradient, a tree like ``problem.params`` with the same shapes and dtypes.
 
     Raises:
-        IllegalOption: `devices` is not an integer from 1 to K.
+        IllegalOption: `devices` is not such an integer.
         NotComposable: a parameter is inside a torch.func transform or requires a gradient.
         RuntimeError: a rank failed or ended; the message says how. The next call starts fresh ones.
 
-    Source: §4.4, Alg. 1–4, with the carried cotangent of `adjoint_sharding`. Cost: a rank stores the parameters,
-    states and gradients of its layers, 1/Υ of all, and computes as many VJPs as `adjoint_sharding` does on them; per
-    rank one (T, batch, P) is sent each way. The first call starts the processes, which takes seconds. Do not use it for
-    speed: the layers of one gradient run one after the other.
+    Source:
+        §4.4, Alg. 1–4, with Prop. 3 corrected.
+
+    Stores:
+        Per rank: parameters, gradients, y and h of ⌈K/Υ⌉ layers at most, y and h together ⌈K/Υ⌉·T·batch·(P + N)
+        numbers. The embedding is on the first rank, the head on the last.
+
+    Computes:
+        As `adjoint_sharding`, all devices together: no VJP runs twice. Each rank sends T·batch·P numbers to the next
+        and gets as many back. The first call starts the processes, which takes seconds.
+
+    Not for:
+        Speed: one device works at a time.
     """
     devices = check_integer("devices", devices, 1, problem.spec.layers)
     torch_ranks.refuse_transforms(problem, "adjoint_distributed", "adjoint_sharding")

@@ -25,49 +25,89 @@ Trace = list[tuple[Tree, torch.Tensor, torch.Tensor]]
 
 
 def backprop(problem: StateSpaceProblem) -> tuple[torch.Tensor, Tree]:
-    """Plain reverse-mode differentiation of the loss: what every other method is compared with.
+    """Loss and gradient by reverse-mode differentiation of the whole loss.
+
+    Args:
+        problem: any `StateSpaceProblem` of PyTorch tensors, float64, float32 or bfloat16; its class lists the shapes.
 
     Returns:
-        The loss, a scalar, and its gradient, shaped and typed like ``problem.params``.
+        The loss, a scalar, and its gradient, a tree like ``problem.params`` with the same shapes and dtypes.
 
-    Source: Eq. 1 of the paper. Cost: stores the graph of all K layers and T tokens, computes one forward and one
-    backward pass. Do not use it when that graph does not fit.
+    Source:
+        The baseline of the paper, Eq. 1.
+
+    Stores:
+        Every intermediate of all K layers and T tokens: K·T·batch·O(N·P + |A| + N + P) numbers, where |A| is N²
+        (unstructured), N (diagonal) or 1 (scalar).
+
+    Computes:
+        K·T evaluations and K·T VJPs of each net A, B and C. FLOPs grow linearly with T.
+
+    Not for:
+        Sequences whose activations do not fit in memory. Use `reverse_recurrence`.
     """
     grads, loss = torch.func.grad_and_value(problem.loss)(problem.params)
     return loss, grads
 
 
 def adjoint_sharding(problem: StateSpaceProblem) -> tuple[torch.Tensor, Tree]:
-    """One independent VJP per token t and lag t − i, each with the adjoint state λ^{t,i} in its cotangent; exact.
+    """Loss and exact gradient from one VJP per token t and token i ≤ t that t depends on.
 
-    Each layer is fed the cotangent carried back through the residual stream, and not, as Prop. 3 prints, dl/dy_K.
+    Prop. 2 holds for each layer by itself. The layers are joined by g_{k−1} = g_k + (∂ỹ_k/∂y_{k−1})ᵀ g_k. Prop. 3
+    leaves this out: as printed, it feeds every layer dl/dy_K.
+
+    Args:
+        problem: any `StateSpaceProblem` of PyTorch tensors, float64, float32 or bfloat16; its class lists the shapes.
 
     Returns:
-        The loss, a scalar, and its gradient, shaped and typed like ``problem.params``.
+        The loss, a scalar, and its gradient, a tree like ``problem.params`` with the same shapes and dtypes.
 
-    Source: Prop. 2, Alg. 1–4. Cost: stores y and h of every layer and the graph of two nets of one layer; computes
-    K·T(T+1)/2 VJPs of A and of B and K·T of C. Do not use it on long sequences: `reverse_recurrence` needs K·T of each.
+    Source:
+        Prop. 2 and Alg. 1–4, with Prop. 3 corrected.
+
+    Stores:
+        y and h of every layer, K·T·batch·(P + N) numbers, and the intermediates of the nets A and B of one layer for
+        all T tokens, T·batch·O(N·P + |A|) numbers, where |A| is N² (unstructured), N (diagonal) or 1 (scalar).
+
+    Computes:
+        K·T(T + 1)/2 VJPs of A and of B, and K·T of C. Evaluations: K·T + K·T(T + 1)/2 of A and of B, 2·K·T of C, and
+        K·T more of A. FLOPs grow like T².
+
+    Not for:
+        Speed: `reverse_recurrence` gives the same gradient with K·T VJPs of each net.
     """
     return _sharded(problem, len(problem.data["tokens"]))
 
 
 def adjoint_truncated(problem: StateSpaceProblem, *, window: int) -> tuple[torch.Tensor, Tree]:
-    """Adjoint sharding with the lags below `window` only, t − T̄ < i ≤ t; exact from window = T on.
+    """The loss, and the gradient in which each token reaches back over `window` tokens at most.
+
+    The loss l^t of token t reaches A^i and B^i for t − T̄ < i ≤ t only. From window = T on the gradient is exact.
 
     Args:
-        problem: the state-space problem.
-        window: T̄, at least 1: the number of tokens i that each token t reaches back to, itself included.
+        problem: any `StateSpaceProblem` of PyTorch tensors, float64, float32 or bfloat16; its class lists the shapes.
+        window: T̄, an integer of at least 1: how many tokens i each token t reaches, itself included.
 
     Returns:
-        The loss, a scalar and not truncated, and the gradient of ``problem.cut_loss``, shaped and typed like
-        ``problem.params``.
+        The loss, a scalar and not truncated, and the gradient of ``problem.cut_loss``, a tree like ``problem.params``
+        with the same shapes and dtypes.
 
     Raises:
         IllegalOption: `window` is not an integer of at least 1.
-        NotComposable: it is differentiated again.
+        NotComposable: the gradient is differentiated again.
 
-    Source: Eq. 7, mended as `adjoint_sharding` is. Cost: as there, but per layer the sum over t of min(t, T̄) VJPs of A
-    and of B. Do not use it where dependencies longer than T̄ matter: the gradient is biased.
+    Source:
+        §4.3, Eq. 7, corrected as `adjoint_sharding` is.
+
+    Stores:
+        As `adjoint_sharding`.
+
+    Computes:
+        K·(T̄·T − T̄(T̄ − 1)/2) VJPs of A and of B for T̄ ≤ T, and K·T of C. Each VJP evaluates its net again, as in
+        `adjoint_sharding`. At a fixed T̄ FLOPs grow linearly with T.
+
+    Not for:
+        Problems in which dependencies longer than `window` tokens matter: the gradient drops them and is biased.
     """
     loss, grads = _sharded(problem, check_integer("window", window, 1))
     return loss, tree_map(FirstOrderOnly.apply, grads)
@@ -114,25 +154,39 @@ class FirstOrderOnly(torch.autograd.Function):
 
 
 def reverse_recurrence(problem: StateSpaceProblem, *, chunk: int | None = None) -> tuple[torch.Tensor, Tree]:
-    """Compute the exact gradient with one VJP of each net per token, `chunk` tokens of all layers at a time.
+    """Loss and exact gradient from one VJP of each net per token, one slice of time at a time.
 
     The forward pass keeps the K states at the start of each slice of `chunk` tokens. The backward pass takes the slices
-    in reverse, recomputes the inside of one, and hands Aᵀμ of its first token to the slice before it.
+    from the last to the first. It recomputes the inside of a slice, and hands Aᵀμ of the slice's first token to the
+    slice before it.
 
     Args:
-        problem: the state-space problem.
-        chunk: tokens per slice, at least 1; the last slice may be shorter. None means T, one slice.
+        problem: any `StateSpaceProblem` of PyTorch tensors, float64, float32 or bfloat16; its class lists the shapes.
+        chunk: c, tokens per slice: None or an integer of at least 1. The last slice may be shorter. None, or T and
+            more, means one slice.
 
     Returns:
-        The loss, a scalar, and its gradient, shaped and typed like ``problem.params``.
+        The loss, a scalar, and its gradient, a tree like ``problem.params`` with the same shapes and dtypes.
 
     Raises:
         IllegalOption: `chunk` is neither None nor an integer of at least 1.
 
-    Source: beyond the paper; the recurrence over t of Prop. 1 applied to the sum over t in Prop. 2. Cost: stores
-    O(K(T/chunk + chunk)) states and tokens, least near chunk = √T, and the graph of two nets over one slice; computes
-    K·T VJPs of each net and a second forward pass. Do not use it to spread tokens over devices: its slices are in
-    sequence, whereas the VJPs of adjoint sharding are independent.
+    Source:
+        Beyond the paper: Prop. 2 with the sum over t carried out first, which turns it into a recurrence backward in
+        time.
+
+    Stores:
+        The K states at the start of each slice, K·(T/c)·batch·N numbers, and the activations of one slice,
+        c·batch·O(K(P + N) + N·P + |A|) numbers, where |A| is N² (unstructured), N (diagonal) or 1 (scalar). At c near
+        √T both together are smallest and grow like √T.
+
+    Computes:
+        K·T VJPs of each net. Evaluations: 2·K·T of each net, and K·c·⌊(T − 1)/c⌋ more, because every slice but the last
+        runs forward once more, and K·T more of A. FLOPs grow linearly with T.
+
+    Not for:
+        Spreading tokens over devices: the slices run one after another, whereas the VJPs of `adjoint_sharding` are
+        independent. Not for the gradients of single tokens' losses: they are summed.
     """
     tokens, layers = problem.data["tokens"], unstack(problem.params["layers"])
     size = len(tokens) if chunk is None else check_integer("chunk", chunk, 1)

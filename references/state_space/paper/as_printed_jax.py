@@ -12,19 +12,31 @@ from gradgate.references.state_space.problem import StateSpaceProblem
 
 
 def adjoint_sharding_printed(problem: StateSpaceProblem) -> tuple[Any, Tree]:
-    """Loss, and what Prop. 3 gives as its gradient: every layer is fed dl/dy_K.
+    """The loss, and what Prop. 3 prints as its gradient: every layer is fed dl/dy_K.
 
-    The paper writes y_K = y_0 + Σ_k ỹ_k and takes dy_K/dθ_k to be dỹ_k/dθ_k, θ_k being layer k's parameters. But
-    ỹ_{k+1} … ỹ_K depend on θ_k too, through y_k: the paths through the layers above are missing, so every layer below
-    the last is wrong, and so is the embedding, which here gets dl/dy_K and the path through layer 1 alone. With K = 1
-    nothing is missing.
+    The paper writes y_K = y_0 + Σ_k ỹ_k and takes dy_K/dθ_k to be dỹ_k/dθ_k, where θ_k are the parameters of layer k.
+    But ỹ_{k+1} … ỹ_K depend on θ_k too, through y_k. The paths through the layers above are missing, so every layer
+    below the last is wrong. So is the embedding: Eq. 6 does not mention it, and here it gets dl/dy_K and the path
+    through layer 1 alone. With K = 1 nothing is missing.
+
+    Args:
+        problem: any `StateSpaceProblem` of JAX arrays, float64, float32 or bfloat16; its class lists the shapes.
 
     Returns:
-        The scalar loss and a tree like ``problem.params``, in its shapes and dtypes. The head and the last layer are
-        right; for K ≥ 2 all else is not.
+        The loss, a scalar and right, and the printed gradient, a tree like ``problem.params`` with the same shapes and
+        dtypes. Its head and its last layer are right; for K ≥ 2 the rest is not.
 
-    Source: Adjoint sharding, Prop. 3, Eq. 6, and its proof, A.2.
-    Stores and computes: as `adjoint_sharding`, which is Prop. 3 mended; use that one.
+    Source:
+        Prop. 3, Eq. 6, and its proof in App. A.2, as printed.
+
+    Stores:
+        As `adjoint_sharding`.
+
+    Computes:
+        As `adjoint_sharding`.
+
+    Not for:
+        Any use but refuting Prop. 3. Use `adjoint_sharding`, which corrects it.
     """
     params, data = problem.params, problem.data
     y, pull_embedding = jax.vjp(lambda e: problem.embed(e, data["tokens"]), params["embedding"])
