@@ -1,1 +1,91 @@
-"""The commands: one module each, with its arguments and its main."""
+"""The commands: one module each, which declares its arguments and has a main, and one row each in this table.
+
+``gradgate --help`` prints the table. Only the module of the command that runs is imported.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Command:
+    """What ``--help`` says about a command.
+
+    Attributes:
+        summary: one line, without a full stop.
+        examples: command lines and what they do.
+    """
+
+    summary: str
+    examples: tuple[str, ...]
+
+
+COMMANDS = {
+    "verify": Command(
+        "judge every claim of the references, or of your own method",
+        (
+            "gradgate verify                                                   every reference method, every claim",
+            "gradgate verify --family state_space --method reverse_recurrence  one of them",
+            "gradgate verify mine.py:my_gradient --family state_space          your own: (problem) -> (loss, grads)",
+        ),
+    ),
+    "list": Command(
+        "list the methods and what they claim",
+        (
+            "gradgate list --method reverse_recurrence   what one method claims",
+            "gradgate list --json                        all of them, for machines",
+        ),
+    ),
+    "profiles": Command(
+        "list the hardware profiles",
+        ("gradgate profiles          which compilers are installed, and what installs the others",),
+    ),
+    "report": Command(
+        "render verdicts.json as a page",
+        ("gradgate report verdicts.json --report page   index.html and junit.xml from earlier verdicts",),
+    ),
+    "calibrate": Command(
+        "measure the rule: false alarms, smallest planted error",
+        ("gradgate calibrate --json kept.json --summary figures.json   goes on where it stopped",),
+    ),
+    "memory": Command(
+        "measure bytes and work over a sweep, and fit the law",
+        (
+            "gradgate memory --family state_space --method backprop --sweep T=64:4096   bytes and the fitted law",
+            "gradgate memory --family state_space --profile nvidia-h100,tpu-v5p         on devices that are not here",
+        ),
+    ),
+    "paper": Command(
+        "measure again what a paper printed; resumes",
+        ("gradgate paper --family performer --place 'Table 2'   the paper's figures beside ours",),
+    ),
+    "repeat": Command(
+        "judge every claim that draws problems under many seeds; resumes",
+        (
+            "gradgate repeat 20 --json report/repeat.json        twenty seeds; goes on where it stopped",
+            "gradgate repeat 5 --family chain --framework torch  five seeds of one class",
+        ),
+    ),
+    "selftest": Command(
+        "put the suite on trial: it must refute every broken method",
+        (
+            "gradgate selftest                                        the whole corpus",
+            "gradgate selftest --json report/selftest.json            goes on where an earlier run stopped",
+            "gradgate selftest --family chain --framework torch       the mutants of one family",
+            "gradgate selftest gate_sign planted_1e11                 some of them, by parts of their names",
+        ),
+    ),
+    "cache": Command(
+        "show the size of the measurement cache",
+        ("gradgate cache --clear     throw away what was measured",),
+    ),
+    "gate": Command(
+        "compare a change with its base, exactly, on every profile",
+        (
+            "gradgate gate --base origin/main                   what a pull request does to bytes, FLOPs and gradients",
+            "gradgate gate --base main --markdown comment.md    the same as a comment",
+            "gradgate gate --base HEAD --base-python old/bin/python  two toolchains on the same code",
+        ),
+    ),
+}

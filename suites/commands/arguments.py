@@ -1,11 +1,81 @@
-"""What the commands check of their arguments alike."""
+"""The arguments that several commands have, declared once, and the checks that several commands make of theirs."""
 
 from __future__ import annotations
 
+import argparse
 import json
+from pathlib import Path
 from typing import Any
 
-from gradgate.references.contract import UsageError
+from gradgate.references.errors import UsageError
+
+
+def positive(text: str) -> int:
+    """An integer of at least 1.
+
+    Raises:
+        ArgumentTypeError: it is none.
+    """
+    try:
+        number = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be an integer, not {text!r}") from None
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, not {number}")
+    return number
+
+
+def seconds(text: str) -> float:
+    """A positive number of seconds.
+
+    Raises:
+        ArgumentTypeError: it is none.
+    """
+    try:
+        number = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a number of seconds, not {text!r}") from None
+    if not number > 0:
+        raise argparse.ArgumentTypeError(f"must be positive, not {number:g}")
+    return number
+
+
+_SHARED: dict[str, dict[str, Any]] = {
+    "target": {"nargs": "?", "help": "package.module:function or file.py:function of your own method"},
+    "--family": {"metavar": "F", "help": "problem class, for example state_space"},
+    "--method": {"metavar": "M", "help": "reference method, for example reverse_recurrence"},
+    "--framework": {"metavar": "X", "help": "jax or torch"},
+    "--examples": {"type": positive, "default": 100, "metavar": "N", "help": "problems per claim (default 100)"},
+    "--seed": {"type": int, "default": 0, "help": "of everything that is drawn (default 0)"},
+    "--spec": {"metavar": "JSON"},
+    "--options": {"metavar": "JSON"},
+    "--profile": {"default": "cpu"},
+    "--jobs": {"type": positive, "default": 2, "help": "worker processes (default 2)"},
+    "--timeout": {
+        "type": seconds,
+        "default": 60.0,
+        "metavar": "S",
+        "help": "limit per call in seconds (default 60)",
+    },
+    "--json": {"type": Path, "metavar": "FILE"},
+    "--report": {"type": Path, "metavar": "DIR"},
+}
+
+
+def add(parser: argparse.ArgumentParser, *names: str, **different: Any) -> None:
+    """Add shared arguments in this order.
+
+    Args:
+        names: of shared arguments, such as ``--family``.
+        different: what this command says otherwise, as for `add_argument`, such as ``help``.
+    """
+    for name in names:
+        parser.add_argument(name, **{**_SHARED[name], **different})
+
+
+def add_json_flag(parser: argparse.ArgumentParser) -> None:
+    """``--json`` of a command that prints JSON instead of writing it to a file."""
+    parser.add_argument("--json", action="store_true", help="as JSON")
 
 
 def json_object(text: str | None, name: str) -> dict[str, Any] | None:

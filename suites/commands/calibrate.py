@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import argparse
 import concurrent.futures
 import json
 import multiprocessing
@@ -18,8 +19,10 @@ from typing import Any
 import numpy as np
 
 from gradgate.hw_profiles.fingerprint import fingerprint
+from gradgate.references import registry
 from gradgate.references.contract import FRAMEWORKS, UsageError
 from gradgate.suites.calibration import alarms, power
+from gradgate.suites.commands import arguments
 from gradgate.suites.console import terminal
 from gradgate.suites.console.files import write_atomically
 from gradgate.suites.console.progress import progress
@@ -34,17 +37,30 @@ Piece = tuple[str, ...]
 """(``alarms``, framework, start) or (``power``, framework, method)."""
 
 
-def main(families: Sequence[str], problems: int, seed: int, jobs: int, keep: Path | None, summary: Path | None) -> int:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``gradgate calibrate``."""
+    drawn = "drawn of each class, half of them in each framework; each is put to every method (default 4000)"
+    parser.add_argument("--problems", type=arguments.positive, default=4000, metavar="N", help=drawn)
+    arguments.add(parser, "--family", help="problem class (default: all)")
+    arguments.add(parser, "--seed", default=1, help=None)
+    arguments.add(parser, "--jobs", help=None)
+    arguments.add(parser, "--json", help="keep the results here and resume from them")
+    parser.add_argument("--summary", type=Path, metavar="FILE", help="write the figures here, family by family")
+
+
+def main(chosen: argparse.Namespace) -> int:
     """Measure both figures, class by class, and print them; 0 if there is no false alarm, else 1.
 
-    Args:
-        families: their names.
-        problems: drawn of each family, half of them for each framework.
-        keep: file of results; a run with the same seed and toolchain goes on from what it holds.
-        summary: file to which the figures of these families are written; those of others stay.
+    A run with the same seed and toolchain goes on from what its file holds. In the summary, the figures of other
+    families stay.
+
+    Raises:
+        UsageError: a wrong name, or a file that is not this command's.
 
     Cost: about 0.4 s of one core per problem and framework, and about 30 s per method for the planted errors.
     """
+    families = [registry.family(chosen.family).name] if chosen.family else list(registry.families())
+    seed, problems, keep = chosen.seed, chosen.problems, chosen.json
     head = {"seed": seed, "problems": problems, "fingerprint": fingerprint()}
     kept = _kept(keep, head)
     os.environ.update(environment())
@@ -55,15 +71,15 @@ def main(families: Sequence[str], problems: int, seed: int, jobs: int, keep: Pat
         todo = [piece for piece in pieces if ":".join(piece) not in done]
         with progress(len(pieces), f"{family}: pieces of work") as show:
             show.advance(count=len(pieces) - len(todo))
-            for piece, found in _measured(family, seed, problems // 2, todo, jobs):
+            for piece, found in _measured(family, seed, problems // 2, todo, chosen.jobs):
                 done[":".join(piece)] = found
                 show.advance()
                 if keep:
                     write_atomically(keep, json.dumps({**head, "families": kept}))
         figures[family] = {"date": date.today().isoformat(), **figure({":".join(p): done[":".join(p)] for p in pieces})}
         _print(family, figures[family])
-    if summary:
-        _summarise(summary, head, figures)
+    if chosen.summary:
+        _summarise(chosen.summary, head, figures)
     total, alarmed = (sum(f[key] for f in figures.values()) for key in ("judgements", "false_alarms"))
     terminal.console().print(f"seed {seed}: {alarmed} false alarms in {total} judgements of {', '.join(figures)}")
     return 1 if alarmed else 0

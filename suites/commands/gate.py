@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from gradgate.references.contract import UsageError
+from gradgate.suites.commands import arguments
 from gradgate.suites.console.files import write_atomically
 from gradgate.suites.console.progress import Show, progress
 from gradgate.suites.gate import allow, benchmarks, compare, output
@@ -31,17 +31,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``gradgate gate``."""
     add = parser.add_argument
     add("--base", default="origin/main", metavar="REV", help="compare with the merge base of HEAD and this revision")
-    add("--jobs", type=int, default=2, metavar="N", help="worker processes (default 2)")
-    add("--timeout", type=float, default=60.0, metavar="S", help="limit per call of a gradient check (default 60)")
-    add("--limit", type=float, default=300.0, metavar="S", help="limit per compilation (default 300)")
-    add("--json", type=Path, metavar="FILE", help="write the outcome here")
+    arguments.add(parser, "--jobs", metavar="N")
+    arguments.add(parser, "--timeout", help="limit per call of a gradient check (default 60)")
+    limit = "limit per compilation (default 300)"
+    add("--limit", type=arguments.seconds, default=300.0, metavar="S", help=limit)
+    arguments.add(parser, "--json", help="write the outcome here")
     add("--markdown", type=Path, metavar="FILE", help="write it as a pull request's comment here")
-    add(
-        "--base-python",
-        default=sys.executable,
-        metavar="PYTHON",
-        help="interpreter of another toolchain for the base: --base HEAD compares two toolchains on the same code",
-    )
+    python = "interpreter of another toolchain for the base: --base HEAD compares two toolchains on the same code"
+    add("--base-python", default=sys.executable, metavar="PYTHON", help=python)
 
 
 def main(chosen: argparse.Namespace) -> int:
@@ -50,8 +47,6 @@ def main(chosen: argparse.Namespace) -> int:
     Raises:
         UsageError: a wrong argument or configuration, or a repository in which nothing can be compared.
     """
-    if chosen.jobs < 1 or not chosen.timeout > 0 or not chosen.limit > 0:
-        raise UsageError("--jobs must be at least 1, --timeout and --limit positive")
     try:
         document = run(Path.cwd(), chosen)
     except Unmeasurable as error:

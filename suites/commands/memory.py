@@ -11,15 +11,14 @@ import re
 import time
 from collections.abc import Iterator
 from concurrent.futures import Executor
-from pathlib import Path
 from typing import Any
 
-from gradgate.hw_profiles import cache as caching
 from gradgate.hw_profiles import profile as hardware
 from gradgate.hw_profiles.fingerprint import fingerprint
 from gradgate.hw_profiles.measurement import ANSWERS, Measurement
 from gradgate.references import registry
 from gradgate.references.contract import Family, Method, Spec, UsageError, unknown
+from gradgate.suites.commands import arguments
 from gradgate.suites.commands.arguments import json_object, need_report
 from gradgate.suites.console import memory_table, terminal
 from gradgate.suites.console.files import write_atomically
@@ -45,22 +44,20 @@ class Range:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of ``gradgate memory``, besides those that select methods."""
-    add = parser.add_argument
-    add("--profile", default="cpu", metavar="P[,P…]", help="hardware profiles, or paths of TOML files (default cpu)")
-    add(
-        "--sweep",
-        default="",
-        metavar="NAME=LOW:HIGH",
-        help="a Spec field or the paper's letter, in factors of 2: T=64:4096",
-    )
-    add("--options", metavar="JSON", help="options of the method (default: the usual ones, which may follow the size)")
-    add("--spec", default="{}", metavar="JSON", help="fields of the problem, over those usual for the family")
-    add("--scheduler", metavar="tcp://HOST:PORT", help="measure on the workers of a Dask cluster")
-    add("--jobs", type=int, default=2, metavar="N", help="local processes (default 2)")
-    add("--timeout", type=float, default=300.0, metavar="S", help="limit per compilation in seconds (default 300)")
-    add("--json", type=Path, metavar="FILE", help="write cells and laws here, after each cell")
-    add("--report", type=Path, metavar="DIR", help="write memory.html, the plot, and memory.json here")
+    """The options of ``gradgate memory``."""
+    arguments.add(parser, "target", "--family", "--method", "--framework")
+    profiles = "hardware profiles, or paths of TOML files (default cpu)"
+    arguments.add(parser, "--profile", metavar="P[,P…]", help=profiles)
+    sweep = "a Spec field or the paper's letter, in factors of 2: T=64:4096"
+    parser.add_argument("--sweep", default="", metavar="NAME=LOW:HIGH", help=sweep)
+    options = "options of the method (default: the usual ones, which may follow the size)"
+    arguments.add(parser, "--options", help=options)
+    arguments.add(parser, "--spec", default="{}", help="fields of the problem, over those usual for the family")
+    parser.add_argument("--scheduler", metavar="tcp://HOST:PORT", help="measure on the workers of a Dask cluster")
+    arguments.add(parser, "--jobs", metavar="N", help="local processes (default 2)")
+    arguments.add(parser, "--timeout", default=300.0, help="limit per compilation in seconds (default 300)")
+    arguments.add(parser, "--json", help="write cells and laws here, after each cell")
+    arguments.add(parser, "--report", help="write memory.html, the plot, and memory.json here")
 
 
 def main(chosen: argparse.Namespace) -> int:
@@ -73,8 +70,6 @@ def main(chosen: argparse.Namespace) -> int:
     Raises:
         UsageError, ProfileError: a wrong name or value; lists what is legal.
     """
-    if chosen.jobs < 1 or not chosen.timeout > 0:
-        raise UsageError(f"--jobs must be at least 1 and --timeout positive, not {chosen.jobs} and {chosen.timeout:g}")
     if chosen.report:
         need_report()
     profiles = [hardware.load(name.strip()) for name in chosen.profile.split(",")]
@@ -113,17 +108,6 @@ def _row(cell: MethodCell, measured: Measurement) -> dict[str, Any]:
     if measured.devices > 1 and hardware.load(cell.profile).compiler not in ("tpu", "host"):
         why = f"it runs on {measured.devices} devices, and {measured.profile} is one; tpu profiles and cpu have several"
     return row | {"status": INAPPLICABLE, "reason": why} if why else row
-
-
-def clear_or_show(chosen: argparse.Namespace) -> int:
-    """``gradgate cache [--clear]``: where measurements are kept, how many and how large; or remove them."""
-    cache = caching.Cache()
-    if chosen.clear:
-        print(f"removed {cache.clear()} measurements from {cache.folder}")
-        return 0
-    entries, size = cache.size()
-    print(f"{entries} measurements, {size / 1e6:.2f} MB, in {cache.folder}; gradgate cache --clear removes them")
-    return 0
 
 
 def _methods(chosen: argparse.Namespace) -> list[tuple[Method, Family]]:

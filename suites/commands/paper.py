@@ -6,36 +6,33 @@ import argparse
 import concurrent.futures
 import contextlib
 import datetime
-import importlib
-import importlib.resources
 import json
 import multiprocessing
 import os
 import time
 from collections.abc import Generator, Sequence
-from pathlib import Path
 from typing import Any
 
 from gradgate.hw_profiles.fingerprint import fingerprint
 from gradgate.references import registry
-from gradgate.references.contract import UsageError, unknown
+from gradgate.references.errors import unknown
 from gradgate.references.published import Published
+from gradgate.suites.commands import arguments
 from gradgate.suites.console import terminal
 from gradgate.suites.console.files import write_atomically
 from gradgate.suites.console.progress import progress
-
-SCHEMA = 1
-RESULTS = "paper.json"
+from gradgate.suites.measuring.paper_results import SCHEMA, published, read, results_path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``gradgate paper``."""
-    add = parser.add_argument
-    add("--family", metavar="F", help="problem class, for example performer")
-    add("--place", metavar="P", help="only what is printed there, for example 'Table 2'")
-    add("--jobs", type=int, default=1, metavar="N", help="processes (default 1; ratios of times want a quiet machine)")
-    add("--again", action="store_true", help="measure what is already there too")
-    add("--json", type=Path, metavar="FILE", help="results, read and written (default: beside the family's paper.py)")
+    arguments.add(parser, "--family", help="problem class, for example performer")
+    parser.add_argument("--place", metavar="P", help="only what is printed there, for example 'Table 2'")
+    processes = "processes (default 1; ratios of times want a quiet machine)"
+    arguments.add(parser, "--jobs", default=1, metavar="N", help=processes)
+    parser.add_argument("--again", action="store_true", help="measure what is already there too")
+    results = "results, read and written (default: beside the family's paper.py)"
+    arguments.add(parser, "--json", help=results)
 
 
 def main(chosen: argparse.Namespace) -> int:
@@ -49,8 +46,6 @@ def main(chosen: argparse.Namespace) -> int:
     Raises:
         UsageError: a wrong name; lists what is legal.
     """
-    if chosen.jobs < 1:
-        raise UsageError(f"--jobs must be at least 1, not {chosen.jobs}")
     asked = published(chosen.family)
     if chosen.place:
         places = list(dict.fromkeys(item.place for item in asked))
@@ -93,44 +88,6 @@ def _all_measured(wanted: Sequence[Published], jobs: int) -> Generator[tuple[Pub
                 yield futures[future], {"ours": None, "problem": f"{type(error).__name__}: {error}", "seconds": 0.0}
     finally:  # an interruption does not wait for what has not begun
         pool.shutdown(cancel_futures=True)
-
-
-def published(family: str | None) -> tuple[Published, ...]:
-    """What a family's paper printed.
-
-    Raises:
-        UsageError: no such family, or it lists nothing.
-    """
-    if not family:
-        raise UsageError(f"say which paper: --family {' | '.join(registry.families())}")
-    registry.family(family)
-    try:
-        found: tuple[Published, ...] = importlib.import_module(f"gradgate.references.{family}.paper.rows").PUBLISHED
-    except (ModuleNotFoundError, AttributeError):
-        raise UsageError(f"{family} lists no figures of its paper to measure") from None
-    return found
-
-
-def results_path(family: str) -> Path:
-    """The file in which a family's results are kept."""
-    return Path(str(importlib.resources.files(f"gradgate.references.{family}"))) / RESULTS
-
-
-def read(path: Path) -> dict[str, Any]:
-    """The results in a file; none if there is no file.
-
-    Raises:
-        UsageError: it is not such a file.
-    """
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        if found["schema"] != SCHEMA or not isinstance(found["results"], list):
-            raise ValueError(f"schema {found['schema']!r}, not {SCHEMA}")
-    except FileNotFoundError:
-        return {"schema": SCHEMA, "results": []}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"{path} holds no results of gradgate paper: {error!r}") from None
-    return dict(found)
 
 
 def row(item: Published, found: dict[str, Any], versions: dict[str, str]) -> dict[str, Any]:

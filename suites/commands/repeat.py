@@ -23,6 +23,7 @@ from gradgate.hw_profiles.fingerprint import fingerprint
 from gradgate.references import registry
 from gradgate.references.contract import UsageError, installed
 from gradgate.suites.checks import CHECKS
+from gradgate.suites.commands import arguments
 from gradgate.suites.console import terminal
 from gradgate.suites.console.files import write_atomically
 from gradgate.suites.console.progress import progress
@@ -39,15 +40,15 @@ Flake = dict[str, Any]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``gradgate repeat``."""
-    add = parser.add_argument
-    add("runs", nargs="?", type=int, default=20, metavar="N", help="how often: seeds 1 to N (default 20)")
-    add("--family", metavar="F", help="problem class (default: all)")
-    add("--method", metavar="M", help="reference method (default: all)")
-    add("--framework", metavar="X", help="jax or torch (default: both)")
-    add("--examples", type=int, default=12, metavar="K", help="problems per claim (default 12, as nox -s tests)")
-    add("--jobs", type=int, default=2, help="worker processes (default 2)")
-    add("--timeout", type=float, default=60.0, metavar="S", help="limit per call in seconds (default 60)")
-    add("--json", type=Path, metavar="FILE", help="keep here what was judged, and go on from it")
+    runs = "how often: seeds 1 to N (default 20)"
+    parser.add_argument("runs", nargs="?", type=arguments.positive, default=20, metavar="N", help=runs)
+    arguments.add(parser, "--family", help="problem class (default: all)")
+    arguments.add(parser, "--method", help="reference method (default: all)")
+    arguments.add(parser, "--framework", help="jax or torch (default: both)")
+    problems = "problems per claim (default 12, as nox -s tests)"
+    arguments.add(parser, "--examples", default=12, metavar="K", help=problems)
+    arguments.add(parser, "--jobs", "--timeout")
+    arguments.add(parser, "--json", help="keep here what was judged, and go on from it")
 
 
 def main(chosen: argparse.Namespace) -> int:
@@ -57,11 +58,8 @@ def main(chosen: argparse.Namespace) -> int:
         0 every verdict is the declared one under every seed · 1 one is not · 2 one could not be measured.
 
     Raises:
-        UsageError: a wrong name or number, or a file that is not this command's.
+        UsageError: a wrong name, or a file that is not this command's.
     """
-    for name in ("runs", "examples", "jobs", "timeout"):
-        if not getattr(chosen, name) > 0:
-            raise UsageError(f"{name} must be positive, not {getattr(chosen, name):g}")
     tasks = _tasks(chosen)
     head = {"schema": SCHEMA, "fingerprint": fingerprint(), "examples": chosen.examples}
     judged, flakes = _kept(chosen.json, head)

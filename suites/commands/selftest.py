@@ -16,7 +16,7 @@ import gradgate.suites
 from gradgate.hw_profiles.fingerprint import fingerprint
 from gradgate.references import registry
 from gradgate.references.contract import FRAMEWORKS, UsageError, installed, unknown
-from gradgate.suites.commands.arguments import need_report
+from gradgate.suites.commands import arguments
 from gradgate.suites.console import terminal
 from gradgate.suites.console.files import write_atomically
 from gradgate.suites.console.progress import progress
@@ -37,16 +37,15 @@ survivor, named, and fails the run."""
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``gradgate selftest``."""
-    add = parser.add_argument
-    add("mutant", nargs="*", help="names, or parts of them; all of them unless told")
-    add("--family", metavar="F", help="mutants of this problem class only")
-    add("--framework", metavar="X", help="jax or torch")
-    add("--examples", type=int, default=100, metavar="N", help="problems per claim (default 100, as verify's)")
-    add("--seed", type=int, default=0, help="of everything that is drawn (default 0)")
-    add("--jobs", type=int, default=2, help="worker processes (default 2)")
-    add("--timeout", type=float, default=300.0, metavar="S", help="limit per call in seconds (default 300)")
-    add("--json", type=Path, metavar="FILE", help="keep the outcomes here, after each one, and go on from them")
-    add("--report", type=Path, metavar="DIR", help="write selftest.html here: tables and plots")
+    parser.description = DESCRIPTION
+    parser.add_argument("mutant", nargs="*", help="names, or parts of them; all of them unless told")
+    arguments.add(parser, "--family", help="mutants of this problem class only")
+    arguments.add(parser, "--framework")
+    arguments.add(parser, "--examples", help="problems per claim (default 100, as verify's)")
+    arguments.add(parser, "--seed", "--jobs")
+    arguments.add(parser, "--timeout", default=300.0, help="limit per call in seconds (default 300)")
+    arguments.add(parser, "--json", help="keep the outcomes here, after each one, and go on from them")
+    arguments.add(parser, "--report", help="write selftest.html here: tables and plots")
 
 
 def main(chosen: argparse.Namespace) -> int:
@@ -58,11 +57,8 @@ def main(chosen: argparse.Namespace) -> int:
     Raises:
         UsageError: a wrong name, or a file that is not this command's.
     """
-    for name in ("examples", "jobs", "timeout"):
-        if not getattr(chosen, name) > 0:
-            raise UsageError(f"--{name} must be positive, not {getattr(chosen, name):g}")
     if chosen.report:
-        need_report()
+        arguments.need_report()
     names = _chosen(chosen)
     head = {
         "schema": SCHEMA, "fingerprint": fingerprint(), "sources": _sources(), "examples": chosen.examples,

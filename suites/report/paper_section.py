@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gradgate.suites.commands import paper as paper_command
+from gradgate.suites.measuring import paper_results
 from gradgate.suites.report.memory_plot import COLOURS
 from gradgate.suites.report.plot import FONT
 
@@ -40,7 +40,7 @@ def of_families(names: Iterable[str]) -> list[Place]:
     """What is kept of these families, place by place."""
     places = []
     for family in names:
-        results = paper_command.read(paper_command.results_path(family))["results"]
+        results = paper_results.read(paper_results.results_path(family))["results"]
         for i, name in enumerate(dict.fromkeys(row["place"] for row in results)):
             chosen = [row for row in results if row["place"] == name]
             places.append(place(family, name, f"paper-{family}-{i}", chosen))

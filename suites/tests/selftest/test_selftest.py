@@ -166,7 +166,7 @@ def test_a_survivor_is_named_and_fails_the_run_which_resumes(
         (["gate_sing"], "nearest: "),
         (["--family", "chian"], "unknown family 'chian'"),
         (["--framework", "tensorflow"], "unknown framework"),
-        (["--examples", "0"], "--examples must be positive"),
+        (["--examples", "0"], "--examples: must be at least 1"),
     ],
 )
 def test_wrong_usage_is_told(gradgate: Callable[..., Any], arguments: list[str], said: str) -> None:

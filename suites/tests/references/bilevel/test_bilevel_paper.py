@@ -14,9 +14,9 @@ from gradgate.references.bilevel.paper import reasons as paper_reasons
 from gradgate.references.bilevel.paper import rows as paper
 from gradgate.references.bilevel.paper import scale as paper_scale
 from gradgate.references.bilevel.paper import times as paper_times
-from gradgate.suites.commands import paper as paper_command
+from gradgate.suites.measuring import paper_results
 
-RESULTS = paper_command.read(paper_command.results_path("bilevel"))["results"]
+RESULTS = paper_results.read(paper_results.results_path("bilevel"))["results"]
 
 
 def recorded(place: str, series: str, x: Any) -> float:
