@@ -165,4 +165,4 @@ PROMISED = (
     ),
 )  # fmt: skip
 
-MUTANTS = (*READ, *REPLAYED, *PROMISED)
+BROKEN = (*READ, *REPLAYED, *PROMISED)

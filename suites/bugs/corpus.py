@@ -7,47 +7,77 @@ Each is also an attribute of this module, so that it can be judged like any plug
 
 from __future__ import annotations
 
+import collections
 import functools
 import importlib
+import importlib.util
 import itertools
+import pkgutil
 from collections.abc import Mapping
 from typing import Any
 
+import gradgate.suites.bugs
 from gradgate.references import registry
-from gradgate.references.contract import FRAMEWORKS
+from gradgate.references.contract import FRAMEWORKS, Family
+from gradgate.suites.bugs import every_method, generic
+from gradgate.suites.bugs.facts import facts
 from gradgate.suites.bugs.mutant import Mutant
-
-TABLES = (
-    "state_space", "performer", "invertible", "chain", "bilevel", "generic", "casts", "tiles", "waste", "dead",
-    "recomputed", "pairs", "every_method",
-)  # fmt: skip
-"""Modules of this folder with MUTANTS, imported once they are asked for: every command imports this one."""
 
 
 @functools.cache
+def _written() -> tuple[Mutant, ...]:
+    """The mutants of every module of this folder that has a table of them: bugs of one method, by its own text."""
+    names = [info.name for info in pkgutil.iter_modules(gradgate.suites.bugs.__path__) if not info.ispkg]
+    tables = [importlib.import_module(f"gradgate.suites.bugs.{name}") for name in names if name != "corpus"]
+    return tuple(mutant for table in tables for mutant in getattr(table, "MUTANTS", ()))
+
+
+def _own(family: Family) -> tuple[Mutant, ...]:
+    """The MUTANTS of the module ``bugs`` beside the problem of a class, if there is one."""
+    place = registry.spec_class(family.name).__module__
+    name = place.rpartition(".")[0] + ".bugs"
+    if "." not in place or importlib.util.find_spec(name) is None:  # a class in one file has no module beside it
+        return ()
+    return tuple(importlib.import_module(name).MUTANTS)
+
+
 def corpus() -> Mapping[str, Mutant]:
-    """Name -> mutant; no framework is imported."""
-    tables = [importlib.import_module(f"gradgate.suites.bugs.{name}") for name in TABLES]
-    mutants = [mutant for table in tables for mutant in table.MUTANTS]
+    """Name -> mutant, of every class that is known now; no framework is imported.
+
+    Cost: about a second at first, most of it for the tables.
+    """
+    return _corpus(tuple((family.name, family.origin) for family in registry.families().values()))
+
+
+@functools.cache
+def _corpus(classes: tuple[tuple[str, str], ...]) -> Mapping[str, Mutant]:
+    mutants = list(_written())
+    for name, _ in classes:
+        family = registry.family(name)
+        mutants += [*_own(family), *generic.mutants(family), *every_method.mutants(family)]
     found = {mutant.name: mutant for mutant in mutants}
-    assert len(found) == len(mutants), "two mutants have one name"
+    twice = [name for name, count in collections.Counter(mutant.name for mutant in mutants).items() if count > 1]
+    assert not twice, f"two mutants have one name: {twice}"
     return found
 
 
-@functools.cache
 def unbroken() -> Mapping[str, Mutant]:
     """Name -> the methods that save memory and that most mutants are made of, as they are: nothing may find fault."""
-    from gradgate.suites.bugs import generic
+    return _unbroken(tuple((family.name, family.origin) for family in registry.families().values()))
 
+
+@functools.cache
+def _unbroken(classes: tuple[tuple[str, str], ...]) -> Mapping[str, Mutant]:
     found: dict[str, Mutant] = {}
-    for facts in generic.FACTS:
-        for framework, method in itertools.product(FRAMEWORKS, dict.fromkeys((facts.clever, facts.lossy))):
-            [base] = registry.methods(facts.family, method, framework)
-            name = f"{facts.family}.{framework}.unbroken_{method}"
-            found[name] = Mutant(
-                name, "the reference as it is", "reference", facts.family, framework, method,
-                ("gradient_float64", "gradient_exact"), functools.partial(registry.load, base.implementation),
-            )  # fmt: skip
+    for family, _ in classes:
+        known = facts(registry.family(family))
+        for framework, method in itertools.product(FRAMEWORKS, dict.fromkeys((known.clever, known.lossy))):
+            for base in (m for m in registry.family(family).methods if (m.name, m.framework) == (method, framework)):
+                name = f"{family}.{framework}.unbroken_{method}"
+                found[name] = Mutant(
+                    name, "the reference as it is", "reference", family, framework, method,
+                    ("gradient_float64", "gradient_exact"), functools.partial(registry.load, base.implementation),
+                )  # fmt: skip
     return found
 
 

@@ -1,15 +1,19 @@
-"""The generic operators, applied to a method of every family in both frameworks."""
+"""The bugs that any method can have, in the methods of every class in both frameworks.
+
+No class is named here. A class that is added gets its mutants by being declared (`facts`).
+"""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from gradgate.references.backends import transforms
+from gradgate.references.contract import Family
 from gradgate.suites.bugs import operators as op
 from gradgate.suites.bugs.declare import GRADIENT, ROUNDING, bug
-from gradgate.suites.bugs.mutant import Mutant
+from gradgate.suites.bugs.facts import Facts, facts
+from gradgate.suites.bugs.mutant import Answer, Function, Mutant
 
 PLANTED = (2, 3, 5, 7, 9, 10, 11)
 """k of the relative errors 10^-k that are planted, each in one leaf; floats alone have to find them too."""
@@ -19,107 +23,71 @@ TERM = 1e-30
 """Share of a leaf that is added to it; no float changes by it."""
 
 
-@dataclass(frozen=True)
-class Facts:
-    """What the operators have to know of a family.
+def mutants(family: Family) -> Iterator[Mutant]:
+    """The mutants of one class, of those bugs that can occur in it.
 
-    Attributes:
-        plain: its backprop: an operator on the gradient needs no more.
-        clever: a method that saves memory, of options where operators ask for them.
-        lossy: the method that may stray farthest from the oracle, whose κ is largest.
-        leaves: paths of leaves that every problem has; errors are planted in them in turn.
-        target: key of the data that the loss is compared with, its first axis time or samples.
-        single: sizes that are 1 on the smallest problems.
-        hard: a problem with large decay, weights or input.
-        ragged: a problem, and options, that do not divide evenly.
-        state: key of the data that a method could overwrite.
+    Left out are bugs whose claims the method does not make: nothing could refute them.
     """
-
-    family: str
-    plain: str
-    clever: str
-    lossy: str
-    leaves: tuple[str, ...]
-    target: str
-    single: tuple[str, ...]
-    hard: Callable[[Any, Mapping[str, Any]], Any]
-    ragged: Callable[[Any, Mapping[str, Any]], bool]
-    state: str
+    known = facts(family)
+    for mutant in (*_of_gradient(known), *_at_an_edge(known), *_of_state(known), *_of_form(known), *_planted(known)):
+        claims = {claim.name: claim.expected for claim in mutant._claims()}
+        if all(claims.get(name) == "upheld" for name in (*mutant.kill, *mutant.also)):
+            yield mutant
 
 
-def _chunks(problem: Any, options: Mapping[str, Any]) -> bool:
-    return bool(problem.spec.length % options["chunk"])
+def evaluated_again(method: Function, problem: Any, options: Mapping[str, Any]) -> Answer:
+    """The loss is evaluated by itself, though the method has it."""
+    return problem.loss(problem.params), method(problem, **options)[1]
 
 
-def _odd_layers(problem: Any, options: Mapping[str, Any]) -> bool:
-    return bool(problem.spec.layers > 1 and problem.spec.layers % 2)
+def pushed_too(method: Function, problem: Any, options: Mapping[str, Any]) -> Answer:
+    """A tangent is pushed through the loss, and what comes out is not used."""
+    loss, grads = method(problem, **options)
+    _, slope = transforms(problem.backend).jvp(problem.loss, (problem.params,), (problem.params,))
+    return loss + (slope - slope), grads
 
 
-def _large_input(problem: Any, options: Mapping[str, Any]) -> Any:
-    return problem.xp.max(problem.data["x"]) > 2.5
-
-
-def _large_rate(problem: Any, options: Mapping[str, Any]) -> Any:
-    return problem.data["learning_rate"] > 0.2
-
-
-def _odd_steps(problem: Any, options: Mapping[str, Any]) -> bool:
-    return bool(problem.spec.steps > 1 and problem.spec.steps % 2)
-
-
-FACTS = (
-    Facts(
-        "state_space", "backprop", "reverse_recurrence", "reverse_recurrence",
-        ("embedding", "head", "layers.A.b0", "layers.A.w0", "layers.B.b0", "layers.B.w0", "layers.C.b0", "layers.C.w0"),
-        "targets", ("length",), op.largest("layers.A.b", 4.5), _chunks, "targets",
-    ),
-    Facts(
-        "performer", "full", "slim_kept", "slim",
-        ("embedding", "head.b", "head.w", "layers.attention.value", "layers.feed_forward.w1", "layers.feed_forward.b2",
-         "layers.norms.gain2", "layers.norms.shift2"),
-        "targets", ("length",), op.largest("feed_forward.w1", 8.0), _chunks, "targets",
-    ),
-    Facts(
-        "invertible", "backprop", "moonwalk_mixed", "reversible", ("head.w", "head.b", "block0"),
-        "targets", ("batch",), _large_input, _odd_layers, "x",
-    ),
-    Facts(
-        "chain", "backprop", "uniform_dp", "revolve", ("layers[0].w", "layers[0].b"),
-        "target", ("layers",), op.largest("layers", 4.0), _odd_layers, "x",
-    ),
-    Facts(
-        "bilevel", "truncated_bptt", "mixflow", "momentum_inversion", ("",),
-        "targets", ("batch",), _large_rate, _odd_steps, "learning_rate",
-    ),
-)  # fmt: skip
-
-
-def _of(facts: Facts) -> Iterator[Mutant]:
-    make = functools.partial(bug, facts.family)
+def _made(known: Facts) -> Callable[..., tuple[Mutant, ...]]:
+    """`bug`, for the plain method of a class: name, story, operator, what is changed, what kills it."""
 
     def on_plain(name: str, story: str, operator: str, change: op.Operator, *kill: str, **more: Any) -> tuple[Any, ...]:
-        return make(name, facts.plain, story, f"operator: {operator}", both=change, kill=kill or GRADIENT, **more)
+        return bug(
+            known.family, name, known.plain, story, f"operator: {operator}", both=change, kill=kill or GRADIENT, **more
+        )
 
-    def leaf(number: int) -> op.Chosen:
-        path = facts.leaves[number % len(facts.leaves)]
-        return lambda name: name.startswith(path)
+    return on_plain
 
-    first, head = leaf(0), leaf(1)
+
+def _leaf(known: Facts, number: int) -> op.Chosen:
+    path = known.leaves[number % len(known.leaves)]
+    return lambda name: name.startswith(path)
+
+
+def _of_gradient(known: Facts) -> Iterator[Mutant]:
+    """Gradients that are wrong on every problem whose leaves can show it."""
+    on_plain, first, head = _made(known), _leaf(known, 0), _leaf(known, 1)
+    shapes = known.shapes
     yield from on_plain("sign_of_a_leaf", "one leaf has the wrong sign", "flip a sign", op.scaled(-1.0, head))
     yield from on_plain("leaf_twice", "one leaf is counted twice", "double counting", op.scaled(2.0, first))
     yield from on_plain("leaf_detached", "one leaf gets no gradient", "detached input", op.zeroed(first))
-    yield from on_plain("square_transposed", "square leaves are transposed", "transpose", op.transposed())
-    yield from on_plain(
-        "half_written", "half of the columns are right, the rest 0", "one head only", op.one_head_only()
-    )
-    yield from on_plain("row_dropped", "the last row is left out", "drop a term", op.row_dropped())
-    yield from on_plain(
-        "layers_reversed", "layers get each other's gradients, from last to first", "reversed order", op.layers_reversed
-    )
-    yield from on_plain(
-        "targets_shifted", "the gradient is that with targets one place on", "off by one in time",
-        op.shifted(facts.target),
-    )  # fmt: skip
+    if any(len(shape) > 1 and shape[-1] == shape[-2] > 1 for shape in shapes):
+        yield from on_plain("square_transposed", "square leaves are transposed", "transpose", op.transposed())
+    if any(shape and shape[-1] > 1 for shape in shapes):
+        yield from on_plain(
+            "half_written", "half of the columns are right, the rest 0", "one head only", op.one_head_only()
+        )
+    if any(len(shape) > 1 and shape[-2] > 1 for shape in shapes):
+        yield from on_plain("row_dropped", "the last row is left out", "drop a term", op.row_dropped())
+    if known.stacked:
+        yield from on_plain(
+            "layers_reversed", "layers get each other's gradients, from last to first", "reversed order",
+            op.layers_reversed,
+        )  # fmt: skip
+    if known.target:
+        yield from on_plain(
+            "targets_shifted", "the gradient is that with targets one place on", "off by one in time",
+            op.shifted(known.target),
+        )  # fmt: skip
     yield from on_plain("parameters_stale", "the gradient at parameters of a step ago", "stale state", op.stale(1e-6))
     yield from on_plain("downcast", "the gradient went through float32", "downcast", op.downcast(), *ROUNDING)
     yield from on_plain(
@@ -127,31 +95,49 @@ def _of(facts: Facts) -> Iterator[Mutant]:
         op.elsewhere_only("float32", op.narrow), "gradient_float32",
     )  # fmt: skip
     yield from on_plain(
-        "wrong_at_size_one", "wrong by 1e-6 where a size is 1", "error at an edge",
-        op.when(op.single(facts.single), 1 + 1e-6),
-    )  # fmt: skip
-    yield from on_plain(
-        "wrong_where_large", "wrong by 1e-6 where a decay, a weight or an input is large",
-        "error where numbers are large",
-        op.when(facts.hard, 1 + 1e-6),
-    )  # fmt: skip
-    yield from on_plain(
-        "upstream_ignored", "the upstream cotangent is taken for 1", "a scalar without effect: deepwave#120",
-        op.constant("upstream", 1.0), "upstream",
-    )  # fmt: skip
-    yield from on_plain(
         "second_order_zero", "differentiated again, it is a constant",
         "jaxopt#141: second order through a custom root is zero", op.detached, "second_order_exact",
         also=("second_order",),
     )  # fmt: skip
+
+
+def _at_an_edge(known: Facts) -> Iterator[Mutant]:
+    """Gradients that are wrong on some problems only."""
+    on_plain = _made(known)
+    if known.single:
+        yield from on_plain(
+            "wrong_at_size_one", "wrong by 1e-6 where a size is 1", "error at an edge",
+            op.when(op.single(known.single), 1 + 1e-6),
+        )  # fmt: skip
+    if known.large:
+        yield from on_plain(
+            "wrong_where_large", "wrong by 1e-6 where a decay, a weight or an input is large",
+            "error where numbers are large", op.when(known.large, 1 + 1e-6),
+        )  # fmt: skip
+    if known.upstream:
+        yield from on_plain(
+            "upstream_ignored", "the upstream cotangent is taken for 1", "a scalar without effect: deepwave#120",
+            op.constant("upstream", 1.0), "upstream",
+        )  # fmt: skip
+    if known.ragged:
+        yield from bug(
+            known.family, "wrong_where_ragged", known.clever, "wrong by 1e-6 where sizes do not divide evenly",
+            "operator: error at an edge", both=op.when(known.ragged, 1 + 1e-6),
+        )  # fmt: skip
+
+
+def _of_state(known: Facts) -> Iterator[Mutant]:
+    """Gradients that are right, beside something that is not: the loss, the state of the process, wasted work."""
+    on_plain = _made(known)
     yield from on_plain(
         "loss_off", "the loss is off by 1e-11", "an error in the value", op.loss_off(1 + 1e-11), also=("value",)
     )
-    yield from on_plain(
-        "state_updated_twice", "the gradient is right, an input is changed",
-        "PT#96136: BatchNorm statistics updated twice: gradients equal, state wrong", op.input_changed(facts.state),
-        "pure",
-    )  # fmt: skip
+    if known.state:
+        yield from on_plain(
+            "state_updated_twice", "the gradient is right, an input is changed",
+            "PT#96136: BatchNorm statistics updated twice: gradients equal, state wrong",
+            op.input_changed(known.state), "pure",
+        )  # fmt: skip
     yield from on_plain(
         "generator_reseeded", "the global generators are left at a fixed seed", "state that leaks", op.reseeded, "pure"
     )
@@ -160,6 +146,16 @@ def _of(facts: Facts) -> Iterator[Mutant]:
         "race", "every other call differs by 1e-5", "fla PR 941: a race in value tiles above 64", op.racing(1e-5),
         "deterministic",
     )  # fmt: skip
+    for name, story, operator in (
+        ("evaluated_again", "the loss is evaluated once more, though the backward pass has it", evaluated_again),
+        ("pushed_too", "a tangent is pushed through the loss, and nobody asks for it", pushed_too),
+    ):
+        yield from bug(known.family, name, known.plain, story, "new", both=operator, kill=("counts",))
+
+
+def _of_form(known: Facts) -> Iterator[Mutant]:
+    """Answers of the wrong form."""
+    on_plain = _made(known)
     yield from on_plain(
         "none_for_a_leaf", "a leaf is None", "DeepSpeed PR 8455: stray None gradients after non-tensor arguments",
         op.a_leaf_is_none, "tree",
@@ -168,37 +164,28 @@ def _of(facts: Facts) -> Iterator[Mutant]:
     yield from on_plain(
         "float32_for_float64", "the gradient comes back in float32", "downcast", op.a_wrong_dtype, "tree",
     )  # fmt: skip
-    yield from make(
-        "wrong_where_ragged", facts.clever, "wrong by 1e-6 where sizes do not divide evenly",
-        "operator: error at an edge",
-        both=op.when(facts.ragged, 1 + 1e-6),
-    )  # fmt: skip
-    yield from _planted(facts, make, leaf)
 
 
-def _planted(
-    facts: Facts, make: Callable[..., tuple[Mutant, ...]], leaf: Callable[[int], op.Chosen]
-) -> Iterator[Mutant]:
+def _planted(known: Facts) -> Iterator[Mutant]:
     """A ladder of relative errors, each in one leaf, from 10^-2 to what no float shows."""
     for number, k in enumerate(PLANTED):
-        method = facts.plain if k < 10 else facts.lossy
-        yield from make(
-            f"planted_1e{k}", method, f"one leaf is off by 10^-{k} of itself", "operator: relative error 10^-k",
-            both=op.scaled(1 + 10.0**-k, leaf(number)), also=ROUNDING, planted=10.0**-k,
+        method = known.plain if k < 10 else known.lossy
+        yield from bug(
+            known.family, f"planted_1e{k}", method, f"one leaf is off by 10^-{k} of itself",
+            "operator: relative error 10^-k", both=op.scaled(1 + 10.0**-k, _leaf(known, number)), also=ROUNDING,
+            planted=10.0**-k,
         )  # fmt: skip
-    yield from make(
-        "planted_ulp", facts.lossy, "one leaf is multiplied by 1 + 2^-52", "operator: relative error 2^-52",
-        both=op.scaled(1 + ULP, leaf(len(PLANTED))), planted=ULP,
+    yield from bug(
+        known.family, "planted_ulp", known.lossy, "one leaf is multiplied by 1 + 2^-52",
+        "operator: relative error 2^-52", both=op.scaled(1 + ULP, _leaf(known, len(PLANTED))), planted=ULP,
     )  # fmt: skip
-    yield from make(
-        "planted_1e30", facts.lossy, "10^-30 of one leaf is added to it", "operator: a term that no float shows",
-        both=op.added(TERM, leaf(len(PLANTED) + 1)), planted=TERM,
+    yield from bug(
+        known.family, "planted_1e30", known.lossy, "10^-30 of one leaf is added to it",
+        "operator: a term that no float shows", both=op.added(TERM, _leaf(known, len(PLANTED) + 1)), planted=TERM,
     )  # fmt: skip
-    yield from make(
-        "planted_1e17", facts.plain, "every leaf is multiplied by 1 + 10^-17", "operator: relative error 10^-k",
-        both=op.scaled(1 + 1e-17), kill=(*GRADIENT, "gradient_float64", "gradient_float32", "same_bits"),
+    yield from bug(
+        known.family, "planted_1e17", known.plain, "every leaf is multiplied by 1 + 10^-17",
+        "operator: relative error 10^-k", both=op.scaled(1 + 1e-17),
+        kill=(*GRADIENT, "gradient_float64", "gradient_float32", "same_bits"),
         equivalent="1 + 10^-17 is nearer to 1 than to any other number of the dtype, and IEEE 754's x·1 is x",
     )  # fmt: skip
-
-
-MUTANTS = tuple(mutant for facts in FACTS for mutant in _of(facts))

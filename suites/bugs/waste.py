@@ -6,42 +6,14 @@ No gradient tells of these. The claims about counts do.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
-from typing import Any
 
-from gradgate.references.backends import transforms
 from gradgate.suites.bugs.declare import bug, impostor
 from gradgate.suites.bugs.edits import Edit
-from gradgate.suites.bugs.generic import FACTS
-from gradgate.suites.bugs.mutant import Answer, Function
 
 COUNTS = ("counts",)
 _T, _J = functools.partial(Edit, "in_torch.methods"), functools.partial(Edit, "in_jax.methods")
 _L, _P = functools.partial(Edit, "layers"), functools.partial(Edit, "problem")
 _wasted = functools.partial(bug, kill=COUNTS, source="new")
-
-
-def evaluated_again(method: Function, problem: Any, options: Mapping[str, Any]) -> Answer:
-    """The loss is evaluated by itself, though the method has it."""
-    return problem.loss(problem.params), method(problem, **options)[1]
-
-
-def pushed_too(method: Function, problem: Any, options: Mapping[str, Any]) -> Answer:
-    """A tangent is pushed through the loss, and what comes out is not used."""
-    loss, grads = method(problem, **options)
-    _, slope = transforms(problem.backend).jvp(problem.loss, (problem.params,), (problem.params,))
-    return loss + (slope - slope), grads
-
-
-ANYWHERE = tuple(
-    mutant
-    for facts in FACTS
-    for name, story, operator in (
-        ("evaluated_again", "the loss is evaluated once more, though the backward pass has it", evaluated_again),
-        ("pushed_too", "a tangent is pushed through the loss, and nobody asks for it", pushed_too),
-    )
-    for mutant in _wasted(facts.family, name, facts.plain, story, both=operator)
-)
 
 _recurrence = functools.partial(_wasted, "state_space", method="reverse_recurrence")
 _sharding = functools.partial(_wasted, "state_space", method="adjoint_sharding")
@@ -298,4 +270,4 @@ CHAIN = (
     ),
 )  # fmt: skip
 
-MUTANTS = (*ANYWHERE, *STATE_SPACE, *PERFORMER, *INVERTIBLE, *BILEVEL, *CHAIN)
+MUTANTS = (*STATE_SPACE, *PERFORMER, *INVERTIBLE, *BILEVEL, *CHAIN)
