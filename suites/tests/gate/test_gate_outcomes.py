@@ -197,7 +197,7 @@ def mine(problem):
 
 def test_a_foreign_repository_is_gated_by_its_pyproject(gate: Any, tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    from gradgate.suites.tests.gate.conftest import Scratch
+    from gradgate.suites.tests.scratch import Scratch
 
     other = Scratch(tmp_path / "other")
     settings = (
@@ -224,7 +224,7 @@ def test_a_module_outside_the_project_is_refused_since_both_sides_would_import_t
     gate: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("torch")
-    from gradgate.suites.tests.gate.conftest import Scratch
+    from gradgate.suites.tests.scratch import Scratch
 
     (tmp_path / "installed").mkdir()
     (tmp_path / "installed" / "elsewhere.py").write_text("import torch\ndef mine(problem): ...\n")

@@ -17,7 +17,7 @@ from gradgate.suites.gate.settings import Settings
 
 @pytest.fixture
 def scratch(tmp_path: Path) -> Any:
-    from gradgate.suites.tests.gate.conftest import Scratch
+    from gradgate.suites.tests.scratch import Scratch
 
     made = Scratch(tmp_path / "repository")
     made.commit({"pyproject.toml": "", "mine.py": "x = 1\n"})

@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from gradgate.suites.tests.scratch import Scratch
+
 ROOT = Path(__file__).resolve().parents[3]
 ASV = ROOT / "asv_bench"
 SHOTS = ROOT / "report" / "screenshots"
@@ -60,8 +62,6 @@ class Site:
     """A scratch repository with ten commits, the benchmark folder of this one, and results of two profiles."""
 
     def __init__(self, folder: Path) -> None:
-        from gradgate.suites.tests.gate.conftest import Scratch
-
         self.repository = Scratch(folder / "repository")
         self.root = self.repository.root
         self.commits = [self.repository.commit({"count": f"{i}\n"}) for i in range(COMMITS)]

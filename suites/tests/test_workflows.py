@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-GITHUB = Path(__file__).resolve().parents[3] / ".github"
+GITHUB = Path(__file__).resolve().parents[2] / ".github"
 pytestmark = pytest.mark.skipif(not GITHUB.exists(), reason="not a checkout")
 
 
