@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
-import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -12,17 +10,17 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from gradgate.references.claims import GRADIENT_CLAIMS
 from gradgate.references.contract import Method
-from gradgate.suites.judging.verdict import Verdict, exit_status
+from gradgate.suites.judging.explain import EXACT, LABELS, alike, explain, told_alike
+from gradgate.suites.judging.outcomes import FAILED, exit_status, last_line
+from gradgate.suites.judging.verdict import Verdict
 
 WIDTH = 120
 """Columns where the output is no terminal, so that a log reads the same everywhere."""
-LAST_LINE = {0: "as claimed", 1: "NOT as claimed", 2: "not everything could be measured"}
-EXACT = ("gradient_exact", "second_order_exact")
-"""Claims that are judged in sixty digits."""
 SHOWN = 2
 """Pairs that a summary names of those that were never tried."""
-LOST = ("gradient_float64", "gradient_float32", "gradient_bfloat16")
+LOST = tuple(GRADIENT_CLAIMS.values())
 """Claims whose lost digits a summary shows, in its order."""
 
 
@@ -49,27 +47,18 @@ def table(verdicts: Sequence[Verdict]) -> None:
     out.print(grid)
     out.print()
     _coverage(out, verdicts)
-    findings = [v for v in verdicts if v.verdict == "refuted" and v.as_expected]
-    failures = [v for v in verdicts if not v.as_expected]
-    if findings:
-        out.print(Text("\nfindings: refuted, as declared", style="bold"))
-        for group in _alike(findings):
-            _explain(out, group, "yellow")
-    if failures:
-        out.print(Text("\nfailures", style="bold"))
-        for group in _same_reason(failures):
-            _explain(out, group, "red")
-            out.print(f"  reproduce: {group[0].reproduce}", markup=False, soft_wrap=True)
-    skipped = sorted({v.reason for v in verdicts if v.verdict == "inapplicable"})
+    for title, outcomes, style in (("findings", ("finding",), "yellow"), ("failures", FAILED, "red")):
+        chosen = [v for v in verdicts if v.outcome in outcomes]
+        if chosen:
+            out.print(Text(f"\n{title}", style="bold"))
+        for group in alike(chosen, told_alike):
+            _explain(out, group, style)
+    skipped = sorted({v.reason for v in verdicts if v.outcome == "inapplicable"})
     for reason in skipped:
-        count = sum(v.reason == reason for v in verdicts if v.verdict == "inapplicable")
+        count = sum(v.reason == reason for v in verdicts if v.outcome == "inapplicable")
         out.print(f"\ninapplicable ({count}): {reason}", markup=False)
-    status = exit_status(list(verdicts))
     out.print()
-    good = sum(v.as_expected for v in verdicts)
-    out.print(
-        f"{good} of {len(verdicts)} claims as declared: {LAST_LINE[status]}", style="green" if not status else "red"
-    )
+    out.print(last_line(verdicts), style="red" if exit_status(verdicts) else "green")
 
 
 def _coverage(out: Console, verdicts: Sequence[Verdict]) -> None:
@@ -86,10 +75,9 @@ def _coverage(out: Console, verdicts: Sequence[Verdict]) -> None:
 
 def _row(group: list[Verdict]) -> list[str | Text]:
     task = group[0].task
-    failed = sum(not v.as_expected for v in group)
-    upheld = sum(v.verdict == "upheld" and v.as_expected for v in group)
-    found = sum(v.verdict == "refuted" and v.as_expected for v in group)
-    absent = sum(v.verdict == "inapplicable" for v in group)
+    outcomes = [v.outcome for v in group]
+    upheld, found, absent = (outcomes.count(name) for name in ("upheld", "finding", "inapplicable"))
+    failed = sum(name in FAILED for name in outcomes)
     digits = fewest_digits(group)
     lost = [("–" if one is None else f"{one:.1f}") for one in lost_digits(group)]
     shown = [f"{digits} digits" if digits is not None else "", "{:>3} {:>3} {:>4}".format(*lost)]
@@ -111,81 +99,18 @@ def lost_digits(verdicts: Iterable[Verdict]) -> list[float | None]:
     return [found.get(claim) for claim in LOST]
 
 
-def is_exact(verdict: Verdict) -> bool:
-    """Whether a verdict is about the formula, in sixty digits: its `noise` is then the width of the balls."""
-    return verdict.digits is not None or verdict.task.claim in EXACT
-
-
-def measured(verdict: Verdict) -> str:
-    """The numbers of a verdict in words; "" if it has none.
-
-    >>> task = Task("chain", "revolve", "jax", "gradient_float64")
-    >>> measured(Verdict(task, "upheld", error=3.2e-16, noise=4e-16, leaf="w", lost=0.02))
-    'error 3.2e-16 in w, noise 4e-16; 0.0 digits lost beyond plain backprop'
-    >>> measured(Verdict(task, "upheld", 100, error=3.2e-16, noise=4e-16, leaf="w", bound=6.4e-15, informative=97))
-    'error 3.2e-16 in w, noise 4e-16, bound 6.4e-15; 97 of 100 problems informative'
-    >>> measured(Verdict(task, "upheld", error=1e-58, digits=57))
-    'equal to 57 digits'
-    """
-    where = f" in {verdict.leaf}" if verdict.leaf else ""
-    if verdict.digits is not None:
-        return f"equal to {verdict.digits} digits"
-    parts = []
-    if is_exact(verdict):
-        width = "" if verdict.noise is None else f", known to within {number(verdict.noise)}"
-        parts += [] if verdict.error is None else [f"relative error {number(verdict.error)}{where}{width}"]
-    elif verdict.error is not None or verdict.noise is not None:
-        error = number(verdict.error) or "not finite"
-        bound = "" if verdict.bound is None else f", bound {number(verdict.bound)}"
-        parts.append(f"error {error}{where}, noise {number(verdict.noise) or 'not known'}{bound}")
-    parts += [] if verdict.lost is None else [f"{verdict.lost:.1f} digits lost beyond plain backprop"]
-    if verdict.informative is not None:
-        parts.append(f"{verdict.informative} of {verdict.examples} problems informative")
-    return "; ".join(parts)
-
-
-def number(value: float | None) -> str:
-    """Two digits; "" for None and for what is not finite.
-
-    >>> number(1.2368e-6), number(0.0), number(None)
-    ('1.2e-06', '0', '')
-    """
-    return "" if value is None or not math.isfinite(value) else f"{value:.2g}"
-
-
-def _alike(findings: Iterable[Verdict]) -> list[list[Verdict]]:
-    groups: dict[tuple[str, str, str], list[Verdict]] = {}
-    for verdict in findings:
-        groups.setdefault((verdict.task.family, verdict.task.method, verdict.task.declared_reason), []).append(verdict)
-    return list(groups.values())
-
-
-def _same_reason(failures: Iterable[Verdict]) -> list[list[Verdict]]:
-    groups: dict[tuple[str, str], list[Verdict]] = {}
-    for verdict in failures:
-        groups.setdefault((verdict.task.owner, verdict.reason), []).append(verdict)
-    return list(groups.values())
-
-
 def _explain(out: Console, group: list[Verdict], style: str) -> None:
-    first = group[0]
+    """The first of a group in full; of the others the name and the command."""
+    first, *others = group
     claims = sorted({v.task.claim for v in group})
     frameworks = sorted({v.task.framework for v in group})
-    head = f"{first.task.family} {first.task.method} ({', '.join(frameworks)}): {', '.join(claims)} {first.verdict}"
-    out.print(Text("• " + head, style=style))
-    out.print(f"  claim: {first.task.statement} ({first.task.source})", markup=False)
-    if first.task.declared_reason:
-        out.print(f"  why: {first.task.declared_reason}", markup=False)
-    if first.reason:
-        out.print(f"  {first.reason}", markup=False)
-    if first.spec:
-        options = f"  options {json.dumps(first.options)}" if first.options else ""
-        out.print(f"  smallest: {compact(first.spec)}{options}", markup=False)
-
-
-def compact(spec: dict[str, Any]) -> str:
-    """A Spec on one line: field=value."""
-    return " ".join(f"{name}={value}" for name, value in spec.items())
+    head = f"• {first.task.family} {first.task.method} ({', '.join(frameworks)}): {', '.join(claims)}"
+    out.print(Text(head, style=style))
+    for line in explain(first).lines():
+        out.print(f"  {line}", markup=False, soft_wrap=line.startswith(LABELS["reproduce"]))
+    for other in others:
+        (line,) = explain(other).lines("reproduce")
+        out.print(f"  {other.task.claim} ({other.task.framework}): {line}", markup=False, soft_wrap=True)
 
 
 def methods(found: Sequence[Method]) -> None:

@@ -9,15 +9,22 @@ import shlex
 from dataclasses import dataclass, field
 from typing import Any
 
+from gradgate.references import registry
 from gradgate.references.contract import Claim, Method
+from gradgate.suites.judging.outcomes import AGAINST, OUTCOMES, outcome_of
 
 SCHEMA = 1
-VERDICTS = ("upheld", "refuted", "inapplicable", "error")
 
 
 @dataclass(frozen=True)
 class Task:
-    """One claim of one method: what a worker judges. `target` names a plugged-in callable, "" a reference method."""
+    """One claim of one method: what a worker judges.
+
+    Attributes:
+        target: names a plugged-in callable; "" for a reference method.
+        origin: names the declaration of a class of problems that is not gradgate's own (`Family.origin`), so that a
+            worker can load it; "" for gradgate's own.
+    """
 
     family: str
     method: str
@@ -30,6 +37,7 @@ class Task:
     declared_reason: str = ""
     profile: str = "cpu"
     check: str = ""
+    origin: str = ""
 
     @property
     def owner(self) -> str:
@@ -46,7 +54,7 @@ class Task:
         """The task of judging one declared claim, on a profile where it is about memory or work."""
         return cls(
             method.family, method.name, method.framework, claim.name, target, claim.statement, claim.source,
-            claim.expected, claim.declared_reason, profile, claim.check,
+            claim.expected, claim.declared_reason, profile, claim.check, registry.origin(method.family),
         )  # fmt: skip
 
 
@@ -94,21 +102,26 @@ class Verdict:
     coverage: dict[str, Any] = field(default_factory=dict)
 
     @property
+    def outcome(self) -> str:
+        """The verdict beside what the method declares: a name in `outcomes.OUTCOMES`."""
+        return outcome_of(self.verdict, self.task.expected)
+
+    @property
     def as_expected(self) -> bool:
         """Whether this verdict is what the method declares; a claim that was inapplicable contradicts nothing."""
-        return self.verdict in (self.task.expected, "inapplicable")
+        return OUTCOMES[self.outcome].status == 0
 
     @property
     def reproduce(self) -> str:
         """One command that judges this claim again, on this Spec alone where one failed."""
         task = self.task
-        words = ["gradgate", "verify", *([task.target] if task.target else []), "--family", task.family]
+        words = ["gradgate", "verify", *([task.target] if task.target else []), "--family", task.origin or task.family]
         words += [] if task.target else ["--method", task.method]
         words += ["--framework", task.framework, "--claim", task.claim]
         words += ["--profile", self.profile] if self.profile != "cpu" else []
         for name, value in self.run.items():
             words += [f"--{name}", str(value)]
-        if not self.laws and self.verdict in ("refuted", "error") and self.spec is not None:
+        if not self.laws and self.verdict in AGAINST and self.spec is not None:
             words += ["--spec", json.dumps(self.spec, sort_keys=True)]
             words += ["--options", json.dumps(self.options, sort_keys=True)] if self.options else []
         return shlex.join(words)
@@ -148,6 +161,7 @@ class Verdict:
             ("bound", self.bound),
         )
         row |= {name: value for name, value in measured if value is not None}
+        row |= {"origin": task.origin} if task.origin else {}
         return row | ({"target": task.target} if task.target else {})
 
     @classmethod
@@ -157,13 +171,6 @@ class Verdict:
         task = Task(**{f.name: row[f.name] for f in dataclasses.fields(Task) if f.name in row})
         rest = {f.name: row[f.name] for f in dataclasses.fields(cls) if f.name != "task" and f.name in row}
         return cls(task, **rest)
-
-
-def exit_status(verdicts: list[Verdict]) -> int:
-    """0 as claimed · 1 a claim that does not hold, or holds though it is declared false · 2 could not be measured."""
-    if any(v.verdict in ("upheld", "refuted") and not v.as_expected for v in verdicts):
-        return 1
-    return 2 if any(v.verdict == "error" for v in verdicts) else 0
 
 
 def _finite(number: float | None) -> float | None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
-from gradgate.suites.console.terminal import measured
-from gradgate.suites.report.model import OUTCOMES, Report, Row
+from gradgate.suites.report.model import Report, Row
 
 CUT_OFF = "every claim was judged"
 _TAG = {"failure": "failure", "unexpected": "failure", "error": "error", "inapplicable": "skipped"}
@@ -52,24 +51,14 @@ def _case(suite: ElementTree.Element, row: Row) -> None:
     if tag == "skipped":
         ElementTree.SubElement(case, "skipped", message=verdict.reason or "inapplicable")
     elif tag:
-        message = verdict.reason or OUTCOMES[row.outcome][1]
+        message = row.explanation.reason or row.explanation.outcome
         ElementTree.SubElement(case, tag, type=row.outcome, message=message).text = _explained(row)
     elif row.outcome == "finding":
         ElementTree.SubElement(case, "system-out").text = _explained(row)
 
 
 def _explained(row: Row) -> str:
-    verdict, task = row.verdict, row.verdict.task
-    told = {
-        "verdict": row.meaning,
-        "claim": f"{task.statement} ({task.source})",
-        "declared false because": task.declared_reason,
-        "reason": verdict.reason,
-        "leaf": verdict.leaf,
-        "measured": measured(verdict),
-        "reproduce": verdict.reproduce,
-    }
-    return "\n" + "".join(f"{name}: {text}\n" for name, text in told.items() if text)
+    return "\n" + "".join(f"{line}\n" for line in row.explanation.lines())
 
 
 def _count(element: ElementTree.Element, outcomes: list[str], seconds: float) -> None:

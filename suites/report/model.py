@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from gradgate.references import registry
-from gradgate.suites.console.terminal import LAST_LINE, LOST, is_exact, measured
-from gradgate.suites.judging.verdict import Verdict, exit_status
-
-OUTCOMES = {
-    "upheld": ("✓", "upheld"),
-    "finding": ("✗", "finding: refuted, as declared"),
-    "failure": ("✗", "failure: refuted, declared upheld"),
-    "unexpected": ("?", "failure: upheld, declared false"),
-    "error": ("!", "error: could not be measured"),
-    "inapplicable": ("–", "inapplicable"),
-}
-"""Outcome -> its mark in a matrix, and what it means."""
-FAILED = ("failure", "unexpected", "error")
+from gradgate.references.claims import GRADIENT_CLAIMS
+from gradgate.suites.judging.explain import Explanation, alike, explain, is_exact, told_alike
+from gradgate.suites.judging.outcomes import FAILED, OUTCOMES, exit_status, last_line
+from gradgate.suites.judging.verdict import Verdict
 
 _ESCAPE_SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _NO_TEXT = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -54,23 +44,18 @@ class Row:
 
     @property
     def outcome(self) -> str:
-        """A key of OUTCOMES: the verdict beside what was declared."""
-        verdict = self.verdict
-        if verdict.verdict == "refuted":
-            return "finding" if verdict.as_expected else "failure"
-        if verdict.verdict == "upheld":
-            return "upheld" if verdict.as_expected else "unexpected"
-        return verdict.verdict if verdict.verdict in OUTCOMES else "error"
+        """A name in OUTCOMES: the verdict beside what was declared."""
+        return self.verdict.outcome
 
     @property
     def mark(self) -> str:
         """One character."""
-        return OUTCOMES[self.outcome][0]
+        return OUTCOMES[self.outcome].mark
 
-    @property
-    def meaning(self) -> str:
-        """The outcome in words."""
-        return OUTCOMES[self.outcome][1]
+    @cached_property
+    def explanation(self) -> Explanation:
+        """The verdict in words."""
+        return explain(self.verdict)
 
     @property
     def shown(self) -> str:
@@ -82,7 +67,7 @@ class Row:
     def spoken(self) -> str:
         """What a cell says to who cannot see it."""
         digits = self.verdict.digits
-        return self.meaning if digits is None else f"{self.meaning}, equal to {digits} digits"
+        return self.explanation.outcome + ("" if digits is None else f", equal to {digits} digits")
 
     @property
     def exact(self) -> bool:
@@ -95,12 +80,6 @@ class Row:
         return None if self.exact else self.verdict.noise
 
     @property
-    def ratio(self) -> float | None:
-        """Error over noise."""
-        error, noise = self.verdict.error, self.noise
-        return error / noise if error is not None and noise else None
-
-    @property
     def not_finite(self) -> bool:
         """Whether the error was compared, and was NaN or infinite."""
         return self.verdict.verdict == "refuted" and self.verdict.error is None and self.verdict.noise is not None
@@ -111,18 +90,12 @@ class Row:
         return "" if self.verdict.lost is None else f"{self.verdict.lost:.1f}"
 
     @property
-    def reason(self) -> str:
-        """The verdict's reason, without what its digits say already."""
-        return self.verdict.reason.removeprefix(f"equal to {self.verdict.digits} digits").removeprefix("; ")
-
-    @property
     def summary(self) -> str:
         """What a tooltip says: who, what, the numbers and the reason, a line each."""
-        verdict, task = self.verdict, self.verdict.task
-        lines = [f"{task.method} · {task.framework} · {task.claim}", self.meaning]
-        lines += [text for text in (task.statement, measured(verdict)) if text]
-        lines += [f"{verdict.examples} problems"] if verdict.examples else []
-        lines += [text for text in (self.reason, task.declared_reason) if text]
+        task = self.verdict.task
+        lines = [f"{task.method} · {task.framework}", *self.explanation.lines("outcome", "claim", "measured")]
+        lines += [f"{self.verdict.examples} problems"] if self.verdict.examples else []
+        lines += self.explanation.lines("reason", "declared_reason")
         return "\n".join(line if len(line) <= 400 else line[:399] + "…" for line in lines)
 
 
@@ -132,7 +105,7 @@ class Precision:
 
     Attributes:
         equal: the claim that agrees to the fewest digits, then the claims in sixty digits that are not upheld.
-        lost: the claims of `terminal.LOST`; None where one is not claimed.
+        lost: the claims about the gradient, in the order of GRADIENT_CLAIMS; None where one is not claimed.
     """
 
     method: str
@@ -162,7 +135,10 @@ class Matrix:
                 known = [row for row in exact if row.outcome == "upheld" and row.verdict.digits is not None]
                 fewest = sorted(known, key=lambda row: row.verdict.digits or 0)[:1]
                 equal = fewest + [row for row in exact if row.outcome != "upheld"]
-                lost = [next((row for row in rows if row.verdict.task.claim == claim), None) for claim in LOST]
+                lost = [
+                    next((row for row in rows if row.verdict.task.claim == claim), None)
+                    for claim in GRADIENT_CLAIMS.values()
+                ]
                 if equal or any(lost):
                     found.append(Precision(method, framework, equal, lost))
         return found
@@ -194,19 +170,14 @@ class Report:
         return self.claims - len(self.rows)
 
     @property
-    def good(self) -> int:
-        """Claims that are as declared."""
-        return sum(row.verdict.as_expected for row in self.rows)
-
-    @property
     def status(self) -> int:
         """The exit status of the run; a run that was cut off is at best 2."""
-        return exit_status([row.verdict for row in self.rows]) or (2 if self.missing else 0)
+        return exit_status(self.rows, self.missing)
 
     @property
-    def status_line(self) -> str:
-        """The status in words."""
-        return LAST_LINE[self.status]
+    def last_line(self) -> str:
+        """How many claims are as declared, and the status in words."""
+        return last_line(self.rows, self.missing)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -216,25 +187,22 @@ class Report:
     @cached_property
     def failures(self) -> list[list[Row]]:
         """Failures; those of one method with one reason together."""
-        return _groups(self.of_outcome(*FAILED), lambda row: (row.verdict.task.owner, row.outcome, row.verdict.reason))
+        return alike(self.of_outcome(*FAILED), lambda row: told_alike(row.verdict))
 
     @cached_property
     def findings(self) -> list[list[Row]]:
         """Refutations as declared; those of one method with one explanation together."""
-        return _groups(
-            self.of_outcome("finding"),
-            lambda row: (row.verdict.task.family, row.verdict.task.method, row.verdict.task.declared_reason),
-        )
+        return alike(self.of_outcome("finding"), lambda row: told_alike(row.verdict))
 
     @cached_property
     def inapplicable(self) -> list[list[Row]]:
         """Inapplicable claims by reason."""
-        return _groups(self.of_outcome("inapplicable"), lambda row: row.verdict.reason)
+        return alike(self.of_outcome("inapplicable"), lambda row: row.verdict.reason)
 
     @cached_property
     def families(self) -> list[list[Row]]:
         """The rows of each family."""
-        return _groups(self.rows, lambda row: row.verdict.task.family)
+        return alike(self.rows, lambda row: row.verdict.task.family)
 
     @cached_property
     def matrices(self) -> list[Matrix]:
@@ -247,13 +215,6 @@ class Report:
         known = [row.verdict for row in self.rows if row.verdict.digits is not None or row.verdict.lost is not None]
         families = {verdict.task.family for verdict in known}
         return [matrix for matrix in self.matrices if matrix.family in families]
-
-
-def _groups(rows: Iterable[Row], key: Callable[[Row], Hashable]) -> list[list[Row]]:
-    found: dict[Hashable, list[Row]] = {}
-    for row in rows:
-        found.setdefault(key(row), []).append(row)
-    return list(found.values())
 
 
 def _matrix(rows: list[Row]) -> Matrix:

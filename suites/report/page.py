@@ -12,11 +12,12 @@ from markupsafe import Markup, escape
 from plotly.offline import get_plotlyjs
 
 from gradgate.references import registry
-from gradgate.suites.console.terminal import LOST, compact, number
+from gradgate.references.claims import GRADIENT_CLAIMS
 from gradgate.suites.judging.coverage import Coverage
-from gradgate.suites.judging.verdict import Task
+from gradgate.suites.judging.explain import LABELS, number
+from gradgate.suites.judging.outcomes import OUTCOMES
 from gradgate.suites.report import memory_plot, paper_section, plot, power_section
-from gradgate.suites.report.model import OUTCOMES, Report
+from gradgate.suites.report.model import Report
 
 
 def render(report: Report) -> str:
@@ -29,12 +30,12 @@ def render(report: Report) -> str:
     papers = paper_section.of_families(families)
     laws |= {place.anchor: place.figure for place in papers if place.figure}
     return environment().get_template("page.html").render(
-        report=report, outcomes=OUTCOMES, kappa=plot.KAPPA,
+        report=report, outcomes=OUTCOMES, labels=LABELS, kappa=plot.KAPPA,
         drawn=len(drawn),
         zeros=sum(not row.verdict.error for row in drawn),
         floor=plot.floor(report.rows),
         not_finite=sum(row.not_finite and not row.exact for row in report.rows),
-        dtypes=[claim.removeprefix("gradient_") for claim in LOST],
+        dtypes=list(GRADIENT_CLAIMS),
         figure=plot.figure(report.rows) if drawn else None,
         measured=measured, laws=laws, papers=papers, powers=power_section.of_families(families),
         all_dtypes=power_section.DTYPES,
@@ -48,8 +49,8 @@ def environment() -> jinja2.Environment:
         loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True, lstrip_blocks=True,
         undefined=jinja2.StrictUndefined, keep_trailing_newline=True,
     )  # fmt: skip
-    made.filters |= {"number": number, "breakable": _breakable, "plain": _plain, "compact": compact}
-    made.filters |= {"unique": _unique, "claim_of": _claim_of, "covered": _covered}
+    made.filters |= {"number": number, "breakable": _breakable, "plain": _plain}
+    made.filters |= {"unique": _unique, "covered": _covered}
     return made
 
 
@@ -61,10 +62,6 @@ def _breakable(name: str) -> Markup:
 def _plain(value: Any) -> str:
     """A field's value: strings as they are, the rest as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _claim_of(task: Task) -> tuple[str, str, str]:
-    return task.claim, task.statement, task.source
 
 
 def _covered(found: dict[str, Any]) -> str:

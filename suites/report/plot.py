@@ -10,8 +10,8 @@ import math
 from typing import Any
 
 from gradgate.references.contract import Method
-from gradgate.suites.console.terminal import measured
-from gradgate.suites.report.model import OUTCOMES, Row
+from gradgate.suites.judging.outcomes import OUTCOMES
+from gradgate.suites.report.model import Row
 
 KAPPA = Method.kappa
 """Of a method that does not say otherwise."""
@@ -65,7 +65,7 @@ def _points(outcome: str, rows: list[Row], bottom: float) -> dict[str, Any]:
     chosen.sort(key=lambda row: not row.verdict.error)  # the legend shows the first point
     symbols = [_SYMBOLS.get(outcome, "circle") + ("" if row.verdict.error else "-open") for row in chosen]
     return {
-        "type": "scatter", "mode": "markers", "name": OUTCOMES[outcome][1],
+        "type": "scatter", "mode": "markers", "name": OUTCOMES[outcome].meaning,
         "x": [row.noise or bottom for row in chosen],
         "y": [row.verdict.error or bottom for row in chosen],
         "text": [_hover(row) for row in chosen],
@@ -96,8 +96,8 @@ def _hover(row: Row) -> str:
     verdict, task = row.verdict, row.verdict.task
     fields = [f"{name}={value}" for name, value in ((verdict.spec or {}) | verdict.options).items()]
     lines = [
-        row.meaning,
-        measured(verdict),
+        row.explanation.outcome,
+        row.explanation.measured,
         *(" ".join(fields[i : i + 5]) for i in range(0, len(fields), 5)),
     ]
     head = f"<b>{_text(task.method)}</b> {_text(task.framework)} · {_text(task.claim)}"

@@ -10,6 +10,7 @@ import pytest
 from gradgate.references import registry
 from gradgate.suites import test_methods
 from gradgate.suites.console import terminal
+from gradgate.suites.judging.explain import EXACT, measured
 from gradgate.suites.judging.verdict import Task, Verdict
 
 
@@ -43,7 +44,7 @@ def test_a_formula_that_is_refuted_is_equal_to_no_digits(capsys: pytest.CaptureF
 def test_the_table_fits_the_longest_names_of_the_references(capsys: pytest.CaptureFixture[str]) -> None:
     wide: dict[str, Any] = {"digits": 58, "lost": 10.25, "examples": 10_000}
     longest = max((m.method for m in _references()), key=len)
-    lines = shown(capsys, *(verdict(claim, method=longest, **wide) for claim in (*terminal.EXACT, *terminal.LOST)))
+    lines = shown(capsys, *(verdict(claim, method=longest, **wide) for claim in (*EXACT, *terminal.LOST)))
     assert longest in lines[2]
     assert lines[2].endswith("10.2 10.2 10.2")
     assert max(map(len, lines)) <= terminal.WIDTH
@@ -59,8 +60,8 @@ def _references() -> list[Task]:
 
 
 def test_every_claim_judged_in_sixty_digits_is_known_as_exact() -> None:
-    claims = [claim for method in registry.methods() for claim in method.claims if claim.check in terminal.EXACT]
-    assert {claim.name for claim in claims} == set(terminal.EXACT)
+    claims = [claim for method in registry.methods() for claim in method.claims if claim.check in EXACT]
+    assert {claim.name for claim in claims} == set(EXACT)
 
 
 @pytest.mark.parametrize(
@@ -72,17 +73,18 @@ def test_every_claim_judged_in_sixty_digits_is_known_as_exact() -> None:
             "relative error 1.2 in w, known to within 3e-58",
         ),
         (verdict("gradient_exact", error=1e-59), "relative error 1e-59"),
-        (verdict("gradient_float64", error=1e-15, noise=2e-15), "error 1e-15, noise 2e-15"),
+        (verdict("gradient_float64", error=1e-15, noise=2e-15), "error 1e-15, noise 2e-15, 0.5 times the noise"),
         (verdict("gradient_float64", "refuted", error=float("nan"), noise=2e-15), "error not finite, noise 2e-15"),
         (
             verdict("stability", error=1e-15, noise=2e-15, leaf="w", lost=0.25),
-            "error 1e-15 in w, noise 2e-15; 0.2 digits lost beyond plain backprop",
+            "error 1e-15 in w, noise 2e-15, 0.5 times the noise; 0.2 digits lost beyond plain backprop",
         ),
+        (verdict("gradient_exact", "refuted", noise=3e-58), "relative error not finite, known to within 3e-58"),
         (verdict("tree"), ""),
     ],
 )
 def test_numbers_in_words(found: Verdict, words: str) -> None:
-    assert terminal.measured(found) == words
+    assert measured(found) == words
 
 
 @pytest.mark.parametrize("noise", [None, 3e-58])
@@ -93,5 +95,5 @@ def test_the_pytest_failure_of_an_exact_claim_reads_without_a_noise(noise: float
         def judge(self, task: Task) -> Verdict:
             return wrong
 
-    with pytest.raises(pytest.fail.Exception, match=r"another formula\nrelative error 1\.2 in w"):
+    with pytest.raises(pytest.fail.Exception, match=r"reason: another formula\nmeasured: relative error 1\.2 in w"):
         test_methods.test_claim(wrong.task, Judge(), lambda name, value: None)

@@ -116,7 +116,7 @@ def test_a_finding_is_no_failure(tmp_path: Path) -> None:
     shown = page(tmp_path, EVERY_OUTCOME[0], found)
     assert "2 of 2 claims as declared: as claimed" in text(shown)
     assert not section(shown, "failures")
-    assert "Why it is false: a sign" in section(shown, "findings")
+    assert "declared false because: a sign" in section(shown, "findings")
     assert "relative errors w" in section(shown, "findings")
     root = junit(tmp_path, EVERY_OUTCOME[0], found)
     assert root.get("failures") == root.get("errors") == "0"
@@ -193,7 +193,7 @@ def test_every_error_is_drawn_a_zero_at_a_floor(tmp_path: Path) -> None:
 def test_an_error_that_is_not_finite_is_mentioned_where_it_is_not_drawn(tmp_path: Path) -> None:
     nan = verdict("nan", "refuted", error=float("nan"), noise=1e-16, reason="NaN")
     shown = page(tmp_path, EVERY_OUTCOME[0], nan)
-    assert "error not finite beside noise 1e-16" in section(shown, "failures")
+    assert "error not finite, noise 1e-16" in section(shown, "failures")
     assert "1 refuted claim has an error that is not finite" in section(shown, "plot")
 
 
@@ -215,8 +215,8 @@ def test_the_cell_of_an_exact_claim_shows_its_digits(tmp_path: Path) -> None:
 
 def test_the_tooltip_of_a_cell_says_digits_and_digits_lost(tmp_path: Path) -> None:
     shown = html.unescape(page(tmp_path, *SIXTY_DIGITS))
-    assert "\nequal to 58 digits\ncasts to bfloat16 count as exact" in shown
-    assert "error 2e-16, noise 1e-16; 0.2 digits lost beyond plain backprop" in shown
+    assert "\nmeasured: equal to 58 digits\nreason: casts to bfloat16 count as exact" in shown
+    assert "error 2e-16, noise 1e-16, 2 times the noise; 0.2 digits lost beyond plain backprop" in shown
 
 
 def test_a_family_has_a_line_of_digits_and_digits_lost_for_each_method(tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_a_family_has_a_line_of_digits_and_digits_lost_for_each_method(tmp_path:
 
 def test_another_formula_has_an_error_and_no_noise(tmp_path: Path) -> None:
     shown = page(tmp_path, OTHER_FORMULA, EVERY_OUTCOME[0])
-    assert "relative error 1.2 in leaf w, known to within 3e-59" in section(shown, "failures")
+    assert "relative error 1.2 in w, known to within 3e-59" in section(shown, "failures")
     points = [y for trace in figure(shown)["data"] if trace["mode"] == "markers" for y in trace["y"]]
     assert len(points) == 1, "the plot is about floats"
 

@@ -142,7 +142,7 @@ def test_a_fault_is_a_fault_and_a_wrong_form_is_refuted_in_every_claim(claim: st
 
 
 def test_the_exit_status_tells_a_mixture_of_refuted_and_broken_from_broken_alone() -> None:
-    from gradgate.suites.judging.verdict import exit_status
+    from gradgate.suites.judging.outcomes import exit_status
 
     refuted, broken = (Verdict(Task("f", "m", "jax", c), v) for c, v in (("a", "refuted"), ("b", "error")))
     assert exit_status([refuted, broken]) == 1

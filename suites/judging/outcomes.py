@@ -1,0 +1,88 @@
+"""What a verdict comes to beside what was declared, and what a whole run comes to: one table for every surface.
+
+A verdict says whether a claim holds. An outcome says whether that is what the method declares: a claim that is
+declared false and refuted is a finding, and no failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+VERDICTS = ("upheld", "refuted", "inapplicable", "error")
+AGAINST = ("refuted", "error")
+"""The verdicts that speak against a method."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One outcome.
+
+    Attributes:
+        mark: one character, for a cell of a table.
+        meaning: the outcome in words.
+        status: the exit status of a run that has it; 0 for what is as declared.
+    """
+
+    mark: str
+    meaning: str
+    status: int = 0
+
+
+OUTCOMES = {
+    "upheld": Outcome("✓", "upheld"),
+    "finding": Outcome("✗", "finding: refuted, as declared"),
+    "failure": Outcome("✗", "failure: refuted, declared upheld", 1),
+    "unexpected": Outcome("?", "failure: upheld, declared false", 1),
+    "error": Outcome("!", "error: could not be measured", 2),
+    "inapplicable": Outcome("–", "inapplicable"),
+}
+"""Name -> outcome, in the order in which they are shown."""
+FAILED = tuple(name for name, outcome in OUTCOMES.items() if outcome.status)
+"""The outcomes that are not as declared."""
+STATUS_LINE = {0: "as claimed", 1: "NOT as claimed", 2: "not everything could be measured"}
+"""Exit status -> the end of a run's last line."""
+
+
+class Judged(Protocol):
+    """Anything that has an outcome: a verdict, or a row of a report."""
+
+    @property
+    def outcome(self) -> str:
+        """A name in OUTCOMES."""
+
+
+def outcome_of(verdict: str, expected: str) -> str:
+    """The name of the outcome of a verdict, of a claim that is declared to be upheld or refuted.
+
+    >>> outcome_of("refuted", "refuted"), outcome_of("upheld", "refuted")
+    ('finding', 'unexpected')
+    """
+    if verdict == "refuted":
+        return "finding" if expected == "refuted" else "failure"
+    if verdict == "upheld":
+        return "upheld" if expected == "upheld" else "unexpected"
+    return "inapplicable" if verdict == "inapplicable" else "error"
+
+
+def as_declared(judged: Iterable[Judged]) -> int:
+    """How many are as declared; an inapplicable claim contradicts nothing."""
+    return sum(OUTCOMES[one.outcome].status == 0 for one in judged)
+
+
+def exit_status(judged: Iterable[Judged], missing: int = 0) -> int:
+    """0 as claimed · 1 a claim that does not hold, or holds though it is declared false · 2 could not be measured.
+
+    Args:
+        judged: what was judged.
+        missing: claims that were never judged, of a run that was cut off.
+    """
+    found = {OUTCOMES[one.outcome].status for one in judged} | ({2} if missing else set())
+    return min(found - {0}, default=0)
+
+
+def last_line(judged: Iterable[Judged], missing: int = 0) -> str:
+    """The last line of a run, such as ``2 of 3 claims as declared: NOT as claimed``."""
+    rows = list(judged)
+    return f"{as_declared(rows)} of {len(rows) + missing} claims as declared: {STATUS_LINE[exit_status(rows, missing)]}"
