@@ -57,6 +57,11 @@ def register(declared: Family) -> Family:
     return declared
 
 
+def forget(name: str) -> None:
+    """Take a registered class out again: of a problem that was made on the spot and is judged."""
+    _REGISTERED.pop(name, None)
+
+
 def family(name: str) -> Family:
     """The class of that name, or that a target names, which is then registered.
 
@@ -74,9 +79,19 @@ def family(name: str) -> Family:
     return families()[name]
 
 
+def origin(name: str) -> str:
+    """The origin of the class of that name; "" for gradgate's own, and for a name that is not known here."""
+    known = families().get(name)
+    return known.origin if known else ""
+
+
 def spec_class(name: str) -> type[Spec]:
     """The Spec class of a family."""
-    found: type[Spec] = load(family(name).spec)
+    return _spec_of(family(name))
+
+
+def _spec_of(declared: Family) -> type[Spec]:
+    found: type[Spec] = load(declared.spec) if isinstance(declared.spec, str) else declared.spec
     return found
 
 
@@ -108,6 +123,9 @@ def plugged_in(target: str, family_name: str, framework: str | None = None) -> M
         UsageError: the target cannot be found, its framework cannot be told, or a name is unknown.
     """
     function = load(target)
+    if hasattr(function, "found_at"):
+        pair: Method = function.found_at(target).lowered
+        return pair
     if not callable(function):
         raise UsageError(f"{target.rpartition(':')[2]!r} is a {type(function).__name__}, no function, in {target}")
     if framework is None:
@@ -219,7 +237,14 @@ def _at(target: str) -> Family:
     place, colon, name = target.rpartition(":") if ":" in target else (target, ":", "FAMILY")
     if is_path(place):
         place = str(Path(place).resolve())
-    declared = load(f"{place}{colon}{name}")
+    try:
+        declared = load(f"{place}{colon}{name}")
+    except UsageError:
+        raise
+    except Exception as error:
+        raise UsageError(f"importing {place} raised {type(error).__name__}: {error}") from error
+    if hasattr(declared, "found_at"):  # a pair, which is a class of problems with one method
+        return family(declared.found_at(f"{place}:{name}").lowered.family)
     if not isinstance(declared, Family):
         raise UsageError(f"{target} is a {type(declared).__name__}, no Family")
     return declared if declared.origin else dataclasses.replace(declared, origin=f"{place}:{name}")
@@ -238,7 +263,7 @@ def _check(declared: Family, known: Family | None) -> None:
         raise UsageError(f"the name of a family is an identifier such as my_class, not {name!r}")
     if not declared.origin:
         raise UsageError(f"the family {name} has no origin: give it origin='package.module:FAMILY' or 'path.py:FAMILY'")
-    cls = load(declared.spec)
+    cls = _spec_of(declared)
     if not (isinstance(cls, type) and issubclass(cls, Spec)):
         raise UsageError(f"{declared.spec}, the spec of the family {name}, is no subclass of Spec")
     if not declared.shapes or not declared.methods:

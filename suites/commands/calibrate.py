@@ -101,7 +101,8 @@ def _measured(
 ) -> Iterator[tuple[Piece, dict[str, Any]]]:
     spawn = multiprocessing.get_context("spawn")  # a fork would inherit a framework's threads
     with concurrent.futures.ProcessPoolExecutor(jobs, mp_context=spawn) as pool:
-        futures = {pool.submit(measure, family, seed, problems, piece): piece for piece in todo}
+        address = registry.family(family).address  # by which another process finds a class from elsewhere
+        futures = {pool.submit(measure, address, seed, problems, piece): piece for piece in todo}
         for future in concurrent.futures.as_completed(futures):
             yield futures[future], future.result()
 

@@ -91,7 +91,7 @@ def main(chosen: argparse.Namespace) -> int:
 
 def _chosen(chosen: argparse.Namespace) -> list[str]:
     if chosen.family:
-        registry.family(chosen.family)
+        chosen.family = registry.family(chosen.family).name
     if chosen.framework and chosen.framework not in FRAMEWORKS:
         raise unknown("framework", chosen.framework, FRAMEWORKS)
     every = judging.everything()

@@ -103,7 +103,7 @@ def _tasks(chosen: argparse.Namespace, supervisor: Supervisor) -> list[Task]:
         tasks = [Task.of(method, claim) for method in found for claim in method.claims]
         if not chosen.method:
             for family, target in registry.entry_points():
-                if chosen.family in (None, family):
+                if chosen.family is None or registry.family(chosen.family).name == family:
                     tasks += supervisor.describe(target, family, None)
             tasks = [task for task in tasks if chosen.framework in (None, task.framework)]
     tasks = [dataclasses.replace(task, profile=chosen.profile) for task in tasks]

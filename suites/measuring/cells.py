@@ -53,8 +53,9 @@ class MethodCell:
     def to_cell(self, limit: float = LIMIT, label: Any = None) -> sweep.Cell:
         """As `hw_profiles.sweep` takes it: small and picklable, x64 on for float64 only."""
         named = {
-            "family": self.declared.family, "method": self.declared.name, "framework": self.declared.framework,
-            "target": self.target, "spec": self.spec.to_json(), "options": dict(self.options),
+            "family": registry.origin(self.declared.family) or self.declared.family, "method": self.declared.name,
+            "framework": self.declared.framework, "target": self.target, "spec": self.spec.to_json(),
+            "options": dict(self.options),
         }  # fmt: skip
         options = {"limit": limit} | ({"x64": self.spec.dtype == "float64"} if self.declared.framework == "jax" else {})
         return sweep.Cell(PROGRAM, self.profile, None, named, options, self.declared.framework, label)
