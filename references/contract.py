@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from gradgate.hw_profiles.calls import OnCall
 from gradgate.references.errors import IllegalOption, NotComposable, UsageError, check_integer, unknown
+from gradgate.references.law_kinds import Law
 from gradgate.references.plugged import DTYPES, TRANSFORMATIONS, method
 from gradgate.references.trial import Trial
 
@@ -280,6 +281,7 @@ class Claim:
         where: Spec fields that the claim is restricted to; a value may be a tuple of alternatives.
         settings: arguments of the check; of these every check heeds ``options``, the method's options that are fixed,
             and those about the gradient ``kappa`` and ``rounding``, in place of the method's.
+        law: what a claim about memory or work says (`gradgate.references.laws`); None for every other claim.
     """
 
     name: str
@@ -290,6 +292,7 @@ class Claim:
     declared_reason: str = ""
     where: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
+    law: Law | None = None
 
 
 @dataclass(frozen=True)

@@ -1,18 +1,43 @@
-"""Claims about memory and work: laws over a sweep of sizes, shares of several devices, and single figures of a paper.
+"""Declares claims about memory and work: laws over a sweep of sizes, shares of several devices, figures of a paper.
 
-They are measured per hardware profile, not on drawn problems. Settings are plain data, so that a claim can travel.
+They are measured per hardware profile, not on drawn problems. What each says is plain data (`law_kinds`), so that a
+claim can travel. How a law is fitted is decided in ``hw_profiles.fit``; ``suites.checks.sweeps`` judges.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from gradgate.references.contract import Claim, Expected
+from gradgate.references.law_kinds import CHECKS, Below, Bound, Figure, Growth, Law, NotBy, Over, Share, Within
 
-CHECKS = ("memory_law", "work_law", "per_device", "figure")
-"""Checks that judge a profile; every other check judges the gradient, which no profile changes."""
-Bound = Literal["at most", "equal"]
+__all__ = [
+    "CHECKS", "Below", "Bound", "Figure", "Growth", "Law", "NotBy", "Over", "Share", "Within", "claim", "figure",
+    "memory_law", "per_device", "work_law",
+]  # fmt: skip
+
+
+def claim(
+    name: str,
+    statement: str,
+    source: str,
+    law: Law,
+    *,
+    expected: Expected = "upheld",
+    declared_reason: str = "",
+) -> Claim:
+    """The claim that a law holds.
+
+    Args:
+        name: stable name of the claim.
+        statement: the promise in one sentence.
+        source: paper and equation.
+        law: what is claimed, as data.
+        expected: ``refuted`` for a claim known to be false.
+        declared_reason: why it is.
+    """
+    return Claim(name, law.check, statement, source, expected, declared_reason, law=law)
 
 
 def memory_law(
@@ -24,7 +49,7 @@ def memory_law(
     sizes: Sequence[int],
     exponent: float,
     bound: Bound = "at most",
-    tolerance: float = 0.1,
+    tolerance: float | None = None,
     quantity: str = "temp_bytes",
     spec: Mapping[str, Any] | None = None,
     options: Mapping[str, Any] | str | None = None,
@@ -44,22 +69,27 @@ def memory_law(
         sizes: at least 5 values of it that span a factor of 4 or more; powers of 4 suit best.
         exponent: claimed; 0 for bytes that do not grow.
         bound: whether the measured exponent may be ``at most`` the claimed one, or must ``equal`` it.
-        tolerance: by which the measured exponent may miss.
+        tolerance: by which the measured exponent may miss; None: ``hw_profiles.fit.TOLERANCE``, 0.1.
         quantity: a field of ``hw_profiles.measurement.Measurement``.
         spec: Spec fields of the problem, over the family's ``measured``.
         options: of the method, or ``module:function`` of the Spec that returns them; None: each option's ``usual``.
-        independent_of: Spec field -> values over which the bytes must stay as they are, to within 5%.
+        independent_of: Spec field -> values over which the bytes must stay as they are, to within
+            ``hw_profiles.fit.MAX_CHANGE``, 5%.
         below: (method, factor): at the largest size, factor times these bytes is at most that method's.
         not_by: compiler of a profile -> why the claim is not about what it makes; None: it is about all.
         expected: ``refuted`` for a claim known to be false.
         declared_reason: why it is.
+
+    Raises:
+        UsageError: an unknown bound.
     """
-    settings = {
-        "variable": variable, "sizes": tuple(sizes), "exponent": exponent, "bound": bound, "tolerance": tolerance,
-        "not_by": dict(not_by or {}), "quantity": quantity, "spec": dict(spec or {}), "options": options,
-        "below": below, "independent_of": dict(independent_of or {}),
-    }  # fmt: skip
-    return Claim(name, "memory_law", statement, source, expected, declared_reason, settings=settings)
+    law = Growth(
+        quantity, Over(variable, tuple(sizes)), exponent, Within(bound, tolerance), dict(spec or {}), options,
+        independent_of=tuple(Over(field, tuple(values)) for field, values in (independent_of or {}).items()),
+        below=None if below is None else Below(*below),
+        not_by=tuple(NotBy(compiler, reason) for compiler, reason in (not_by or {}).items()),
+    )  # fmt: skip
+    return claim(name, statement, source, law, expected=expected, declared_reason=declared_reason)
 
 
 def work_law(
@@ -71,7 +101,7 @@ def work_law(
     sizes: Sequence[int],
     exponent: float,
     bound: Bound = "equal",
-    tolerance: float = 0.1,
+    tolerance: float | None = None,
     spec: Mapping[str, Any] | None = None,
     options: Mapping[str, Any] | str | None = None,
     expected: Expected = "upheld",
@@ -82,11 +112,9 @@ def work_law(
     FLOPs of JAX are counted from the program's text, all arithmetic; those of PyTorch are its products of matrices,
     convolutions and attention. A sum of n terms has n − 1 additions in both.
     """
-    settings = {
-        "variable": variable, "sizes": tuple(sizes), "exponent": exponent, "bound": bound, "tolerance": tolerance,
-        "quantity": "flops", "spec": dict(spec or {}), "options": options,
-    }  # fmt: skip
-    return Claim(name, "work_law", statement, source, expected, declared_reason, settings=settings)
+    within = Within(bound, tolerance)
+    law = Growth("flops", Over(variable, tuple(sizes)), exponent, within, dict(spec or {}), options)
+    return claim(name, statement, source, law, expected=expected, declared_reason=declared_reason)
 
 
 def per_device(
@@ -98,7 +126,7 @@ def per_device(
     sizes: Sequence[int],
     devices: int,
     option: str = "devices",
-    tolerance: float = 0.1,
+    tolerance: float | None = None,
     quantity: str = "temp_bytes",
     spec: Mapping[str, Any] | None = None,
     expected: Expected = "upheld",
@@ -111,15 +139,13 @@ def per_device(
         sizes: at least 5 values, all multiples of `devices`.
         devices: n, compared with 1.
         option: the method's option that takes the number of devices.
-        tolerance: by which the ratio of the two slopes may miss n, relative.
+        tolerance: by which the ratio of the two slopes may miss n, relative; None: ``hw_profiles.fit.SHARE_TOLERANCE``,
+            0.1.
 
     The others are as for `memory_law`.
     """
-    settings = {
-        "variable": variable, "sizes": tuple(sizes), "devices": devices, "option": option, "tolerance": tolerance,
-        "quantity": quantity, "spec": dict(spec or {}),
-    }  # fmt: skip
-    return Claim(name, "per_device", statement, source, expected, declared_reason, settings=settings)
+    law = Share(quantity, Over(variable, tuple(sizes)), devices, option, tolerance, dict(spec or {}))
+    return claim(name, statement, source, law, expected=expected, declared_reason=declared_reason)
 
 
 def figure(
@@ -147,5 +173,5 @@ def figure(
 
     The others are as for `memory_law`.
     """
-    settings = {"printed": printed, "measured": measured, "unit": unit, "bound": bound, "tolerance": tolerance}
-    return Claim(name, "figure", statement, source, expected, declared_reason, settings=settings)
+    law = Figure(printed, measured, unit, Within(bound, tolerance))
+    return claim(name, statement, source, law, expected=expected, declared_reason=declared_reason)

@@ -10,11 +10,11 @@ from gradgate.suites.checks import (
     gradient,
     hygiene,
     inverses,
-    laws,
     oracles,
     protocol,
     rivals,
     statistics,
+    sweeps,
 )
 from gradgate.suites.checks.base import Case, Check
 
@@ -42,10 +42,10 @@ CHECKS: dict[str, Check] = {
     "refuses_problem": Check(inverses.refuses_problem, share=0.03),
     "taylor": Check(oracles.taylor, share=0.25),
     "oracles_agree": Check(oracles.oracles_agree, share=0.36, draws="cells"),
-    "memory_law": Check(laws.law, draws="profile"),
-    "work_law": Check(laws.law, draws="profile"),
-    "per_device": Check(laws.per_device, draws="profile"),
-    "figure": Check(laws.figure, draws="profile"),
+    "memory_law": Check(sweeps.growth, draws="profile"),
+    "work_law": Check(sweeps.growth, draws="profile"),
+    "per_device": Check(sweeps.share, draws="profile"),
+    "figure": Check(sweeps.figure, draws="profile"),
     "protocol": Check(protocol.protocol, share=0.03),
     "unbiased": Check(statistics.unbiased, share=0.03),
     "rival_gradcheck": Check(rivals.gradcheck, share=0.03),

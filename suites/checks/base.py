@@ -32,7 +32,7 @@ class Check:
         share: of the run's number of examples; at least `MINIMUM` are judged.
         draws: ``generated`` Specs, or the family's ``stress`` Specs, each under several seeds, or ``cells``: every
             shape with every value of every option. Or none: one sweep over sizes on a hardware ``profile``, of which
-            the function is given a `laws.Sweep`.
+            the function is given a `sweeps.Sweep`.
     """
 
     function: Callable[[Any], None]

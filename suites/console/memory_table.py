@@ -9,7 +9,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from gradgate.hw_profiles.law import MAX_EXTRAPOLATION
+from gradgate.hw_profiles.fit import MAX_EXTRAPOLATION
 from gradgate.hw_profiles.profile import Profile
 from gradgate.suites.console.terminal import console
 from gradgate.suites.measuring.series import amount

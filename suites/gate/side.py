@@ -141,6 +141,7 @@ class Side:
             )
         strings = [declared.implementation, declared.sharded, registry.family(declared.family).spec]
         strings += [claim.settings for claim in declared.claims]
+        strings += [asdict(claim.law) for claim in declared.claims if claim.law is not None]
         starts = tuple(sorted({*judges, *named(strings)}))
         if starts not in self._digests:
             closure = self.imports.closure(starts)

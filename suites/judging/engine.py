@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from gradgate.references import registry
 from gradgate.references.contract import Claim, Family, Method, Spec, installed
-from gradgate.suites.checks import CHECKS, Case, Check, laws
+from gradgate.suites.checks import CHECKS, Case, Check, sweeps
 from gradgate.suites.checks.base import Rejected
 from gradgate.suites.judging import strategies
 from gradgate.suites.judging.coverage import coverage
@@ -155,7 +155,7 @@ def _on_profile(task: Task, subject: Subject, claim: Claim, run: Run, progress: 
     start, base = time.perf_counter(), {}
     if run.spec:
         base = dataclasses.asdict(registry.spec_class(task.family).from_json(run.spec))
-    case = laws.Sweep(subject, claim, task.profile, base, run.limit, progress)
+    case = sweeps.Sweep(subject, claim, task.profile, base, run.limit, progress)
     try:
         CHECKS[claim.check].function(case)
         verdict, reason = "upheld", case.sentence

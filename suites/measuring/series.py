@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from gradgate.hw_profiles.law import Law, LawError, fit
+from gradgate.hw_profiles.fit import FitError, FittedLaw, fit
 
-GRAIN = 4096
-"""Bytes by which alignment alone can move a figure over a sweep."""
 WORDS = {
     "temp_bytes": "temp", "required_bytes": "total", "argument_bytes": "arguments", "output_bytes": "outputs",
     "peak_bytes": "peak", "flops": "FLOPs",
@@ -36,7 +34,7 @@ class Series:
     letter: str
     sizes: tuple[float, ...]
     values: tuple[float, ...]
-    law: Law | None
+    law: FittedLaw | None
     problem: str = ""
     exponents: tuple[float, float] | None = None
     name: str = ""
@@ -50,17 +48,12 @@ class Series:
         sizes, values = tuple(size for size, _ in points), tuple(value for _, value in points)
         law, problem, exponents = None, "", None
         try:
-            law = fit(sizes, values, grain=0 if quantity == "flops" else GRAIN)
+            law = fit(sizes, values, quantity)
             exponents = law.exponent_range
-        except LawError as error:
+        except FitError as error:
             problem = f"no law: {error}"
         if law is not None and not law.reliable:
-            low, high = law.exponent_range
-            problem = (
-                f"no single law: the exponent is {low:.2f} to {high:.2f} depending on which size is left out, with "
-                f"outliers at {', '.join(f'{size:g}' for size in law.outliers) or 'no size'}; the sizes straddle a "
-                "change of regime, try larger ones"
-            )
+            problem = law.doubt
             law = None
         return cls(quantity, variable, letter, sizes, values, law, problem, exponents, name)
 

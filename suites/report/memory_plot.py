@@ -8,7 +8,9 @@ from typing import Any
 
 from plotly.offline import get_plotlyjs
 
+from gradgate.hw_profiles.fit import FittedLaw
 from gradgate.references import registry
+from gradgate.references.law_kinds import Growth
 from gradgate.suites.judging.verdict import Verdict
 from gradgate.suites.report.plot import FONT
 
@@ -52,7 +54,8 @@ def of_verdict(verdict: Verdict) -> dict[str, Any]:
     first = verdict.laws[0]
     declared = registry.methods(verdict.task.family, verdict.task.method, verdict.task.framework)
     claims = [] if verdict.task.target else [c for c in declared[0].claims if c.name == verdict.task.claim]
-    claimed = claims[0].settings.get("exponent") if claims else None
+    law = claims[0].law if claims else None
+    claimed = law.exponent if isinstance(law, Growth) else None
     return figure([one for one in verdict.laws if one["variable"] == first["variable"]], claimed)
 
 
@@ -82,12 +85,11 @@ def _plot(place: str, drawn: dict[str, Any]) -> str:
 
 
 def _line(one: Mapping[str, Any], colour: str, group: str) -> dict[str, Any]:
-    law, sizes = one["law"], one["sizes"]
+    law, sizes = FittedLaw.from_dict(one["law"]), one["sizes"]
     points = [sizes[0] * (sizes[-1] / sizes[0]) ** (i / 40) for i in range(41)]
-    values = [law["constant"] + law["coefficient"] * x ** law["exponent"] for x in points]
     return {
-        "type": "scatter", "mode": "lines", "name": one["words"], "x": points, "y": values, "hoverinfo": "skip",
-        "line": {"color": colour, "width": 1.5}, "legendgroup": group,
+        "type": "scatter", "mode": "lines", "name": one["words"], "x": points, "y": [law.predict(x) for x in points],
+        "hoverinfo": "skip", "line": {"color": colour, "width": 1.5}, "legendgroup": group,
     }  # fmt: skip
 
 

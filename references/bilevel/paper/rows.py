@@ -69,10 +69,11 @@ def step_seconds(profile: str, optimisations: str, millions: int) -> float:
 
 
 def growth(profile: str, variable: str, values: list[int], millions: int, **fields: Any) -> float:
-    """Exponent with which the gain in dynamic bytes grows over a Spec field, by `hw_profiles.law`."""
-    from gradgate.hw_profiles.law import fit
+    """Exponent with which the gain in dynamic bytes grows over a Spec field, by `hw_profiles.fit`."""
+    from gradgate.hw_profiles.fit import fit
 
-    return fit(values, [gain(profile, millions, **fields | {variable: value}) for value in values]).exponent
+    gains = [gain(profile, millions, **fields | {variable: value}) for value in values]
+    return fit(values, gains, "times").exponent
 
 
 HERE = "gradgate.references.bilevel.paper.rows"

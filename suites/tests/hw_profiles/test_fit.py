@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from gradgate.hw_profiles.law import LawError, does_not_depend, fit
+from gradgate.hw_profiles.fit import FitError, does_not_depend, fit
 
 SIZES = 2.0 ** np.arange(4, 12)
 
@@ -13,7 +13,7 @@ def bytes_of(exponent, constant, coefficient=4096.0):
 @pytest.mark.parametrize("exponent", [0, 0.5, 1, 1.5, 2])
 @pytest.mark.parametrize("constant", [0.0, 1e6, 1e9])
 def test_data_that_follow_the_law_are_recovered(exponent, constant):
-    law = fit(SIZES, bytes_of(exponent, constant))
+    law = fit(SIZES, bytes_of(exponent, constant), "flops")
     assert law.exponent == pytest.approx(exponent, abs=1e-6)
     assert law.predict(4096) == pytest.approx(constant + 4096 * 4096.0**exponent, rel=1e-6)
     assert law.residual < 1e-9
@@ -27,7 +27,7 @@ def test_data_that_follow_the_law_are_recovered(exponent, constant):
 def test_one_outlier_moves_nothing(exponent, place):
     values = bytes_of(exponent, 1e5)
     values[place] *= 1.6
-    law = fit(SIZES, values)
+    law = fit(SIZES, values, "flops")
     assert law.exponent == pytest.approx(exponent, abs=1e-5)
     assert law.outliers == (SIZES[place],)
 
@@ -35,67 +35,67 @@ def test_one_outlier_moves_nothing(exponent, place):
 @pytest.mark.parametrize("exponent", [0.5, 1, 2])
 def test_padding_to_whole_tiles_moves_the_exponent_little(exponent):
     values = np.ceil(bytes_of(exponent, 1e5) / 512) * 512
-    assert fit(SIZES, values).exponent == pytest.approx(exponent, abs=0.02)
+    assert fit(SIZES, values, "flops").exponent == pytest.approx(exponent, abs=0.02)
 
 
 def test_a_large_constant_does_not_hide_slow_growth():
-    assert fit(SIZES, bytes_of(1, 1e12, 8.0)).exponent == pytest.approx(1, abs=1e-3)
+    assert fit(SIZES, bytes_of(1, 1e12, 8.0), "flops").exponent == pytest.approx(1, abs=1e-3)
 
 
 def test_a_rise_within_the_grain_is_no_growth():
     values = np.full(8, 1e6) + np.arange(8) * 100
-    assert fit(SIZES, values).exponent > 0
-    assert fit(SIZES, values, grain=1024).exponent == 0
+    assert fit(SIZES, values, "flops").exponent > 0
+    assert fit(SIZES, values, "temp_bytes").exponent == 0
 
 
 def test_sizes_that_straddle_two_regimes_are_no_reliable_law():
-    assert fit(SIZES, bytes_of(1, 1e5)).reliable
+    assert fit(SIZES, bytes_of(1, 1e5), "flops").reliable
     # Bytes that appear only once an on-chip memory overflows.
     overflow = np.maximum(0, 4096 * (SIZES - 700))
     assert np.count_nonzero(overflow) == 2
-    assert not fit(SIZES, overflow).reliable
-    assert not fit(SIZES, np.where(SIZES < 200, 1e5 + 4096 * SIZES, 3e7)).reliable
+    assert not fit(SIZES, overflow, "flops").reliable
+    assert not fit(SIZES, np.where(SIZES < 200, 1e5 + 4096 * SIZES, 3e7), "flops").reliable
 
 
 def test_a_count_that_starts_at_zero_has_a_negative_constant():
-    law = fit(SIZES, 4096 * (SIZES - 1))
+    law = fit(SIZES, 4096 * (SIZES - 1), "flops")
     assert (law.exponent, law.constant) == (pytest.approx(1), pytest.approx(-4096))
 
 
 def test_nothing_at_all_is_a_law_too():
-    assert fit(SIZES, np.zeros(8)).exponent == 0
+    assert fit(SIZES, np.zeros(8), "flops").exponent == 0
     assert does_not_depend(SIZES, np.zeros(8)).holds
     assert not does_not_depend(SIZES, SIZES - 16).holds
 
 
 def test_the_largest_size_inverts_the_law():
-    law = fit(SIZES, bytes_of(2, 1e6))
+    law = fit(SIZES, bytes_of(2, 1e6), "flops")
     assert law.predict(law.largest_size(16e9)) == pytest.approx(16e9)
     assert law.largest_size(1e5) == 0
-    assert fit(SIZES, bytes_of(0, 1e6)).largest_size(16e9) is None
+    assert fit(SIZES, bytes_of(0, 1e6), "flops").largest_size(16e9) is None
 
 
 def test_no_size_is_foretold_far_beyond_what_was_measured():
-    law = fit(SIZES, bytes_of(0.5, 1e6))
+    law = fit(SIZES, bytes_of(0.5, 1e6), "flops")
     assert law.largest_size(law.predict(1000 * SIZES[-1])) == pytest.approx(1000 * SIZES[-1])
     assert law.largest_size(law.predict(1100 * SIZES[-1])) is None
 
 
 def test_what_shrinks_does_not_grow():
-    law = fit(SIZES, 118e6 - 1e4 * np.log2(SIZES))
+    law = fit(SIZES, 118e6 - 1e4 * np.log2(SIZES), "flops")
     assert (law.exponent, law.coefficient) == (0, 0)
     assert law.constant == pytest.approx(118e6, rel=1e-3)
 
 
 def test_logarithmic_growth_is_no_tiny_power_of_a_huge_negative_constant():
-    law = fit(SIZES, 1e6 * (4 + np.log2(SIZES)))
+    law = fit(SIZES, 1e6 * (4 + np.log2(SIZES)), "flops")
     assert law.constant >= -0.25 * 8e6
     assert not law.reliable or law.exponent < 0.3
 
 
 def test_the_order_of_the_sizes_does_not_matter():
     values = bytes_of(0.5, 1e5)
-    assert fit(SIZES[::-1], values[::-1]) == fit(SIZES, values)
+    assert fit(SIZES[::-1], values[::-1], "flops") == fit(SIZES, values, "flops")
 
 
 def test_independence_forgives_one_outlier_and_sees_growth():
@@ -122,7 +122,7 @@ def test_independence_forgives_one_outlier_and_sees_growth():
     ],
 )
 def test_a_sweep_that_cannot_show_a_law_is_refused_in_words(sizes, values, message):
-    with pytest.raises(LawError, match=message):
-        fit(sizes, values)
-    with pytest.raises(LawError, match=message):
+    with pytest.raises(FitError, match=message):
+        fit(sizes, values, "flops")
+    with pytest.raises(FitError, match=message):
         does_not_depend(sizes, values)

@@ -6,8 +6,9 @@ import pytest
 from gradgate.references import draws, registry
 from gradgate.references.backends import leaves
 from gradgate.references.contract import UsageError
+from gradgate.references.law_kinds import Growth, Share
 from gradgate.references.state_space.paper import rows as paper
-from gradgate.suites.checks import laws
+from gradgate.suites.checks import sweeps
 from gradgate.suites.judging import engine
 from gradgate.suites.judging.subject import Subject
 from gradgate.suites.judging.verdict import Task, Verdict
@@ -102,7 +103,7 @@ def test_what_grows_with_the_layers_is_shared_by_the_devices_on_the_host():
 
     def temp(layers, devices):
         spec = registry.spec_class("state_space")(layers=layers, length=256, dtype="float32")
-        return laws._bytes(declared, run, "cpu", spec, {"devices": devices}, 60.0, "temp_bytes")
+        return sweeps._bytes(declared, run, "cpu", spec, {"devices": devices}, 60.0, "temp_bytes")
 
     grown = [temp(32, devices) - temp(16, devices) for devices in (1, 4)]
     assert grown[0] == pytest.approx(4 * grown[1], rel=0.01)
@@ -169,14 +170,14 @@ def test_what_follows_no_one_law_is_refuted_only_if_it_grows_too_fast_whichever_
     power, expected, monkeypatch
 ):
     wobbles = iter([1.0, 1.6, 0.7, 1.5, 0.8, 1.4, 1.0, 1.7])
-    monkeypatch.setattr(laws, "_bytes", lambda _d, _f, _p, spec, *_: 1e6 * spec.length**power * next(wobbles))
+    monkeypatch.setattr(sweeps, "_bytes", lambda _d, _f, _p, spec, *_: 1e6 * spec.length**power * next(wobbles))
     verdict = judge("backprop", "memory_law")
     assert "no single law" in verdict.reason
     assert verdict.verdict == expected
 
 
 def test_a_claim_whose_sizes_fit_no_device_is_inapplicable(monkeypatch):
-    monkeypatch.setattr(laws, "_bytes", lambda *_: None)
+    monkeypatch.setattr(sweeps, "_bytes", lambda *_: None)
     verdict = judge("backprop", "memory_law")
     assert verdict.verdict == "inapplicable"
     assert "only 0 of the 5 sizes of T fit cpu" in verdict.reason
@@ -187,7 +188,7 @@ def test_every_law_names_fields_of_its_spec():
     names = {field.name for field in dataclasses.fields(cls)}
     for method in registry.methods("state_space"):
         for claim in method.claims:
-            if "variable" in claim.settings:
-                assert {claim.settings["variable"], *claim.settings["spec"]} <= names
+            if isinstance(claim.law, Growth | Share):
+                assert {claim.law.over.variable, *claim.law.spec} <= names
     with pytest.raises(UsageError, match="nearest: length"):
         cls.from_json('{"lenght": 3}')

@@ -1,4 +1,4 @@
-"""Laws of memory and work on one hardware profile, judged by what a sweep of cells measures."""
+"""Judges claims about memory and work on one hardware profile, by what a sweep of cells measures."""
 
 from __future__ import annotations
 
@@ -6,19 +6,21 @@ import functools
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
-from gradgate.hw_profiles import work
-from gradgate.hw_profiles.law import MAX_SPREAD, MIN_POINTS, does_not_depend
+from gradgate.hw_profiles import fit, work
 from gradgate.hw_profiles.measurement import Measurement
 from gradgate.hw_profiles.profile import load
 from gradgate.hw_profiles.sweep import Cell, measure_cell
 from gradgate.references import registry
-from gradgate.references.contract import Claim, Method, Spec
+from gradgate.references.contract import Claim, Method, Spec, UsageError
+from gradgate.references.law_kinds import Below, Figure, Growth, Law, Over, Share
 from gradgate.suites.judging.frames import last_frames
 from gradgate.suites.judging.subject import Fault, Inapplicable, Refuted, Subject, first_line
 from gradgate.suites.measuring import cells
 from gradgate.suites.measuring.series import Series, amount
+
+Kind = TypeVar("Kind", bound=Law)
 
 
 @dataclass
@@ -47,19 +49,36 @@ class Sweep:
     sentence: str = ""
 
     @property
-    def settings(self) -> Mapping[str, Any]:
-        """The claim's arguments of the check."""
-        return self.claim.settings
+    def law(self) -> Growth | Share:
+        """What the claim says of a sweep."""
+        if isinstance(self.claim.law, Growth):
+            return self.claim.law
+        return self.carried(Share)
+
+    def carried(self, kind: type[Kind]) -> Kind:
+        """The claim's law, of the kind that its check judges.
+
+        Raises:
+            UsageError: the claim carries none, or one of another kind.
+        """
+        law = self.claim.law
+        if not isinstance(law, kind):
+            carries = "no law" if law is None else f"a {type(law).__name__}"
+            raise UsageError(
+                f"the check {self.claim.check} judges a {kind.__name__}, and the claim {self.claim.name} carries "
+                f"{carries}: declare it by a function of gradgate.references.laws"
+            )
+        return law
 
     def at(self, **fields: Any) -> Spec:
         """The claim's Spec with some fields replaced."""
         family = registry.family(self.subject.declared.family)
-        chosen = {**family.measured, **self.settings.get("spec", {}), **self.base, **fields}
+        chosen = {**family.measured, **self.law.spec, **self.base, **fields}
         return registry.spec_class(family.name)(**chosen)
 
     def options_at(self, spec: Spec) -> dict[str, Any]:
         """The method's options on a Spec, as the claim sets them."""
-        given = self.settings.get("options")
+        given = self.law.options
         usual = cells.usual_options(self.subject.declared, spec)
         if given is None:
             return usual
@@ -81,7 +100,7 @@ class Sweep:
             self.spec, self.options = spec, dict(options)
         self.subject.watch(call)
         try:
-            quantity = self.settings["quantity"]
+            quantity = self.law.quantity
             if quantity == "flops":
                 found: float | None = _flops(declared, function, spec, options)
             else:
@@ -92,54 +111,49 @@ class Sweep:
         self.progress(self.measured)
         return found
 
-    def sweep(self, variable: str, sizes: Any, name: str = "", **options: Any) -> Series:
+    def sweep(self, over: Over, name: str = "", **options: Any) -> Series:
         """Measure over the values of a Spec field; options given here replace those of the claim.
 
         Raises:
             Inapplicable: too few of the sizes fit the device.
         """
-        points = []
-        for size in sizes:
+        points, variable = [], over.variable
+        for size in over.sizes:
             spec = self.at(**{variable: size})
             found = self.value(spec, self.options_at(spec) | options)
             if found is not None:
                 points.append((size, found))
         family = registry.family(self.subject.declared.family)
         letter = next((letter for letter, known in family.letters.items() if known == variable), variable)
-        made = Series.of(self.settings["quantity"], variable, letter, points, name)
+        made = Series.of(self.law.quantity, variable, letter, points, name)
         self.series.append(made)
-        if len(points) < min(MIN_POINTS, len(sizes)):
+        if len(points) < min(fit.MIN_POINTS, len(over.sizes)):
             raise Inapplicable(
-                f"only {len(points)} of the {len(sizes)} sizes of {letter} fit {self.profile}: no law can be fitted"
+                f"only {len(points)} of the {len(over.sizes)} sizes of {letter} fit {self.profile}: "
+                "no law can be fitted"
             )
         return made
 
 
-def law(case: Sweep) -> None:
-    """The quantity grows like the claimed power of the variable, or no faster (`memory_law` and `work_law`).
-
-    Settings: those of `gradgate.references.laws.memory_law`.
-    """
-    settings, declared = case.settings, case.subject.declared
-    if why := settings.get("not_by", {}).get(load(case.profile).compiler):
+def growth(case: Sweep) -> None:
+    """The quantity grows like the claimed power of the variable, or no faster (`memory_law` and `work_law`)."""
+    claimed = case.carried(Growth)
+    if why := claimed.excuse(load(case.profile).compiler):
         raise Inapplicable(f"{case.profile}: {why}")
-    found = case.sweep(settings["variable"], settings["sizes"])
-    claimed, bound = settings["exponent"], settings["bound"]
-    promise = f"claimed {bound} {found.letter}^{claimed:g}"
-    # What grows too fast whichever size is left out is refuted though the sizes follow no one law.
-    if found.exponents and found.exponents[0] - claimed > settings["tolerance"] + MAX_SPREAD:
+    found = case.sweep(claimed.over)
+    promise = f"claimed {claimed.within.bound} {found.letter}^{claimed.exponent:g}"
+    tolerance = claimed.within.allowed(fit.TOLERANCE)
+    if found.exponents and fit.surely_faster(found.exponents, claimed.exponent, tolerance):
         raise Refuted(f"{found.words}; {promise}")
-    _fitted(found)
+    exponent = _fitted(found).exponent
     case.sentence = f"{found.words} over {found.span}; {promise}"
-    assert found.law is not None
-    miss = found.law.exponent - claimed
-    if (miss if bound == "at most" else abs(miss)) > settings["tolerance"]:
+    if claimed.within.broken_by(exponent - claimed.exponent, fit.TOLERANCE):
         raise Refuted(case.sentence)
-    if settings.get("below"):
-        case.sentence += _below(case, found, declared)
-    for variable, sizes in settings.get("independent_of", {}).items():
-        other = case.sweep(variable, sizes, f"over {variable}")
-        told = does_not_depend(other.sizes, other.values)
+    if claimed.below is not None:
+        case.sentence += _below(case, claimed.below, found)
+    for over in claimed.independent_of:
+        other = case.sweep(over, f"over {over.variable}")
+        told = fit.does_not_depend(other.sizes, other.values)
         if not told.holds:
             raise Refuted(
                 f"{case.sentence}; over {other.letter}, of which they are claimed independent, {told.sentence}"
@@ -147,50 +161,42 @@ def law(case: Sweep) -> None:
         case.sentence += f"; over {other.letter} {told.sentence}"
 
 
-def per_device(case: Sweep) -> None:
-    """What grows with the variable is n times less on each of n devices.
-
-    Settings: those of `gradgate.references.laws.per_device`.
-    """
-    settings = case.settings
-    variable, sizes, n = settings["variable"], settings["sizes"], settings["devices"]
+def share(case: Sweep) -> None:
+    """What grows with the variable is n times less on each of n devices (`per_device`)."""
+    claimed = case.carried(Share)
+    n = claimed.devices
     if case.subject.declared.sharded and load(case.profile).compiler not in ("tpu", "host"):
         raise Inapplicable(f"{case.profile} is one device; several are measured on TPU profiles and on cpu")
-    one, many = (
-        _fitted(
-            case.sweep(variable, sizes, f"{count} devices" if count > 1 else "1 device", **{settings["option"]: count})
-        )
-        for count in (1, n)
-    )
-    rise = [series.values[-1] - series.values[0] for series in (one, many)]
+    both, laws = [], []
+    for count in (1, n):
+        series = case.sweep(claimed.over, f"{count} devices" if count > 1 else "1 device", **{claimed.option: count})
+        both.append(series)
+        laws.append(_fitted(series))
+    one, many = both
     case.sentence = f"on 1 device {one.words}, on each of {n} devices {many.words}, over {one.span}"
-    for series in (one, many):
-        assert series.law is not None
-        if abs(series.law.exponent - 1) > 0.15:
+    for law in laws:
+        if not law.linear:
             raise Refuted(f"{case.sentence}; a share of what is linear in {one.letter} was claimed")
+    rise = [series.values[-1] - series.values[0] for series in both]
     ratio = rise[0] / rise[1]
     case.sentence += f": what grows is shared out {ratio:.2f} times"
-    if abs(ratio - n) > settings["tolerance"] * n:
+    tolerance = fit.SHARE_TOLERANCE if claimed.tolerance is None else claimed.tolerance
+    if abs(ratio - n) > tolerance * n:
         raise Refuted(f"{case.sentence}; claimed {n} times")
 
 
 def figure(case: Sweep) -> None:
-    """A figure of a paper is what is measured here.
-
-    Settings: those of `gradgate.references.laws.figure`.
-    """
-    settings = case.settings
+    """A figure of a paper is what is measured here."""
+    claimed = case.carried(Figure)
     try:
-        ours = float(registry.load(settings["measured"])(case.profile))
+        ours = float(registry.load(claimed.measured)(case.profile))
     except LookupError as error:
         raise Inapplicable(str(error)) from None
     case.measured += 1
-    printed, unit = settings["printed"], settings["unit"]
-    case.sentence = (
-        f"measured {_told(ours)} {unit}, printed {_told(printed)} {unit} ({(ours - printed) / printed:+.1%})"
-    )
+    printed, unit = claimed.printed, claimed.unit
     miss = (ours - printed) / printed
-    if (miss if settings["bound"] == "at most" else abs(miss)) > settings["tolerance"]:
+    case.sentence = f"measured {_told(ours)} {unit}, printed {_told(printed)} {unit} ({miss:+.1%})"
+    if claimed.within.broken_by(miss):
         raise Refuted(case.sentence)
 
 
@@ -203,25 +209,25 @@ def _told(number: float) -> str:
     return f"{number:,.0f}" if abs(number) >= 100 else f"{number:.4g}"
 
 
-def _fitted(series: Series) -> Series:
+def _fitted(series: Series) -> fit.FittedLaw:
     if series.law is None:
         raise Inapplicable(series.problem)
-    return series
+    return series.law
 
 
-def _below(case: Sweep, found: Series, declared: Method) -> str:
+def _below(case: Sweep, claimed: Below, found: Series) -> str:
     """That the other method takes `factor` times as much at the largest size, as a sentence.
 
     Raises:
         Refuted: it takes less.
         Inapplicable: it doesn't fit the device, whose whole memory is less than `factor` times as much.
     """
-    name, factor = case.settings["below"]
+    name, factor, declared = claimed.method, claimed.factor, case.subject.declared
     [other] = registry.methods(declared.family, name, declared.framework)
     spec = case.at(**{found.variable: int(found.sizes[-1])})
     theirs = case.value(spec, cells.usual_options(other, spec), other)
     least = theirs or float(load(case.profile).device_memory_bytes or 0)
-    takes = amount(theirs, case.settings["quantity"]) if theirs else f"more than the {amount(least, 'bytes')} there are"
+    takes = amount(theirs, case.law.quantity) if theirs else f"more than the {amount(least, 'bytes')} there are"
     ratio = least / found.values[-1]
     said = f"; at {found.letter} = {found.sizes[-1]:g} {name} takes {takes}, {ratio:.1f} times as much"
     if ratio >= factor:

@@ -1,7 +1,7 @@
 import pytest
 
 from gradgate.hw_profiles.compile import measure
-from gradgate.hw_profiles.law import does_not_depend, fit
+from gradgate.hw_profiles.fit import does_not_depend, fit
 
 jax = pytest.importorskip("jax", reason="JAX is not installed")
 import jax.numpy as jnp  # noqa: E402
@@ -42,7 +42,7 @@ def forward(w, x, steps):
 @pytest.mark.parametrize("profile", ["cpu", "nvidia-h100", "tpu-v5p"])
 def test_backprop_is_linear_in_the_steps_and_checkpointing_about_their_square_root(need, profile):
     need(profile)
-    plain, remat = (fit(STEPS, bytes_over(loss, profile), grain=4096) for loss in (backprop, chunked))
+    plain, remat = (fit(STEPS, bytes_over(loss, profile), "temp_bytes") for loss in (backprop, chunked))
     assert plain.reliable
     assert plain.exponent == pytest.approx(1, abs=0.05)
     assert remat.reliable

@@ -1,42 +1,90 @@
-"""Laws of memory and work: the exponent with which bytes (or FLOPs) grow over a sweep of sizes.
+"""The law that a sweep follows: the exponent with which bytes (or FLOPs) grow over sizes, and how far it is trusted.
 
 The model is ``bytes = constant + coefficient · size ** exponent``; parameters, workspaces and the like are the
 constant. The fit minimises the sum of absolute relative residuals, so one size at which a compiler pads or changes
 its mind doesn't move it, and data that follow the model exactly are recovered exactly.
+
+Claims, figures of papers, plots and ``gradgate memory`` all use `fit`. Every number that decides what a fit says is
+here, with its reason.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from itertools import combinations
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-MIN_POINTS = 5  # three unknowns, one point to check them, one that may be an outlier
+# What a sweep must have.
+MIN_POINTS = 5
+"""Three unknowns, one point to check them, one that may be an outlier."""
 MIN_SPAN = 4.0
+"""Largest size over smallest. Over a factor of 4 an exponent that is off by `TOLERANCE` is off by 15% in bytes, five
+times `MAX_OFF`."""
+GRAIN = 4096.0
+"""Bytes: a rise of at most this much over a whole sweep counts as none. Alignment and padding alone can add some
+hundred bytes to each of a handful of buffers. It is absolute: a large constant must not hide slow growth."""
+EXACT = ("flops", "times")
+"""Quantities without a grain: FLOPs are counted, and the quotient of two quantities is a number of its own."""
+
+# Which exponents are sought.
 MIN_EXPONENT = 0.02
+"""Over the narrowest sweep, a factor of 4, this is a rise of 2.8%, which is below `MAX_OFF`."""
 MAX_EXPONENT = 4.0
-MAX_SPREAD = 0.2  # of the exponents found with one point left out
-# Relative. Compilers' choices move bytes by a few percent (H100, backprop of state_space: 71.8 kB per token at T = 256,
-# 65.4 kB at T = 16384) and that must not void a law: 3% at one end of even the narrowest sweep, a factor of 4, moves
-# the exponent by ln 1.03 / ln 4 = 0.02, a fifth of the tolerance that claims are given.
+"""One whole power above the steepest that any paper claims, n³."""
+MIN_CONSTANT = -0.25
+"""Of the smallest value: lower-order terms may be negative, the memory of an empty problem may not. Without a bound,
+what grows like the logarithm would fit a tiny exponent with a huge negative constant."""
+
+# When the data follow one law.
 MAX_OFF = 0.03
-MIN_CONSTANT = -0.25  # of the smallest value: lower-order terms may be negative, the memory of an empty problem may not
-MAX_EXTRAPOLATION = 1024.0  # beyond this many times the largest measured size a law is not trusted
+"""Relative residual that is no outlier. Compilers' choices move bytes by a few percent (H100, backprop of state_space:
+71.8 kB per token at T = 256, 65.4 kB at T = 16384) and that must not void a law: 3% at one end of even the narrowest
+sweep, a factor of 4, moves the exponent by ln 1.03 / ln 4 = 0.02, a fifth of `TOLERANCE`."""
+OUTLIER = 10.0
+"""An outlier's residual is also beyond this many times the median: for normal residuals, 6.7 standard deviations."""
+MAX_OUTLIERS = 1
+"""Of the five points that a sweep has at least, two outliers are a second regime."""
+MAX_SPREAD = 0.2
+"""Of the exponents found with one point left out: the width of a claimed exponent ± `TOLERANCE`. If one point moves
+the exponent by more, that point decides the verdict."""
+
+# What a law may be used for.
+TOLERANCE = 0.1
+"""By which a measured exponent may miss the claimed one, unless the claim says otherwise: five times what `MAX_OFF`
+moves it by, and a fifth of what lies between √ and linear."""
+LINEAR = 0.15
+"""By which an exponent may miss 1 where a share of what grows linearly is claimed. It is half again the tolerance: on
+each of n devices n times less grows, so what does not grow, and the grain, weigh more. The nearest other law, √, is
+0.5 away. `adjoint_distributed` of state_space (cpu, 8 to 128 layers, 1 and 4 devices) has 1.00 on both."""
+SHARE_TOLERANCE = 0.1
+"""Relative, by which growth on one device over growth on each of n may miss n, unless the claim says otherwise. A
+device that holds one layer more than its share of 10 is within it; half of the devices left idle are not."""
+MAX_CHANGE = 0.05
+"""Relative, over a sweep of what is claimed not to depend on a size. It is above `MAX_OFF`; over the narrowest sweep it
+is an exponent of ln 1.05 / ln 4 = 0.035, a third of `TOLERANCE`."""
+MAX_EXTRAPOLATION = 1024.0
+"""Beyond this many times the largest measured size a law is not trusted: there an exponent that is off by 0.02 is off
+by 15% in bytes."""
+
+# Arithmetic.
 _GRID = 101  # exponents tried at a time, each time between the two neighbours of the best
+_FINE = 1e-10  # width of the last grid
 _ROUNDING = 1e-9  # relative growth that arithmetic alone can feign
+_SMALL = 1e-3  # of the largest value: residuals of smaller values are relative to this
 
 Floats = NDArray[np.float64]
 
 
-class LawError(ValueError):
+class FitError(ValueError):
     """A sweep that can't show a law: too few sizes, too narrow, or not positive."""
 
 
 @dataclass(frozen=True)
-class Law:
+class FittedLaw:
     """``bytes = constant + coefficient · size ** exponent``, fitted.
 
     Attributes:
@@ -56,6 +104,12 @@ class Law:
     largest: float
     outliers: tuple[float, ...] = ()
 
+    @classmethod
+    def from_dict(cls, row: Mapping[str, Any]) -> Self:
+        """The law that `dataclasses.asdict` made plain, also after JSON."""
+        known = {item.name: row[item.name] for item in fields(cls) if item.name in row}
+        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in known.items()})
+
     @property
     def reliable(self) -> bool:
         """Whether the data follow one law: at most one outlier, and no single point decides the exponent.
@@ -64,7 +118,24 @@ class Law:
         temporaries that move out of a TPU's on-chip memory.
         """
         low, high = self.exponent_range
-        return len(self.outliers) <= 1 and high - low <= MAX_SPREAD
+        return len(self.outliers) <= MAX_OUTLIERS and high - low <= MAX_SPREAD
+
+    @property
+    def doubt(self) -> str:
+        """Why the law is not reliable, as a sentence; "" where it is."""
+        if self.reliable:
+            return ""
+        low, high = self.exponent_range
+        return (
+            f"no single law: the exponent is {low:.2f} to {high:.2f} depending on which size is left out, with "
+            f"outliers at {', '.join(f'{size:g}' for size in self.outliers) or 'no size'}; the sizes straddle a "
+            "change of regime, try larger ones"
+        )
+
+    @property
+    def linear(self) -> bool:
+        """Whether what grows does so linearly, to within `LINEAR`."""
+        return abs(self.exponent - 1) <= LINEAR
 
     def predict(self, size: float) -> float:
         """Bytes at a size."""
@@ -97,25 +168,24 @@ class Independence:
     sentence: str
 
 
-def fit(sizes: Sequence[float], values: Sequence[float], *, grain: float = 0.0) -> Law:
+def fit(sizes: Sequence[float], values: Sequence[float], quantity: str) -> FittedLaw:
     """Fit the law that a geometric sweep follows.
 
     Args:
         sizes: at least 5 different positive sizes that span a factor of 4 or more; factors of 2 suit best.
-        values: bytes (or FLOPs) at each size; none negative.
-        grain: a rise over the whole sweep of at most this much counts as none; for bytes, what alignment and
-            padding alone can add (some kilobytes). It is absolute: a large constant must not hide slow growth.
+        values: the quantity at each size; none negative.
+        quantity: what the values are; of `EXACT` ones every rise counts, of others, in bytes, what exceeds `GRAIN`.
 
     Returns:
-        The law. Exponents are sought between 0 and 4 and the constant is at least `MIN_CONSTANT` · min(values), since
-        bytes that grow like the logarithm would otherwise fit a tiny exponent with a huge negative constant.
+        The law, its exponent between 0 and `MAX_EXPONENT`, its constant at least `MIN_CONSTANT` · min(values).
 
     Raises:
-        LawError: too few sizes, too narrow a sweep, values that are negative or not finite.
+        FitError: too few sizes, too narrow a sweep, values that are negative or not finite.
 
     Cost: some ten milliseconds.
     """
     x, y = _checked(sizes, values)
+    grain = 0.0 if quantity in EXACT else GRAIN
     # The unit of size is free: with the largest size as 1 no power overflows.
     unit = x.max()
     exponent, constant, slope = _best(x / unit, y, grain)
@@ -123,8 +193,8 @@ def fit(sizes: Sequence[float], values: Sequence[float], *, grain: float = 0.0) 
     coefficient = slope / unit**exponent
     off = np.abs(y - constant - slope * (x / unit) ** exponent) / _scale(y)
     residual = float(np.median(off))
-    outliers = x[off > max(10 * residual, MAX_OFF)]
-    return Law(
+    outliers = x[off > max(OUTLIER * residual, MAX_OFF)]
+    return FittedLaw(
         exponent=exponent,
         constant=constant,
         coefficient=float(coefficient),
@@ -135,13 +205,24 @@ def fit(sizes: Sequence[float], values: Sequence[float], *, grain: float = 0.0) 
     )
 
 
-def does_not_depend(sizes: Sequence[float], values: Sequence[float], tolerance: float = 0.05) -> Independence:
+def surely_faster(exponent_range: tuple[float, float], claimed: float, tolerance: float = TOLERANCE) -> bool:
+    """Whether values grow faster than claimed whichever size is left out, even if they follow no one law.
+
+    Args:
+        exponent_range: smallest and largest exponent found when any one size is left out.
+        claimed: the exponent.
+        tolerance: of the claim; `MAX_SPREAD`, by which one size may move an exponent, comes on top of it.
+    """
+    return exponent_range[0] - claimed > tolerance + MAX_SPREAD
+
+
+def does_not_depend(sizes: Sequence[float], values: Sequence[float], tolerance: float = MAX_CHANGE) -> Independence:
     """Whether bytes are the same at every size, up to a relative tolerance over the whole sweep.
 
     One size is forgiven: the growth is the smallest that is found when any one point is left out.
 
     Raises:
-        LawError: as ``fit``.
+        FitError: as ``fit``.
     """
     x, y = _checked(sizes, values)
     growth = min((_growth(np.delete(x, i), np.delete(y, i)) for i in range(len(x))), key=abs)
@@ -155,14 +236,14 @@ def does_not_depend(sizes: Sequence[float], values: Sequence[float], tolerance: 
 def _checked(sizes: Sequence[float], values: Sequence[float]) -> tuple[Floats, Floats]:
     x, y = np.asarray(sizes, float), np.asarray(values, float)
     if x.shape != y.shape or x.ndim != 1:
-        raise LawError(f"one value per size is needed; got {x.size} sizes and {y.size} values")
+        raise FitError(f"one value per size is needed; got {x.size} sizes and {y.size} values")
     if not (np.isfinite(x).all() and np.isfinite(y).all() and (x > 0).all() and (y >= 0).all()):
-        raise LawError("sizes must be positive, values must not be negative, and all must be finite")
+        raise FitError("sizes must be positive, values must not be negative, and all must be finite")
     different = np.unique(x).size
     if different < MIN_POINTS:
-        raise LawError(f"{different} different sizes are too few to tell a law: measure at least {MIN_POINTS}")
+        raise FitError(f"{different} different sizes are too few to tell a law: measure at least {MIN_POINTS}")
     if x.max() / x.min() < MIN_SPAN:
-        raise LawError(f"sizes from {x.min():g} to {x.max():g} are too close: span a factor of {MIN_SPAN:g} or more")
+        raise FitError(f"sizes from {x.min():g} to {x.max():g} are too close: span a factor of {MIN_SPAN:g} or more")
     order = np.argsort(x)
     return x[order], y[order]
 
@@ -177,7 +258,7 @@ def _growth(x: Floats, y: Floats) -> float:
 
 def _scale(y: Floats) -> Floats:
     """Return what residuals are relative to; a value of 0 is as important as the smallest others, not more."""
-    return np.maximum(y, 1e-3 * y.max()) if y.max() > 0 else np.ones_like(y)
+    return np.maximum(y, _SMALL * y.max()) if y.max() > 0 else np.ones_like(y)
 
 
 def _best(x: Floats, y: Floats, grain: float) -> tuple[float, float, float]:
@@ -192,7 +273,7 @@ def _best(x: Floats, y: Floats, grain: float) -> tuple[float, float, float]:
         grid = np.linspace(low, high, _GRID)
         costs, constants, slopes = _lines(x ** grid[:, None], y)
         best = int(costs.argmin())
-        if high - low < 1e-10:
+        if high - low < _FINE:
             break
         low, high = float(grid[max(0, best - 1)]), float(grid[min(_GRID - 1, best + 1)])
     exponent, cost, constant, slope = (float(a[best]) for a in (grid, costs, constants, slopes))
