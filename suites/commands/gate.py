@@ -23,6 +23,9 @@ from gradgate.suites.gate.manifest import identity, name, owner
 from gradgate.suites.gate.overlay import Overlay, is_gradgate
 from gradgate.suites.gate.process import Unmeasurable, ask
 from gradgate.suites.gate.settings import Settings
+from gradgate.suites.judging.explain import explain
+from gradgate.suites.judging.outcomes import FAILED
+from gradgate.suites.judging.verdict import Verdict
 
 BENCHMARKS = "asv_bench/benchmarks"
 
@@ -172,11 +175,12 @@ def _check_allowed(allowed: tuple[allow.Entry, ...], before: Half, after: Half, 
 def _gradients(verdicts: Iterable[Mapping[str, Any]]) -> list[Finding]:
     """What the judged claims of the head come to."""
     found = []
-    for verdict in verdicts:
-        called = f"{owner(verdict)}:{verdict['claim']}"
-        if verdict["verdict"] == "error" or "not installed" in verdict["reason"]:
-            found.append(Finding("unmeasured", called, sentence=verdict["reason"], reproduce=verdict["reproduce"]))
-        elif not verdict["as_expected"]:
-            why = verdict["reason"] or "upheld, though declared false"
-            found.append(Finding("refuted", called, sentence=why, reproduce=verdict["reproduce"]))
+    for row in verdicts:
+        verdict = Verdict.from_dict(dict(row))
+        called, words = f"{owner(row)}:{row['claim']}", explain(verdict)
+        if verdict.outcome == "error" or "not installed" in verdict.reason:
+            found.append(Finding("unmeasured", called, sentence=verdict.reason, reproduce=row["reproduce"]))
+        elif verdict.outcome in FAILED:
+            sentence = words.reason or words.outcome
+            found.append(Finding("refuted", called, sentence=sentence, reproduce=row["reproduce"]))
     return found

@@ -28,6 +28,8 @@ from gradgate.suites.console import terminal
 from gradgate.suites.console.files import write_atomically
 from gradgate.suites.console.progress import progress
 from gradgate.suites.judging.engine import Run
+from gradgate.suites.judging.explain import explain
+from gradgate.suites.judging.outcomes import exit_status
 from gradgate.suites.judging.verdict import Task, Verdict
 from gradgate.suites.workers.supervisor import Limits, Supervisor
 
@@ -130,14 +132,13 @@ def _print(tasks: Sequence[Task], runs: int, flakes: Sequence[Flake]) -> int:
         out.print(Text(line), soft_wrap=True)
     claims = len({_name(row) for row in flakes})
     out.print(f"{len(tasks)} claims under {runs} seeds: {claims or 'none'} with another verdict than the declared one")
-    if any(row["verdict"] != "error" for row in flakes):
-        return 1
-    return 2 if flakes else 0
+    return exit_status(Verdict.from_dict(row) for row in flakes)
 
 
 def _lines(flakes: Sequence[Flake]) -> Iterator[str]:
     """Every flake: claim, seed, verdict and reason, and the command that judges that problem again."""
     for row in sorted(flakes, key=lambda row: (_name(row), row["seed"])):
-        yield f"• {_name(row)} under seed {row['seed']}: {row['verdict']}, declared {row['expected']}: {row['reason']}"
+        words = explain(Verdict.from_dict(row))
+        yield f"• {_name(row)} under seed {row['seed']}: {words.outcome}: {words.reason}"
         again = row["reproduce"] if "--spec" in row["reproduce"] else f"{row['reproduce']} --seed {row['seed']}"
         yield f"  reproduce: {again}"

@@ -8,6 +8,7 @@ from typing import Any
 from gradgate.suites.bugs.corpus import corpus, unbroken
 from gradgate.suites.bugs.mutant import Mutant
 from gradgate.suites.checks import rivals
+from gradgate.suites.judging.outcomes import AGAINST
 from gradgate.suites.judging.verdict import Verdict
 from gradgate.suites.workers.supervisor import Supervisor
 
@@ -103,7 +104,7 @@ def _outcome(mutant: Mutant, verdicts: dict[str, Verdict]) -> Outcome:
         "leaf": last.leaf, "error": last.error, "reason": last.reason,
         "rivals": {
             name: {
-                "found": found.verdict in ("refuted", "error"), "examples": found.examples,
+                "found": found.verdict in AGAINST, "examples": found.examples,
                 "seconds": round(found.seconds, 3), "reason": found.reason,
             }
             for name, found in verdicts.items()
