@@ -9,17 +9,20 @@ from setuptools import setup
 
 ROOT = Path(__file__).parent
 FOLDERS = ("hw_profiles", "references", "suites")
+API = "suites/api"
+"""The folder of the module ``gradgate`` itself."""
 DATA = ["py.typed", "devices/*.toml", "*.json", "*.html", "*.css", "*.md", "*.svg"]
 
 
 def packages() -> list[str]:
-    """Dotted names below ``gradgate`` of every folder that holds an ``__init__.py``."""
+    """``gradgate``, and the dotted names below it of every other folder that holds an ``__init__.py``."""
     found = [init.parent for folder in FOLDERS for init in (ROOT / folder).rglob("__init__.py")]
-    return sorted("gradgate." + ".".join(path.relative_to(ROOT).parts) for path in found)
+    names = ["gradgate." + ".".join(path.relative_to(ROOT).parts) for path in found if path != ROOT / API]
+    return ["gradgate", *sorted(names)]
 
 
 setup(
     packages=packages(),
-    package_dir={f"gradgate.{folder}": folder for folder in FOLDERS},
+    package_dir={"gradgate": API, **{f"gradgate.{folder}": folder for folder in FOLDERS}},
     package_data=dict.fromkeys(packages(), DATA),
 )

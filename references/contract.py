@@ -85,6 +85,10 @@ class Spec:
         """The Problem in one backend. The numbers do not depend on the backend nor, but for rounding, on the dtype."""
         raise NotImplementedError
 
+    def work(self) -> float:
+        """Multiplications of the plain loss, about; 0 where every Problem is small enough for sixty digits."""
+        return 0.0
+
     def layout(self) -> tuple[type[Problem], Tree, dict[str, Any]] | None:
         """The Problem's class, and params and data as draws (`draws`); None: only building tells their shapes."""
         return None
@@ -354,7 +358,7 @@ class Family:
 
     Attributes:
         paper: citation of the source.
-        spec: ``package.module:SpecClass``.
+        spec: ``package.module:SpecClass``, or the class itself where it is made on the spot.
         methods: every method in every framework.
         shapes: settings of the structural Spec fields, from the smallest to the largest, edge cases included: the
             vocabulary from which strategies draw. Small, so that compiled programs are reused.
@@ -370,7 +374,7 @@ class Family:
 
     name: str
     paper: str
-    spec: str
+    spec: str | type[Spec]
     methods: tuple[Method, ...]
     shapes: tuple[Mapping[str, Any], ...]
     values: Mapping[str, tuple[float, float]]

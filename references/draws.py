@@ -34,6 +34,14 @@ class Constant:
     shape: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True)
+class Shaped:
+    """An array of this shape and dtype whose numbers are drawn elsewhere."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
 def draw(layout: Tree, spec: Spec, backend: Backend) -> Tree:
     """The arrays of a layout, drawn one after another in its order from the Spec's seed.
 
@@ -51,7 +59,7 @@ def draw(layout: Tree, spec: Spec, backend: Backend) -> Tree:
             number = np.asarray(leaf.value)
         else:
             number = rng.standard_normal(leaf.shape) * leaf.scale + leaf.shift
-        return to_backend(backend, _rounded(number, spec.dtype), spec.dtype)
+        return to_backend(backend, rounded(number, spec.dtype), spec.dtype)
 
     with precision(backend, spec.dtype):
         return tree_map(one, layout)
@@ -67,7 +75,7 @@ def shapes(spec: Spec) -> Problem:
     namespace("jax")  # registers Problems as pytrees
 
     def structure(leaf: Any) -> Any:
-        dtype = "int32" if isinstance(leaf, Integers) else spec.dtype
+        dtype = "int32" if isinstance(leaf, Integers) else getattr(leaf, "dtype", spec.dtype)
         return jax.ShapeDtypeStruct(leaf.shape, dtype)
 
     laid_out = spec.layout()
@@ -78,8 +86,8 @@ def shapes(spec: Spec) -> Problem:
     return cls(spec.static(), "jax", tree_map(structure, params), tree_map(structure, data))
 
 
-def _rounded(leaf: Any, dtype: str) -> Any:
-    """To float32; for bfloat16 to its 8 significant bits, by rounding the float32's bits to nearest even."""
+def rounded(leaf: Any, dtype: str) -> Any:
+    """A NumPy array rounded to float32; for bfloat16 to 8 significant bits, by rounding float32's to nearest even."""
     import numpy as np
 
     single = leaf.astype(np.float32)

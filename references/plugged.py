@@ -55,10 +55,10 @@ def method(
         if name not in TRANSFORMATIONS:
             raise unknown("transformation", name, TRANSFORMATIONS)
     _check_dtypes(dtypes)
-    _check_kappa(kappa, dtypes)
+    check_kappa(kappa, dtypes)
     for claim in claims:
-        _check_kappa(claim.settings.get("kappa", kappa), dtypes, f"kappa of the claim {claim.name}")
-    _check_expected(expected or {})
+        check_kappa(claim.settings.get("kappa", kappa), dtypes, f"kappa of the claim {claim.name}")
+    check_expected(expected or {})
     if not isinstance(where or {}, Mapping):
         raise UsageError(f'where is a dict of Spec fields such as {{"layers": 2}}, not {where!r}')
 
@@ -91,7 +91,7 @@ def _check_dtypes(dtypes: Sequence[str]) -> None:
         raise UsageError(f"dtypes must have float64 among them, not {given} alone: most claims are judged in it")
 
 
-def _check_kappa(kappa: Any, dtypes: Sequence[str], what: str = "kappa") -> None:
+def check_kappa(kappa: Any, dtypes: Sequence[str], what: str = "kappa") -> None:
     """Refuse a κ that is no number, or so large that the bound in a declared dtype would say nothing.
 
     The bound on a well-conditioned problem is about κ·u of the leaf's norm. The narrowest of float64 and float32
@@ -113,7 +113,12 @@ def _check_kappa(kappa: Any, dtypes: Sequence[str], what: str = "kappa") -> None
         )
 
 
-def _check_expected(expected: Any) -> None:
+def check_expected(expected: Any) -> None:
+    """Refuse a known failure without a reason.
+
+    Raises:
+        UsageError: says what is wrong.
+    """
     example = 'expected={"gradient_float32": "subtracts what it kept in half of the digits"}'
     if not isinstance(expected, Mapping):
         raise UsageError(f"expected maps a claim to the reason why it fails, such as {example}, not {expected!r}")

@@ -85,6 +85,15 @@ def origin(name: str) -> str:
     return known.origin if known else ""
 
 
+def package(name: str) -> str:
+    """The package of a class, such as ``gradgate.references.chain``; "" where it is in one file, or is not known."""
+    known = families().get(name)
+    if known is None:
+        return ""
+    place = known.spec.rpartition(":")[0] if isinstance(known.spec, str) else known.spec.__module__
+    return "" if is_path(place) else place.rpartition(".")[0]
+
+
 def spec_class(name: str) -> type[Spec]:
     """The Spec class of a family."""
     return _spec_of(family(name))

@@ -76,9 +76,14 @@ class Case:
         """The loss whose rounding is allowed: the claim's own, else the method's."""
         return str(self.settings.get("rounding", self.subject.declared.rounding))
 
-    def problem(self, dtype: str = "float64", **fields: Any) -> Problem:
-        """The case's Problem in a dtype, some Spec fields replaced."""
-        return build(self.subject, dataclasses.replace(self.spec, dtype=dtype, **fields))
+    @property
+    def widest(self) -> str:
+        """The widest dtype that the method supports."""
+        return str(self.settings.get("widest", "float64"))
+
+    def problem(self, dtype: str = "", **fields: Any) -> Problem:
+        """The case's Problem in a dtype, the widest unless told, some Spec fields replaced."""
+        return build(self.subject, dataclasses.replace(self.spec, dtype=dtype or self.widest, **fields))
 
     @property
     def claimed(self) -> tuple[str, dict[str, Any]]:

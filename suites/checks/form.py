@@ -12,10 +12,10 @@ from gradgate.suites.judging.tolerance import compare, compare_value
 
 
 def tree(case: Case) -> None:
-    """`Subject.call` checks the form of every answer; here in float64 and float32, called as it is, without jit."""
+    """`Subject.call` checks the form of every answer; here in float64 and float32."""
     for dtype in ("float64", "float32"):
         if dtype in case.subject.declared.dtypes:
-            case.subject.call(case.problem(dtype), case.options, eager=True)
+            case.subject.call(case.problem(dtype), case.options)
 
 
 def value(case: Case) -> None:

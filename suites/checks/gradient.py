@@ -32,19 +32,19 @@ def options(case: Case) -> None:
     for option in case.subject.declared.options:
         for legal in option.values(case.spec):
             one = dataclasses.replace(case, options={**case.options, option.name: legal})
-            reference = one.reference("float64")
+            reference = one.reference(case.widest)
             _, grads = one.subject.gradient(one.problem(), one.options)
-            case.judge(grads, reference, "float64", what=f"{option.name}={legal!r}: ")
+            case.judge(grads, reference, case.widest, what=f"{option.name}={legal!r}: ")
 
 
 def upstream(case: Case) -> None:
     """The method's gradient of c·loss is c times its gradient of the loss."""
-    reference = case.reference("float64")
+    reference = case.reference(case.widest)
     _, plain = case.subject.gradient(case.problem(), case.options)
     own = case.against_own(reference, plain)
     for factor in FACTORS:
         _, scaled = case.subject.gradient(case.problem(upstream=factor), case.options)
-        case.judge(scaled, own, "float64", what=f"c={factor}: ", factor=factor)
+        case.judge(scaled, own, case.widest, what=f"c={factor}: ", factor=factor)
 
 
 def stability(case: Case) -> None:

@@ -1,0 +1,61 @@
+"""gradgate checks gradients: is it the gradient, and does the function keep its promises.
+
+``check`` judges two functions at given arguments, in one line of any test. A `Pair` declares a function, the plain one
+that it must agree with, and how inputs are drawn; ``parametrize`` makes pytest tests of it, and ``gradgate verify
+file.py:pair`` judges it in processes of its own. ``module_pair`` does the same for modules. What is named here is
+documented and stable; importing it imports neither JAX nor PyTorch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gradgate.references.errors import NotComposable, UsageError
+    from gradgate.suites.pairs.draws import Draw, constant, integers, key, mask, normal, uniform
+    from gradgate.suites.pairs.laws import at_most, grows
+    from gradgate.suites.pairs.modules import module_pair
+    from gradgate.suites.pairs.pair import Pair
+    from gradgate.suites.pairs.pytest_tests import parametrize
+    from gradgate.suites.pairs.quick import check
+
+_PLACES = {
+    "check": "gradgate.suites.pairs.quick",
+    "Pair": "gradgate.suites.pairs.pair",
+    "module_pair": "gradgate.suites.pairs.modules",
+    "parametrize": "gradgate.suites.pairs.pytest_tests",
+    "Draw": "gradgate.suites.pairs.draws",
+    "normal": "gradgate.suites.pairs.draws",
+    "uniform": "gradgate.suites.pairs.draws",
+    "integers": "gradgate.suites.pairs.draws",
+    "mask": "gradgate.suites.pairs.draws",
+    "constant": "gradgate.suites.pairs.draws",
+    "key": "gradgate.suites.pairs.draws",
+    "grows": "gradgate.suites.pairs.laws",
+    "at_most": "gradgate.suites.pairs.laws",
+    "UsageError": "gradgate.references.errors",
+    "NotComposable": "gradgate.references.errors",
+}
+"""Name -> the module that has it, which is imported when the name is first used."""
+
+__all__ = [
+    "Draw", "NotComposable", "Pair", "UsageError", "__version__", "at_most", "check", "constant", "grows", "integers",
+    "key", "mask", "module_pair", "normal", "parametrize", "uniform",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib import metadata
+
+        return metadata.version("gradgate")
+    if name in _PLACES:
+        found = getattr(importlib.import_module(_PLACES[name]), name)
+        globals()[name] = found
+        return found
+    raise AttributeError(f"module 'gradgate' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

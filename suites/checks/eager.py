@@ -1,0 +1,225 @@
+"""Of a pair in eager PyTorch: layouts of memory, inputs that need no gradient, and the protocol of autograd."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from gradgate.references import oracle
+from gradgate.references.contract import Problem
+from gradgate.suites.checks.base import Case
+from gradgate.suites.judging.subject import Refuted, first_line
+from gradgate.suites.pairs.pair import Pair
+
+
+def layouts(case: Case) -> None:
+    """With inputs and cotangents that are not contiguous the gradient is that with contiguous ones."""
+    import torch
+
+    problem = case.problem(case.widest)
+    own = _own(case, problem)
+    for name, change in _LAYOUTS.items():
+        params = {path: change(leaf) for path, leaf in problem.params.items()}
+        cotangents = {path: change(leaf) for path, leaf in problem.data["cotangents"].items()}
+        for what, given in (
+            (f"{name} inputs: ", problem.with_params(params)),
+            (f"{name} cotangents: ", problem._replace(data={**problem.data, "cotangents": cotangents})),
+        ):
+            grads = _gradient(case, given)
+            case.judge(oracle.split(given, grads), own, case.widest, what=what)
+    ones = {path: torch.ones_like(leaf) for path, leaf in problem.data["cotangents"].items()}
+    plain = problem._replace(data={**problem.data, "cotangents": ones})
+    expanded = {path: torch.ones((), dtype=leaf.dtype).expand(leaf.shape) for path, leaf in ones.items()}
+    given = plain._replace(data={**problem.data, "cotangents": expanded})
+    grads = oracle.split(given, _gradient(case, given))
+    case.judge(grads, _own(case, plain), case.widest, what="expanded cotangents, as of a sum: ")
+
+
+def each_leaf_alone(case: Case) -> None:
+    """Each input alone requiring a gradient gets the one that it gets together with the others."""
+    problem = case.problem(case.widest)
+    own = _own(case, problem)
+    for path in problem.params if len(problem.params) > 1 else ():
+        grads = _gradient(case, problem, (path,))
+        if grads[path] is None:
+            if (own.grads[path] != 0).any():
+                raise Refuted(f"where {path} alone requires a gradient, it gets none", path)
+            continue
+        case.judge(oracle.split(problem, grads), own, case.widest, what=f"{path} alone requires a gradient: ")
+
+
+def autograd(case: Case) -> None:
+    """What a user may do between forward and backward gives the right gradient or raises.
+
+    Raises:
+        Refuted: names the hazard that is silently wrong.
+    """
+    problem = case.problem(case.widest)
+    own = _own(case, problem)
+    for name, hazard in _HAZARDS.items():
+        try:
+            grads = case.subject.guard(
+                problem, case.options, _quiet, hazard, case.subject.function, problem, case.options
+            )
+        except Exception as fault:
+            if not isinstance(fault.__cause__, RefusedInWords):
+                raise
+            continue
+        case.judge(oracle.split(problem, grads), own, case.widest, what=f"{name}: ")
+
+
+class RefusedInWords(Exception):
+    """A hazard ended in an exception, which is allowed."""
+
+
+def _quiet(hazard: Callable[..., Any], *given: Any) -> Any:
+    try:
+        return hazard(*given)
+    except Exception as error:
+        raise RefusedInWords(first_line(error)) from error
+
+
+def _own(case: Case, problem: Problem) -> oracle.Reference:
+    """The function's own gradient on ordinary tensors, with the noise of the reference."""
+    reference = oracle.measure(
+        oracle.in_float64(case.spec, "torch", case.widest)._replace(data=_wide(problem)), case.widest
+    )
+    _, grads = case.subject.call(problem, case.options)
+    return case.against_own(reference, oracle.split(problem, grads))
+
+
+def _wide(problem: Problem) -> dict[str, Any]:
+    cotangents = {path: leaf.double() for path, leaf in problem.data["cotangents"].items()}
+    given = {path: leaf.double() if leaf.is_floating_point() else leaf for path, leaf in problem.data["given"].items()}
+    return {"given": given, "cotangents": cotangents}
+
+
+def _gradient(case: Case, problem: Problem, alone: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Path -> gradient by autograd at leaves that keep their layout; `alone` are those that require one, () all."""
+    return dict(
+        case.subject.guard(problem, case.options, _backward, case.subject.function, problem, case.options, alone)
+    )
+
+
+def _backward(pair: Pair, problem: Any, options: Mapping[str, Any], alone: tuple[str, ...] = ()) -> dict[str, Any]:
+    from gradgate.suites.pairs import in_torch
+
+    params = {path: leaf.detach().requires_grad_(not alone or path in alone) for path, leaf in problem.params.items()}
+    _, grads = in_torch.backward(pair, "function", problem, params, options)
+    return grads if alone else _filled(grads, params)
+
+
+def _filled(grads: Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, Any]:
+    import torch
+
+    return {path: torch.zeros_like(params[path]) if grad is None else grad for path, grad in grads.items()}
+
+
+def _transposed(leaf: Any) -> Any:
+    """The same numbers, stored column by column."""
+    return leaf.mT.contiguous().mT if leaf.ndim >= 2 else _strided(leaf)
+
+
+def _strided(leaf: Any) -> Any:
+    """The same numbers, every other one of a storage."""
+    import torch
+
+    if not leaf.ndim:
+        return leaf
+    spread = torch.full((*leaf.shape[:-1], 2 * leaf.shape[-1]), float("nan"), dtype=leaf.dtype)
+    spread[..., ::2] = leaf
+    return spread[..., ::2]
+
+
+_LAYOUTS: Mapping[str, Callable[[Any], Any]] = {"transposed": _transposed, "strided": _strided}
+
+
+def _leaves(problem: Any) -> dict[str, Any]:
+    return {path: leaf.detach().clone().requires_grad_() for path, leaf in problem.params.items()}
+
+
+def _forward(pair: Pair, problem: Any, params: Any, options: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
+    """Outputs that depend on a leaf, and their cotangents."""
+    import torch
+
+    with torch.enable_grad():
+        found = pair.outputs("function", problem, params, options)
+    paths = [path for path, out in found.items() if out.requires_grad]
+    return [found[p] for p in paths], [problem.data["cotangents"][p].to(found[p].dtype) for p in paths]
+
+
+def _pull(outs: list[Any], cotangents: list[Any], params: Any, **how: Any) -> dict[str, Any]:
+    import torch
+
+    grads = torch.autograd.grad(outs, list(params.values()), cotangents, allow_unused=True, **how)
+    return _filled(dict(zip(params, grads, strict=True)), params)
+
+
+def _second_backward(pair: Pair, problem: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    params = _leaves(problem)
+    outs, cotangents = _forward(pair, problem, params, options)
+    _pull(outs, cotangents, params)
+    return _pull(outs, cotangents, params)
+
+
+def _retained(pair: Pair, problem: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    params = _leaves(problem)
+    outs, cotangents = _forward(pair, problem, params, options)
+    _pull(outs, cotangents, params, retain_graph=True)
+    return _pull(outs, cotangents, params)
+
+
+def _two_in_flight(pair: Pair, problem: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    params, others = _leaves(problem), _leaves(problem)
+    outs, cotangents = _forward(pair, problem, params, options)
+    _forward(pair, problem, {path: (2.0 * leaf).detach().requires_grad_() for path, leaf in others.items()}, options)
+    return _pull(outs, cotangents, params)
+
+
+def _overwritten(pair: Pair, problem: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Inputs changed in place after the forward pass."""
+    import torch
+
+    params = _leaves(problem)
+    outs, cotangents = _forward(pair, problem, params, options)
+    with torch.no_grad():
+        for leaf in params.values():
+            leaf.mul_(3.0).add_(1.0)
+    return _pull(outs, cotangents, params)
+
+
+def _accumulated(pair: Pair, problem: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """`backward` twice into the same leaves: twice the gradient."""
+    import torch
+
+    params = _leaves(problem)
+    for _ in range(2):
+        outs, cotangents = _forward(pair, problem, params, options)
+        torch.autograd.backward(outs, cotangents, inputs=list(params.values()))
+    return _filled({path: None if leaf.grad is None else leaf.grad / 2 for path, leaf in params.items()}, params)
+
+
+def _after_no_grad(pair: Pair, problem: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """A call without gradients first, and one under inference mode."""
+    import torch
+
+    with torch.no_grad():
+        pair.outputs("function", problem, problem.params, options)
+    with torch.inference_mode():
+        pair.outputs("function", problem, {p: leaf.clone() for p, leaf in problem.params.items()}, options)
+    return _backward(pair, problem, options)
+
+
+_HAZARDS: Mapping[str, Callable[..., dict[str, Any]]] = {
+    "a second backward pass": _second_backward,
+    "a second backward pass with retain_graph": _retained,
+    "another forward pass before the backward pass": _two_in_flight,
+    "inputs overwritten before the backward pass": _overwritten,
+    "accumulation into .grad": _accumulated,
+    "after calls without gradients": _after_no_grad,
+}
+
+
+def hazards() -> Iterator[str]:
+    """The names of what `autograd` tries."""
+    yield from _HAZARDS

@@ -1,0 +1,181 @@
+"""Of a pair: its outputs, its cotangents, and inputs that are not finite."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from gradgate.references import oracle
+from gradgate.references.backends import precision, to_backend, to_numpy
+from gradgate.references.contract import Problem
+from gradgate.suites.checks.base import Case, Rejected, describe
+from gradgate.suites.exact import balls
+from gradgate.suites.judging.subject import Refuted
+from gradgate.suites.judging.tolerance import compare
+from gradgate.suites.pairs.pair import Pair
+from gradgate.suites.pairs.spec import ONLY, ZERO
+
+AFFORDABLE = 1e5
+"""Multiplications of a reference whose outputs are evaluated in sixty digits here; above, float64 is the truth."""
+
+
+def outputs(case: Case) -> None:
+    """Every output is the reference's, in every dtype that the pair supports: by the rule of equality, or by value.
+
+    The noise of an output is that of the reference in the dtype under test, at inputs moved by 2u at most.
+    """
+    pair: Pair = case.subject.function  # type: ignore[assignment]
+    for dtype in case.subject.declared.dtypes:
+        problem = case.problem(dtype)
+        samples = _samples(pair, problem, dtype)
+        truth = _true_outputs(case, pair, dtype)
+        got = case.subject.guard(problem, case.options, _all_outputs, pair, "function", problem, case.options)
+        _same_places(got, samples[0])
+        floats = {path: leaf for path, leaf in got.items() if leaf.dtype.kind == "f"}
+        exact = truth or {path: samples[0][path] for path in floats}
+        noise = {
+            path: max(float(np.linalg.norm((run[path] - exact[path]).ravel())) for run in samples) for path in floats
+        }
+        if not all(np.isfinite(leaf).all() for leaf in exact.values()):
+            raise Rejected
+        for path in got.keys() - floats.keys():
+            if not functools.reduce(np.logical_or, [got[path] == run[path] for run in samples]).all():
+                raise Refuted(f"output {path}, of integers, is not the reference's in {dtype}", path)
+        reference = oracle.Reference(0.0, exact, noise)
+        found = compare(floats, reference, dtype, case.subject.declared.kappa)
+        if dtype == case.widest:  # the others are judged, and say how much they tell where gradients are
+            case.record(found)
+        if not found.equal:
+            said = f"another function: in {dtype}, outputs: {describe(found, floats)}"
+            raise Refuted(said, found.leaf, found.error, found.noise)
+
+
+def cotangents(case: Case) -> None:
+    """With a cotangent for one output alone the gradient is the reference's; with none it is zero."""
+    pair: Pair = case.subject.function  # type: ignore[assignment]
+    paths = list(pair.output_shapes(case.spec))  # type: ignore[arg-type]
+    dtype = case.widest
+    for mode in [ONLY + path for path in paths] if len(paths) > 1 else []:
+        one = dataclasses.replace(case, spec=dataclasses.replace(case.spec, cotangents=mode))
+        with contextlib.suppress(Rejected):
+            reference = one.reference(dtype)
+            _, grads = one.subject.gradient(one.problem(dtype), one.options)
+            case.judge(grads, reference, dtype, what=f"a cotangent for {mode}: ")
+    _, grads = case.subject.gradient(case.problem(dtype, cotangents=ZERO), case.options)
+    for name, leaf in grads.items():
+        if not (leaf == 0).all():
+            raise Refuted(f"cotangents of zeros give {name} a gradient that is not zero", name)
+
+
+def not_finite(case: Case) -> None:
+    """A NaN in an input reaches every output that it reaches in the reference, and the gradients too.
+
+    An element of an output is not finite where the reference's is not, and a gradient has such an element if the
+    reference's has one.
+    """
+    pair: Pair = case.subject.function  # type: ignore[assignment]
+    problem = case.problem(case.widest)
+    for path, leaf in problem.params.items():
+        if not np.prod(leaf.shape):
+            continue
+        poisoned = to_numpy(leaf).copy()
+        poisoned.reshape(-1)[0] = np.nan
+        with precision(problem.backend, problem.dtype):
+            params = {**problem.params, path: to_backend(problem.backend, poisoned, problem.dtype)}
+        given = problem.with_params(params)
+        plain = _all_outputs(pair, "reference", given, {})
+        got = case.subject.guard(given, case.options, _all_outputs, pair, "function", given, case.options)
+        for name, out in plain.items():
+            if out.dtype.kind == "f" and (np.isfinite(got[name]) & ~np.isfinite(out)).any():
+                raise Refuted(f"with NaN in {path}[0], {name} is finite where the reference's is not", path)
+        with precision(problem.backend, problem.dtype):
+            _, expected = oracle.gradient(given)
+        _, grads = case.subject.gradient(given, case.options)
+        for name, grad in oracle.split(given, expected).items():
+            if not np.isfinite(grad).all() and np.isfinite(grads[name]).all():
+                raise Refuted(f"with NaN in {path}[0], the gradient of {name} is finite; the reference's is not", name)
+
+
+def _all_outputs(pair: Pair, role: str, problem: Problem, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Path -> NumPy array; in JAX one compiled program for each shape and options."""
+    with precision(problem.backend, problem.dtype):
+        found = _compiled(pair, role, tuple(sorted(options.items())))(problem)
+    return {path: to_numpy(leaf) for path, leaf in found.items() if hasattr(leaf, "dtype")}
+
+
+@functools.lru_cache(maxsize=64)
+def _compiled(pair: Pair, role: str, options: tuple[tuple[str, Any], ...]) -> Any:
+    def run(problem: Any) -> dict[str, Any]:
+        return pair.all_outputs(role, problem, problem.params, dict(options))
+
+    if pair.where == "jax":
+        import jax
+
+        return jax.jit(run)
+    import torch
+
+    return torch.no_grad()(run)
+
+
+def _samples(pair: Pair, problem: Problem, dtype: str) -> list[dict[str, Any]]:
+    """The reference's outputs in `dtype`, at the inputs and at inputs moved by 2u at most."""
+    moved = oracle.jittered(problem)
+    found = []
+    for i in range(oracle.NOISE_SAMPLES):
+        params = {path: leaf[i] for path, leaf in moved.items()}
+        with precision(problem.backend, dtype):
+            found.append(_all_outputs(pair, "reference", problem.with_params(params), {}))
+    return found
+
+
+def _true_outputs(case: Case, pair: Pair, dtype: str) -> dict[str, Any]:
+    """Path -> floating output of the reference, to sixty digits where that is affordable, else in float64."""
+    problem = oracle.in_float64(case.spec, pair.where, dtype)
+    if case.spec.work() <= AFFORDABLE:
+        try:
+            return _in_sixty_digits(pair, problem)
+        except (balls.Unknown, balls.Undecided):
+            pass
+    if dtype == "float64":
+        return {}
+    with precision(pair.where, "float64"):
+        found64 = _all_outputs(pair, "reference", problem, {})
+    return {path: leaf for path, leaf in found64.items() if leaf.dtype.kind == "f"}
+
+
+def _in_sixty_digits(pair: Pair, problem: Any) -> dict[str, Any]:
+    """The reference's outputs, rounded to float64."""
+    names = sorted(pair.output_shapes(problem.spec))
+    with balls.digits(60):
+        if pair.where == "torch":
+            from gradgate.suites.exact import on_torch
+
+            flat = on_torch.evaluate(lambda: pair.outputs("reference", problem, problem.params)).outputs
+        else:
+            flat = _program(pair, problem.spec.static()).evaluate(problem, digits=60)
+        return {path: np.asarray(balls.floats(leaf)) for path, leaf in zip(names, flat, strict=True)}
+
+
+@functools.lru_cache(maxsize=64)
+def _program(pair: Pair, shape: Any) -> Any:
+    from gradgate.suites.exact import on_jax
+
+    with precision("jax", "float64"):
+        problem = oracle.in_float64(shape, "jax", "float64")
+        return on_jax.trace(lambda problem: pair.outputs("reference", problem, problem.params), problem)
+
+
+def _same_places(got: Mapping[str, Any], like: Mapping[str, Any]) -> None:
+    """Refute outputs that are missing, there besides, of another shape or of another kind."""
+    if got.keys() != like.keys():
+        raise Refuted(f"another function: outputs {', '.join(got)}; the reference's are {', '.join(like)}")
+    for path, leaf in like.items():
+        if got[path].shape != leaf.shape:
+            raise Refuted(f"another function: {path} has shape {got[path].shape}, the reference's {leaf.shape}", path)
+        if (got[path].dtype.kind == "f") != (leaf.dtype.kind == "f"):
+            raise Refuted(f"another function: {path} is of {got[path].dtype}, the reference's of {leaf.dtype}", path)

@@ -1,0 +1,70 @@
+"""What is always judged of a pair, as claims."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from gradgate.references.contract import Claim, Option
+
+if TYPE_CHECKING:
+    from gradgate.suites.pairs.pair import Pair
+
+FLOATS = {"float64": "gradient_float64", "float32": "gradient_float32", "bfloat16": "gradient_bfloat16"}
+REFUSED = {
+    "jit": "refuses_jit", "compile": "refuses_compile", "vmap": "refuses_vmap", "second_order": "refuses_second_order",
+}  # fmt: skip
+EAGER = ("layouts", "each_leaf_alone", "autograd")
+"""Claims about eager PyTorch."""
+
+
+def contract(pair: Pair, options: Sequence[Option]) -> tuple[Claim, ...]:
+    """The claims of a pair: those that every pair owes, its transformations, its options and its promises."""
+
+    def owed(name: str, statement: str, check: str = "", **settings: Any) -> Claim:
+        return Claim(name, check or name, statement, "contract", settings=settings)
+
+    dtype = "float64" if "float64" in pair.dtypes else "float32"
+    found = [
+        owed("tree", "gives every floating input a gradient of its shape and dtype, and none is None"),
+        owed("outputs", "returns the outputs of the reference, in every dtype"),
+        owed("gradient_exact", "its formula is the reference's gradient: equal to 40 digits and more"),
+        *(
+            owed(FLOATS[name], f"equals the reference's gradient in {name}", "gradient", dtype=name)
+            for name in pair.dtypes
+        ),
+        owed("cotangents", "gives the right gradient where only one output has a cotangent, or none has"),
+        owed("upstream", "its gradient of c·loss is c times its gradient"),
+        owed("not_finite", "where an input is not finite, its answer is not finite where the reference's is not"),
+        owed("deterministic", "gives the same bits when called twice"),
+        owed("pure", "leaves inputs and global random state alone, and prints nothing"),
+    ]
+    if pair.regimes:
+        found.append(owed("stability", f"keeps its digits where inputs are {', '.join(pair.regimes)}"))
+    if options:
+        names = ", ".join(option.name for option in options)
+        found.append(owed("options", f"gives this gradient for every legal value of {names}"))
+    if pair.where == "torch":
+        found += [
+            owed("layouts", "takes inputs and cotangents that are transposed, strided or expanded"),
+            owed("each_leaf_alone", "gives each input its gradient where it alone requires one"),
+            owed("autograd", "keeps autograd's protocol: what changes between forward and backward is right or raises"),
+        ]
+    for name, statement in (
+        ("jit", "gives the same gradient under jax.jit as without"),
+        ("compile", "gives the same gradient under torch.compile as without"),
+        ("vmap", "vectorised over its inputs, gives each one's gradient"),
+    ):
+        found += [owed(name, statement)] if name in pair.composes else []
+    if "second_order" in pair.composes:
+        found.append(owed("second_order_exact", "the formula of its derivative is H·v"))
+        found.append(owed("second_order", "differentiated again, gives the reference's H·v"))
+    for name in pair.disclaims:
+        found.append(owed(REFUSED[name], f"refuses {name} in words", "refuses", transformation=name, in_own_words=True))
+    return tuple(claim if dtype == "float64" else _narrow(claim) for claim in found) + tuple(pair.claims)
+
+
+def _narrow(claim: Claim) -> Claim:
+    """A claim of a function that does not take float64."""
+    return dataclasses.replace(claim, settings={"widest": "float32", **claim.settings})

@@ -1,0 +1,81 @@
+"""What is wrong with a declared pair, in words, before either function is imported."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from gradgate.references.contract import DTYPES, FRAMEWORKS, Claim, UsageError, unknown
+from gradgate.references.plugged import check_expected, check_kappa
+from gradgate.suites.pairs.draws import Draw
+
+if TYPE_CHECKING:
+    from gradgate.suites.pairs.pair import Pair
+
+
+def check_declaration(pair: Pair) -> None:
+    """Check everything of a pair that needs neither function.
+
+    Raises:
+        UsageError: says what is wrong, what is legal and which name is nearest.
+    """
+    from gradgate.suites.pairs.pair import RESERVED
+
+    who = pair.called
+    if not pair.reference:
+        raise UsageError(f"{who}: a pair needs a reference=: the plain function that the function must agree with")
+    if not isinstance(pair.inputs, Mapping) or not pair.inputs:
+        raise UsageError(f"{who}: inputs maps names to draws, such as {{'x': normal('T H')}}, not {pair.inputs!r}")
+    for name, sizes in pair.dims.items():
+        if name in RESERVED or not name.isidentifier():
+            raise UsageError(f"{who}: no dim can be called {name!r}; taken are {', '.join(RESERVED)}")
+        _check_sizes(who, name, sizes)
+    for path, leaf in pair.leaves.items():
+        if not isinstance(leaf, Draw):
+            raise UsageError(
+                f"{who}: input {path} is {leaf!r}; a draw such as normal('T H') or integers('T', below='V')"
+            )
+        leaf.check(pair.dims, f"{who}, input {path}")
+    if not pair.differentiated:
+        raise UsageError(f"{who}: no input gets a gradient; one at least is floating, such as normal('T H')")
+    _check_options(who, pair)
+    for name, change in pair.regimes.items():
+        if not callable(change) or not name:
+            raise UsageError(f"{who}: regime {name!r} is a function of the inputs that returns them changed")
+    for dtype in pair.dtypes:
+        if dtype not in DTYPES:
+            raise unknown(f"dtype of {who}", str(dtype), DTYPES)
+    if isinstance(pair.dtypes, str) or not set(pair.dtypes) & {"float64", "float32"}:
+        raise UsageError(f"{who}: dtypes is a tuple with float64 or float32 among them, not {pair.dtypes!r}")
+    check_kappa(pair.kappa, pair.dtypes)
+    check_expected(pair.expected)
+    for claim in pair.claims:
+        if not isinstance(claim, Claim):
+            raise UsageError(f"{who}: a claim is made by gradgate.grows, gradgate.at_most and so on, not {claim!r}")
+    if pair.framework and pair.framework not in FRAMEWORKS:
+        raise unknown(f"framework of {who}", pair.framework, FRAMEWORKS)
+
+
+def _check_sizes(who: str, name: str, sizes: Any) -> None:
+    whole = isinstance(sizes, Sequence) and all(
+        isinstance(s, int) and not isinstance(s, bool) and s >= 0 for s in sizes
+    )
+    if not whole or not sizes:
+        raise UsageError(f"{who}: dim {name} lists sizes that are tried, such as (1, 3, 64), not {sizes!r}")
+
+
+def _check_options(who: str, pair: Pair) -> None:
+    from gradgate.suites.pairs.pair import RESERVED
+
+    for name, values in pair.options.items():
+        if name in (*RESERVED, *pair.dims, *pair.inputs):
+            raise UsageError(
+                f"{who}: option {name!r} has the name of a dim, of an input, or of a field of every problem"
+            )
+        if callable(values):
+            taken = list(inspect.signature(values).parameters)
+            if len(taken) != 1:
+                raise UsageError(f"{who}: values of {name} are a list, or a function of the dims (name -> size)")
+        elif isinstance(values, str) or not isinstance(values, Sequence) or not values:
+            raise UsageError(f"{who}: option {name} lists its legal values, such as ('mean', 'sum'), not {values!r}")

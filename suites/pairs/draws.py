@@ -1,0 +1,132 @@
+"""How the inputs of a pair are drawn: of named dims and a seed, never element by element."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gradgate.references.contract import UsageError
+from gradgate.suites.pairs import expressions
+
+
+@dataclass(frozen=True)
+class Draw:
+    """One input, or one leaf of one.
+
+    Attributes:
+        dims: the shape: dims, numbers and products of them, with blanks between, such as ``"T 2*H"``; ``""`` is a
+            scalar.
+        kind: ``normal``, ``uniform``, ``integers``, ``mask``, ``constant`` or ``key``.
+        low, high: what the kind takes: numbers or expressions of dims.
+        gradient: whether it is a floating input that gets a gradient.
+        dtype: a floating input is given to the functions in this dtype at least; "" where it follows the others, as
+            nearly all do. Weights that stay in float32 beside activations in bfloat16 have ``float32``.
+    """
+
+    dims: str
+    kind: str
+    low: str | float = 0.0
+    high: str | float = 1.0
+    gradient: bool = True
+    dtype: str = ""
+
+    @property
+    def floating(self) -> bool:
+        """Whether its numbers are floats."""
+        return self.kind in ("normal", "uniform", "constant")
+
+    def check(self, dims: Iterable[str], what: str) -> None:
+        """Check that it names declared dims only.
+
+        Raises:
+            UsageError: it does not.
+        """
+        if not isinstance(self.dims, str):
+            raise UsageError(f"{what}: dims are a string such as 'T H', not {self.dims!r}")
+        for text in (*self.dims.split(), self.low, self.high):
+            expressions.check(text, dims, what)
+
+    def shape(self, dims: Mapping[str, int]) -> tuple[int, ...]:
+        """The shape at these sizes.
+
+        Raises:
+            UsageError: a size is negative or no whole number.
+        """
+        sizes = tuple(expressions.evaluate(_number(text), dims) for text in self.dims.split())
+        for text, size in zip(self.dims.split(), sizes, strict=True):
+            if size != int(size) or size < 0:
+                raise UsageError(f"{text!r} is {size} at {dict(dims)}: sizes are whole numbers of at least 0")
+        return tuple(int(size) for size in sizes)
+
+    def count(self, dims: Mapping[str, int]) -> int:
+        """How many numbers these are at these sizes."""
+        return math.prod(self.shape(dims))
+
+    def possible(self, dims: Mapping[str, int]) -> bool:
+        """Whether there is any number to draw: integers below 0 are none."""
+        low, high = (expressions.evaluate(end, dims) for end in (self.low, self.high))
+        return self.kind != "integers" or high > low
+
+    def drawn(self, dims: Mapping[str, int], rng: np.random.Generator) -> Any:
+        """A NumPy array: floats in float64, integers in int32, masks in bool, keys as two uint32."""
+        shape = self.shape(dims)
+        low, high = (expressions.evaluate(end, dims) for end in (self.low, self.high))
+        if self.kind == "normal":
+            return low + high * rng.standard_normal(shape)
+        if self.kind == "uniform":
+            return rng.uniform(low, high, shape)
+        if self.kind == "integers":
+            return rng.integers(int(low), max(int(high), int(low) + 1), shape).astype(np.int32)
+        if self.kind == "mask":
+            return rng.random(shape) < low
+        if self.kind == "key":
+            return rng.integers(0, 2**32, 2, dtype=np.uint32)
+        return np.full(shape, float(low))
+
+
+def _number(text: str) -> str | int:
+    return int(text) if text.isdigit() else text
+
+
+def normal(
+    dims: str, *, scale: str | float = 1.0, mean: str | float = 0.0, gradient: bool = True, dtype: str = ""
+) -> Draw:
+    """Normal numbers.
+
+    Args:
+        dims: the shape, such as ``"T H"``.
+        scale: standard deviation: a number, or an expression of dims such as ``"H**-0.5"``.
+        mean: likewise.
+        gradient: whether the input gets a gradient.
+        dtype: ``float32`` for an input that stays in float32 where the others are bfloat16.
+    """
+    return Draw(dims, "normal", mean, scale, gradient, dtype)
+
+
+def uniform(dims: str, low: str | float = 0.0, high: str | float = 1.0, *, gradient: bool = True) -> Draw:
+    """Numbers between `low` and `high`, all as likely; arguments as for `normal`."""
+    return Draw(dims, "uniform", low, high, gradient)
+
+
+def integers(dims: str, *, below: str | int, low: str | int = 0) -> Draw:
+    """int32 numbers of `low` … `below` − 1: data, without a gradient. `below` may be an expression of dims."""
+    return Draw(dims, "integers", low, below, False)
+
+
+def mask(dims: str, *, share: float = 0.5) -> Draw:
+    """Booleans, a `share` of them true: data, without a gradient."""
+    return Draw(dims, "mask", share, 1.0, False)
+
+
+def constant(value: float, dims: str = "", *, gradient: bool = True) -> Draw:
+    """The same floating number everywhere."""
+    return Draw(dims, "constant", value, 1.0, gradient)
+
+
+def key() -> Draw:
+    """A key of JAX's random numbers, two uint32: both functions are given the same one."""
+    return Draw("2", "key", 0.0, 1.0, False)

@@ -1,0 +1,90 @@
+"""Calling a pair's function in PyTorch: outputs, and the gradient by its own backward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from gradgate.references.contract import NotComposable, Tree
+from gradgate.suites.judging.subject import Refuted, first_line
+from gradgate.suites.pairs.matching import check_outputs
+from gradgate.suites.pairs.pair import Pair
+from gradgate.suites.pairs.spec import ALL, ONLY, PairProblem, PairSpec
+
+
+def gradient(pair: Pair, problem: PairProblem, options: Mapping[str, Any]) -> tuple[Any, Tree]:
+    """⟨cotangents, outputs⟩ and its gradient, by `torch.autograd.grad`; within torch.func by `torch.func.vjp`.
+
+    A leaf that autograd gives no gradient, though the reference's depends on it, is None.
+
+    Raises:
+        Refuted: the outputs are not those of the reference.
+        NotComposable: the function refuses a transformation.
+    """
+    if any(torch._C._functorch.is_functorch_wrapped_tensor(leaf) for leaf in problem.params.values()):
+        return _transformed(pair, problem, options)
+    params = {path: leaf.detach().requires_grad_() for path, leaf in problem.params.items()}
+    found, grads = backward(pair, "function", problem, params, options)
+    reached = None
+    for path, grad in grads.items():
+        if grad is None:
+            reached = _reached(pair, problem) if reached is None else reached
+            grads[path] = None if path in reached else torch.zeros_like(params[path])
+    return problem.inner({path: out.detach() for path, out in found.items()}), grads
+
+
+def backward(
+    pair: Pair, role: str, problem: PairProblem, params: Tree, options: Mapping[str, Any] | None = None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Outputs of a function at leaves, and path -> gradient of every leaf that requires one, or None.
+
+    Outputs without a cotangent take no part, as where a user's loss leaves them out.
+    """
+    with torch.enable_grad():
+        found = pair.outputs(role, problem, params, options)
+    cotangents = problem.data["cotangents"]
+    check_outputs(found, cotangents)
+    asked = [path for path in found if problem.spec.cotangents in (ALL, "zero", ONLY + path)]
+    asked = [path for path in asked if found[path].requires_grad]
+    wanted = {path: leaf for path, leaf in params.items() if leaf.requires_grad}
+    if not asked:
+        return found, dict.fromkeys(wanted)
+    pulled = torch.autograd.grad(
+        [found[path] for path in asked], list(wanted.values()),
+        [cotangents[path].to(found[path].dtype) for path in asked], allow_unused=True,
+    )  # fmt: skip
+    return found, dict(zip(wanted, pulled, strict=True))
+
+
+def _transformed(pair: Pair, problem: PairProblem, options: Mapping[str, Any]) -> tuple[Any, Tree]:
+    def outputs(params: Tree) -> dict[str, Any]:
+        found = pair.outputs("function", problem, params, options)
+        check_outputs(found, problem.data["cotangents"])
+        return found
+
+    try:
+        found, pull = torch.func.vjp(outputs, problem.params)
+        [grads] = pull({path: problem.data["cotangents"][path].to(out.dtype) for path, out in found.items()})
+    except Refuted:
+        raise
+    except Exception as error:
+        raise NotComposable(f"{pair.called} does not work within torch.func: {first_line(error)}") from error
+    return problem.inner(found), grads
+
+
+def _reached(pair: Pair, problem: PairProblem) -> set[str]:
+    """Leaves on which autograd finds that the reference's outputs depend."""
+    params = {path: leaf.detach().requires_grad_() for path, leaf in problem.params.items()}
+    _, grads = backward(pair, "reference", problem, params)
+    return {path for path, grad in grads.items() if grad is not None}
+
+
+def flops(pair: Pair, spec: PairSpec) -> float:
+    """FLOPs of the reference's products of matrices, of one run."""
+    from gradgate.hw_profiles.work import torch_flops
+
+    problem = spec.build("torch")
+    with torch.no_grad():
+        return float(torch_flops(lambda: pair.outputs("reference", problem, problem.params)))

@@ -1,0 +1,108 @@
+"""A pair as a class of problems with one method, so that one engine judges pairs and everything else."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from gradgate.references import registry
+from gradgate.references.contract import Claim, Family, Method, Option, UsageError, unknown
+from gradgate.suites.pairs import vocabulary
+from gradgate.suites.pairs.claims import contract
+
+if TYPE_CHECKING:
+    from gradgate.suites.pairs.pair import Pair
+    from gradgate.suites.pairs.spec import PairSpec
+
+
+def lower(pair: Pair) -> Method:
+    """The pair's class of problems, registered, and in it the pair as a method.
+
+    Raises:
+        UsageError: the declaration is wrong where only the functions can tell; says what is legal.
+    """
+    from gradgate.suites.pairs.pair import check_transformations
+
+    check_transformations(pair)
+    options = _options(pair)
+    shapes = _shapes(pair)
+    if not shapes:
+        raise UsageError(f"{pair.called}: `valid` leaves no combination of the dims")
+    claims = _expected(pair, contract(pair, options))
+    name = _free(pair)
+    method = Method(
+        name, pair.called, pair.where, pair.target, claims, options, kappa=pair.kappa,
+        composes=tuple(pair.composes), disclaims=tuple(pair.disclaims), dtypes=tuple(pair.dtypes),
+    )  # fmt: skip
+    stress = tuple(shape for shape in shapes if shape.get("regime"))
+    origin = pair.target or f"this process, pair {id(pair)}"
+    letters = {dim: dim for dim in pair.dims}
+    registry.register(
+        Family(name, "", pair.spec, (method,), shapes, {}, stress, letters, _measured(pair, shapes), origin=origin)
+    )
+    return method
+
+
+def _free(pair: Pair) -> str:
+    """The pair's name; with a number behind it if the name is taken and no target tells the two apart."""
+    if pair.target:
+        return pair.called
+    taken = registry.families()
+    numbered = (f"{pair.called}_{n}" for n in itertools.count(2))
+    return pair.called if pair.called not in taken else next(name for name in numbered if name not in taken)
+
+
+def _options(pair: Pair) -> tuple[Option, ...]:
+    """The options that the function alone takes."""
+    found = []
+    for name, values in pair.options.items():
+        if name in pair.shared:
+            continue
+        legal = "as declared" if callable(values) else ", ".join(map(repr, values))
+        found.append(Option(name, legal, _values(values)))
+    return tuple(found)
+
+
+def _values(values: Any) -> Callable[[PairSpec], list[Any]]:
+    return (lambda spec: list(values(spec.sizes))) if callable(values) else (lambda spec: list(values))
+
+
+def _shapes(pair: Pair) -> tuple[Mapping[str, Any], ...]:
+    factors: dict[str, Any] = {**pair.dims, **pair.shared, "regime": ("", *pair.regimes)}
+
+    def legal(choice: Mapping[str, Any]) -> bool:
+        sizes = {name: choice[name] for name in pair.dims}
+        try:
+            for draw in pair.leaves.values():
+                draw.shape(sizes)
+                if draw.kind == "integers" and draw.count(sizes) and not draw.possible(sizes):
+                    return False
+        except UsageError:
+            return False
+        return pair.valid is None or bool(pair.valid(**sizes))
+
+    def cost(choice: Mapping[str, Any]) -> int:
+        sizes = {name: choice[name] for name in pair.dims}
+        return sum(draw.count(sizes) for draw in pair.leaves.values())
+
+    return tuple(vocabulary.combinations(factors, legal, cost))
+
+
+def _measured(pair: Pair, shapes: tuple[Mapping[str, Any], ...]) -> Mapping[str, Any]:
+    """The largest combination without a regime, in the first dtype: where bytes are measured unless told."""
+    plain = [shape for shape in shapes if not shape["regime"]] or list(shapes)
+    dtype = "float32" if "float32" in pair.dtypes else "float64"
+    return {**plain[-1], "dtype": dtype}
+
+
+def _expected(pair: Pair, claims: tuple[Claim, ...]) -> tuple[Claim, ...]:
+    for name in pair.expected:
+        if name not in {claim.name for claim in claims}:
+            raise unknown(f"claim in expected of {pair.called}", name, [claim.name for claim in claims])
+    return tuple(
+        dataclasses.replace(claim, expected="refuted", declared_reason=pair.expected[claim.name])
+        if claim.name in pair.expected else claim
+        for claim in claims
+    )  # fmt: skip

@@ -1,0 +1,370 @@
+"""A pair: a function, the plain function that it must agree with, and how their inputs are drawn."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+from gradgate.references import draws as layouts
+from gradgate.references import registry
+from gradgate.references.backends import named_leaves, precision, tree_map
+from gradgate.references.contract import DTYPES, FRAMEWORKS, Claim, Method, Tree, UsageError, unknown
+from gradgate.suites.pairs import trees
+from gradgate.suites.pairs.draws import Draw
+from gradgate.suites.pairs.spec import ONLY, ZERO, PairProblem, PairSpec, generator
+
+TRANSFORMATIONS = {"jax": ("jit", "vmap", "second_order"), "torch": ("compile", "vmap", "second_order")}
+"""Framework -> what a pair may claim to compose with."""
+WIDTHS = ("bfloat16", "float32", "float64")
+"""Dtypes, the narrowest first."""
+RESERVED = ("dtype", "seed", "upstream", "regime", "cotangents")
+"""Names that no dim and no option may have."""
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """A function that is to be judged, declared once for pytest, the command line, the gate and the history.
+
+    The function is called as ``function(*inputs, **options)``, the inputs in the order in which they are declared. A
+    pair is a method of its own class of problems: ``pair(problem, **options)`` gives ⟨cotangents, outputs⟩ and the
+    gradient by the function's own backward pass.
+
+    Attributes:
+        function: under test: a callable, or ``package.module:name`` or ``file.py:name``.
+        reference: the plain function that it must agree with, in the same framework; another object.
+        inputs: name -> draw (`gradgate.normal` and its kin), or a tree of draws in dicts, lists and tuples.
+        dims: name -> sizes that are tried, the first the usual one; 1, odd ones and 0 are worth having among them.
+        options: keyword -> legal values, or a function of the dims that gives them. What the reference takes too, it
+            is given too; what it does not take changes nothing but how the function computes.
+        regimes: name -> function of the inputs (name -> NumPy arrays) that returns them changed.
+        dtypes: those that the function supports, of ``float64``, ``float32`` and ``bfloat16``.
+        composes: transformations that must work: ``jit`` (JAX), ``compile`` (PyTorch), ``vmap``, ``second_order``.
+        disclaims: transformations that it refuses in words.
+        claims: promises about bytes and work, such as `gradgate.grows` and `gradgate.at_most`.
+        expected: claim -> why it is known to fail. If the claim is upheld after all, the run fails.
+        kappa: how many times plain backprop's rounding error the error may reach.
+        valid: of dims as keywords, whether they make sense together; None: all do.
+        random: whether the function draws random numbers from PyTorch's global generator, which is then seeded alike
+            before both functions.
+        name: of the class of problems; the function's name unless told.
+        framework: ``jax`` or ``torch``; found out unless told.
+    """
+
+    function: Callable[..., Any] | str
+    reference: Callable[..., Any] | str = ""
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    dims: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    regimes: Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]] = field(default_factory=dict)
+    dtypes: Sequence[str] = DTYPES
+    composes: Sequence[str] = ()
+    disclaims: Sequence[str] = ()
+    claims: Sequence[Claim] = ()
+    expected: Mapping[str, str] = field(default_factory=dict)
+    kappa: float = 16.0
+    valid: Callable[..., bool] | None = None
+    random: bool = False
+    name: str = ""
+    framework: str = ""
+
+    def __post_init__(self) -> None:
+        """Check the declaration, as far as it can be without importing either function.
+
+        Raises:
+            UsageError: says what is wrong and what is legal.
+        """
+        from gradgate.suites.pairs.declaration import check_declaration
+
+        check_declaration(self)
+
+    @functools.cached_property
+    def leaves(self) -> dict[str, Draw]:
+        """Path -> draw, of all inputs in order."""
+        found: dict[str, Draw] = {}
+        for name, tree in self.inputs.items():
+            found |= named_leaves(tree, name)
+        return found
+
+    @functools.cached_property
+    def differentiated(self) -> frozenset[str]:
+        """Paths of the inputs that get a gradient."""
+        return frozenset(path for path, draw in self.leaves.items() if draw.floating and draw.gradient)
+
+    @functools.cached_property
+    def loaded(self) -> dict[str, Callable[..., Any]]:
+        """``function`` and ``reference`` as callables.
+
+        Raises:
+            UsageError: one of them cannot be found or called, or they are one object.
+        """
+        found = {role: self._load(role) for role in ("function", "reference")}
+        if found["function"] is found["reference"]:
+            raise UsageError(f"{self.called}: function and reference are the same object; a pair needs two")
+        return found
+
+    def _load(self, role: str) -> Callable[..., Any]:
+        given = getattr(self, role)
+        found = registry.load(given) if isinstance(given, str) else given
+        if not callable(found):
+            raise UsageError(f"{role} of {self.called} is a {type(found).__name__}, and cannot be called")
+        return found  # type: ignore[no-any-return]
+
+    @property
+    def called(self) -> str:
+        """What the pair is called in messages and as a class of problems."""
+        if self.name:
+            return self.name
+        if isinstance(self.function, str):
+            return self.function.rpartition(":")[2]
+        plain = inspect.unwrap(self.function)
+        plain = plain.func if isinstance(plain, functools.partial) else plain
+        return str(getattr(plain, "__name__", type(plain).__name__)).strip("<>")
+
+    @property
+    def target(self) -> str:
+        """Where a worker finds the pair; "" where it was made in place and lives in this process alone."""
+        return str(self.__dict__.get("origin", ""))
+
+    def found_at(self, target: str) -> Pair:
+        """This pair, which knows the target under which it was loaded."""
+        self.__dict__["origin"] = target
+        return self
+
+    @functools.cached_property
+    def where(self) -> str:
+        """The framework of the two functions.
+
+        Raises:
+            UsageError: it cannot be told.
+        """
+        if self.framework:
+            return self.framework
+        for role in ("function", "reference"):
+            seen = _frameworks(self.loaded[role])
+            if len(seen) == 1:
+                return seen[0]
+        raise UsageError(f"{self.called}: its modules do not tell the framework; say framework='jax' or 'torch'")
+
+    @functools.cached_property
+    def shared(self) -> dict[str, tuple[Any, ...]]:
+        """Option that both functions take -> labels of its values: they belong to the problem."""
+        return {
+            name: tuple(label(value) for value in values) for name, values in self.options.items()
+            if not callable(values) and _takes(self.loaded["reference"], name)
+        }  # fmt: skip
+
+    @functools.cached_property
+    def spec(self) -> type[PairSpec]:
+        """The class of the pair's Specs."""
+        from gradgate.suites.pairs.spec import specs
+
+        return specs(self, self.called)
+
+    @functools.cached_property
+    def lowered(self) -> Method:
+        """The pair as a method of its own class of problems, which is registered."""
+        from gradgate.suites.pairs.lowering import lower
+
+        return lower(self)
+
+    def drawn(self, spec: PairSpec) -> dict[str, Any]:
+        """Path -> NumPy array, of a Spec's sizes, seed and regime."""
+        arrays = iter([draw.drawn(spec.sizes, generator(spec.seed, i)) for i, draw in enumerate(self.leaves.values())])
+        given = {name: tree_map(lambda _: next(arrays), _in_order(tree)) for name, tree in self.inputs.items()}
+        if spec.regime:
+            changed = self.regimes[spec.regime](dict(given))
+            if not isinstance(changed, dict) or changed.keys() != given.keys():
+                raise UsageError(f"regime {spec.regime!r} must return a dict of {', '.join(given)}")
+            given = changed
+        return {path: leaf for name, tree in given.items() for path, leaf in named_leaves(tree, name).items()}
+
+    def cotangents(self, spec: PairSpec) -> dict[str, Any]:
+        """Path of an output -> its cotangent: normal numbers where it has one, else zeros."""
+        found = {}
+        for place, (path, shape) in enumerate(self.output_shapes(spec).items()):
+            numbers = generator(spec.seed, 1000 + place).standard_normal(shape)
+            absent = spec.cotangents == ZERO or (spec.cotangents.startswith(ONLY) and spec.cotangents != ONLY + path)
+            found[path] = 0.0 * numbers if absent else numbers
+        return found
+
+    def output_shapes(self, spec: PairSpec) -> dict[str, tuple[int, ...]]:
+        """Path -> shape, of the reference's floating outputs."""
+        key = tuple(getattr(spec, name) for name in (*self.dims, *self.shared))
+        if key not in self._shapes:
+            self._shapes[key] = self._output_shapes(spec)
+        return self._shapes[key]
+
+    @functools.cached_property
+    def _shapes(self) -> dict[Any, dict[str, tuple[int, ...]]]:
+        return {}
+
+    def _output_shapes(self, spec: PairSpec) -> dict[str, tuple[int, ...]]:
+        backend: Any = self.where
+        blank = dataclasses.replace(spec, dtype="float32")
+        with precision(backend, "float32"):
+            problem = _bare(self, blank)
+            if backend == "jax":
+                import jax
+
+                found = jax.eval_shape(lambda p: self.outputs("reference", p, p.params), problem)
+            else:
+                import torch
+
+                with torch.no_grad():
+                    found = self.outputs("reference", problem, problem.params)
+        if not found:
+            raise UsageError(
+                f"{self.called}: the reference has no floating output, so there is nothing to differentiate"
+            )
+        return {path: tuple(leaf.shape) for path, leaf in found.items()}
+
+    def outputs(
+        self, role: str, problem: PairProblem, params: Tree, options: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Path -> output, of the floating outputs of ``function`` or ``reference``.
+
+        Args:
+            problem: gives sizes and the inputs without a gradient.
+            params: path -> array of the inputs with one.
+            options: that the function alone takes.
+        """
+        every = self.all_outputs(role, problem, params, options)
+        return {path: leaf for path, leaf in every.items() if trees.is_floating(self.where, leaf)}
+
+    def all_outputs(
+        self, role: str, problem: PairProblem, params: Tree, options: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """`outputs` and those that are no floats."""
+        leaves = {**problem.data["given"], **params}
+        for path, draw in self.leaves.items():
+            if draw.dtype and WIDTHS.index(problem.dtype) < WIDTHS.index(draw.dtype):
+                leaves[path] = problem.xp.astype(leaves[path], getattr(problem.xp, draw.dtype))
+        arguments = self.arguments(leaves)
+        shared = {name: value_of(self.options[name], getattr(problem.spec, name)) for name in self.shared}
+        with self._seeded(problem.spec):
+            answer = self.loaded[role](*arguments, **shared, **(options or {}))
+        return trees.flatten(self.where, answer)[0]
+
+    def arguments(self, leaves: Mapping[str, Any]) -> list[Any]:
+        """The positional arguments of both functions, from path -> array."""
+        paths = iter(self.leaves)
+        return [tree_map(lambda _: leaves[next(paths)], _in_order(tree)) for tree in self.inputs.values()]
+
+    @staticmethod
+    def rounded(array: Any, dtype: str) -> Any:
+        """Drawn numbers as every dtype from `dtype` on holds them: float32 and float64 judge the same problem."""
+        return layouts.rounded(array, dtype)
+
+    def __call__(self, problem: PairProblem, **options: Any) -> tuple[Any, Tree]:
+        """⟨cotangents, outputs of the function⟩ and its gradient by the function's own backward pass."""
+        if self.where == "jax":
+            from gradgate.suites.pairs import in_jax
+
+            return in_jax.gradient(self, problem, options)
+        from gradgate.suites.pairs import in_torch
+
+        return in_torch.gradient(self, problem, options)
+
+    def work(self, spec: PairSpec) -> float:
+        """Multiplications of the reference, about: those of its products of matrices, and its numbers in and out."""
+        numbers = sum(_count(draw.shape(spec.sizes)) for draw in self.leaves.values())
+        numbers += sum(_count(shape) for shape in self.output_shapes(spec).values())
+        if self.where == "jax":
+            from gradgate.suites.pairs.in_jax import flops
+        else:
+            from gradgate.suites.pairs.in_torch import flops
+        return numbers + flops(self, spec) / 2
+
+    @contextlib.contextmanager
+    def _seeded(self, spec: PairSpec) -> Iterator[None]:
+        if not self.random or self.where != "torch":
+            yield
+            return
+        import torch
+
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(spec.seed)
+            yield
+
+
+def label(value: Any) -> Any:
+    """What stands for an option's value in a Spec: the value itself, or the name of a function or class."""
+    return (
+        value
+        if value is None or isinstance(value, (str, int, float, bool))
+        else getattr(value, "__name__", repr(value))
+    )
+
+
+def value_of(values: Sequence[Any], wanted: Any) -> Any:
+    """The option's value of a label."""
+    return next(value for value in values if type(label(value)) is type(wanted) and label(value) == wanted)
+
+
+def _bare(pair: Pair, spec: PairSpec) -> PairProblem:
+    """The Problem without its cotangents, whose shapes are still to be found."""
+    from gradgate.references.backends import namespace, to_backend
+
+    namespace(pair.where)
+    arrays = {
+        path: to_backend(pair.where, array, spec.dtype if array.dtype.kind == "f" else None)
+        for path, array in pair.drawn(spec).items()
+    }
+    params = {path: leaf for path, leaf in arrays.items() if path in pair.differentiated}
+    given = {path: leaf for path, leaf in arrays.items() if path not in pair.differentiated}
+    return PairProblem(spec, pair.where, params, {"given": given, "cotangents": {}})  # type: ignore[arg-type]
+
+
+def _in_order(tree: Any) -> Any:
+    """A tree whose dicts have their keys in the order of `named_leaves`."""
+    if isinstance(tree, dict):
+        return {key: _in_order(tree[key]) for key in sorted(tree, key=str)}
+    if isinstance(tree, (list, tuple)):
+        return type(tree)([_in_order(item) for item in tree])
+    return tree
+
+
+def _count(shape: tuple[int, ...]) -> int:
+    return functools.reduce(lambda a, b: a * b, shape, 1)
+
+
+def _takes(function: Callable[..., Any], name: str) -> bool:
+    """Whether a function takes a keyword."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    return any(p.kind is p.VAR_KEYWORD or (p.name == name and p.kind is not p.POSITIONAL_ONLY) for p in parameters)
+
+
+def _frameworks(function: Any) -> list[str]:
+    """The frameworks that the module of a function has imported, or that the function is of."""
+    plain = inspect.unwrap(function)
+    while isinstance(plain, functools.partial):
+        plain = inspect.unwrap(plain.func)
+    own = str(getattr(plain, "__module__", "") or "").partition(".")[0]
+    if own in ("jax", "torch", "jaxlib"):
+        return [own.replace("jaxlib", "jax")]
+    names = {
+        getattr(value, "__name__" if isinstance(value, ModuleType) else "__module__", None)
+        for value in getattr(plain, "__globals__", vars(inspect.getmodule(type(plain)))).values()
+    }
+    roots = {str(name).partition(".")[0] for name in names if name}
+    return [framework for framework in FRAMEWORKS if framework in roots]
+
+
+def check_transformations(pair: Pair) -> None:
+    """Check what a pair composes with and disclaims, which depends on its framework.
+
+    Raises:
+        UsageError: names the wrong one.
+    """
+    for name in (*pair.composes, *pair.disclaims):
+        if name not in TRANSFORMATIONS[pair.where]:
+            raise unknown(f"transformation of {pair.called} ({pair.where})", name, TRANSFORMATIONS[pair.where])

@@ -1,0 +1,147 @@
+"""The Spec and the Problem of a pair: dims and options are the fields, ⟨cotangents, outputs⟩ is the loss."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from gradgate.references import draws as layouts
+from gradgate.references.backends import precision, to_backend
+from gradgate.references.contract import Backend, Problem, Spec, Tree, UsageError, unknown, value_field
+
+ALL, ZERO = "all", "zero"
+"""Cotangents: random ones for every output, and zeros for every output."""
+ONLY = "only "
+"""Cotangents of one output alone: this and its path."""
+
+
+@dataclass(frozen=True)
+class PairSpec(Spec):
+    """One problem of a pair. Subclasses, one for each pair, add its dims and the options that both functions take.
+
+    Attributes:
+        regime: name of one of the pair's regimes, "" for the inputs as they are drawn.
+        cotangents: ``all``, ``zero``, or ``only PATH``: which outputs get a cotangent.
+    """
+
+    regime: str = value_field("")
+    cotangents: str = value_field(ALL)
+
+    pair: ClassVar[Any] = None
+
+    def validate(self) -> None:
+        """Check dims, options and regime against what the pair declares.
+
+        Raises:
+            UsageError: says which value is wrong and what is legal.
+        """
+        for name in self.pair.dims:
+            if getattr(self, name) < 0:
+                raise UsageError(f"{name} must be at least 0, not {getattr(self, name)}")
+        for name, labels in self.pair.shared.items():
+            if getattr(self, name) not in labels:
+                raise UsageError(f"{name} must be one of {', '.join(map(repr, labels))}, not {getattr(self, name)!r}")
+        if self.regime and self.regime not in self.pair.regimes:
+            raise unknown("regime", self.regime, self.pair.regimes)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Name of a dim -> size."""
+        return {name: getattr(self, name) for name in self.pair.dims}
+
+    def build(self, backend: Backend) -> PairProblem:
+        """The Problem: inputs that get a gradient are `params`, all others and the cotangents are `data`."""
+        inputs = self.pair.drawn(self)
+        cotangents = self.pair.cotangents(self)
+
+        def cast(array: Any) -> Any:
+            floating = array.dtype.kind == "f"
+            return to_backend(
+                backend, self.pair.rounded(array, self.dtype) if floating else array, self.dtype if floating else None
+            )
+
+        def scaled(array: Any) -> Any:
+            return to_backend(backend, layouts.rounded(array, self.dtype).astype(float) * self.upstream, self.dtype)
+
+        with precision(backend, self.dtype):
+            params = {path: cast(array) for path, array in inputs.items() if path in self.pair.differentiated}
+            given = {path: cast(array) for path, array in inputs.items() if path not in self.pair.differentiated}
+            return PairProblem(
+                self, backend, params,
+                {"given": given, "cotangents": {path: scaled(array) for path, array in cotangents.items()}},
+            )  # fmt: skip
+
+    def layout(self) -> tuple[type[Problem], Tree, dict[str, Any]]:
+        """The shapes of the Problem, without its numbers."""
+        found: dict[str, Any] = {
+            path: layouts.Shaped(draw.shape(self.sizes), _dtype(draw, self.dtype))
+            for path, draw in self.pair.leaves.items()
+        }
+        params = {path: leaf for path, leaf in found.items() if path in self.pair.differentiated}
+        given = {path: leaf for path, leaf in found.items() if path not in self.pair.differentiated}
+        outputs = self.pair.output_shapes(self)
+        cotangents = {path: layouts.Shaped(shape, self.dtype) for path, shape in outputs.items()}
+        return PairProblem, params, {"given": given, "cotangents": cotangents}
+
+    def work(self) -> float:
+        """Multiplications of the reference, about: its products of matrices and its numbers in and out."""
+        return float(self.pair.work(self))
+
+
+@dataclass(frozen=True)
+class PairProblem(Problem):
+    """⟨cotangents, outputs of the reference⟩ as a function of the inputs that get a gradient.
+
+    Attributes:
+        params: path -> array, such as ``{"x": …, "weights.bias": …}``.
+        data: ``given``, path -> array of the other inputs; ``cotangents``, path of an output -> array.
+    """
+
+    @property
+    def pair(self) -> Any:
+        """What declares the two functions."""
+        return self.spec.pair
+
+    def loss(self, params: Tree) -> Any:
+        """⟨cotangents, outputs of the reference⟩."""
+        return self.inner(self.pair.outputs("reference", self, params))
+
+    def inner(self, outputs: Mapping[str, Any]) -> Any:
+        """⟨cotangents, outputs⟩, a scalar in the Problem's dtype.
+
+        Args:
+            outputs: path -> floating array.
+        """
+        wide = getattr(self.xp, self.dtype)
+        total = self.xp.zeros((), dtype=wide)
+        for path, cotangent in self.data["cotangents"].items():
+            out = outputs[path]
+            total = total + self.xp.astype((out * self.xp.astype(cotangent, out.dtype)).sum(), wide)
+        return total
+
+
+def specs(pair: Any, name: str) -> type[PairSpec]:
+    """The Spec class of a pair."""
+    fields: list[Any] = [(dim, "int", dataclasses.field(default=sizes[0])) for dim, sizes in pair.dims.items()]
+    fields += [(option, "Any", dataclasses.field(default=labels[0])) for option, labels in pair.shared.items()]
+    made = dataclasses.make_dataclass(
+        f"{name}Spec",
+        fields,
+        bases=(PairSpec,),
+        frozen=True,
+        namespace={"pair": pair, "__doc__": f"Problems of {name}."},
+    )
+    return made
+
+
+def generator(seed: int, place: int) -> np.random.Generator:
+    """One for each leaf: that one input has another shape changes no number of the others."""
+    return np.random.Generator(np.random.PCG64([seed, place]))
+
+
+def _dtype(draw: Any, dtype: str) -> str:
+    return {"integers": "int32", "mask": "bool", "key": "uint32"}.get(draw.kind, dtype)
