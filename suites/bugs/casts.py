@@ -100,8 +100,6 @@ STATE_SPACE = (
 )  # fmt: skip
 
 _kept = functools.partial(bug, "performer", method="slim_kept", source="new")
-_STATE_T = "U = state + torch.cumsum(outer(wide(v[span]), wide(k[span])), 0)  # App. B, Eq. 24 and 25\n"
-_STATE_J = "q, k, v = xs\n        U = state + jnp.cumsum(outer(v, k), axis=0)\n"
 _GRAD_J = "after, grad = grad, grad + summed(q, g)\n"
 
 PERFORMER = (

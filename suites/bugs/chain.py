@@ -22,7 +22,6 @@ _SAVE_J = "x, plan = layers[plan.start](*_tied(params[plan.start], x)), plan.res
 _SPLIT_J = "x, plan = jax.checkpoint(functools.partial(_run, layers, plan.left))(own, x), plan.right"
 _TIED_J = "lambda _, cotangents: jax.lax.optimization_barrier(cotangents))"
 _PLAIN_T = "y = plain(stage, x)\n"
-_HEAD_T = 'return [*layers, Stage(problem.head, name="head")]'
 
 PUBLISHED = (
     *_revolve(

@@ -7,15 +7,12 @@ option by itself does not show them.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from gradgate.suites.bugs.declare import bug
 from gradgate.suites.bugs.mutant import Mutant
 from gradgate.suites.bugs.operators import when
-
-Wanted = Callable[[Any, Any], bool]
-"""(value of a setting, the Spec) -> whether it is one of those meant."""
 
 
 def _pair(family: str, method: str, **wanted: Any) -> tuple[Mutant, ...]:

@@ -8,8 +8,6 @@ import torch
 
 from gradgate.suites.exact import balls
 
-LISTS = {"ScalarList", "List"}
-
 
 def run(func: Any, args: Any, kwargs: Any) -> Any:
     """The operation of one tensor, for each of a list."""
