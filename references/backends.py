@@ -9,10 +9,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from gradgate.hw_profiles.calls import OnCall
-from gradgate.references.contract import _PROBLEM_CLASSES, Tree, UsageError
+from gradgate.references.errors import UsageError
 
 UNIT_ROUNDOFF = {"bfloat16": 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-53, "longdouble": 2.0**-64}
 """Half the distance from 1 to the next number, per dtype."""
+Tree = Any
+"""Nested dicts, lists and tuples whose leaves are arrays of one backend."""
+PROBLEM_CLASSES: list[type] = []
+"""The subclasses of Problem: JAX has to know each as a pytree."""
 
 
 def namespace(backend: str) -> Any:
@@ -22,7 +26,7 @@ def namespace(backend: str) -> Any:
         UsageError: the backend is unknown or not installed; says what to install.
     """
     xp = _import(backend)
-    if backend == "jax" and len(_REGISTERED) < len(_PROBLEM_CLASSES):  # of a family imported since the last call, too
+    if backend == "jax" and len(_REGISTERED) < len(PROBLEM_CLASSES):  # of a family imported since the last call, too
         _register_pytrees()
     return xp
 
@@ -53,7 +57,7 @@ _REGISTERED: set[type] = set()
 def _register_pytrees() -> None:
     import jax
 
-    for cls in _PROBLEM_CLASSES:
+    for cls in PROBLEM_CLASSES:
         if cls in _REGISTERED:
             continue
         _REGISTERED.add(cls)

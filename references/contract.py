@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Self
 
 from gradgate.hw_profiles.calls import OnCall
+from gradgate.references.backends import PROBLEM_CLASSES, Tree, mark_calls, namespace
 from gradgate.references.errors import IllegalOption, NotComposable, UsageError, check_integer, unknown
 from gradgate.references.law_kinds import Law
 from gradgate.references.plugged import DTYPES, TRANSFORMATIONS, method
@@ -32,8 +33,6 @@ __all__ = [
 Backend = Literal["jax", "torch", "numpy"]
 Expected = Literal["upheld", "refuted"]
 FRAMEWORKS = ("jax", "torch")
-Tree = Any
-"""Nested dicts, lists and tuples whose leaves are arrays of one backend."""
 
 
 def value_field(default: Any) -> Any:
@@ -158,7 +157,7 @@ class Problem:
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Register every subclass as a JAX pytree once JAX is first used, and make its `nets` countable."""
         super().__init_subclass__(**kwargs)
-        _PROBLEM_CLASSES.append(cls)
+        PROBLEM_CLASSES.append(cls)
         countable(cls)
 
     @property
@@ -169,8 +168,6 @@ class Problem:
     @property
     def xp(self) -> Any:
         """The Array API namespace of this Problem's backend."""
-        from gradgate.references.backends import namespace
-
         return namespace(self.backend)
 
     def loss(self, params: Tree) -> Any:
@@ -241,15 +238,11 @@ def counting(owner: Any, function: Callable[..., Any], name: str) -> Callable[..
     """
     if owner.on_call is None:
         return function
-    from gradgate.references.backends import mark_calls
 
     def weight(*args: Any, **_: Any) -> int:
         return int(owner.positions(name, *args))
 
     return mark_calls(owner.backend, function, name, owner.on_call, weight)
-
-
-_PROBLEM_CLASSES: list[type[Problem]] = []
 
 
 @dataclass(frozen=True)

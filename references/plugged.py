@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from gradgate.references.backends import UNIT_ROUNDOFF
 from gradgate.references.errors import UsageError, unknown
 
 if TYPE_CHECKING:
@@ -100,8 +101,6 @@ def check_kappa(kappa: Any, dtypes: Sequence[str], what: str = "kappa") -> None:
     number = isinstance(kappa, (int, float)) and not isinstance(kappa, bool)
     if not number or not math.isfinite(kappa) or kappa <= 0:
         raise UsageError(f"{what} must be a positive number, 16 for what loses no more than backprop, not {kappa!r}")
-    from gradgate.references.backends import UNIT_ROUNDOFF
-
     dtype = "float32" if "float32" in dtypes else "float64"
     most, bound = LOOSEST[dtype], kappa * UNIT_ROUNDOFF[dtype]
     if bound >= most:

@@ -73,7 +73,10 @@ def manifest(base: Half, head: Half) -> dict[str, Mapping[str, Any]]:
 
 
 def figures(found: Mapping[str, Any]) -> dict[str, float | None]:
-    """The gated figures of a measured cell; of one too large for the device, the bytes that it wants."""
+    """The gated figures of a measured cell; of one too large for the device, the bytes that it wants.
+
+    State is what is held before and after: arguments + outputs − aliases.
+    """
     if found["status"] == "too_large":
         return {"required_bytes": found["required_bytes"], "flops": found["flops"]}
     temp, required = found["temp_bytes"], found["required_bytes"]
