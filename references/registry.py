@@ -34,7 +34,7 @@ def families() -> dict[str, Family]:
     Raises:
         UsageError: an entry point names no Family, or one whose name is taken.
     """
-    return {**_in_this_folder(), **_installed(), **_REGISTERED}
+    return {**_in_this_folder(), **of_entry_points(), **_REGISTERED}
 
 
 def register(declared: Family) -> Family:
@@ -229,7 +229,12 @@ def _in_this_folder() -> dict[str, Family]:
 
 
 @functools.cache
-def _installed() -> dict[str, Family]:
+def of_entry_points() -> dict[str, Family]:
+    """Name -> Family, of every installed entry point in the group ``gradgate.families``.
+
+    Raises:
+        UsageError: one of them names no Family, or one whose name is taken.
+    """
     found: dict[str, Family] = {}
     for point in sorted(metadata.entry_points(group=FAMILIES)):
         try:
@@ -245,7 +250,8 @@ def _at(target: str) -> Family:
     """The Family that a target names, whose origin is that target, a path in full."""
     place, colon, name = target.rpartition(":") if ":" in target else (target, ":", "FAMILY")
     if is_path(place):
-        place = str(Path(place).resolve())
+        path = Path(place).resolve()
+        place = str(path.parent if path.name == "__init__.py" else path)
     try:
         declared = load(f"{place}{colon}{name}")
     except UsageError:

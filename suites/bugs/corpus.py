@@ -34,9 +34,9 @@ def _written() -> tuple[Mutant, ...]:
 
 def _own(family: Family) -> tuple[Mutant, ...]:
     """The MUTANTS of the module ``bugs`` beside the problem of a class, if there is one."""
-    place = registry.spec_class(family.name).__module__
-    name = place.rpartition(".")[0] + ".bugs"
-    if "." not in place or importlib.util.find_spec(name) is None:  # a class in one file has no module beside it
+    package = registry.package(family.name)
+    name = f"{package}.bugs"
+    if not package or importlib.util.find_spec(name) is None:
         return ()
     return tuple(importlib.import_module(name).MUTANTS)
 

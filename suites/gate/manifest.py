@@ -69,7 +69,8 @@ def gated(settings: Settings, own: bool, base: bool = False) -> list[Gated]:
             "pyproject.toml names nothing to gate; add [[tool.gradgate.methods]] with target = "
             '"mine.py:my_gradient" and family = "state_space"'
         )
-    return [Gated(declared) for declared in registry.methods()]
+    elsewhere = registry.of_entry_points()  # their files are another project's
+    return [Gated(declared) for declared in registry.methods() if declared.family not in elsewhere]
 
 
 def measured_spec(family: Family, framework: str, fields: Mapping[str, Any] | None = None) -> Spec:

@@ -24,17 +24,24 @@ def published(family: str | None) -> tuple[Published, ...]:
     """
     if not family:
         raise UsageError(f"say which paper: --family {' | '.join(registry.families())}")
-    registry.family(family)
+    package = registry.package(registry.family(family).name)
     try:
-        found: tuple[Published, ...] = importlib.import_module(f"gradgate.references.{family}.paper.rows").PUBLISHED
+        found: tuple[Published, ...] = importlib.import_module(f"{package}.paper.rows").PUBLISHED
     except (ModuleNotFoundError, AttributeError):
         raise UsageError(f"{family} lists no figures of its paper to measure") from None
     return found
 
 
 def results_path(family: str) -> Path:
-    """The file in which a family's results are kept."""
-    return Path(str(importlib.resources.files(f"gradgate.references.{family}"))) / RESULTS
+    """The file in which a family's results are kept: in its folder.
+
+    Raises:
+        UsageError: the family is in one file, or not known here.
+    """
+    package = registry.package(family)
+    if not package:
+        raise UsageError(f"{family} has no folder of its own here, in which results of its paper could be kept")
+    return Path(str(importlib.resources.files(package))) / RESULTS
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from gradgate.references import registry
 from gradgate.suites.measuring import paper_results
 from gradgate.suites.report.memory_plot import COLOURS
 from gradgate.suites.report.plot import FONT
@@ -39,7 +40,7 @@ class Place:
 def of_families(names: Iterable[str]) -> list[Place]:
     """What is kept of these families, place by place."""
     places = []
-    for family in names:
+    for family in filter(registry.package, names):
         results = paper_results.read(paper_results.results_path(family))["results"]
         for i, name in enumerate(dict.fromkeys(row["place"] for row in results)):
             chosen = [row for row in results if row["place"] == name]

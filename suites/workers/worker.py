@@ -85,6 +85,7 @@ def main(receive: TextIO, send: Callable[[dict[str, Any]], None]) -> None:
 def _serve(
     request: dict[str, Any], send: Callable[[dict[str, Any]], None], watch: Callable[..., None]
 ) -> dict[str, Any]:
+    from gradgate.references import registry
     from gradgate.suites.judging.engine import Run, judge, not_installed
     from gradgate.suites.judging.verdict import Task
 
@@ -100,6 +101,10 @@ def _serve(
 
     relieve()
     task = Task(**request["task"])
+    if task.origin:
+        watch({"importing": task.origin})
+        registry.family(task.origin)
+        watch(None)
     absent = not_installed(task)
     if absent is not None:
         return {"verdict": absent.to_dict()}
