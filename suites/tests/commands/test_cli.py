@@ -28,7 +28,7 @@ from gradgate.suites.workers.supervisor import Supervisor
 QUICK = ("verify", "--family", "state_space", "--method", "backprop", "--framework", "torch", "--jobs", 1)
 VERDICT_KEYS = {
     "family", "method", "framework", "claim", "verdict", "expected", "examples", "error", "noise", "leaf", "spec",
-    "profile", "reason", "seconds", "reproduce",
+    "profile", "reason", "declared_reason", "seconds", "reproduce",
 }  # fmt: skip
 
 
@@ -216,8 +216,9 @@ def test_an_erratum_is_a_finding_and_not_a_failure(torch: Any, gradgate: Callabl
         "--examples", 12, "--jobs", 1,
     )  # fmt: skip
     assert ran.status == 0, ran
-    assert "findings: refuted, as declared" in ran.out
-    assert "why: every layer is fed dl/dy_K" in ran.out
+    assert "finding: refuted, as declared" in ran.out
+    assert "declared false because: every layer is fed dl/dy_K" in ran.out
+    assert "reproduce: gradgate verify --family state_space --method adjoint_sharding_printed" in ran.out
     assert "layers[0]" in ran.out
     assert "exact in head, layers[2]" in " ".join(ran.out.split())
 

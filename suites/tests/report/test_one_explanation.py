@@ -1,0 +1,120 @@
+"""A verdict reads the same in the terminal, on the page, in JUnit and in pytest, and each shows its command."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Callable
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+pytest.importorskip("jinja2")
+pytest.importorskip("plotly")
+
+from gradgate.suites import test_methods
+from gradgate.suites.console import terminal
+from gradgate.suites.judging.explain import LABELS, explain
+from gradgate.suites.judging.verdict import Task, Verdict
+from gradgate.suites.report import write
+
+SPEC = {"dtype": "float64", "seed": 7, "length": 3}
+FINDING = Verdict(
+    Task("fam", "printed", "jax", "gradient_float64", "", "equals backprop", "Eq. 3", "refuted", "a sign is wrong"),
+    "refuted", 12, 1.5, 2e-16, "layers[0].w", SPEC, {"chunk": 2}, reason="relative errors layers[0].w 1.5",
+)  # fmt: skip
+FAILURE = Verdict(
+    Task("fam", "mended", "torch", "counts", "", "runs two passes", "§4"),
+    "refuted", 3, leaf="head", spec=SPEC | {"seed": 8}, reason="three passes ran",
+)  # fmt: skip
+SECOND = Verdict(
+    Task("fam", "printed", "torch", "stability", "", "keeps digits", "Eq. 3", "refuted", "a sign is wrong"),
+    "refuted", 4, 0.5, 1e-16, "head", SPEC | {"seed": 9}, reason="head 0.5",
+)  # fmt: skip
+"""It is shown with FINDING: the method and the declared reason are the same."""
+
+
+def shown_in_terminal(verdicts: tuple[Verdict, ...], folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    terminal.table(verdicts)
+    return capsys.readouterr().out
+
+
+def shown_on_page(verdicts: tuple[Verdict, ...], folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    page = write({"claims": len(verdicts), "verdicts": [v.to_dict() for v in verdicts]}, folder)
+    sections = re.findall(r'<section id="f[^"]+">.*?\n</section>', page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    assert len(sections) == len({v.outcome for v in verdicts}), "the failures and the findings"
+    return html.unescape(re.sub(r"<[^>]+>", " ", " ".join(sections)))
+
+
+def shown_in_junit(verdicts: tuple[Verdict, ...], folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    shown_on_page(verdicts, folder, capsys)
+    return "".join(ElementTree.parse(folder / "junit.xml").getroot().itertext())
+
+
+def shown_in_pytest(verdicts: tuple[Verdict, ...], folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    class Judge:
+        def judge(self, task: Task) -> Verdict:
+            return next(v for v in verdicts if v.task == task)
+
+    said = []
+    for verdict in verdicts:
+        try:
+            test_methods.test_claim(verdict.task, Judge(), lambda name, value: None)  # type: ignore[arg-type]
+        except pytest.fail.Exception as failure:
+            said.append(str(failure))
+    return capsys.readouterr().out + "\n".join(said)
+
+
+SURFACES = (shown_in_terminal, shown_on_page, shown_in_junit, shown_in_pytest)
+Shown = Callable[[tuple[Verdict, ...], Path, pytest.CaptureFixture[str]], str]
+
+
+def words(text: str) -> str:
+    """`text` without its layout: line breaks, and what stands between a name and its value."""
+    return " ".join(re.sub("[:=]", " ", text).split())
+
+
+@pytest.mark.parametrize("shown", SURFACES, ids=lambda function: function.__name__)
+def test_every_line_of_the_explanation_is_on_every_surface(
+    shown: Shown, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = words(shown((FINDING, FAILURE), tmp_path, capsys))
+    for verdict in (FINDING, FAILURE):
+        for line in explain(verdict).lines():
+            assert words(line) in found
+    assert words(explain(SECOND).reason) not in found, "what was not judged is not shown"
+
+
+@pytest.mark.parametrize("shown", SURFACES, ids=lambda function: function.__name__)
+def test_every_refutation_of_a_group_has_its_command(
+    shown: Shown, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = words(shown((FINDING, SECOND), tmp_path, capsys))
+    assert all(words(f"reproduce: {verdict.reproduce}") in found for verdict in (FINDING, SECOND))
+
+
+def test_the_explanation_has_everything_that_is_known_of_a_finding() -> None:
+    assert explain(FINDING).lines() == [
+        "outcome: finding: refuted, as declared",
+        "claim: gradient_float64: equals backprop (Eq. 3)",
+        "declared false because: a sign is wrong",
+        "reason: relative errors layers[0].w 1.5",
+        "measured: error 1.5 in layers[0].w, noise 2e-16, 7.5e+15 times the noise",
+        "problem: dtype=float64 seed=7 length=3",
+        "options: chunk=2",
+        f"reproduce: {FINDING.reproduce}",
+    ]
+
+
+def test_a_leaf_without_numbers_has_its_own_line_and_what_is_unknown_has_none() -> None:
+    lines = explain(FAILURE).lines()
+    assert "leaf: head" in lines
+    assert not any(line.startswith((LABELS["declared_reason"], LABELS["measured"])) for line in lines)
+
+
+def test_what_the_digits_say_is_not_said_again() -> None:
+    upheld = Verdict(FINDING.task, "upheld", digits=58, reason="equal to 58 digits; casts count as exact")
+    found = explain(upheld)
+    assert (found.measured, found.reason) == ("equal to 58 digits", "casts count as exact")
+    assert found.outcome == "failure: upheld, declared false"
