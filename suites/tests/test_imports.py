@@ -27,6 +27,9 @@ ROOMS = (
     ("suites.pairs", "two programs of one function, run as subjects"),
     ("suites.checks", "one way to judge a claim each: of the parts in judging, on programs from exact and measuring"),
     ("suites.judging.engine", "judges one claim: it draws problems and puts them to the check that the claim names"),
+    ("suites.pairs.quick", "judges a pair at given arguments with the engine"),
+    ("suites.pairs.pytest_tests", "tests of pytest that judge pairs with the engine"),
+    ("suites.api", "the module gradgate itself: names of the pairs' modules"),
     ("suites.workers", "runs the engine in processes that may die"),
     ("suites.bugs", "references with a bug in them; some of them break what a check looks at"),
     ("suites.calibration", "runs checks and the engine over many problems and counts"),
@@ -50,6 +53,7 @@ ENTRANCES = ("pyproject.toml", "noxfile.py", "*.md", "suites/**/*.md")
 
 CALLED_FROM_OUTSIDE = {
     "suites.test_methods": "pytest collects it by its name: pytest --pyargs gradgate.suites",
+    "suites.api": "setup.py installs it as the module gradgate itself",
     "references.invertible.refusal": "checks of a chain of one's own before it is trained",
 }
 """Modules that nothing imports and no file names, and who uses them."""
