@@ -1,4 +1,4 @@
-"""Mixed mode that keeps nothing of a step but its inner gradient, in JAX: beyond the paper.
+"""Mixed mode that keeps only the inner gradient of each step, in JAX: beyond the paper.
 
 §4 saves ∇L_i in addition to θ_i and υ_i, so that Adam has 4·T·|θ| static numbers. But θ_i and υ_i are what i updates
 make of θ_0, υ_0 and the gradients ∇L_0 … ∇L_{i−1}, and an update goes number by number: next to a gradient of L it

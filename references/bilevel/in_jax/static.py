@@ -1,7 +1,7 @@
 """Meta-gradients in JAX that do not store every step (App. A.2): reversed momentum, logarithmic rematerialisation.
 
-Both go backwards through the recursion of Eq. 6 with mixed-mode products and rematerialised layers, as `jax_impl`; they
-differ in where θ_i and υ_i come from.
+Both go backwards through the recursion of Eq. 6 with mixed-mode products and rematerialised layers, as `methods` does.
+They differ in where θ_i and υ_i come from.
 """
 
 from __future__ import annotations

@@ -3,6 +3,9 @@
 In the words of the code: θ_i is ``theta``, υ_i ``state``, ∇L_i ``grad``. The cotangents that go backwards through the
 steps are ``d_theta`` = dV/dθ_i, ``d_state`` = dV/dυ_i and ``d_eta``, what the later steps add to dV/dη. Everything is
 written with `torch.func`, so that `torch.func.vmap` over η and a further derivative work.
+
+In the sections Stores and Computes, a number is one array element of the problem's dtype, and |θ|, |υ| and |η| are the
+numbers in these trees.
 """
 
 from __future__ import annotations
@@ -207,7 +210,15 @@ def _stored(problem: BilevelProblem, remat: Any, mode: Mode, save: Any) -> tuple
 
 
 def inner_loss(problem: BilevelProblem, remat: bool) -> Inner:
-    """L, with its layers rematerialised or not."""
+    """L(θ, η, x), with its layers rematerialised or not.
+
+    Args:
+        problem: supplies L.
+        remat: True or False.
+
+    Returns:
+        The function.
+    """
     return functools.partial(problem.inner_loss, block=rematerialised) if remat else problem.inner_loss
 
 
@@ -218,7 +229,23 @@ def steps(problem: BilevelProblem) -> Iterator[Tree]:
 
 
 def pull_outer(problem: BilevelProblem, carry: Carry, remat: bool) -> tuple[torch.Tensor, Cotangents]:
-    """V and its cotangents (Eq. 5): V depends on neither the last state nor, but through θ_T, on η."""
+    """The outer loss V and its cotangents (Eq. 5).
+
+    Args:
+        problem: supplies V and y.
+        carry: θ_T and υ_T.
+        remat: whether the layers are rematerialised.
+
+    Returns:
+        V, a scalar, and (dV/dθ_T, dV/dυ_T, dV/dη): V depends on η through θ_T only, and not on υ_T, so the last two are
+        zeros.
+
+    Source:
+        Eq. 5.
+
+    Computes:
+        One gradient of V.
+    """
     theta, state = carry
     outer = functools.partial(problem.outer_loss, block=rematerialised) if remat else problem.outer_loss
     loss, (d_theta,) = value_and_gradients(lambda theta: outer(theta, problem.y), theta)
@@ -229,16 +256,28 @@ def pull_step(
     problem: BilevelProblem, inner: Inner, mode: Mode, carry: Carry, grad: Tree | None, x: Tree,
     cotangents: Cotangents,
 ) -> Cotangents:  # fmt: skip
-    """Eq. 6 from the left, one step: the cotangents of what it puts out -> those of what it reads.
+    """One step of Eq. 6 from the left: the cotangents of its outputs -> those of its inputs.
 
     Args:
         problem: supplies the update.
         inner: L.
-        mode: how to differentiate ∇L.
+        mode: (L, θ, η, x, ∇L or None) -> ∇L and its products.
         carry: θ_i and υ_i.
         grad: ∇L_i; None: it is computed here.
         x: x_i.
         cotangents: dV/dθ_{i+1}, dV/dυ_{i+1}, and dV/dη of the later steps.
+
+    Returns:
+        dV/dθ_i, dV/dυ_i, and dV/dη of the steps from i on.
+
+    Source:
+        Eq. 6–8.
+
+    Stores:
+        What one product needs.
+
+    Computes:
+        One product of second derivatives, one VJP of the update, and one gradient of L unless it is given.
     """
     theta, state = carry
     eta = problem.params
@@ -252,7 +291,18 @@ def pull_step(
 
 
 def pull_init(problem: BilevelProblem, cotangents: Cotangents) -> Tree:
-    """The last of Eq. 6: what η has to do with θ_0 and υ_0, added."""
+    """The last factor of Eq. 6: dV/dη, with what θ_0 and υ_0 depend on added.
+
+    Args:
+        problem: supplies θ_0 and υ_0.
+        cotangents: dV/dθ_0, dV/dυ_0, and dV/dη of all steps.
+
+    Returns:
+        dV/dη, a tree like ``problem.params``.
+
+    Source:
+        Eq. 6.
+    """
     d_theta, d_state, d_eta = cotangents
     _, pull = vjp(problem.init, problem.params)
     return _sum(d_eta, *pull((d_theta, d_state)))

@@ -13,9 +13,16 @@ def remat(layer: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     """`layer` with the same result and derivatives, of which a reverse pass stores the inputs only.
 
     Args:
-        layer: a function of trees of floating tensors. What it closes over is a constant to differentiation.
+        layer: a function of trees of floating tensors. Differentiation takes what it closes over for constant.
 
-    Cost: one more evaluation of `layer` in the reverse pass; none in forward mode.
+    Returns:
+        The function.
+
+    Stores:
+        The inputs.
+
+    Computes:
+        One more evaluation of `layer` in the reverse pass; none in forward mode.
     """
 
     def rematerialised(*inputs: Any) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Mixed mode that keeps nothing of a step but its inner gradient, in PyTorch; `jax_replay` says why that suffices."""
+"""Mixed mode that keeps only the inner gradient of each step, in PyTorch; `in_jax.replay` says why that suffices."""
 
 from __future__ import annotations
 

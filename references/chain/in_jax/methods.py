@@ -6,6 +6,9 @@ own plan when its turn comes in the backward pass. XLA orders and frees; that it
 the memory laws check.
 
 The stages are the layers and the head: N + 1 of them.
+
+In the sections Stores and Computes, a number is one array element of the problem's dtype, and N is the number of
+layers.
 """
 
 from __future__ import annotations
@@ -239,7 +242,24 @@ def precise_dp(problem: ChainProblem, *, budget: int) -> tuple[jax.Array, Tree]:
 
 
 def by_schedule(problem: ChainProblem, schedule: Schedule) -> tuple[jax.Array, Tree]:
-    """Loss and gradient by a nested schedule of N + 1 stages; UsageError if it is not nested."""
+    """Loss and gradient by a nested schedule.
+
+    Args:
+        problem: any `ChainProblem` of JAX arrays.
+        schedule: nested, of N + 1 stages: the layers and the head.
+
+    Returns:
+        The loss, a scalar, and its gradient, a tree like ``problem.params`` with the same shapes and dtypes.
+
+    Raises:
+        UsageError: the schedule is not nested.
+
+    Stores:
+        What `schedules.simulate` says of the schedule, if XLA keeps its order.
+
+    Computes:
+        The forwards of the schedule, and one VJP per stage.
+    """
     layers, plan = stages(problem), schedule.plan()
 
     def loss(params: Tree) -> jax.Array:
@@ -249,11 +269,14 @@ def by_schedule(problem: ChainProblem, schedule: Schedule) -> tuple[jax.Array, T
 
 
 def rematerialised(layers: Sequence[Callable[[Tree, Any], Any]], schedule: Schedule) -> Callable[[Any, Any], Any]:
-    """``f(params, x)``, params one tree per layer, whose derivative by JAX follows a nested schedule.
+    """A function ``f(params, x)`` whose derivative by JAX follows a nested schedule.
 
     Args:
         layers: N maps ``layer(params_l, x) -> y``.
         schedule: nested, of N stages.
+
+    Returns:
+        ``f``, of one tree of parameters per layer and x_0; it returns x_N.
 
     Raises:
         UsageError: the schedule is not nested.
@@ -291,7 +314,17 @@ def stages(problem: ChainProblem) -> list[Callable[[Tree, Any], Any]]:
 
 
 def costs_of(spec: Spec) -> Costs:
-    """Residuals and FLOPs from the stages' programs; the same for every Spec of one shape."""
+    """The costs of the stages of a chain, from their programs; the same for every Spec of one shape.
+
+    Args:
+        spec: any `ChainSpec`; its numbers are not built.
+
+    Returns:
+        Costs of N + 1 stages: residuals and values in bytes, compute in FLOPs.
+
+    Computes:
+        Traces every stage a few times, once per shape: the result is kept. Nothing is compiled or run.
+    """
     return _costs(spec.static())
 
 

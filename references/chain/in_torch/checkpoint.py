@@ -34,19 +34,25 @@ Memory = Literal["measured", "uniform"]
 
 
 class CheckpointedSequential(nn.Sequential):
-    """A sequence that trains by a schedule; otherwise the sequence it was made from, with the same `state_dict`.
+    """A sequence that trains by a schedule; otherwise the sequence it was made from, same `state_dict`.
 
-    Without gradients to compute (`torch.no_grad`, nothing that needs any) it runs plainly.
+    Where no gradient is asked for (`torch.no_grad`, or nothing that needs one) it runs plainly.
 
     Args:
-        sequence: an `nn.Sequential` or layers, each taking what the one before gives: one tensor. The layers are
-            shared, not copied.
+        sequence: an `nn.Sequential`, or layers in order. Each takes what the one before gives: one tensor. The layers
+            are shared, not copied.
         schedule: of as many stages as the sequence has (`stages_of`).
         sample: an input of the shape, dtype and device that every input will have.
-        costs: of the stages, kept to simulate with.
+        costs: of the stages, to simulate with; None: there is no simulation.
 
     Raises:
         UsageError: not a sequence, or a schedule of another length.
+
+    Stores:
+        What `schedules.simulate` says of the schedule.
+
+    Computes:
+        The forwards of the schedule, and one VJP per stage.
     """
 
     def __init__(
@@ -118,20 +124,31 @@ def checkpointed(
     """The sequence as a module whose training step stays within `budget` bytes, at the least compute.
 
     Args:
-        sequence: an `nn.Sequential` or layers, each taking what the one before gives: one tensor.
-        sample: an input of the shape, dtype and device that every input will have; `requires_grad` as they will.
-        budget: bytes for all values, recordings and cotangents of the chain, its input among them; parameters,
-            buffers and the gradients that parameters keep are beside it.
-        compute: measured ``time``, counted ``flops``, ``uniform``, or (forward, backward) for every stage.
-        memory: ``measured``, ``uniform`` (the mean of what is measured, as §4.3 compares; the budget then holds only
-            as far as sizes are equal), or given Costs, whose compute is ignored.
-        slot: bytes per slot of the solver (`precise_dp`).
+        sequence: an `nn.Sequential`, or layers in order. Each takes what the one before gives: one tensor.
+        sample: an input of the shape, dtype and device that every input will have, with `requires_grad` as theirs.
+        budget: bytes for all values, recordings and cotangents of the chain, its input among them. Parameters, buffers
+            and the gradients that parameters keep are not among them.
+        compute: ``time``, measured; ``flops``, counted; ``uniform``; or a pair (forward, backward) for every stage.
+        memory: ``measured``; ``uniform``, the mean of what is measured, as §4.3 compares (the budget then holds only as
+            far as sizes are equal); or Costs, whose compute is ignored.
+        slot: bytes per slot of the solver, or None (`precise_dp`).
+
+    Returns:
+        A module that shares the layers of the sequence and has its `state_dict`.
 
     Raises:
-        UsageError: not a sequence; a layer that cannot be run again; wrong numbers of costs.
-        BudgetTooSmall: states the least budget that suffices.
+        UsageError: not a sequence; a layer that cannot be run again; costs of another number of stages.
+        BudgetTooSmall: no schedule fits; the message states the least budget that suffices.
 
-    Source: §3.2.1, Listings 3.2–3.4. Cost: profiling runs each stage a few times; then `precise_dp`.
+    Source:
+        §3.2.1, Listings 3.2–3.4.
+
+    Stores:
+        At most `budget` bytes in a training step, as profiled.
+
+    Computes:
+        Once: the profiler runs each stage a few times, and the solver makes a schedule (`precise_dp`). Per step: the
+        forwards of that schedule, and one VJP per stage.
     """
     layers = _named(sequence)
     costs = costs_of([layer for _, layer in layers], sample, compute=compute, memory=memory)
@@ -145,7 +162,24 @@ def costs_of(
     compute: Compute | Sequence[tuple[float, float]] = "time",
     memory: Memory | Costs = "measured",
 ) -> Costs:
-    """The costs of the stages of a sequence, measured, uniform or given; arguments and errors as `checkpointed`."""
+    """The costs of the stages of a sequence: measured, uniform or given.
+
+    Args:
+        sequence: an `nn.Sequential`, or layers in order. Each takes what the one before gives: one tensor.
+        sample: an input of the shape, dtype and device that every input will have, with `requires_grad` as theirs.
+        compute: ``time``, measured; ``flops``, counted; ``uniform``; or a pair (forward, backward) for every stage.
+        memory: ``measured``; ``uniform``, the mean of what is measured, as §4.3 compares (the budget then holds only as
+            far as sizes are equal); or Costs, whose compute is ignored.
+
+    Returns:
+        Costs of as many stages as `stages_of` gives.
+
+    Raises:
+        UsageError: not a sequence; a layer that cannot be run again; costs of another number of stages.
+
+    Computes:
+        Runs each stage a few times, unless both bytes and compute are given.
+    """
     if compute not in ("time", "flops", "uniform") and (isinstance(compute, str) or not isinstance(compute, Sequence)):
         raise UsageError(f"compute must be time, flops, uniform or a pair per stage, not {compute!r}")
     if memory not in ("measured", "uniform") and not isinstance(memory, Costs):

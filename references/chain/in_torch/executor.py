@@ -19,8 +19,8 @@ distributed process still hands back together; the profiler knows of the first (
 can cost a stage's gradients beyond the budget.
 
 A stage that is run again finds what its first run found: random states, autocast, global flags, and which modules train
-(`torch_replay`). Norms update their running statistics in the first run only. Where a stage cannot be run again as it
-ran first, because a tensor or anything else it reads has changed, the backward pass raises (`torch_guard`). Forward
+(`replay`). Norms update their running statistics in the first run only. Where a stage cannot be run again as it
+ran first, because a tensor or anything else it reads has changed, the backward pass raises (`guard`). Forward
 hooks on modules run in every run of their stage.
 
 A second backward pass is autograd's: refused, unless the first was told ``retain_graph=True``. The first then keeps
@@ -47,21 +47,32 @@ from gradgate.references.contract import NotComposable, UsageError
 
 
 def execute(stages: Sequence[Stage], schedule: Schedule, x: torch.Tensor) -> torch.Tensor:
-    """x_0 -> x_N with the chain's graph behind it; its backward follows the schedule.
+    """x_0 -> x_N with the chain's graph behind it, whose backward pass follows the schedule.
 
     Args:
         stages: N of them.
         schedule: of N stages, nested or not.
         x: x_0; it may need a gradient or not.
 
+    Returns:
+        x_N; `backward` and `torch.autograd.grad` work on it as usual.
+
     Raises:
         UsageError: another number of stages; a stage that is not tensor to tensor, that overwrites its input, or that
-            changes buffers of its own while the schedule runs it more than once.
-        NotComposable: under a transformation of torch.func; and from the backward pass, if asked for a graph of it.
-        RuntimeError: from the backward pass, if a stage cannot be run again as it ran first; and from a second one
-            without `retain_graph` in the first.
+            changes its own buffers while the schedule runs it more than once.
+        NotComposable: called under a transformation of torch.func; and in the backward pass, if asked for a graph of
+            it.
+        RuntimeError: in the backward pass, if a stage cannot be run again as it ran first; and in a second one, if the
+            first was not told to retain the graph.
 
-    Cost: that of `simulate`, operation by operation.
+    Source:
+        Beyond the thesis, which gives this up in its §3.2.3 and §3.2.4.
+
+    Stores:
+        What `schedules.simulate` says, operation by operation.
+
+    Computes:
+        The operations of the schedule.
     """
     if schedule.stages != len(stages):
         raise UsageError(f"the schedule has {schedule.stages} stages, the chain has {len(stages)}")

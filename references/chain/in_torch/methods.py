@@ -1,8 +1,11 @@
-"""Gradients of the chain problem in PyTorch: one executor, `torch_executor`, and a schedule for each method.
+"""Gradients of the chain problem in PyTorch: one executor, `executor.execute`, and a schedule for each method.
 
 The stages are the layers and the head: N + 1 of them. Each method that checkpoints has an attribute ``module``, a
 function of an `nn.Sequential` and a sample of its input. It makes the module that trains by the method's schedule; a
 method that takes a budget gets the least that suffices.
+
+In the sections Stores and Computes, a number is one array element of the problem's dtype, and N is the number of
+layers.
 """
 
 from __future__ import annotations
@@ -285,7 +288,25 @@ precise_dp.module = _precise_module  # type: ignore[attr-defined]
 
 
 def by_schedule(problem: ChainProblem, schedule: Schedule) -> tuple[torch.Tensor, Tree]:
-    """Loss and gradient by any schedule of N + 1 stages."""
+    """Loss and gradient by any schedule, nested or not.
+
+    Args:
+        problem: any `ChainProblem` of PyTorch tensors.
+        schedule: of N + 1 stages: the layers and the head.
+
+    Returns:
+        The loss, a scalar, and its gradient, a tree like ``problem.params`` with the same shapes and dtypes.
+
+    Raises:
+        NotComposable: called under torch.func or vmap, or the gradient is differentiated again.
+        UsageError: the schedule has another number of stages.
+
+    Stores:
+        What `schedules.simulate` says of the schedule.
+
+    Computes:
+        The forwards of the schedule, and one VJP per stage.
+    """
     refuse_transforms()
     params = tree_map(lambda p: p.detach().requires_grad_(), problem.params)
     loss = execute(stages(problem, params), schedule, problem.x)
@@ -303,7 +324,17 @@ def stages(problem: ChainProblem, params: Tree) -> Sequence[Stage]:
 
 
 def costs_of(spec: Spec) -> Costs:
-    """Bytes measured, FLOPs counted; the same for every Spec of one shape."""
+    """The costs of the stages of a chain, as profiled; the same for every Spec of one shape.
+
+    Args:
+        spec: any `ChainSpec`.
+
+    Returns:
+        Costs of N + 1 stages: recordings and values in bytes, as measured; compute in FLOPs, as counted.
+
+    Computes:
+        Runs every stage a few times, once per shape: the result is kept.
+    """
     return _costs(spec.static())
 
 

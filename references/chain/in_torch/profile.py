@@ -18,7 +18,7 @@ from gradgate.references.chain.in_torch.stages import Stage, plain, record
 from gradgate.references.chain.schedules.costs import Costs
 
 PLACEHOLDER = 16
-"""Bytes of the placeholder that links the stages' nodes (`torch_executor`)."""
+"""Bytes of the placeholder that links the stages' nodes (`executor`)."""
 
 
 class LiveBytes(TorchDispatchMode):
@@ -70,17 +70,24 @@ class LiveBytes(TorchDispatchMode):
 def profile(
     stages: Sequence[Stage], x: torch.Tensor, compute: Literal["time", "flops"] = "time", repeats: int = 5
 ) -> Costs:
-    """The costs of a chain, each stage run on its own on the values that reach it from `x`.
+    """The costs of a chain: each stage is run on its own, on the values that reach it from `x`.
 
     Args:
-        stages: of the chain. Their parameters' gradients, buffers and random state are left as they are. On the
+        stages: of the chain. Gradients of their parameters, buffers and random state are left as they are. On the
             ``meta`` device bytes and FLOPs are the same, and nothing is computed.
         x: x_0, with `requires_grad` as it will be.
         compute: ``time``, seconds, the median of `repeats` runs; or ``flops``, of products of matrices and
-            convolutions, which are the same each time.
-        repeats: of the timing.
+            convolutions, the same each time.
+        repeats: how often each stage is timed.
 
-    Cost: a few runs forward and backward of every stage; stores one recording and a few values at a time.
+    Returns:
+        Costs of as many stages: bytes as measured, compute in seconds or FLOPs.
+
+    Stores:
+        One recording and a few values at a time.
+
+    Computes:
+        A few runs forward and backward of every stage.
     """
     shapes: list[tuple[Any, ...]] = []
     shared = {p for p, count in Counter(id(p) for stage in stages for p in stage.parameters).items() if count > 1}

@@ -6,7 +6,7 @@ backprop would not notice, because it runs nothing again. This module keeps them
 
 These generators are kept: Python's `random`, NumPy's global one, PyTorch's for the CPU and for every accelerator, and
 those that are attributes of a module (`torch.Generator`, `numpy.random.Generator`, `random.Random`). A generator that
-is held anywhere else cannot be found from outside. `torch_guard` detects that its numbers have changed.
+is held anywhere else cannot be found from outside. `guard` detects that its numbers have changed.
 """
 
 from __future__ import annotations

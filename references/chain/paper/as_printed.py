@@ -45,12 +45,24 @@ class Printed:
 
 
 def solve(p: Printed, budget: int, mistakes: Collection[str] = ()) -> tuple[float, float]:
-    """(compute, peak) that Alg. 3.4 states for the whole chain, f_0 included; both infinite for failure.
+    """The compute and the peak that Alg. 3.4 states for the whole chain.
 
     Args:
         p: the costs.
-        budget: memory M, in slots.
-        mistakes: of MISTAKES, those to put back as printed.
+        budget: memory M, in slots, an integer.
+        mistakes: names of MISTAKES: those to put back as printed, the rest corrected.
+
+    Returns:
+        (compute, peak) in the units of `p`, f_0 included in the peak; both infinite where no schedule fits.
+
+    Source:
+        Algs. 3.3 and 3.4.
+
+    Stores:
+        2·N²·M numbers.
+
+    Computes:
+        N³·M/6 steps of a Python loop.
     """
     N, M = p.N, budget - p.beta_f[0]
     C = [[[INFINITE] * (M + 1) for _ in range(N + 2)] for _ in range(N + 1)]
@@ -97,8 +109,18 @@ def _row(p: Printed, i: int, m: int, B: list, C: list, mistakes: Collection[str]
 def reachable(p: Printed, budget: int) -> float:
     """The least compute by shortest paths over what the thesis' machine holds: the oracle of `solve`.
 
-    The machine holds f_0, any f_k that are stored, and one cotangent b_j; sweeping forward, one f_l more, and during a
-    step its successor; a backward step from b_{l+1} to b_l needs f_l. Exponential in N.
+    The machine holds f_0, any f_k that are stored, and one cotangent b_j. While it sweeps forward it holds one f_l
+    more, and during a step the next one. A backward step from b_{l+1} to b_l needs f_l.
+
+    Args:
+        p: the costs.
+        budget: memory, in slots.
+
+    Returns:
+        The compute, in the units of `p`; infinite where no schedule fits.
+
+    Computes:
+        Exponential in N.
     """
     N = p.N
     start = (frozenset[int](), -1, N + 1)  # stored, the passing f, the cotangent at hand
@@ -130,7 +152,19 @@ def reachable(p: Printed, budget: int) -> float:
 
 
 def recompute_peak(p: Printed, i: int, j: int, printed: bool = False) -> int:
-    """Eq. 3.4: the peak of recomputing everything on (i, j) beside f_i; as printed the last term counts f_i, l = i."""
+    """Eq. 3.4: the peak of recomputing everything on (i, j), f_i not counted.
+
+    Args:
+        p: the costs.
+        i, j: the ends of the segment, 0 ≤ i < j ≤ N + 1.
+        printed: True: the last term counts f_i too, at l = i, as printed.
+
+    Returns:
+        The peak, in slots.
+
+    Source:
+        Eq. 3.4.
+    """
     bf, bb = p.beta_f, p.beta_b
     sweeps = [
         bb[stop + 1] + max([bf[i + 1], *(bf[n - 1] + bf[n] for n in range(i + 2, stop + 1))])
@@ -141,7 +175,18 @@ def recompute_peak(p: Printed, i: int, j: int, printed: bool = False) -> int:
 
 
 def uniform_table_printed(longest: int, slots: int) -> dict[tuple[int, int], float]:
-    """Alg. 2.1 as printed, C[t, m]: line 8 runs t to m_max, so that no t beyond the number of slots is ever solved."""
+    """Alg. 2.1 as printed, which never solves a t beyond the number of slots: its line 8 runs t to m_max.
+
+    Args:
+        longest: the largest t.
+        slots: m_max.
+
+    Returns:
+        (t, m) -> C[t, m], for the pairs that are solved.
+
+    Source:
+        Alg. 2.1, as printed.
+    """
     C = {}
     for t in range(1, longest + 1):
         C[t, 1] = t * (t + 1) / 2

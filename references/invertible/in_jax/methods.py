@@ -2,6 +2,9 @@
 
 In the words of the code: x_i is ``x``, h_i = ∂J/∂x_i is ``h``, g_i = ∂J/∂θ_i is ``dp``. The units of a block are the
 steps of one `jax.lax.scan`, so what a scan does not put out is not kept.
+
+In the sections Stores and Computes, a number is one array element of the problem's dtype, and L is the number of
+layers, n the numbers of one sample, d the parameters of one layer.
 """
 
 from __future__ import annotations
@@ -129,7 +132,19 @@ def projected_forward(problem: InvertibleProblem, *, seed: int = 0) -> tuple[Any
 
 
 def random_direction(problem: InvertibleProblem, seed: Any) -> Tree:
-    """Standard normal numbers, a tree like ``problem.params``."""
+    """Standard normal numbers, a tree like ``problem.params`` with the same shapes and dtypes.
+
+    Args:
+        problem: any InvertibleProblem.
+        seed: an integer of at least 0, or one that JAX traces.
+
+    Returns:
+        u.
+
+    Raises:
+        IllegalOption: `seed` is not an integer of at least 0.
+        UsageError: a parameter or the input has another shape than the Spec gives.
+    """
     seed = seed if isinstance(seed, jax.Array) else check_integer("seed", seed, 0)
     problem.check_shapes()
     leaves, tree = jax.tree.flatten(problem.params)
@@ -259,12 +274,45 @@ def moonwalk_mixed(problem: InvertibleProblem, *, vijp: str = "closed") -> tuple
 
 
 def input_gradient_reverse(problem: InvertibleProblem) -> Any:
-    """h_0 by backprop through x alone."""
+    """h_0 by backprop through x alone, the parameters held constant.
+
+    Args:
+        problem: any InvertibleProblem.
+
+    Returns:
+        h_0, with the shape and dtype of ``problem.x``.
+
+    Source:
+        Algorithm 1, phase 1, §4.2.
+
+    Stores:
+        Mx numbers per layer.
+
+    Computes:
+        One evaluation and one VJP of every layer and of the head.
+    """
     return jax.grad(lambda x: problem.head_loss(problem.params["head"], problem.body(problem.params, x)))(problem.x)
 
 
 def input_gradient_forward(problem: InvertibleProblem, tangents: int) -> Any:
-    """h_0 by a JVP per number of a sample, or one sample after another where those of a batch depend on each other."""
+    """h_0 by one JVP per number of a sample; sample after sample where batch norm joins them.
+
+    Args:
+        problem: any InvertibleProblem.
+        tangents: how many JVPs are pushed forward together, at least 1.
+
+    Returns:
+        h_0, with the shape and dtype of ``problem.x``.
+
+    Source:
+        Algorithm 1, phase 1, §4.1.
+
+    Stores:
+        The activations of one layer, and `tangents` tangents of them.
+
+    Computes:
+        n JVPs of every layer and of the head; batch·n with batch norm.
+    """
     x, params = problem.x, problem.params
 
     def losses(x: Any) -> Any:
@@ -292,20 +340,27 @@ def walk(
     visit: Visit = lambda p, dp: dp,
     advance: Advance = CLOSED,
 ) -> tuple[Any, Tree]:
-    """Phase 2: from h_0 forward through the chain, each unit's gradient handed to `visit` as soon as it is there.
+    """Phase 2: from h_0 forward through the chain; each unit's gradient goes to `visit` as soon as it is there.
 
     Args:
         problem: any InvertibleProblem.
         h: h_0, like ``problem.x``.
-        visit: of the parameters and gradient of a unit, of a layer between blocks, and last of the head; its results
-            are returned in the gradients' place. One that returns updated parameters never has the gradient of more
-            than a unit in memory.
+        visit: of the parameters and the gradient of a unit, of a layer between blocks, and last of the head. Its
+            results are returned in place of the gradients. If it returns updated parameters, never more than a unit's
+            gradient is in memory.
         advance: one layer's step.
 
     Returns:
-        The loss and a tree like ``problem.params`` of what `visit` returned, a block's stacked.
+        The loss, a scalar, and a tree like ``problem.params`` of what `visit` returned, stacked per block.
 
-    Source: Algorithm 1.
+    Source:
+        Algorithm 1.
+
+    Stores:
+        x_i and h_i, Mθ numbers of one layer, and what `visit` returned.
+
+    Computes:
+        One evaluation and one VJP of every layer (of ψ, two evaluations and no VJP).
     """
     # The barrier keeps the compiler from seeing that these are the activations which phase 1 computed, all of which it
     # would else keep and save itself the second pass.

@@ -2,6 +2,9 @@
 
 In the words of the code: x_i is ``x``, h_i = ∂J/∂x_i is ``h``, g_i = ∂J/∂θ_i is ``dp``. Every method is written with
 `torch.func`, so that `torch.func.vmap` over the parameters and a further derivative work.
+
+In the sections Stores and Computes, a number is one array element of the problem's dtype, and L is the number of
+layers, n the numbers of one sample, d the parameters of one layer.
 """
 
 from __future__ import annotations
@@ -133,7 +136,21 @@ def projected_forward(problem: InvertibleProblem, *, seed: int = 0) -> tuple[tor
 
 
 def random_direction(problem: InvertibleProblem, seed: int) -> Tree:
-    """Standard normal numbers, a tree like ``problem.params``; the global generator is left alone."""
+    """Standard normal numbers, a tree like ``problem.params`` with the same shapes and dtypes.
+
+    PyTorch's global generator is left alone.
+
+    Args:
+        problem: any InvertibleProblem.
+        seed: an integer of at least 0.
+
+    Returns:
+        u.
+
+    Raises:
+        IllegalOption: `seed` is not an integer of at least 0.
+        UsageError: a parameter or the input has another shape than the Spec gives.
+    """
     rng = np.random.default_rng(check_integer("seed", seed, 0))  # torch.func.vmap forbids PyTorch's own
     problem.check_shapes()
     return tree_map(lambda leaf: torch.from_numpy(rng.standard_normal(leaf.shape)).to(leaf.dtype), problem.params)
@@ -253,13 +270,46 @@ def moonwalk_mixed(problem: InvertibleProblem, *, vijp: str = "closed") -> tuple
 
 
 def input_gradient_reverse(problem: InvertibleProblem) -> torch.Tensor:
-    """h_0 by backprop through x alone."""
+    """h_0 by backprop through x alone, the parameters held constant.
+
+    Args:
+        problem: any InvertibleProblem.
+
+    Returns:
+        h_0, with the shape and dtype of ``problem.x``.
+
+    Source:
+        Algorithm 1, phase 1, §4.2.
+
+    Stores:
+        Mx numbers per layer; `torch.conv2d` saves its input too.
+
+    Computes:
+        One evaluation and one VJP of every layer and of the head.
+    """
     params = problem.params
     return torch.func.grad(lambda x: problem.head_loss(params["head"], problem.body(params, x)))(problem.x)
 
 
 def input_gradient_forward(problem: InvertibleProblem, tangents: int) -> torch.Tensor:
-    """h_0 by a JVP per number of a sample, or of the batch where its samples depend on each other."""
+    """h_0 by one JVP per number of a sample, or per number of the batch where batch norm joins the samples.
+
+    Args:
+        problem: any InvertibleProblem.
+        tangents: how many JVPs are pushed forward together, at least 1.
+
+    Returns:
+        h_0, with the shape and dtype of ``problem.x``.
+
+    Source:
+        Algorithm 1, phase 1, §4.1.
+
+    Stores:
+        The activations of one layer, and `tangents` tangents of them.
+
+    Computes:
+        n JVPs of every layer and of the head; batch·n with batch norm.
+    """
     x, params, coupled = problem.x, problem.params, problem.spec.coupled
     shape = x.shape if coupled else x.shape[1:]
 
@@ -274,11 +324,23 @@ def input_gradient_forward(problem: InvertibleProblem, tangents: int) -> torch.T
 def walk(problem: InvertibleProblem, h: torch.Tensor, advance: Advance = CLOSED) -> Iterator[tuple[str, Tree]]:
     """Phase 2: from h_0 forward through the chain, each layer's gradient handed out as soon as it is there.
 
+    Args:
+        problem: any InvertibleProblem.
+        h: h_0, like ``problem.x``.
+        advance: one layer's step.
+
     Yields:
-        (name, gradient) of every layer, such as ``block0[1].0_additive``, in order; then (``head``, (loss, gradient)).
+        (name, gradient) of every layer in order, such as ``block0[1].0_additive``; then (``head``, (loss, gradient)).
         An optimiser that applies and drops each keeps the gradient of no more than a layer in memory.
 
-    Source: Algorithm 1.
+    Source:
+        Algorithm 1.
+
+    Stores:
+        x_i and h_i, and Mθ numbers of one layer.
+
+    Computes:
+        One evaluation and one VJP of every layer (of ψ, two evaluations and no VJP).
     """
     x = problem.x
     for layer, p in problem.chain(problem.params):
@@ -290,7 +352,7 @@ def walk(problem: InvertibleProblem, h: torch.Tensor, advance: Advance = CLOSED)
 
 
 def gathered(problem: InvertibleProblem, handed: Iterator[tuple[str, Tree]]) -> tuple[torch.Tensor, Tree]:
-    """What `walk` hands out as (loss, grads)."""
+    """All that `walk` yields for the problem, as the loss and a gradient like ``problem.params``."""
     *parts, (loss, d_head) = [part for _, part in handed]
     return loss, _stacked(problem, iter(parts), d_head)
 

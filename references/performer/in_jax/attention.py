@@ -50,12 +50,25 @@ def explicit() -> Attention:
 
 
 def blocked(prefix_sum: str, keep: bool = False, backward: Callable[..., Any] | None = None) -> Attention:
-    """A block's T and U at a time; stores q, k, v and the state after the slice, for a while a block's c·D1 numbers.
+    """Attention with a block's T and U in memory at a time.
 
     Args:
         prefix_sum: ``block``, or ``iterative``: blocks of one token, the iteration of Katharopoulos et al. (2020).
-        keep: keep the state before each block, n/c·D1 numbers, in place of rebuilding it by subtraction.
-        backward: the rule for a block, `pull_block` unless it is to be an erratum.
+        keep: True: keep the state before each block, in place of rebuilding it by subtraction.
+        backward: the backward pass of a block; None: `pull_block`. An erratum gives another.
+
+    Returns:
+        The attention.
+
+    Source:
+        App. B, Eq. 24 and 25, corrected.
+
+    Stores:
+        q, k, v and the state after the slice; for a while one block's c·D1 numbers; with `keep`, ⌈n/c⌉·D1 numbers, one
+        state per block of the n tokens.
+
+    Computes:
+        Each block's sums once forward and once back; without `keep`, a subtraction per block.
     """
     run = _run_keeping if keep else _run
 
@@ -122,12 +135,21 @@ def pull_block(state: Any, after: Any, before: Any, q: Any, k: Any, v: Any, g: A
     """The cotangents of a block's q, k and v.
 
     Args:
-        state: U before the block.
-        after: cotangent of the state after the block.
-        before: cotangent of the state before the block; of use to errata only.
+        state: U before the block, (batch, k, d+1, M).
+        after: cotangent of the state after the block, shaped like it.
+        before: cotangent of the state before the block; errata alone read it.
         q, k: (c, batch, k, M).
         v: (c, batch, k, d+1).
         g: cotangent of out, (c, batch, k, d+1).
+
+    Returns:
+        The three, each shaped like its own.
+
+    Source:
+        App. B, corrected.
+
+    Stores:
+        A few times c·D1 numbers.
     """
     U = state + jnp.cumsum(outer(v, k), axis=0)
     suffix = after + reverse_cumsum(outer(g, q))
@@ -166,5 +188,13 @@ def _blocks(x: Any, size: int) -> Any:
 
 
 def attention(prefix_sum: str, keep: bool = False) -> Attention:
-    """The way of this name, one of PREFIX_SUMS; `keep` as for `blocked`."""
+    """The attention over one slice by the name of its prefix sums.
+
+    Args:
+        prefix_sum: ``explicit``, ``iterative`` or ``block``.
+        keep: as for `blocked`; ``explicit`` ignores it.
+
+    Returns:
+        The attention.
+    """
     return explicit() if prefix_sum == PREFIX_SUMS[0] else blocked(prefix_sum, keep)

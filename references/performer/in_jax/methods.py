@@ -3,6 +3,9 @@
 In the words of the code: 𝓑^(n), the s running states U after slice n, is ``states`` (s, batch, k, d+1, M), float32 at
 least; 𝓖^(n) = ∇_𝓑^(n) L is ``cotangents``; C is ``chunk`` and A_n ``start``. F is ``project`` and ``prepare``, G is
 ``attend`` and ``finish``, so that the iterative prefix sums never hold the slice's T.
+
+In the sections Stores and Computes, a number is one array element of the problem's dtype, and letters are those of
+`problem`.
 """
 
 from __future__ import annotations

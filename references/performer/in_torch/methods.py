@@ -5,6 +5,9 @@ M) per layer, float32 at least; 𝓖^(n) = ∇_𝓑^(n) L is ``cotangents``; C i
 and ``finish``, so that the iterative prefix sums never hold the slice's T.
 
 Every method is written with `torch.func`, so that `torch.func.vmap` over the parameters and a further derivative work.
+
+In the sections Stores and Computes, a number is one array element of the problem's dtype, and letters are those of
+`problem`.
 """
 
 from __future__ import annotations
@@ -128,7 +131,26 @@ def slim_kept(
 
 
 def in_slices(problem: PerformerProblem, chunk: int, inside: Attend, every: int | None) -> tuple[torch.Tensor, Tree]:
-    """Algorithm 1. The states before the last slice are at hand, so it is not run forward twice."""
+    """Algorithm 1; the states before the last slice are at hand, so that slice is not run forward twice.
+
+    Args:
+        problem: any PerformerProblem of PyTorch tensors.
+        chunk: C, tokens per slice, at least 1.
+        inside: the attention inside a slice.
+        every: m: the states before every m-th slice are kept; None: none are.
+
+    Returns:
+        The loss, a scalar, and its gradient, a tree like ``problem.params`` with the same shapes and dtypes.
+
+    Source:
+        Algorithm 1.
+
+    Stores:
+        As `slim`, or with `every` as `slim_kept`.
+
+    Computes:
+        As `slim`.
+    """
     layers = [problem.layer(problem.params, r) for r in range(problem.spec.layers)]
     starts = list(range(0, problem.length, chunk))
     states, kept = list(problem.zero_states()), {}

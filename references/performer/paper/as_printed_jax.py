@@ -56,7 +56,18 @@ def block_printed(problem: PerformerProblem, *, term: str = "all") -> tuple[Any,
 def printed_rule(
     term: str, state: Any, after: Any, before: Any, q: Any, k: Any, v: Any, g: Any
 ) -> tuple[Any, Any, Any]:
-    """`jax_attention.pull_block` with App. B's terms in place of some of its own."""
+    """`pull_block` with App. B's terms in place of some of its own.
+
+    Args:
+        term: which misprint is kept: ``key``, ``query``, ``suffix`` or ``all``.
+        state, after, before, q, k, v, g: as for `pull_block`.
+
+    Returns:
+        The cotangents of q, k and v, as printed.
+
+    Source:
+        App. B, as printed.
+    """
     dq, dk, dv = pull_block(state, after, before, q, k, v, g)
     suffix = after + jax.lax.cumsum(outer(g, q), axis=0, reverse=True)
     if term in ("all", "suffix"):

@@ -49,7 +49,18 @@ def printed_rule(
     term: str, state: torch.Tensor, after: torch.Tensor, before: torch.Tensor,
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, g: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
-    """`torch_attention.pull_block` with App. B's terms in place of some of its own."""
+    """`pull_block` with App. B's terms in place of some of its own.
+
+    Args:
+        term: which misprint is kept: ``key``, ``query``, ``suffix`` or ``all``.
+        state, after, before, q, k, v, g: as for `pull_block`.
+
+    Returns:
+        The cotangents of q, k and v, as printed.
+
+    Source:
+        App. B, as printed.
+    """
     dq, dk, dv = pull_block(state, after, before, q, k, v, g)
     own = outer(g, q)
     suffix = after + torch.cumsum(own.flip(0), 0).flip(0)

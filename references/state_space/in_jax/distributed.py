@@ -65,7 +65,7 @@ def residency(problem: StateSpaceProblem, devices: int) -> list[dict[str, Any]]:
     """Measure what each device holds when `adjoint_distributed` runs, from its arrays and its compiled program.
 
     Args:
-        problem: any StateSpaceProblem, outside a trace.
+        problem: any StateSpaceProblem of JAX arrays, outside a trace.
         devices: as for `adjoint_distributed`.
 
     Returns:
@@ -76,7 +76,11 @@ def residency(problem: StateSpaceProblem, devices: int) -> list[dict[str, Any]]:
     Raises:
         IllegalOption: `devices` is not legal for `adjoint_distributed`.
 
-    Cost: compiles and runs the program once.
+    Source:
+        §4.4, "memory per device Mem/Υ".
+
+    Computes:
+        Compiles and runs the program once.
     """
     devices = check_devices(problem, devices)
     slots, program, mesh = layer_slots(problem.spec.layers, devices), _program(problem, devices), _mesh(devices)

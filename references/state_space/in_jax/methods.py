@@ -3,6 +3,9 @@
 Notation of the paper (Adjoint sharding, §3–4) in words of the code: ŷ is ``x``, h is ``states`` (h^0 first, so h^i is
 ``states[i]`` for tokens counted from 1), dl/dy carried through the residual stream is ``g``, and dl^t/dỹ^t λ^{t,i}, the
 adjoint state contracted with the token's cotangent, is ``mu``.
+
+In the sections Stores and Computes, a number is one array element of the problem's dtype, and letters are those of
+`problem`.
 """
 
 from __future__ import annotations
@@ -127,10 +130,21 @@ def head_gradients(problem: StateSpaceProblem, head: Any, y: Any, targets: Any, 
 
 
 def run_layer(problem: StateSpaceProblem, p: Tree, y: Any) -> tuple[Any, tuple[Any, Any]]:
-    """Alg. 1 for one layer: y_{k−1} -> y_k, both (T, batch, P), token by token, so that one A, B and C exist at a time.
+    """Alg. 1 for one layer, y_{k−1} -> y_k, token by token: one A, B and C exist at a time.
+
+    Args:
+        problem: supplies the maps.
+        p: the parameters of layer k.
+        y: y_{k−1}, (T, batch, P).
 
     Returns:
-        y_k and what `pull_layer` needs: y_{k−1} and the states h^0 … h^T, (T + 1, batch, N).
+        y_k, (T, batch, P), and what `pull_layer` needs: y_{k−1} and the states h^0 … h^T, (T + 1, batch, N).
+
+    Source:
+        Alg. 1.
+
+    Computes:
+        T evaluations of A, B and C.
     """
 
     def token(h: Any, y: Any) -> tuple[Any, tuple[Any, Any]]:
@@ -149,9 +163,26 @@ def run_layer(problem: StateSpaceProblem, p: Tree, y: Any) -> tuple[Any, tuple[A
 # and each term is one VJP: of C^t with cotangent g^t ⊗ h^t, of A^i with μ ⊗ h^{i−1}, of B^i with μ ⊗ ŷ^i. A VJP hands
 # back the cotangent of its input ŷ too, without which every layer below would be wrong.
 def pull_layer(problem: StateSpaceProblem, p: Tree, saved: tuple[Any, Any], g: Any, window: int) -> tuple[Any, Tree]:
-    """Alg. 2–4 for one layer: g_k -> g_{k−1}, both (T, batch, P), and the gradient of the layer's parameters.
+    """Alg. 2–4 for one layer: g_k -> g_{k−1}, and the gradient of the layer's parameters.
 
-    One VJP of C per token; one of A and B per pair of a token t and an earlier i, t − `window` < i ≤ t.
+    Args:
+        problem: supplies the maps.
+        p: the parameters of layer k.
+        saved: what `run_layer` kept.
+        g: g_k, (T, batch, P).
+        window: how many tokens each token reaches, itself included; T or more: all.
+
+    Returns:
+        g_{k−1}, (T, batch, P), and a tree like `p`.
+
+    Source:
+        Alg. 2–4.
+
+    Stores:
+        The intermediates of one VJP at a time.
+
+    Computes:
+        T VJPs of C; one of A and of B for each token t and each i ≤ t with t − `window` < i.
     """
     y, states = saved
     x, pull_norm = jax.vjp(problem.norm, y)

@@ -76,17 +76,23 @@ def residency(problem: StateSpaceProblem, devices: int) -> list[dict[str, Any]]:
     """Measure, inside each rank at the end of its backward pass, what it holds.
 
     Args:
-        problem: the state-space problem.
-        devices: Υ, from 1 to K.
+        problem: any StateSpaceProblem of PyTorch tensors.
+        devices: as for `adjoint_distributed`.
 
     Returns:
-        One dict per rank: `layers`, the indices of its layers; `parameter_bytes` and `gradient_bytes`, the memory that
-        backs their parameters and gradients; `live_bytes`, that of all tensors alive, states and embedding included.
+        Per rank ``layers``, the indices of its layers; ``parameter_bytes`` and ``gradient_bytes``, the memory behind
+        their parameters and gradients; ``live_bytes``, that of all tensors alive, states and embedding included.
 
     Raises:
-        IllegalOption, NotComposable, RuntimeError: as `adjoint_distributed`.
+        IllegalOption: `devices` is not legal for `adjoint_distributed`.
+        NotComposable: a parameter is inside a torch.func transform or requires a gradient.
+        RuntimeError: a rank failed or ended; the message says how.
 
-    Source: §4.4, "memory per device Mem/Υ". Cost: that of `adjoint_distributed` and a scan of each rank's objects.
+    Source:
+        §4.4, "memory per device Mem/Υ".
+
+    Computes:
+        As `adjoint_distributed`, and a scan of each rank's objects.
     """
     devices = check_integer("devices", devices, 1, problem.spec.layers)
     torch_ranks.refuse_transforms(problem, "adjoint_distributed", "adjoint_sharding")

@@ -5,6 +5,9 @@ h_k is `h` and holds h^0 … h^T, dL/dy_k is `g`, dl^t/dỹ^t λ^{t,i} is `mu`, 
 
 Every method is written with `torch.func`, so that `torch.func.vmap` over the parameters and a further derivative work.
 The VJPs of all tokens that are ready at one moment run as one batch over the leading axis.
+
+In the sections Stores and Computes, a number is one array element of the problem's dtype, and letters are those of
+`problem`.
 """
 
 from __future__ import annotations
