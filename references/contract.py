@@ -63,7 +63,7 @@ class Spec:
             UsageError: names the field, the value and the legal values.
         """
         for item in dataclasses.fields(self):
-            value, kind = getattr(self, item.name), item.type
+            value, kind = getattr(self, item.name), getattr(item.type, "__name__", item.type)
             if kind == "str" and not isinstance(value, str):
                 raise UsageError(f"{item.name} must be a string, not {value!r}")
             if kind == "int" and (not isinstance(value, int) or isinstance(value, bool)):

@@ -156,7 +156,7 @@ def _range(family: Family, text: str) -> Range:
     if match is None:
         raise UsageError(f"--sweep is NAME=LOW:HIGH, such as T=64:4096, not {text!r}")
     name, low, high = match[1], int(match[2]), int(match[3])
-    fields = [f.name for f in dataclasses.fields(registry.spec_class(family.name)) if f.type == "int"]
+    fields = [f.name for f in dataclasses.fields(registry.spec_class(family.name)) if f.type in ("int", int)]
     variable = family.letters.get(name, name)
     if variable not in fields:
         raise unknown(f"size of {family.name}", name, [*fields, *family.letters])

@@ -158,9 +158,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(autouse=True)
-def _forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a test registers is no other test's."""
+def _forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test registers, and measures, is no other test's."""
     monkeypatch.setattr(registry, "_REGISTERED", {})
+    monkeypatch.setenv("GRADGATE_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.fixture
@@ -211,9 +212,9 @@ def test_its_mutants_are_killed_in_a_worker_and_its_methods_are_not(
 
 
 def test_verify_judges_it_by_its_path_and_writes_a_report(
-    framework: str, gradgate: Callable[..., Any], folder: Path, tmp_path: Path
+    torch: Any, gradgate: Callable[..., Any], folder: Path, tmp_path: Path
 ) -> None:
-    asked = ("verify", "--family", f"{folder}:FAMILY", "--framework", framework, "--method", "recompute")
+    asked = ("verify", "--family", f"{folder}:FAMILY", "--framework", "torch", "--method", "recompute")
     ran = gradgate(*asked, "--examples", 2, "--jobs", 1, "--report", tmp_path)
     assert ran.status == 0, ran
     rows = json.loads((tmp_path / "verdicts.json").read_text())["verdicts"]
@@ -309,3 +310,19 @@ def test_an_entry_point_names_a_class(folder: Path, monkeypatch: pytest.MonkeyPa
         assert registry.family("relay").origin == f"{folder}:FAMILY"
     finally:
         registry.of_entry_points.cache_clear()
+
+
+def test_a_spec_is_checked_whether_or_not_its_annotations_are_text(relay: Family) -> None:
+    with pytest.raises(UsageError, match=r"steps must be an integer, not 2\.5"):
+        registry.spec_class("relay")(steps=2.5)
+
+
+def test_a_sweep_finds_it_in_a_process_of_its_own(
+    torch: Any, gradgate: Callable[..., Any], folder: Path, tmp_path: Path
+) -> None:
+    asked = ("memory", "--family", folder, "--method", "recompute", "--framework", "torch", "--sweep", "N=4:16")
+    ran = gradgate(*asked, "--json", tmp_path / "found.json")
+    assert ran.status == 0, ran
+    rows = json.loads((tmp_path / "found.json").read_text())["cells"]
+    assert [row["status"] for row in rows] == ["measured"] * len(rows)
+    assert {row["spec"]["steps"] for row in rows} >= {4, 16}
