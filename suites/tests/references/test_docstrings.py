@@ -1,4 +1,7 @@
-"""Every registered method's docstring has one shape, names every option, and promises only errors that exist."""
+"""Every registered method's docstring has one shape, names every option, and promises only errors that exist.
+
+The other public functions of the modules in which methods are defined take from the same sections those that they need.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +10,29 @@ import importlib
 import inspect
 import re
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
+import gradgate.references
 from gradgate.references import registry
 from gradgate.references.contract import FRAMEWORKS, Method, installed
 
 SECTIONS = ("Args", "Returns", "Raises", "Source", "Stores", "Computes", "Not for")
 """Headings in their order, each alone on its line. Raises may be missing: a method may refuse nothing."""
+OTHERS = ("Args", "Attributes", "Yields", *SECTIONS[1:])
+"""What the docstring of a helper or a class may have, in order."""
 HEADING = re.compile(r"^([A-Z][A-Za-z ]*):$")
 ENTRY = re.compile(r"^    (\w+): \S")
 ROOM = "gradgate.references"
 KEYS = [method.key for method in registry.methods()]
+MODULES = sorted(
+    f"{ROOM}.{path.parent.parent.name}.{path.parent.name}.{path.stem}"
+    for path in Path(gradgate.references.__file__).parent.glob("*/*/*.py")
+    if path.parent.name in ("in_jax", "in_torch") or path.stem.startswith("as_printed")
+)
 
 
 def sections(docstring: str) -> list[tuple[str, str]]:
@@ -93,12 +105,17 @@ def _in_headings(rest: Sequence[tuple[str, str]]) -> Iterator[str]:
     for heading in SECTIONS:
         if heading not in headings and heading != "Raises":
             yield f"the section {heading} is missing"
+    yield from _in_order(rest, SECTIONS)
+
+
+def _in_order(rest: Sequence[tuple[str, str]], legal: Sequence[str]) -> Iterator[str]:
+    headings = [heading for heading, _ in rest]
     for heading in headings:
-        if heading not in SECTIONS:
-            yield f"{heading} is no section; legal: {', '.join(SECTIONS)}"
-    known = [heading for heading in headings if heading in SECTIONS]
-    if known != sorted(known, key=SECTIONS.index) or len(set(known)) < len(known):
-        yield f"the sections are {', '.join(known)}; their order is {', '.join(SECTIONS)}"
+        if heading not in legal:
+            yield f"{heading} is no section; legal: {', '.join(legal)}"
+    known = [heading for heading in headings if heading in legal]
+    if known != sorted(known, key=legal.index) or len(set(known)) < len(known):
+        yield f"the sections are {', '.join(known)}; their order is {', '.join(legal)}"
     for heading, text in rest:
         if not text.strip():
             yield f"the section {heading} is empty"
@@ -137,6 +154,15 @@ def told(method: Method) -> dict[str, str]:
     return dict(sections(registry.load(method.implementation).__doc__))
 
 
+def of_helper(docstring: str) -> list[str]:
+    """What is wrong with the docstring of a public function that is no method, in words."""
+    (_, opening), *rest = sections(docstring)
+    inline = re.findall(r"^(Source|Stores|Computes|Cost|Not for): ", docstring, re.M)
+    return [*_in_order(rest, OTHERS), *(f"{heading} shares its line with its text" for heading in inline)] + (
+        [] if opening else ["it says nothing"]
+    )
+
+
 @pytest.mark.parametrize("key", KEYS)
 def test_the_docstring_of_a_method_has_the_shape_of_all(key: str) -> None:
     method = next(method for method in registry.methods() if method.key == key)
@@ -146,6 +172,16 @@ def test_the_docstring_of_a_method_has_the_shape_of_all(key: str) -> None:
     module = importlib.import_module(method.implementation.partition(":")[0])
     wrong = faults(function, module, [option.name for option in method.options], owed(method))
     assert not wrong, f"{method.implementation}: " + "; ".join(wrong)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_public_function_beside_the_methods_keeps_the_order_of_sections(name: str) -> None:
+    if not installed("torch" if "torch" in name else "jax"):
+        pytest.skip("its framework is not installed")
+    for bound, value in vars(importlib.import_module(name)).items():
+        if inspect.isfunction(value) and value.__module__ == name and not bound.startswith("_"):
+            wrong = of_helper(inspect.cleandoc(value.__doc__ or ""))
+            assert not wrong, f"{name}:{bound}: " + "; ".join(wrong)
 
 
 def test_a_method_has_one_summary_and_one_source_in_both_frameworks() -> None:
@@ -221,6 +257,20 @@ def test_a_docstring_of_the_right_shape_has_no_fault() -> None:
 def test_each_fault_of_a_docstring_is_found(old: str, new: str, fault: str) -> None:
     assert old in GOOD
     assert fault in found_in(GOOD.replace(old, new))
+
+
+@pytest.mark.parametrize(
+    ("docstring", "fault"),
+    [
+        ("It.\n\nReturns:\n    y.\n\nArgs:\n    x: any.", "their order is Args"),
+        ("It.\n\nCost:\n    much.", "Cost is no section"),
+        ("It.\n\nSource: Eq. 1.", "Source shares its line"),
+        ("", "it says nothing"),
+    ],
+)
+def test_each_fault_of_a_helper_is_found(docstring: str, fault: str) -> None:
+    assert fault in "; ".join(of_helper(docstring))
+    assert of_helper("It.\n\nArgs:\n    x: any.\n\nComputes:\n    T products.") == []
 
 
 def test_a_method_without_a_docstring_lacks_every_section() -> None:
