@@ -66,6 +66,9 @@ device that holds one layer more than its share of 10 is within it; half of the 
 MAX_CHANGE = 0.05
 """Relative, over a sweep of what is claimed not to depend on a size. It is above `MAX_OFF`; over the narrowest sweep it
 is an exponent of ln 1.05 / ln 4 = 0.035, a third of `TOLERANCE`."""
+LEAST_PER_ELEMENT = 1 / 16
+"""Bytes per element of a product of two dims from which on an array of that size is there. The smallest such array, one
+of bits, has 1/8; what alignment and padding add at the corners, some kilobytes over 960² elements, is below 1/100."""
 MAX_EXTRAPOLATION = 1024.0
 """Beyond this many times the largest measured size a law is not trusted: there an exponent that is off by 0.02 is off
 by 15% in bytes."""

@@ -1,7 +1,7 @@
 """What a claim about memory or work says, as plain frozen data that can be pickled and written as JSON.
 
-There are three kinds of law: `Growth` over a sweep of sizes, a `Share` of what grows for each of several devices, and
-a `Figure` that a paper prints. A `Claim` carries one as its ``law``. Each says which check judges it.
+There are four kinds of law: `Growth` over a sweep of sizes, a `Share` of what grows for each of several devices, a
+`Figure` that a paper prints, and a share `OfReference`. A `Claim` carries one as its ``law``. Each says which check judges it.
 """
 
 from __future__ import annotations
@@ -92,6 +92,8 @@ class Growth:
         options: of the method, or ``module:function`` of the Spec that returns them; None: each option's ``usual``.
         independent_of: sweeps over which the quantity must stay as it is.
         below: another method that takes more; None: none is named.
+        never: a second sweep: the quantity has no part that grows like the product of both variables. Then nothing is
+            claimed about the exponent.
         not_by: compilers that the claim is not about.
     """
 
@@ -103,6 +105,7 @@ class Growth:
     options: Mapping[str, Any] | str | None = None
     independent_of: tuple[Over, ...] = ()
     below: Below | None = None
+    never: Over | None = None
     not_by: tuple[NotBy, ...] = ()
 
     @property
@@ -160,6 +163,24 @@ class Figure:
     check: ClassVar[str] = "figure"
 
 
-Law = Growth | Share | Figure
-CHECKS = ("memory_law", "work_law", "per_device", "figure")
+@dataclass(frozen=True)
+class OfReference:
+    """A quantity of a pair's function is at most a share of its reference's.
+
+    Attributes:
+        quantity: as of `Growth`.
+        share: at most this times the reference's.
+        spec, options: as of `Growth`.
+    """
+
+    quantity: str
+    share: float
+    spec: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] | str | None = None
+
+    check: ClassVar[str] = "of_reference"
+
+
+Law = Growth | Share | Figure | OfReference
+CHECKS = ("memory_law", "work_law", "per_device", "figure", "of_reference")
 """Checks that judge a law on a hardware profile; every other check judges the gradient, which no profile changes."""

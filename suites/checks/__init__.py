@@ -49,6 +49,7 @@ CHECKS: dict[str, Check] = {
     "work_law": Check(sweeps.growth, draws="profile"),
     "per_device": Check(sweeps.share, draws="profile"),
     "figure": Check(sweeps.figure, draws="profile"),
+    "of_reference": Check(sweeps.of_reference, draws="profile"),
     "protocol": Check(protocol.protocol, share=0.03),
     "outputs": Check(outputs.outputs, share=0.12),
     "cotangents": Check(outputs.cotangents, share=0.12),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 from collections.abc import Callable, Mapping
@@ -14,13 +15,15 @@ from gradgate.hw_profiles.profile import load
 from gradgate.hw_profiles.sweep import Cell, measure_cell
 from gradgate.references import registry
 from gradgate.references.contract import Claim, Method, Spec, UsageError
-from gradgate.references.law_kinds import Below, Figure, Growth, Law, Over, Share
+from gradgate.references.law_kinds import Below, Figure, Growth, Law, OfReference, Over, Share
 from gradgate.suites.judging.frames import last_frames
 from gradgate.suites.judging.subject import Fault, Inapplicable, Refuted, Subject, first_line
 from gradgate.suites.measuring import cells
 from gradgate.suites.measuring.series import Series, amount
 
 Kind = TypeVar("Kind", bound=Law)
+REFERENCE = "reference"
+"""Name of the method that a pair's reference is."""
 
 
 @dataclass
@@ -49,9 +52,9 @@ class Sweep:
     sentence: str = ""
 
     @property
-    def law(self) -> Growth | Share:
+    def law(self) -> Growth | Share | OfReference:
         """What the claim says of a sweep."""
-        if isinstance(self.claim.law, Growth):
+        if isinstance(self.claim.law, (Growth, OfReference)):
             return self.claim.law
         return self.carried(Share)
 
@@ -94,15 +97,19 @@ class Sweep:
         declared = other or self.subject.declared
         if declared.unmeasured:
             raise Inapplicable(f"{declared.name} cannot be measured: {declared.unmeasured}")
-        function = registry.load(other.implementation) if other else self.subject.function
+        function = self.subject.function
+        if other is not None:
+            function = function.plain if other.name == REFERENCE else registry.load(other.implementation)
         call = {"spec": json.loads(spec.to_json()), "options": dict(options)}
         if other is None:
             self.spec, self.options = spec, dict(options)
         self.subject.watch(call)
         try:
             quantity = self.law.quantity
-            if quantity == "flops":
-                found: float | None = _flops(declared, function, spec, options)
+            if quantity == "residual_bytes":
+                found: float | None = _residuals(declared, function, spec, options)
+            elif quantity == "flops":
+                found = _flops(declared, function, spec, options)
             else:
                 found = _bytes(declared, function, self.profile, spec, options, self.limit, quantity)
         finally:
@@ -140,6 +147,9 @@ def growth(case: Sweep) -> None:
     claimed = case.carried(Growth)
     if why := claimed.excuse(load(case.profile).compiler):
         raise Inapplicable(f"{case.profile}: {why}")
+    if claimed.never is not None:
+        _no_product(case, claimed.over, claimed.never)
+        return
     found = case.sweep(claimed.over)
     promise = f"claimed {claimed.within.bound} {found.letter}^{claimed.exponent:g}"
     tolerance = claimed.within.allowed(fit.TOLERANCE)
@@ -183,6 +193,46 @@ def share(case: Sweep) -> None:
     tolerance = fit.SHARE_TOLERANCE if claimed.tolerance is None else claimed.tolerance
     if abs(ratio - n) > tolerance * n:
         raise Refuted(f"{case.sentence}; claimed {n} times")
+
+
+def of_reference(case: Sweep) -> None:
+    """A pair's function takes at most a share of what its reference takes, at one problem."""
+    claimed = case.carried(OfReference)
+    spec, declared = case.at(), case.subject.declared
+    reference = dataclasses.replace(declared, name=REFERENCE, implementation=f"{declared.implementation}#reference")
+    values = [case.value(spec, case.options_at(spec)), case.value(spec, {}, reference)]
+    if None in values:
+        raise Inapplicable(f"{case.profile}: too small for the problem")
+    ours, theirs = (float(value) for value in values if value is not None)
+    case.sentence = f"{amount(ours, claimed.quantity)}, the reference {amount(theirs, claimed.quantity)}"
+    case.sentence += f": {ours / theirs:.3g} times" if theirs else ""
+    if ours > claimed.share * theirs:
+        raise Refuted(f"{case.sentence}; claimed at most {claimed.share:g} times")
+
+
+def _no_product(case: Sweep, first: Over, second: Over) -> None:
+    """The quantity has no part that grows like the product of two dims: by its mixed difference over four corners.
+
+    What grows with one of the dims alone, and every constant, cancels in
+    Q(a₁, b₁) − Q(a₁, b₀) − Q(a₀, b₁) + Q(a₀, b₀) = k·(a₁ − a₀)·(b₁ − b₀), where k are bytes per element of the product.
+
+    Raises:
+        Refuted: k reaches `fit.LEAST_PER_ELEMENT`.
+        Inapplicable: a corner does not fit the device.
+    """
+    corners, sign = 0.0, {True: 1.0, False: -1.0}
+    ends = [(over.sizes[0], over.sizes[-1]) for over in (first, second)]
+    for i, j in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        spec = case.at(**{first.variable: ends[0][i], second.variable: ends[1][j]})
+        found = case.value(spec, case.options_at(spec))
+        if found is None:
+            raise Inapplicable(f"{first.variable} = {ends[0][i]}, {second.variable} = {ends[1][j]}: too large")
+        corners += sign[i == j] * found
+    each = corners / ((ends[0][1] - ends[0][0]) * (ends[1][1] - ends[1][0]))
+    product = f"{first.variable}·{second.variable}"
+    case.sentence = f"{each:.3g} {case.law.quantity.replace('_', ' ')} per element of {product}"
+    if each >= fit.LEAST_PER_ELEMENT:
+        raise Refuted(f"{case.sentence}; claimed none")
 
 
 def figure(case: Sweep) -> None:
@@ -234,6 +284,18 @@ def _below(case: Sweep, claimed: Below, found: Series) -> str:
         return said
     sentence = f"{case.sentence}{said}; claimed at least {factor:g} times"
     raise Refuted(sentence) if theirs else Inapplicable(sentence)
+
+
+def _residuals(declared: Method, function: Any, spec: Spec, options: Mapping[str, Any]) -> float:
+    if not hasattr(function, "residual_bytes"):
+        raise Inapplicable("residual bytes are known of pairs, whose forward pass is a function of its own")
+    try:
+        return float(function.residual_bytes(spec, options))
+    except (Exception, SystemExit) as error:
+        raise Fault(
+            f"the method raised {type(error).__name__} in its forward pass: {first_line(error)}",
+            last_frames(error, declared.implementation),
+        ) from error
 
 
 def _flops(declared: Method, function: Callable[..., Any], spec: Spec, options: Mapping[str, Any]) -> float:

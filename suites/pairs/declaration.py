@@ -50,7 +50,7 @@ def check_declaration(pair: Pair) -> None:
         raise UsageError(f"{who}: dtypes is a tuple with float64 or float32 among them, not {pair.dtypes!r}")
     check_kappa(pair.kappa, pair.dtypes)
     check_expected(pair.expected)
-    for claim in pair.claims:
+    for claim in pair.promises:
         if not isinstance(claim, Claim):
             raise UsageError(f"{who}: a claim is made by gradgate.grows, gradgate.at_most and so on, not {claim!r}")
     if pair.framework and pair.framework not in FRAMEWORKS:

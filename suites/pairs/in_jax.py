@@ -11,8 +11,8 @@ from gradgate.suites.pairs.pair import Pair
 from gradgate.suites.pairs.spec import PairProblem, PairSpec
 
 
-def gradient(pair: Pair, problem: PairProblem, options: Mapping[str, Any]) -> tuple[Any, Tree]:
-    """⟨cotangents, outputs⟩ and its gradient, by `jax.vjp` of the function.
+def gradient(pair: Pair, problem: PairProblem, options: Mapping[str, Any], role: str = "function") -> tuple[Any, Tree]:
+    """⟨cotangents, outputs⟩ and its gradient, by `jax.vjp` of the function, or of the reference.
 
     Raises:
         Refuted: the outputs are not those of the reference.
@@ -22,13 +22,33 @@ def gradient(pair: Pair, problem: PairProblem, options: Mapping[str, Any]) -> tu
     cotangents = problem.data["cotangents"]
 
     def outputs(params: Tree) -> dict[str, Any]:
-        found = pair.outputs("function", problem, params, options)
+        found = pair.outputs(role, problem, params, options)
         check_outputs(found, cotangents)
         return found
 
     found, pull = jax.vjp(outputs, problem.params)
     [grads] = pull({path: cotangents[path].astype(out.dtype) for path, out in found.items()})
     return problem.inner(found), grads
+
+
+def residual_bytes(pair: Pair, spec: PairSpec, options: Mapping[str, Any], role: str) -> int:
+    """What is kept between the forward and the backward pass, of shapes alone."""
+    from gradgate.hw_profiles.residuals import of_jax
+    from gradgate.references.draws import shapes
+
+    problem = shapes(spec)
+    return of_jax(
+        lambda params: pair.outputs(role, _holding(problem), params, options), (problem.params,),
+        x64=spec.dtype == "float64",
+    )  # fmt: skip
+
+
+def _holding(problem: Any) -> Any:
+    """The Problem with zeros for its shapes of data, which a trace of the parameters alone closes over."""
+    import jax
+    import jax.numpy as jnp
+
+    return problem._replace(data=jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), problem.data))
 
 
 def flops(pair: Pair, spec: PairSpec) -> float:

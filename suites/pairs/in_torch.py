@@ -14,7 +14,7 @@ from gradgate.suites.pairs.pair import Pair
 from gradgate.suites.pairs.spec import ALL, ONLY, PairProblem, PairSpec
 
 
-def gradient(pair: Pair, problem: PairProblem, options: Mapping[str, Any]) -> tuple[Any, Tree]:
+def gradient(pair: Pair, problem: PairProblem, options: Mapping[str, Any], role: str = "function") -> tuple[Any, Tree]:
     """⟨cotangents, outputs⟩ and its gradient, by `torch.autograd.grad`; within torch.func by `torch.func.vjp`.
 
     A leaf that autograd gives no gradient, though the reference's depends on it, is None.
@@ -26,7 +26,7 @@ def gradient(pair: Pair, problem: PairProblem, options: Mapping[str, Any]) -> tu
     if any(torch._C._functorch.is_functorch_wrapped_tensor(leaf) for leaf in problem.params.values()):
         return _transformed(pair, problem, options)
     params = {path: leaf.detach().requires_grad_() for path, leaf in problem.params.items()}
-    found, grads = backward(pair, "function", problem, params, options)
+    found, grads = backward(pair, role, problem, params, options)
     reached = None
     for path, grad in grads.items():
         if grad is None:
@@ -79,6 +79,16 @@ def _reached(pair: Pair, problem: PairProblem) -> set[str]:
     params = {path: leaf.detach().requires_grad_() for path, leaf in problem.params.items()}
     _, grads = backward(pair, "reference", problem, params)
     return {path for path, grad in grads.items() if grad is not None}
+
+
+def residual_bytes(pair: Pair, spec: PairSpec, options: Mapping[str, Any], role: str) -> int:
+    """What is kept between the forward and the backward pass; the forward pass is run once."""
+    from gradgate.hw_profiles.residuals import of_torch
+
+    problem = spec.build("torch")
+    params = {path: leaf.detach().requires_grad_() for path, leaf in problem.params.items()}
+    inputs = [*params.values(), *problem.data["given"].values()]
+    return of_torch(lambda: pair.outputs(role, problem, params, options), inputs)
 
 
 def flops(pair: Pair, spec: PairSpec) -> float:

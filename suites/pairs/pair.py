@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import importlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -65,7 +66,7 @@ class Pair:
     dtypes: Sequence[str] = DTYPES
     composes: Sequence[str] = ()
     disclaims: Sequence[str] = ()
-    claims: Sequence[Claim] = ()
+    claims: Sequence[Claim | Sequence[Claim]] = ()
     expected: Mapping[str, str] = field(default_factory=dict)
     kappa: float = 16.0
     valid: Callable[..., bool] | None = None
@@ -114,6 +115,12 @@ class Pair:
         if not callable(found):
             raise UsageError(f"{role} of {self.called} is a {type(found).__name__}, and cannot be called")
         return found  # type: ignore[no-any-return]
+
+    @functools.cached_property
+    def promises(self) -> tuple[Claim, ...]:
+        """The claims about bytes and work, one by one: `grows` makes several at once."""
+        listed = [claim if isinstance(claim, (tuple, list)) else (claim,) for claim in self.claims]
+        return tuple(claim for group in listed for claim in group)
 
     @property
     def called(self) -> str:
@@ -263,23 +270,30 @@ class Pair:
 
     def __call__(self, problem: PairProblem, **options: Any) -> tuple[Any, Tree]:
         """⟨cotangents, outputs of the function⟩ and its gradient by the function's own backward pass."""
-        if self.where == "jax":
-            from gradgate.suites.pairs import in_jax
+        return self.gradient("function", problem, options)
 
-            return in_jax.gradient(self, problem, options)
-        from gradgate.suites.pairs import in_torch
+    def gradient(self, role: str, problem: PairProblem, options: Mapping[str, Any]) -> tuple[Any, Tree]:
+        """`__call__` for ``function`` or ``reference``."""
+        module = importlib.import_module(f"gradgate.suites.pairs.in_{self.where}")
+        found: tuple[Any, Tree] = module.gradient(self, problem, options, role)
+        return found
 
-        return in_torch.gradient(self, problem, options)
+    @functools.cached_property
+    def plain(self) -> Plain:
+        """The reference as a method of the same problems."""
+        return Plain(self)
+
+    def residual_bytes(self, spec: PairSpec, options: Mapping[str, Any], role: str = "function") -> int:
+        """Bytes that are kept between the forward and the backward pass (`hw_profiles.residuals`)."""
+        module = importlib.import_module(f"gradgate.suites.pairs.in_{self.where}")
+        return int(module.residual_bytes(self, spec, options, role))
 
     def work(self, spec: PairSpec) -> float:
         """Multiplications of the reference, about: those of its products of matrices, and its numbers in and out."""
         numbers = sum(_count(draw.shape(spec.sizes)) for draw in self.leaves.values())
         numbers += sum(_count(shape) for shape in self.output_shapes(spec).values())
-        if self.where == "jax":
-            from gradgate.suites.pairs.in_jax import flops
-        else:
-            from gradgate.suites.pairs.in_torch import flops
-        return numbers + flops(self, spec) / 2
+        flops = importlib.import_module(f"gradgate.suites.pairs.in_{self.where}").flops
+        return float(numbers + flops(self, spec) / 2)
 
     @contextlib.contextmanager
     def _seeded(self, spec: PairSpec) -> Iterator[None]:
@@ -291,6 +305,21 @@ class Pair:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(spec.seed)
             yield
+
+
+@dataclass(frozen=True, eq=False)
+class Plain:
+    """A pair's reference as a method: its gradient by plain backprop."""
+
+    pair: Pair
+
+    def __call__(self, problem: PairProblem, **options: Any) -> tuple[Any, Tree]:
+        """⟨cotangents, outputs of the reference⟩ and its gradient."""
+        return self.pair.gradient("reference", problem, options)
+
+    def residual_bytes(self, spec: PairSpec, options: Mapping[str, Any]) -> int:
+        """Bytes that the reference keeps between its passes."""
+        return self.pair.residual_bytes(spec, options, "reference")
 
 
 def label(value: Any) -> Any:

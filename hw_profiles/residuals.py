@@ -1,0 +1,73 @@
+"""Residual bytes: what a program keeps between its forward and its backward pass, besides its inputs and outputs."""
+
+from __future__ import annotations
+
+import gc
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+
+def of_torch(forward: Callable[[], Any], inputs: Sequence[Any]) -> int:
+    """Bytes of the storages that a forward pass has made and that are alive behind its outputs.
+
+    What autograd saves is among them, and also what a function keeps by itself, on its ``ctx`` or anywhere else.
+
+    Args:
+        forward: runs the forward pass once and returns its outputs, a tree of tensors with their graph.
+        inputs: tensors that were there before.
+
+    Returns:
+        Bytes by storage: a view costs nothing, and what two save counts once. Storages of inputs and outputs do not
+        count.
+    """
+    import torch
+    from torch.multiprocessing.reductions import StorageWeakRef
+    from torch.utils import _pytree
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    made: dict[int, tuple[Any, int]] = {}
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            answer = function(*args, **(kwargs or {}))
+            for leaf in _pytree.tree_leaves(answer):
+                if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided:
+                    storage = leaf.untyped_storage()
+                    made[storage._cdata] = (StorageWeakRef(storage), storage.nbytes())
+            return answer
+
+    with torch.enable_grad(), Watch():
+        outputs = forward()
+    gc.collect()
+    around = [leaf for leaf in _pytree.tree_leaves([outputs, list(inputs)]) if isinstance(leaf, torch.Tensor)]
+    left_out = {leaf.untyped_storage()._cdata for leaf in around if leaf.layout is torch.strided}
+    return sum(size for place, (alive, size) in made.items() if place not in left_out and not alive.expired())
+
+
+def of_jax(forward: Callable[..., Any], arguments: Sequence[Any], *, x64: bool = False) -> int:
+    """Bytes that ``jax.vjp`` of a function keeps for the backward pass, of its jaxpr.
+
+    Args:
+        forward: of trees of floating arrays; it is traced and not run.
+        arguments: arrays, or `jax.ShapeDtypeStruct` in their place.
+        x64: whether to trace with 64 bits.
+
+    Returns:
+        Bytes of the residuals, each counted once. Inputs, outputs, and constants of the program do not count. XLA may
+        keep less: it can recompute what is cheap, and never keeps more.
+    """
+    import jax
+
+    with jax.enable_x64(x64):
+        closed = jax.make_jaxpr(lambda *given: jax.vjp(forward, *given))(*arguments)
+        count = len(jax.tree.leaves(jax.eval_shape(forward, *arguments)))
+    jaxpr = closed.jaxpr
+    outputs, kept = jaxpr.outvars[:count], jaxpr.outvars[count:]
+    left_out = {id(variable) for variable in (*jaxpr.invars, *jaxpr.constvars, *outputs)}
+    residuals = {id(variable): variable.aval for variable in kept}
+    return sum(
+        math.prod(aval.shape) * aval.dtype.itemsize
+        for place, aval in residuals.items()
+        if place not in left_out and hasattr(aval, "shape")
+    )

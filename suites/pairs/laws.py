@@ -1,0 +1,88 @@
+"""Promises of a pair about bytes and work: `gradgate.grows` and `gradgate.at_most`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gradgate.references.contract import Claim, UsageError, unknown
+from gradgate.references.law_kinds import Growth, OfReference, Over, Within
+
+QUANTITIES = {
+    "temp_bytes": "temporaries of the whole gradient, of XLA on a profile or of PyTorch",
+    "peak_bytes": "the peak of the whole gradient",
+    "residual_bytes": "what is kept between the forward and the backward pass",
+    "flops": "arithmetic of the whole gradient",
+}
+SIZES = (1, 2, 4, 8, 16)
+"""Times the smallest size of a sweep."""
+SMALLEST = 64
+"""Size at which a sweep begins unless told."""
+
+
+def grows(
+    quantity: str = "temp_bytes",
+    *,
+    never: str = "",
+    sizes: Mapping[str, Sequence[int]] | None = None,
+    at: Mapping[str, Any] | None = None,
+    **exponents: float,
+) -> tuple[Claim, ...]:
+    """The promise that a quantity grows with a dim no faster than a power of it.
+
+    Args:
+        quantity: ``temp_bytes``, ``peak_bytes``, ``residual_bytes`` or ``flops``.
+        never: a product of two dims, such as ``"T*V"``, that must not appear: no array of that size is made.
+        sizes: dim -> at least 5 sizes that span a factor of 4 or more; 64 … 1024 unless told.
+        at: Spec fields at which the sweep is made, such as the sizes of other dims.
+        exponents: dim -> the power: ``T=1`` is linear, ``T=0`` constant, ``T=0.5`` a square root.
+
+    Returns:
+        One claim for each dim, and one for the product.
+
+    Example:
+        ``claims=[grows("temp_bytes", T=1, never="T*V")]``
+
+    Raises:
+        UsageError: an unknown quantity, no dim, or a product that is not of two dims.
+    """
+    if quantity not in QUANTITIES:
+        raise unknown("quantity", quantity, QUANTITIES)
+    if not exponents and not never:
+        raise UsageError(f"grows({quantity!r}, …) names a dim, as in T=1, or a product, as in never='T*V'")
+    chosen = {name: tuple(values) for name, values in (sizes or {}).items()}
+    usual = tuple(SMALLEST * factor for factor in SIZES)
+    found = []
+    for name, exponent in exponents.items():
+        law = Growth(quantity, Over(name, chosen.get(name, usual)), exponent, Within("at most"), dict(at or {}))
+        statement = f"{quantity} grow no faster than {name}^{exponent:g}"
+        found.append(Claim(f"{quantity}_{name}", law.check, statement, "declared", law=law))
+    if never:
+        names = [part.strip() for part in never.split("*")]
+        if len(names) != 2 or names[0] == names[1]:
+            raise UsageError(f"never is a product of two dims, such as 'T*V', not {never!r}")
+        first, second = (Over(name, chosen.get(name, usual)) for name in names)
+        law = Growth(quantity, first, 1.0, Within("at most"), dict(at or {}), never=second)
+        statement = f"{quantity} have no part that grows like {names[0]}·{names[1]}"
+        found.append(Claim(f"{quantity}_never_{names[0]}_{names[1]}", law.check, statement, "declared", law=law))
+    return tuple(found)
+
+
+def at_most(quantity: str, *, of_reference: float, at: Mapping[str, Any] | None = None) -> tuple[Claim, ...]:
+    """The promise that a quantity is at most a share of the reference's own.
+
+    Args:
+        quantity: as of `grows`.
+        of_reference: the share, such as 0.25.
+        at: Spec fields at which both are measured, such as sizes of dims; the largest that are declared unless told.
+
+    Raises:
+        UsageError: an unknown quantity, or a share that is no positive number.
+    """
+    if quantity not in QUANTITIES:
+        raise unknown("quantity", quantity, QUANTITIES)
+    if not of_reference > 0:
+        raise UsageError(f"of_reference is a positive share, such as 0.25, not {of_reference!r}")
+    law = OfReference(quantity, of_reference, dict(at or {}))
+    statement = f"{quantity} are at most {of_reference:g} times the reference's"
+    return (Claim(f"{quantity}_of_reference", law.check, statement, "declared", law=law),)
