@@ -1,7 +1,8 @@
 """What a claim about memory or work says, as plain frozen data that can be pickled and written as JSON.
 
 There are four kinds of law: `Growth` over a sweep of sizes, a `Share` of what grows for each of several devices, a
-`Figure` that a paper prints, and a share `OfReference`. A `Claim` carries one as its ``law``. Each says which check judges it.
+`Figure` that a paper prints, and a share `OfReference`. A `Claim` carries one as its ``law``. Each
+says which check judges it.
 """
 
 from __future__ import annotations
