@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from rich.table import Table
 from rich.text import Text
 
+from gradgate.references import registry
 from gradgate.suites.bugs.mutant import FORMULA
 from gradgate.suites.console.terminal import console
 from gradgate.suites.selftest import summary
@@ -94,5 +95,6 @@ def _grid(*columns: tuple[str, str]) -> Table:
 
 def _command(row: Outcome) -> str:
     mutant = everything()[row["name"]]
-    words = f"gradgate verify {mutant.target} --family {mutant.family} --framework {mutant.framework}"
+    family = registry.origin(mutant.family) or mutant.family
+    words = f"gradgate verify {mutant.target} --family {family} --framework {mutant.framework}"
     return f"{words} --claim {row['claim']}" + (f" --profile {mutant.profile}" if mutant.profile != "cpu" else "")
