@@ -235,15 +235,24 @@ def _judged(problem: Problem) -> tuple[list[str], list[tuple[int, ...]]]:
 def _farthest(apart: Any, starts: Any) -> Any:
     """The largest norm over axis 0 of each stretch of axis 1; infinite if any is not finite."""
     with np.errstate(invalid="ignore", over="ignore"):
-        distances = np.sqrt(np.add.reduceat(apart * apart, starts, axis=1))
+        distances = np.sqrt(_sums(apart * apart, starts))
     return np.where(np.isfinite(distances).all(axis=0), distances.max(axis=0), np.inf)
+
+
+def _sums(rows: Any, starts: Any) -> Any:
+    """The sum over each stretch of the last axis, 0 of an empty one, as of a leaf without numbers."""
+    empty = np.diff(starts, append=rows.shape[-1]) == 0
+    if not empty.any():
+        return np.add.reduceat(rows, starts, axis=-1)
+    padded = np.concatenate([rows, np.zeros_like(rows[..., :1])], axis=-1)
+    return np.where(empty, 0.0, np.add.reduceat(padded, starts, axis=-1))
 
 
 def _along(apart: Any, truth: Any, names: list[str], starts: Any) -> dict[str, Any]:
     """Leaf -> the part of each run's distance that lies along the true leaf, over its norm; no zero leaves."""
-    squares = np.add.reduceat(truth * truth, starts)
+    squares = _sums(truth * truth, starts)
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-        shares = np.add.reduceat(apart * truth, starts, axis=1) / squares
+        shares = _sums(apart * truth, starts) / squares
     return {
         name: shares[:, i] for i, name in enumerate(names) if name and squares[i] and np.isfinite(shares[:, i]).all()
     }
