@@ -110,8 +110,9 @@ class FittedLaw:
     @classmethod
     def from_dict(cls, row: Mapping[str, Any]) -> Self:
         """The law that `dataclasses.asdict` made plain, also after JSON."""
-        known = {item.name: row[item.name] for item in fields(cls) if item.name in row}
-        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in known.items()})
+        known: dict[str, Any] = {item.name: row[item.name] for item in fields(cls) if item.name in row}
+        lists = {name: tuple(value) for name, value in known.items() if isinstance(value, list)}
+        return cls(**{**known, **lists})
 
     @property
     def reliable(self) -> bool:

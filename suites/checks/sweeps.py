@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from gradgate.hw_profiles import fit, work
-from gradgate.hw_profiles.measurement import Measurement
+from gradgate.hw_profiles import fit
 from gradgate.hw_profiles.profile import load
-from gradgate.hw_profiles.sweep import Cell, measure_cell
 from gradgate.references import registry
 from gradgate.references.contract import Claim, Method, Spec, UsageError
 from gradgate.references.law_kinds import Below, Figure, Growth, Law, OfReference, Over, Share
-from gradgate.suites.judging.frames import last_frames
-from gradgate.suites.judging.subject import Fault, Inapplicable, Refuted, Subject, first_line
+from gradgate.suites.checks import quantities
+from gradgate.suites.judging.subject import Inapplicable, Refuted, Subject
 from gradgate.suites.measuring import cells
 from gradgate.suites.measuring.series import Series, amount
 
@@ -107,11 +104,11 @@ class Sweep:
         try:
             quantity = self.law.quantity
             if quantity == "residual_bytes":
-                found: float | None = _residuals(declared, function, spec, options)
+                found: float | None = quantities.residual_bytes(declared, function, spec, options)
             elif quantity == "flops":
-                found = _flops(declared, function, spec, options)
+                found = quantities.flops(declared, function, spec, options)
             else:
-                found = _bytes(declared, function, self.profile, spec, options, self.limit, quantity)
+                found = quantities.device_bytes(declared, function, self.profile, spec, options, self.limit, quantity)
         finally:
             self.subject.watch(None)
         self.measured += 1
@@ -284,75 +281,3 @@ def _below(case: Sweep, claimed: Below, found: Series) -> str:
         return said
     sentence = f"{case.sentence}{said}; claimed at least {factor:g} times"
     raise Refuted(sentence) if theirs else Inapplicable(sentence)
-
-
-def _residuals(declared: Method, function: Any, spec: Spec, options: Mapping[str, Any]) -> float:
-    if not hasattr(function, "residual_bytes"):
-        raise Inapplicable("residual bytes are known of pairs, whose forward pass is a function of its own")
-    try:
-        return float(function.residual_bytes(spec, options))
-    except (Exception, SystemExit) as error:
-        raise Fault(
-            f"the method raised {type(error).__name__} in its forward pass: {first_line(error)}",
-            last_frames(error, declared.implementation),
-        ) from error
-
-
-def _flops(declared: Method, function: Callable[..., Any], spec: Spec, options: Mapping[str, Any]) -> float:
-    key = (
-        declared.key,
-        declared.implementation,
-        "",
-        spec.to_json(),
-        json.dumps(dict(options), sort_keys=True),
-        "flops",
-    )
-    if key not in _KNOWN:
-        try:
-            run, arguments, _ = cells.of_method(declared, function, spec, options)
-            if declared.framework == "torch":
-                _KNOWN[key] = work.torch_flops(run, *arguments)
-            else:
-                _KNOWN[key] = work.of(run, arguments, x64=spec.dtype == "float64").flops
-        except work.WorkError as error:
-            raise Inapplicable(f"work cannot be counted: {error}") from None
-        except (Exception, SystemExit) as error:
-            raise Fault(
-                f"the method raised {type(error).__name__} while its work was counted: {first_line(error)}",
-                last_frames(error, declared.implementation),
-            ) from error
-    return float(_KNOWN[key])
-
-
-def _bytes(
-    declared: Method, function: Callable[..., Any], profile: str, spec: Spec, options: Mapping[str, Any], limit: float,
-    quantity: str,
-) -> float | None:  # fmt: skip
-    key = (
-        declared.key,
-        declared.implementation,
-        profile,
-        spec.to_json(),
-        json.dumps(dict(options), sort_keys=True),
-        "",
-    )
-    if key not in _KNOWN:
-        factory = functools.partial(cells.of_method, declared, function, spec, options)
-        x64 = {"x64": spec.dtype == "float64"} if declared.framework == "jax" else {}
-        cell = Cell(factory, profile, None, options={"limit": limit, **x64}, framework=declared.framework)
-        _KNOWN[key] = measure_cell(cell)
-    found: Measurement = _KNOWN[key]
-    if found.status in ("unavailable", "refused"):
-        raise Inapplicable(f"{profile}: {found.reason}")
-    if found.status == "too_large":
-        return None
-    if not found.ok:
-        raise Fault(f"{profile}: {found.reason}")
-    value = getattr(found, quantity)
-    if value is None:
-        raise Inapplicable(f"{profile}: {quantity} is not known there")
-    return float(value)
-
-
-# A sweep that two claims share, or two methods compare with, is measured once in a worker.
-_KNOWN: dict[tuple[str, ...], Any] = {}

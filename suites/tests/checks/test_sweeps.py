@@ -3,14 +3,14 @@ import math
 
 import pytest
 
-from gradgate.references import draws, registry
+from gradgate.references import draws, laws, registry
 from gradgate.references.backends import leaves
-from gradgate.references.contract import UsageError
+from gradgate.references.contract import Claim, UsageError
 from gradgate.references.law_kinds import Growth, Share
 from gradgate.references.state_space.paper import rows as paper
-from gradgate.suites.checks import sweeps
+from gradgate.suites.checks import quantities, sweeps
 from gradgate.suites.judging import engine
-from gradgate.suites.judging.subject import Subject
+from gradgate.suites.judging.subject import Inapplicable, Refuted, Subject
 from gradgate.suites.judging.verdict import Task, Verdict
 from gradgate.suites.measuring.series import Series
 
@@ -103,7 +103,7 @@ def test_what_grows_with_the_layers_is_shared_by_the_devices_on_the_host():
 
     def temp(layers, devices):
         spec = registry.spec_class("state_space")(layers=layers, length=256, dtype="float32")
-        return sweeps._bytes(declared, run, "cpu", spec, {"devices": devices}, 60.0, "temp_bytes")
+        return quantities.device_bytes(declared, run, "cpu", spec, {"devices": devices}, 60.0, "temp_bytes")
 
     grown = [temp(32, devices) - temp(16, devices) for devices in (1, 4)]
     assert grown[0] == pytest.approx(4 * grown[1], rel=0.01)
@@ -170,14 +170,16 @@ def test_what_follows_no_one_law_is_refuted_only_if_it_grows_too_fast_whichever_
     power, expected, monkeypatch
 ):
     wobbles = iter([1.0, 1.6, 0.7, 1.5, 0.8, 1.4, 1.0, 1.7])
-    monkeypatch.setattr(sweeps, "_bytes", lambda _d, _f, _p, spec, *_: 1e6 * spec.length**power * next(wobbles))
+    monkeypatch.setattr(
+        quantities, "device_bytes", lambda _d, _f, _p, spec, *_: 1e6 * spec.length**power * next(wobbles)
+    )
     verdict = judge("backprop", "memory_law")
     assert "no single law" in verdict.reason
     assert verdict.verdict == expected
 
 
 def test_a_claim_whose_sizes_fit_no_device_is_inapplicable(monkeypatch):
-    monkeypatch.setattr(sweeps, "_bytes", lambda *_: None)
+    monkeypatch.setattr(quantities, "device_bytes", lambda *_: None)
     verdict = judge("backprop", "memory_law")
     assert verdict.verdict == "inapplicable"
     assert "only 0 of the 5 sizes of T fit cpu" in verdict.reason
@@ -192,3 +194,71 @@ def test_every_law_names_fields_of_its_spec():
                 assert {claim.law.over.variable, *claim.law.spec} <= names
     with pytest.raises(UsageError, match="nearest: length"):
         cls.from_json('{"lenght": 3}')
+
+
+SHARED = {
+    "a quarter each": (lambda layers, devices: 1e6 + 4e5 * layers / devices, "upheld", "shared out 4.00 times"),
+    "a fifth less than that": (
+        lambda layers, devices: 1e6 + 4e5 * layers / (1 if devices == 1 else 3.2), "refuted", "claimed 4 times",
+    ),
+    "all of it on each": (lambda layers, devices: 1e6 + 4e5 * layers, "refuted", "claimed 4 times"),
+    "a quarter of a square": (
+        lambda layers, devices: 1e6 + 4e5 * layers**2 / devices, "refuted", "a share of what is linear in K",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_a_share_is_of_what_grows_linearly_and_is_as_large_as_claimed(name, monkeypatch):
+    bytes_of, expected, said = SHARED[name]
+    monkeypatch.setattr(
+        quantities, "device_bytes", lambda _d, _f, _p, spec, options, *_: bytes_of(spec.layers, options["devices"])
+    )
+    verdict = judge("adjoint_distributed", "memory_per_device")
+    assert (verdict.verdict, [one["name"] for one in verdict.laws]) == (expected, ["1 device", "4 devices"])
+    assert said in verdict.reason
+
+
+def figure_of(monkeypatch, measured, **law):
+    """The sentence on a figure printed as 100 bytes, where `measured` gives ours."""
+    declared = registry.methods("state_space", "backprop", "jax")[0]
+    monkeypatch.setattr(sweeps.registry, "load", lambda target: measured)
+    claim = laws.figure("f", "is 100 bytes", "a test", printed=100, measured="a:b", unit="bytes", **law)
+    case = sweeps.Sweep(Subject(declared, None), claim)
+    sweeps.figure(case)
+    return case.sentence
+
+
+@pytest.mark.parametrize(
+    ("ours", "law"),
+    [
+        (100, {}), (101, {}), (99, {}), (120, {"tolerance": 0.2}),
+        (10, {"bound": "at most"}), (101, {"bound": "at most"}), (100, {"tolerance": 0}),
+    ],
+)  # fmt: skip
+def test_a_figure_that_is_near_enough_is_upheld(ours, law, monkeypatch):
+    assert figure_of(monkeypatch, lambda profile: ours, **law).startswith(f"measured {ours} bytes, printed 100 bytes")
+
+
+@pytest.mark.parametrize(
+    ("ours", "law"),
+    [(102, {}), (98, {}), (121, {"tolerance": 0.2}), (102, {"bound": "at most"}), (100.1, {"tolerance": 0})],
+)
+def test_a_figure_that_is_off_is_refuted(ours, law, monkeypatch):
+    with pytest.raises(Refuted, match="printed 100 bytes"):
+        figure_of(monkeypatch, lambda profile: ours, **law)
+
+
+def test_a_figure_that_a_profile_cannot_tell_is_inapplicable_in_its_words(monkeypatch):
+    def measured(profile):
+        raise LookupError(f"{profile}: no compiler gives these bytes")
+
+    with pytest.raises(Inapplicable, match="cpu: no compiler gives these bytes"):
+        figure_of(monkeypatch, measured)
+
+
+def test_a_claim_without_a_law_is_refused_with_what_to_do():
+    declared = registry.methods("state_space", "backprop", "jax")[0]
+    bare = Claim("mine", "memory_law", "stores little", "a test")
+    with pytest.raises(UsageError, match=r"claim mine carries no law: declare it by a function of"):
+        sweeps.growth(sweeps.Sweep(Subject(declared, None), bare))

@@ -1,7 +1,10 @@
+import dataclasses
+import json
+
 import numpy as np
 import pytest
 
-from gradgate.hw_profiles.fit import FitError, does_not_depend, fit
+from gradgate.hw_profiles.fit import FitError, FittedLaw, does_not_depend, fit, surely_faster
 
 SIZES = 2.0 ** np.arange(4, 12)
 
@@ -126,3 +129,32 @@ def test_a_sweep_that_cannot_show_a_law_is_refused_in_words(sizes, values, messa
         fit(sizes, values, "flops")
     with pytest.raises(FitError, match=message):
         does_not_depend(sizes, values)
+
+
+def test_a_law_survives_json():
+    law = fit(SIZES, bytes_of(1, 1e6), "temp_bytes")
+    assert FittedLaw.from_dict(json.loads(json.dumps(dataclasses.asdict(law)))) == law
+
+
+def test_an_unreliable_law_says_why_and_a_reliable_one_has_no_doubt():
+    assert fit(SIZES, bytes_of(1, 1e6), "temp_bytes").doubt == ""
+    straddles = fit(SIZES, np.where(SIZES < 200, 1e5 + 4096 * SIZES, 3e7), "temp_bytes")
+    assert straddles.doubt.startswith("no single law: the exponent is ")
+    assert "straddle a change of regime" in straddles.doubt
+
+
+@pytest.mark.parametrize(("exponent", "linear"), [(0.5, False), (0.84, False), (0.9, True), (1.1, True), (1.16, False)])
+def test_a_law_near_enough_to_a_line_is_linear(exponent, linear):
+    assert fit(SIZES, bytes_of(exponent, 1e6), "temp_bytes").linear == linear
+
+
+def test_growth_is_surely_faster_only_if_every_fit_with_a_size_left_out_is():
+    assert surely_faster((1.31, 2.5), claimed=1)
+    assert not surely_faster((1.29, 2.5), claimed=1)
+    assert surely_faster((1.29, 2.5), claimed=1, tolerance=0.05)
+
+
+def test_a_quotient_of_quantities_has_no_grain():
+    values = 1 + 0.1 * SIZES
+    assert fit(SIZES, values, "times").exponent == pytest.approx(1, abs=1e-6)
+    assert fit(SIZES, values, "temp_bytes").exponent == 0

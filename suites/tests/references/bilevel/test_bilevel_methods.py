@@ -17,7 +17,7 @@ from gradgate.references.bilevel.problem import BilevelSpec
 from gradgate.references.contract import IllegalOption, NotComposable, UsageError
 from gradgate.references.oracle import split
 from gradgate.references.registry import load
-from gradgate.suites.checks import sweeps
+from gradgate.suites.checks import quantities, sweeps
 from gradgate.suites.exact import truth
 from gradgate.suites.judging.subject import Refuted, Subject
 from gradgate.suites.judging.tolerance import compare
@@ -207,7 +207,7 @@ def test_the_hessian_is_not_forgotten(framework: str) -> None:
 
 def put_to(claim: str, method: str, function: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Judge a law that `method` claims on another function; Refuted is raised where it does not hold."""
-    monkeypatch.setattr(sweeps, "_KNOWN", {})
+    monkeypatch.setattr(quantities, "KNOWN", {})
     [declared] = registry.methods("bilevel", method, "torch")
     sweeps.growth(sweeps.Sweep(Subject(declared, function), declared.claim(claim)))
 

@@ -1,0 +1,112 @@
+"""How much one method takes on one problem: bytes, FLOPs, and bytes kept for the backward pass.
+
+Each is measured once in a process, though several claims ask for it.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gradgate.hw_profiles import work
+from gradgate.hw_profiles.measurement import Measurement
+from gradgate.hw_profiles.sweep import Cell, measure_cell
+from gradgate.references.contract import Method, Spec
+from gradgate.suites.judging.frames import last_frames
+from gradgate.suites.judging.subject import Fault, Inapplicable, first_line
+from gradgate.suites.measuring import cells
+
+KNOWN: dict[tuple[str, ...], Any] = {}
+"""What is measured once in a worker, though two claims share a sweep or compare two methods."""
+
+
+def residual_bytes(declared: Method, function: Any, spec: Spec, options: Mapping[str, Any]) -> float:
+    """Bytes that a pair's function keeps between its forward and its backward pass.
+
+    Raises:
+        Inapplicable: the function is no pair's.
+        Fault: the method raises.
+    """
+    if not hasattr(function, "residual_bytes"):
+        raise Inapplicable("residual bytes are known of pairs, whose forward pass is a function of its own")
+    try:
+        return float(function.residual_bytes(spec, options))
+    except (Exception, SystemExit) as error:
+        raise Fault(
+            f"the method raised {type(error).__name__} in its forward pass: {first_line(error)}",
+            last_frames(error, declared.implementation),
+        ) from error
+
+
+def flops(declared: Method, function: Callable[..., Any], spec: Spec, options: Mapping[str, Any]) -> float:
+    """Arithmetic of a method on one Spec.
+
+    Raises:
+        Inapplicable: it cannot be counted.
+        Fault: the method raises.
+    """
+    key = (
+        declared.key,
+        declared.implementation,
+        "",
+        spec.to_json(),
+        json.dumps(dict(options), sort_keys=True),
+        "flops",
+    )
+    if key not in KNOWN:
+        try:
+            run, arguments, _ = cells.of_method(declared, function, spec, options)
+            if declared.framework == "torch":
+                KNOWN[key] = work.torch_flops(run, *arguments)
+            else:
+                KNOWN[key] = work.of(run, arguments, x64=spec.dtype == "float64").flops
+        except work.WorkError as error:
+            raise Inapplicable(f"work cannot be counted: {error}") from None
+        except (Exception, SystemExit) as error:
+            raise Fault(
+                f"the method raised {type(error).__name__} while its work was counted: {first_line(error)}",
+                last_frames(error, declared.implementation),
+            ) from error
+    return float(KNOWN[key])
+
+
+def device_bytes(
+    declared: Method, function: Callable[..., Any], profile: str, spec: Spec, options: Mapping[str, Any], limit: float,
+    quantity: str,
+) -> float | None:  # fmt: skip
+    """A field of the Measurement of a method on one Spec and one profile; None: too large for the device.
+
+    Args:
+        limit: seconds that the compilation may take.
+        quantity: name of the field.
+
+    Raises:
+        Inapplicable: the compiler is missing or refuses the program, or the profile does not tell the quantity.
+        Fault: the method cannot be traced or run, or the compiler crashed or took too long.
+    """
+    key = (
+        declared.key,
+        declared.implementation,
+        profile,
+        spec.to_json(),
+        json.dumps(dict(options), sort_keys=True),
+        "",
+    )
+    if key not in KNOWN:
+        factory = functools.partial(cells.of_method, declared, function, spec, options)
+        x64 = {"x64": spec.dtype == "float64"} if declared.framework == "jax" else {}
+        cell = Cell(factory, profile, None, options={"limit": limit, **x64}, framework=declared.framework)
+        KNOWN[key] = measure_cell(cell)
+    found: Measurement = KNOWN[key]
+    if found.status in ("unavailable", "refused"):
+        raise Inapplicable(f"{profile}: {found.reason}")
+    if found.status == "too_large":
+        return None
+    if not found.ok:
+        raise Fault(f"{profile}: {found.reason}")
+    value = getattr(found, quantity)
+    if value is None:
+        raise Inapplicable(f"{profile}: {quantity} is not known there")
+    return float(value)
