@@ -101,7 +101,7 @@ def _sizes(family: Family) -> dict[str, set[int]]:
 
 def _usual(problems: Sequence[Problem]) -> float:
     """The largest parameter of the middle one of these problems: on about half of all problems one is larger."""
-    tops = sorted(max(float(abs(leaf).max()) for leaf in named_leaves(p.params).values()) for p in problems)
+    tops = sorted(max(float(leaf.max()) for leaf in named_leaves(p.params).values()) for p in problems)
     return tops[(len(tops) - 1) // 2]
 
 

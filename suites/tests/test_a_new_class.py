@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from collections.abc import Callable, Iterator
@@ -12,8 +13,9 @@ import pytest
 
 from gradgate.references import registry
 from gradgate.references.claims import COMPOSITIONS, contract_claims
-from gradgate.references.contract import FRAMEWORKS, Family, UsageError
+from gradgate.references.contract import FRAMEWORKS, Family, Trial, UsageError
 from gradgate.suites.bugs.corpus import corpus, unbroken
+from gradgate.suites.bugs.facts import facts
 from gradgate.suites.calibration import alarms
 from gradgate.suites.commands import calibrate
 from gradgate.suites.gate import manifest
@@ -195,6 +197,25 @@ def test_the_suites_trial_has_a_mutant_of_every_generic_bug_and_of_its_own(relay
         assert f"relay.{framework}.unbroken_recompute" in unbroken()
 
 
+def test_where_bugs_are_planted_is_derived_from_methods_and_shapes_or_declared(relay: Family) -> None:
+    known = facts(relay)
+    assert (known.plain, known.clever, known.lossy) == ("backprop", "recompute", "recompute")
+    assert known.leaves == known.turns == ("layers[0].b", "layers[0].w")
+    assert (known.target, known.state, known.single) == ("target", "x", ("steps",))
+    large, ragged = known.large, known.ragged
+    assert large is not None
+    assert ragged is not None
+    cls = registry.spec_class("relay")
+    assert {bool(large(cls(**shape).build("numpy"), {})) for shape in relay.shapes} == {False, True}
+    assert [ragged(cls(**shape).build("numpy"), {}) for shape in relay.shapes] == [False, False, True]
+    trial = Trial(lossy="backprop", leaves=("layers",), single=("width",), ragged=("steps", "every"))
+    told = facts(dataclasses.replace(relay, trial=trial))
+    assert (told.lossy, told.leaves, told.single) == ("backprop", ("layers",), ("width",))
+    assert told.ragged is not None
+    assert told.ragged(cls(steps=3).build("numpy"), {"every": 2})
+    assert not told.ragged(cls(steps=4).build("numpy"), {"every": 2})
+
+
 def test_a_class_that_is_not_registered_has_no_mutants() -> None:
     assert not [name for name in (*corpus(), *unbroken()) if name.startswith("relay.")]
 
@@ -292,8 +313,6 @@ def test_a_wrong_declaration_is_told(old: str, new: str, said: str, tmp_path: Pa
 
 
 def test_a_class_without_an_origin_is_refused(relay: Family) -> None:
-    import dataclasses
-
     with pytest.raises(UsageError, match="has no origin: give it origin="):
         registry.register(dataclasses.replace(relay, name="another", origin=""))
 
@@ -326,3 +345,30 @@ def test_a_sweep_finds_it_in_a_process_of_its_own(
     rows = json.loads((tmp_path / "found.json").read_text())["cells"]
     assert [row["status"] for row in rows] == ["measured"] * len(rows)
     assert {row["spec"]["steps"] for row in rows} >= {4, 16}
+
+
+def test_a_folder_in_references_is_found_without_being_registered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import gradgate.references
+
+    place = "gradgate.references.relay"
+    (tmp_path / "relay").mkdir()
+    for name, text in FILES.items():
+        text = text.replace("from relay.", f"from {place}.").replace(", package=__name__", "")
+        (tmp_path / "relay" / f"{name}.py").write_text(text)
+    monkeypatch.setattr(gradgate.references, "__path__", [*gradgate.references.__path__, str(tmp_path)])
+    registry._in_this_folder.cache_clear()
+    try:
+        assert registry.family("relay").address == "relay"
+        assert registry.load(registry.methods("relay", "recompute", "torch")[0].implementation).__module__ == (
+            f"{place}.in_torch"
+        )
+        assert registry.package("relay") == place
+        assert {
+            f"relay.{framework}.{name}" for framework in FRAMEWORKS for name in ("square_added", "planted_1e2")
+        } <= (corpus().keys())
+    finally:
+        registry._in_this_folder.cache_clear()
+        for name in [name for name in sys.modules if name.startswith(place)]:
+            del sys.modules[name]
