@@ -1,4 +1,16 @@
-"""The report of a run: a page for people, JUnit for machines, and the verdicts that both were made of."""
+"""The report of a run: a page for people, JUnit for machines, and the verdicts that both were made of.
+
+To follow a refuted claim from its declaration to the page, read eight files:
+
+1. ``references/<class>/claims.py``, or ``__init__.py`` beside it, declares the claim: search for its name.
+2. ``suites/checks/__init__.py`` names the function that judges it.
+3. That function, such as ``suites/checks/counts.py:counts``, raises ``Refuted`` with a sentence.
+4. ``suites/judging/engine.py`` makes a verdict of it, with the smallest problem that fails.
+5. ``suites/judging/verdict.py`` holds the verdict and the command that reproduces it.
+6. ``suites/judging/outcomes.py`` says whether that is a finding or a failure.
+7. ``suites/judging/explain.py`` puts it into words.
+8. ``suites/report/refuted.html`` lays the words out.
+"""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from gradgate.suites.report import page
 from gradgate.suites.report.memory_plot import COLOURS
 from gradgate.suites.report.model import clean
 from gradgate.suites.report.plot import FONT
-from gradgate.suites.selftest import summary
+from gradgate.suites.selftest import summary, table
 from gradgate.suites.selftest.judging import SUITE
 
 
@@ -33,6 +33,7 @@ def render(document: dict[str, Any], expected: int) -> str:
             status=summary.status(outcomes, expected), groups=summary.groups(outcomes), tools=tools,
             killers=summary.killers(outcomes), formulas=summary.formulas(outcomes), exact=FORMULA,
             percent=summary.percent, power=summary.power, found_by=summary.found_by, labels=summary.LABELS,
+            command=table.command,
             figures={"rates": rates(tools), "planted": planted(outcomes, tools)},
             plotly_js=Markup(get_plotlyjs()),
         )

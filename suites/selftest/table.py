@@ -35,7 +35,7 @@ def show(outcomes: Sequence[Outcome], expected: int) -> None:
             out.print(Text(f"\n• {row['status']}: {row['name']} ({row['method']})", style="red"))
             out.print(f"  {row['story']}; {row['source']}", markup=False)
             out.print(f"  {row['claim']}: {row['reason'] or 'upheld'}", markup=False)
-            out.print(f"  reproduce: {_command(row)}", markup=False, soft_wrap=True)
+            out.print(f"  reproduce: {command(row)}", markup=False, soft_wrap=True)
     bugs = [row for row in outcomes if row["status"] in summary.BUGS]
     killed = sum(row["status"] == "killed" for row in bugs)
     status = summary.status(outcomes, expected)
@@ -93,7 +93,8 @@ def _grid(*columns: tuple[str, str]) -> Table:
     return grid
 
 
-def _command(row: Outcome) -> str:
+def command(row: Outcome) -> str:
+    """One command that judges a mutant's last claim again."""
     mutant = everything()[row["name"]]
     family = registry.origin(mutant.family) or mutant.family
     words = f"gradgate verify {mutant.target} --family {family} --framework {mutant.framework}"

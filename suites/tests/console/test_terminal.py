@@ -96,4 +96,4 @@ def test_the_pytest_failure_of_an_exact_claim_reads_without_a_noise(noise: float
             return wrong
 
     with pytest.raises(pytest.fail.Exception, match=r"reason: another formula\nmeasured: relative error 1\.2 in w"):
-        test_methods.test_claim(wrong.task, Judge(), lambda name, value: None)
+        test_methods.test_claim(wrong.task, Judge(), lambda name, value: None)  # type: ignore[arg-type]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import inspect
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -13,11 +14,14 @@ import pytest
 pytest.importorskip("jinja2")
 pytest.importorskip("plotly")
 
+import gradgate.suites.report
 from gradgate.suites import test_methods
 from gradgate.suites.console import terminal
 from gradgate.suites.judging.explain import LABELS, explain
 from gradgate.suites.judging.verdict import Task, Verdict
-from gradgate.suites.report import write
+from gradgate.suites.report import selftest_page, write
+from gradgate.suites.selftest import table
+from gradgate.suites.selftest.judging import everything
 
 SPEC = {"dtype": "float64", "seed": 7, "length": 3}
 FINDING = Verdict(
@@ -118,3 +122,28 @@ def test_what_the_digits_say_is_not_said_again() -> None:
     found = explain(upheld)
     assert (found.measured, found.reason) == ("equal to 58 digits", "casts count as exact")
     assert found.outcome == "failure: upheld, declared false"
+
+
+def test_the_way_from_a_claim_to_the_page_is_eight_files_that_are_there() -> None:
+    steps = re.findall(r"^\d\. .*?``([^`:]+)", inspect.getdoc(gradgate.suites.report) or "", flags=re.MULTILINE)
+    named = re.findall(r"``(suites/[^`:]+)", inspect.getdoc(gradgate.suites.report) or "")
+    there = Path(gradgate.suites.report.__file__).parents[2]
+    assert len(steps) == 8
+    assert all((there / path).is_file() for path in named)
+    assert {"suites/judging/explain.py", "suites/report/refuted.html"} <= set(named)
+
+
+def test_a_mutant_that_survives_has_its_command_on_the_selftest_page() -> None:
+    name, mutant = next(iter(everything().items()))
+    row = {
+        "name": name, "family": mutant.family, "framework": mutant.framework, "method": mutant.method, "story": "a bug",
+        "source": "", "kill": ["value"], "also": [], "equivalent": "", "formula": False, "planted": 0.0,
+        "status": "survived", "claim": "value", "examples": 3, "seconds": 1.0, "leaf": "", "error": None, "reason": "",
+        "rivals": {},
+    }  # fmt: skip
+    document = {"examples": 3, "fingerprint": {}, "date": "", "mutants": [row]}
+    shown = html.unescape(selftest_page.render(document, 1))
+    assert f"<code>{table.command(row)}</code>" in shown
+    assert f"<code>{table.command(row)}</code>" not in html.unescape(
+        selftest_page.render({**document, "mutants": [row | {"status": "killed"}]}, 1)
+    )
