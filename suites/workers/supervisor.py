@@ -8,34 +8,20 @@ goes on with a fresh worker.
 from __future__ import annotations
 
 import collections
-import contextlib
 import dataclasses
-import fcntl
-import json
 import os
 import selectors
-import signal
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Set
-from pathlib import Path
 from typing import Any
 
 from gradgate.references.contract import UsageError
 from gradgate.suites.judging.engine import Run
 from gradgate.suites.judging.verdict import Task, Verdict
-from gradgate.suites.workers.worker import PIPE_CLOSED, environment
+from gradgate.suites.workers.process import WORDS, Worker
 
 POLL = 0.25
 """Seconds between looks at a silent worker."""
-ENDING = 10.0
-"""Seconds that a worker which has closed its pipe may take to end."""
-WORDS = 2**28
-"""Bytes that a method may write while one claim is judged: they are kept on disk, for the last words of a crash."""
-LAST_WORDS = 2**16
-"""Bytes of them that are read."""
 SHARED = 4
 """Claims of one method that a worker must have left to do for another to take half of them."""
 
@@ -57,94 +43,6 @@ class Limits:
         if self.memory:
             return self.memory
         return int(0.75 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / jobs)
-
-
-class Worker:
-    """One child process.
-
-    Attributes:
-        call: the call of foreign code that it is in, or None.
-        problems: family and framework of its tasks.
-        guests: plugged-in methods that it has judged; what they left in the process may end it later.
-    """
-
-    def __init__(self) -> None:
-        down, up = os.pipe(), os.pipe()
-        self.log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
-        fcntl.fcntl(self.log, fcntl.F_SETFL, fcntl.fcntl(self.log, fcntl.F_GETFL) | os.O_APPEND)
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "gradgate.suites.workers.worker", str(down[0]), str(up[1])],
-            pass_fds=(down[0], up[1]),
-            stdin=subprocess.DEVNULL,
-            stdout=self.log,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, **environment()},
-            start_new_session=True,  # a Ctrl-C is the parent's to handle, and its own children die with it
-        )
-        os.close(down[0])
-        os.close(up[1])
-        self.requests, self.events = os.fdopen(down[1], "w"), up[0]
-        self.buffer = b""
-        self.call: dict[str, Any] | None = None
-        self.problems: tuple[str, str] | None = None
-        self.guests: set[str] = set()
-        self.since = time.monotonic()
-
-    def send(self, request: dict[str, Any]) -> None:
-        """Hand over one request."""
-        self.call, self.since = None, time.monotonic()
-        self.log.truncate(0)
-        try:
-            self.requests.write(json.dumps(request) + "\n")
-            self.requests.flush()
-        except BrokenPipeError:
-            pass  # it died between two tasks; reading its events will tell
-
-    def read(self) -> list[dict[str, Any]] | None:
-        """The events that have arrived; None when the process has closed its pipe.
-
-        Raises:
-            ValueError: something else than events has arrived.
-        """
-        chunk = os.read(self.events, 1 << 16)
-        if not chunk:
-            return None
-        *lines, self.buffer = (self.buffer + chunk).split(b"\n")
-        events: list[dict[str, Any]] = []
-        for line in lines:
-            events.append(json.loads(line))
-            if "call" in events[-1]:
-                self.call, self.since = events[-1]["call"], time.monotonic()
-        return events
-
-    def resident(self) -> int:
-        """Bytes of resident memory, 0 where the platform does not tell."""
-        try:
-            pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
-        except (OSError, IndexError):
-            return 0
-        return pages * os.sysconf("SC_PAGE_SIZE")
-
-    def close(self) -> None:
-        """End the process and everything it started."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-        os.close(self.events)
-        with contextlib.suppress(BrokenPipeError):
-            self.requests.close()
-        self.log.close()
-
-    def last_words(self) -> str:
-        """What the process wrote last: the crash and the frame that it was in, or else the last line."""
-        self.log.seek(max(0, os.fstat(self.log.fileno()).st_size - LAST_WORDS))
-        lines = [line.strip() for line in self.log.read().decode(errors="replace").splitlines() if line.strip()]
-        fatal = [i for i, line in enumerate(lines) if line.startswith("Fatal Python error")]
-        if fatal:
-            current = [i for i, line in enumerate(lines) if i > fatal[0] and line.startswith("Current thread")]
-            frames = [line for line in lines[(current or fatal)[0] :] if line.startswith("File ")]
-            return ", ".join([lines[fatal[0]], *frames[:1]])[:300]
-        return lines[-1][:300] if lines else ""
 
 
 class Supervisor:
@@ -301,30 +199,15 @@ class Supervisor:
         except ValueError:
             return [], "the method wrote into the pipe on which its process answers"
         if events is None:
-            return [], _how_it_ended(worker)
+            return [], worker.how_it_ended()
         if worker.call is not None and time.monotonic() - worker.since > self.limits.seconds:
             return events, f"the method hung: no answer within {self.limits.seconds:g} s"
         limit = self.limits.bytes(self.jobs)
         if worker.resident() > limit:
             return events, f"the method exhausted memory: its process grew past {limit / 2**30:.3g} GiB"
-        if os.fstat(worker.log.fileno()).st_size > WORDS:
+        if worker.written() > WORDS:
             return events, f"the method wrote more than {WORDS / 2**20:g} MiB to standard output or standard error"
         return events, ""
-
-
-def _how_it_ended(worker: Worker) -> str:
-    """The sentence about a worker whose pipe is closed."""
-    try:
-        status = worker.process.wait(ENDING)
-    except subprocess.TimeoutExpired:
-        status = PIPE_CLOSED
-    if status == PIPE_CLOSED:
-        return "the method closed the pipe on which its process answers"
-    if -status == signal.SIGKILL:
-        return "the method's process was killed (signal SIGKILL): by the method, from outside, or for want of memory"
-    how = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
-    words = worker.last_words()
-    return f"the method ended its process ({how})" + (f": {words}" if words else "")
 
 
 def _problems(task: Task) -> tuple[str, str]:

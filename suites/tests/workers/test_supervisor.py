@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from gradgate.suites.judging.engine import Run
 from gradgate.suites.judging.verdict import Task, Verdict
-from gradgate.suites.workers.supervisor import Supervisor, Worker
+from gradgate.suites.workers.process import Worker
+from gradgate.suites.workers.supervisor import Supervisor
 
 
 class _Worker(Worker):
