@@ -329,7 +329,8 @@ def _compiled(
                 return value, leaves(pull(factor)[0])
 
             if backend == "torch":
-                values, grads = _torch_vjp(lambda params: vmap(run)(params, factors), params, factors)
+                alike = functools.partial(vmap, run, randomness="same")  # one mask for all samples
+                values, grads = _torch_vjp(lambda params: alike()(params, factors), params, factors)
             else:
                 values, grads = vmap(pulled)(params, factors)
             rows = [leaf.reshape(NOISE_SAMPLES, -1) / factors[:, None] for leaf in grads]

@@ -40,8 +40,7 @@ def torch_compile(case: Case) -> None:
     own = case.against_own(case.reference(case.widest), oracle.split(problem, plain))
     torch._dynamo.reset()
     pair: Any = case.subject.function
-    function = torch.compile(pair.loaded["function"], backend="aot_eager")
-    compiled = dataclasses.replace(pair, function=function, framework="torch", name=pair.called)
+    compiled = pair.compiled()
     _, grads = case.subject.guard(problem, case.options, lambda: compiled(problem, **case.options))
     case.judge(oracle.split(problem, grads), own, case.widest)
 

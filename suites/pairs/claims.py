@@ -62,6 +62,7 @@ def contract(pair: Pair, options: Sequence[Option]) -> tuple[Claim, ...]:
         found.append(owed("second_order", "differentiated again, gives the reference's H·v"))
     for name in pair.disclaims:
         found.append(owed(REFUSED[name], f"refuses {name} in words", "refuses", transformation=name, in_own_words=True))
+    found += pair.further()
     return tuple(claim if dtype == "float64" else _narrow(claim) for claim in found) + pair.promises
 
 

@@ -84,8 +84,7 @@ def _shapes(pair: Pair) -> tuple[Mapping[str, Any], ...]:
         return pair.valid is None or bool(pair.valid(**sizes))
 
     def cost(choice: Mapping[str, Any]) -> int:
-        sizes = {name: choice[name] for name in pair.dims}
-        return sum(draw.count(sizes) for draw in pair.leaves.values())
+        return pair.numbers(choice)
 
     return tuple(vocabulary.combinations(factors, legal, cost))
 

@@ -97,6 +97,19 @@ class Pair:
         """Paths of the inputs that get a gradient."""
         return frozenset(path for path, draw in self.leaves.items() if draw.floating and draw.gradient)
 
+    def leaves_at(self, fields: Mapping[str, Any]) -> Mapping[str, Draw]:
+        """`leaves` and what else the two functions are given at these dims and shared options."""
+        return self.leaves
+
+    def differentiated_at(self, fields: Mapping[str, Any]) -> frozenset[str]:
+        """Paths of what gets a gradient at these dims and shared options."""
+        return self.differentiated
+
+    def numbers(self, fields: Mapping[str, Any]) -> int:
+        """How many numbers the inputs have at these dims and shared options."""
+        sizes = {name: fields[name] for name in self.dims}
+        return sum(_count(draw.shape(sizes)) for draw in self.leaves_at(fields).values())
+
     @functools.cached_property
     def loaded(self) -> dict[str, Callable[..., Any]]:
         """``function`` and ``reference`` as callables.
@@ -182,14 +195,18 @@ class Pair:
 
     def drawn(self, spec: PairSpec) -> dict[str, Any]:
         """Path -> NumPy array, of a Spec's sizes, seed and regime."""
-        arrays = iter([draw.drawn(spec.sizes, generator(spec.seed, i)) for i, draw in enumerate(self.leaves.values())])
-        given = {name: tree_map(lambda _: next(arrays), _in_order(tree)) for name, tree in self.inputs.items()}
+        given = self.given(spec)
         if spec.regime:
             changed = self.regimes[spec.regime](dict(given))
             if not isinstance(changed, dict) or changed.keys() != given.keys():
                 raise UsageError(f"regime {spec.regime!r} must return a dict of {', '.join(given)}")
             given = changed
         return {path: leaf for name, tree in given.items() for path, leaf in named_leaves(tree, name).items()}
+
+    def given(self, spec: PairSpec) -> dict[str, Any]:
+        """Input -> tree of NumPy arrays, as they are drawn before a regime changes them."""
+        arrays = iter([draw.drawn(spec.sizes, generator(spec.seed, i)) for i, draw in enumerate(self.leaves.values())])
+        return {name: tree_map(lambda _: next(arrays), _in_order(tree)) for name, tree in self.inputs.items()}
 
     def cotangents(self, spec: PairSpec) -> dict[str, Any]:
         """Path of an output -> its cotangent: normal numbers where it has one, else zeros."""
@@ -248,15 +265,18 @@ class Pair:
         self, role: str, problem: PairProblem, params: Tree, options: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
         """`outputs` and those that are no floats."""
-        leaves = {**problem.data["given"], **params}
-        for path, draw in self.leaves.items():
-            if draw.dtype and WIDTHS.index(problem.dtype) < WIDTHS.index(draw.dtype):
-                leaves[path] = problem.xp.astype(leaves[path], getattr(problem.xp, draw.dtype))
-        arguments = self.arguments(leaves)
+        arguments = self.arguments(self.widened(problem, {**problem.data["given"], **params}))
         shared = {name: value_of(self.options[name], getattr(problem.spec, name)) for name in self.shared}
         with self._seeded(problem.spec):
             answer = self.loaded[role](*arguments, **shared, **(options or {}))
         return trees.flatten(self.where, answer)[0]
+
+    def widened(self, problem: PairProblem, leaves: dict[str, Any]) -> dict[str, Any]:
+        """The inputs, those cast whose draw asks for a wider dtype than the problem's."""
+        for path, draw in self.leaves.items():
+            if draw.dtype and WIDTHS.index(problem.dtype) < WIDTHS.index(draw.dtype):
+                leaves[path] = problem.xp.astype(leaves[path], getattr(problem.xp, draw.dtype))
+        return leaves
 
     def arguments(self, leaves: Mapping[str, Any]) -> list[Any]:
         """The positional arguments of both functions, from path -> array."""
@@ -290,10 +310,21 @@ class Pair:
 
     def work(self, spec: PairSpec) -> float:
         """Multiplications of the reference, about: those of its products of matrices, and its numbers in and out."""
-        numbers = sum(_count(draw.shape(spec.sizes)) for draw in self.leaves.values())
+        numbers = self.numbers(spec.fields)
         numbers += sum(_count(shape) for shape in self.output_shapes(spec).values())
         flops = importlib.import_module(f"gradgate.suites.pairs.in_{self.where}").flops
         return float(numbers + flops(self, spec) / 2)
+
+    def compiled(self) -> Pair:
+        """This pair with its function under torch.compile, which captures it and runs it in eager kernels."""
+        import torch
+
+        function = torch.compile(self.loaded["function"], backend="aot_eager")
+        return dataclasses.replace(self, function=function, framework="torch", name=self.called)
+
+    def further(self) -> tuple[Claim, ...]:
+        """Claims that every pair of this kind owes, beside those of `gradgate.suites.pairs.claims`."""
+        return ()
 
     @contextlib.contextmanager
     def _seeded(self, spec: PairSpec) -> Iterator[None]:
@@ -345,8 +376,9 @@ def _bare(pair: Pair, spec: PairSpec) -> PairProblem:
         path: to_backend(pair.where, array, spec.dtype if array.dtype.kind == "f" else None)
         for path, array in pair.drawn(spec).items()
     }
-    params = {path: leaf for path, leaf in arrays.items() if path in pair.differentiated}
-    given = {path: leaf for path, leaf in arrays.items() if path not in pair.differentiated}
+    differentiated = pair.differentiated_at(spec.fields)
+    params = {path: leaf for path, leaf in arrays.items() if path in differentiated}
+    given = {path: leaf for path, leaf in arrays.items() if path not in differentiated}
     return PairProblem(spec, pair.where, params, {"given": given, "cotangents": {}})  # type: ignore[arg-type]
 
 

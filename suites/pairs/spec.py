@@ -53,10 +53,16 @@ class PairSpec(Spec):
         """Name of a dim -> size."""
         return {name: getattr(self, name) for name in self.pair.dims}
 
+    @property
+    def fields(self) -> dict[str, Any]:
+        """Name of a dim or of a shared option -> its value."""
+        return {name: getattr(self, name) for name in (*self.pair.dims, *self.pair.shared)}
+
     def build(self, backend: Backend) -> PairProblem:
         """The Problem: inputs that get a gradient are `params`, all others and the cotangents are `data`."""
         inputs = self.pair.drawn(self)
         cotangents = self.pair.cotangents(self)
+        differentiated = self.pair.differentiated_at(self.fields)
 
         def cast(array: Any) -> Any:
             floating = array.dtype.kind == "f"
@@ -68,8 +74,8 @@ class PairSpec(Spec):
             return to_backend(backend, layouts.rounded(array, self.dtype).astype(float) * self.upstream, self.dtype)
 
         with precision(backend, self.dtype):
-            params = {path: cast(array) for path, array in inputs.items() if path in self.pair.differentiated}
-            given = {path: cast(array) for path, array in inputs.items() if path not in self.pair.differentiated}
+            params = {path: cast(array) for path, array in inputs.items() if path in differentiated}
+            given = {path: cast(array) for path, array in inputs.items() if path not in differentiated}
             return PairProblem(
                 self, backend, params,
                 {"given": given, "cotangents": {path: scaled(array) for path, array in cotangents.items()}},
@@ -79,10 +85,11 @@ class PairSpec(Spec):
         """The shapes of the Problem, without its numbers."""
         found: dict[str, Any] = {
             path: layouts.Shaped(draw.shape(self.sizes), _dtype(draw, self.dtype))
-            for path, draw in self.pair.leaves.items()
+            for path, draw in self.pair.leaves_at(self.fields).items()
         }
-        params = {path: leaf for path, leaf in found.items() if path in self.pair.differentiated}
-        given = {path: leaf for path, leaf in found.items() if path not in self.pair.differentiated}
+        differentiated = self.pair.differentiated_at(self.fields)
+        params = {path: leaf for path, leaf in found.items() if path in differentiated}
+        given = {path: leaf for path, leaf in found.items() if path not in differentiated}
         outputs = self.pair.output_shapes(self)
         cotangents = {path: layouts.Shaped(shape, self.dtype) for path, shape in outputs.items()}
         return PairProblem, params, {"given": given, "cotangents": cotangents}
