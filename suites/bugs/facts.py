@@ -100,9 +100,10 @@ def _sizes(family: Family) -> dict[str, set[int]]:
 
 
 def _usual(problems: Sequence[Problem]) -> float:
-    """The largest parameter of the middle one of these problems: on about half of all problems one is larger."""
+    """A little less than the largest parameter of the middle one of these problems: at least that one has a larger."""
     tops = sorted(max(float(leaf.max()) for leaf in named_leaves(p.params).values()) for p in problems)
-    return tops[(len(tops) - 1) // 2]
+    middle = tops[(len(tops) - 1) // 2]
+    return middle - 0.1 * abs(middle)
 
 
 def _large(place: str, threshold: float) -> Condition:
