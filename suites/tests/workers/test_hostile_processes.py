@@ -148,7 +148,7 @@ def test_inside_pytest_on_two_processes_the_hard_faults_are_failures_and_the_run
     )  # fmt: skip
     assert ran.status == 1, ran.out + ran.err
     assert "3 failed" in ran.out, ran.out
-    assert any(fault.told_by(line.strip()) for line in ran.out.splitlines()), ran.out
+    assert any(fault.told_by(line.strip().removeprefix("reason: ")) for line in ran.out.splitlines()), ran.out
     assert "reproduce: gradgate verify" in ran.out
     assert "worker 'gw" not in ran.out, "a pytest worker died with the method"
 
