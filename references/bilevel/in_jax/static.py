@@ -88,8 +88,8 @@ def log_remat(problem: BilevelProblem) -> tuple[Any, Tree]:
 
     Stores:
         Two states (θ, υ) per halving: 2·log2(T)·(|θ| + |υ|) numbers if T is a power of two. Otherwise T is cut into
-        powers of two, and each of these but the largest adds a state. And what one product needs with its layers
-        rematerialised.
+        powers of two, and each of these but the largest adds a state at most. And what one product needs with its
+        layers rematerialised.
 
     Computes:
         Forward, T gradients of L, and k·2^k/2 more for each power 2^k that T is the sum of: T·log2(T)/2 more if T is

@@ -60,8 +60,8 @@ def adjoint_sharding(problem: StateSpaceProblem) -> tuple[Any, Tree]:
         Prop. 2 and Alg. 1–4, with Prop. 3 corrected.
 
     Stores:
-        y and h of every layer, K·T·batch·(P + N) numbers, and the intermediates of one VJP at a time. A further
-        derivative stores those of every VJP.
+        y and h of every layer, K·T·batch·(P + N) numbers, T·batch·O(P + N) numbers for the layer at hand, and the
+        intermediates of one VJP at a time. A further derivative stores those of every VJP.
 
     Computes:
         K·T(T + 1)/2 VJPs of A and of B, and K·T of C. Evaluations: K·T + K·T(T + 1)/2 of A and of B, 2·K·T of C. FLOPs
