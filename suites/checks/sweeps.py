@@ -94,7 +94,7 @@ class Sweep:
         declared = other or self.subject.declared
         if declared.unmeasured:
             raise Inapplicable(f"{declared.name} cannot be measured: {declared.unmeasured}")
-        function = self.subject.function
+        function: Any = self.subject.function
         if other is not None:
             function = function.plain if other.name == REFERENCE else registry.load(other.implementation)
         call = {"spec": json.loads(spec.to_json()), "options": dict(options)}
