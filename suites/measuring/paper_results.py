@@ -25,11 +25,19 @@ def published(family: str | None) -> tuple[Published, ...]:
     if not family:
         raise UsageError(f"say which paper: --family {' | '.join(registry.families())}")
     package = registry.package(registry.family(family).name)
-    try:
-        found: tuple[Published, ...] = importlib.import_module(f"{package}.paper.rows").PUBLISHED
-    except (ModuleNotFoundError, AttributeError):
-        raise UsageError(f"{family} lists no figures of its paper to measure") from None
+    found = _listed(f"{package}.paper.rows") if package else ()
+    if not found:
+        raise UsageError(f"{family} lists no figures of its paper to measure")
     return found
+
+
+def _listed(place: str) -> tuple[Published, ...]:
+    try:
+        return tuple(getattr(importlib.import_module(place), "PUBLISHED", ()))
+    except ModuleNotFoundError as error:
+        if not f"{place}.".startswith(f"{error.name}."):
+            raise  # the module is there, and imports one that is not
+        return ()
 
 
 def results_path(family: str) -> Path:

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from gradgate.references import registry
+from gradgate.references.errors import UsageError
 from gradgate.references.performer.paper import rows as paper
 from gradgate.references.published import Published
 from gradgate.suites.commands import paper as paper_command
+from gradgate.suites.measuring import paper_results
 
 ITEMS = (
     Published("Table 1", "a", 1, "B", "operator:add", {}, 4.0),
@@ -131,3 +133,31 @@ def test_the_report_shows_text_as_a_drawing() -> None:
     row = {"place": "Fig. 1", "series": "a", "x": "9 stages", "unit": "", "ours": "|─ ●\n ◄", "date": "2025-01-01"}
     found = paper_section.place("performer", "Fig. 1", "anchor", [row])
     assert (found.drawings, found.rows, found.figure) == ([row], [], None)
+
+
+def _family_in(folder: Path, name: str, rows: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the class performer be found in a package with these rows of its paper."""
+    (folder / name / "paper").mkdir(parents=True)
+    for place in ("__init__.py", "paper/__init__.py"):
+        (folder / name / place).write_text("")
+    (folder / name / "paper" / "rows.py").write_text(rows)
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setattr(registry, "package", lambda _: name)
+
+
+def test_a_paper_without_figures_is_wrong_usage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _family_in(tmp_path, "without_figures", "", monkeypatch)
+    with pytest.raises(UsageError, match="performer lists no figures of its paper to measure"):
+        paper_results.published("performer")
+
+
+def test_figures_that_import_a_module_that_is_missing_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _family_in(tmp_path, "with_a_gap", "import no_such_module\nPUBLISHED = (1,)\n", monkeypatch)
+    with pytest.raises(ModuleNotFoundError, match="no_such_module"):
+        paper_results.published("performer")
+
+
+def test_a_class_in_one_file_has_no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "package", lambda _: "")
+    with pytest.raises(UsageError, match="performer lists no figures of its paper to measure"):
+        paper_results.published("performer")
