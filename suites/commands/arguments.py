@@ -42,7 +42,7 @@ def seconds(text: str) -> float:
 
 _SHARED: dict[str, dict[str, Any]] = {
     "target": {"nargs": "?", "help": "package.module:function or file.py:function of your own method"},
-    "--family": {"metavar": "F", "help": "problem class, for example state_space, or where one of your own is: path/to/my_class"},
+    "--family": {"metavar": "F", "help": "problem class, such as state_space, or path/to/my_class of your own"},
     "--method": {"metavar": "M", "help": "reference method, for example reverse_recurrence"},
     "--framework": {"metavar": "X", "help": "jax or torch"},
     "--examples": {"type": positive, "default": 100, "metavar": "N", "help": "problems per claim (default 100)"},
