@@ -13,6 +13,7 @@ from typing import Any
 from gradgate.references.claims import ORACLE_CLAIMS, reference_method
 from gradgate.references.contract import Claim, Family, Method, Option, Trial
 from gradgate.references.invertible.claims import PROMISES
+from gradgate.references.invertible.rounding import SOLVED
 
 PAPER = "Krylov, Karamzade, Fox, Moonwalk: inverse-forward differentiation, 2024"
 HERE = "gradgate.references.invertible"
@@ -22,8 +23,6 @@ KAPPA_JVP = 128.0
 """κ of pure Moonwalk: behind batch norm of few, nearly equal numbers a JVP loses more of h_0 than a VJP does."""
 KAPPA_REBUILT = 64.0
 """κ of reversing, with the rounding of rebuilt states allowed (`InvertibleProblem.loss_by_reversing`)."""
-SOLVED = 128
-"""Numbers of a batch at most with which vijp is tried by a solve: it builds and solves the Jacobian of all of them."""
 TWELVE_BITS = {"kappa": 4096.0, "rounding": ""}
 """For what is to keep its digits: plain noise, and log2 κ = 12 of float64's 53 and float32's 24 digits may go."""
 
@@ -191,7 +190,7 @@ TRIAL = Trial(
     state="x",
     single=("batch",),
     large=("data.x", 2.5),
-    ragged=("layers", 2),
+    ragged=("batch", 2),
 )
 
 FAMILY = Family(

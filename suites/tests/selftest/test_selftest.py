@@ -15,9 +15,12 @@ from gradgate.references.registry import families, methods, plugged_in, spec_cla
 from gradgate.suites.bugs.corpus import corpus, unbroken
 from gradgate.suites.bugs.declare import bug
 from gradgate.suites.bugs.edits import Edit, edited
+from gradgate.suites.bugs.facts import facts
 from gradgate.suites.bugs.mutant import FORMULA
+from gradgate.suites.bugs.operators import single
 from gradgate.suites.checks import CHECKS, Case, rivals
 from gradgate.suites.judging.engine import Run
+from gradgate.suites.judging.strategies import cells
 from gradgate.suites.judging.subject import Inapplicable, Refuted, Subject
 from gradgate.suites.judging.verdict import Verdict
 from gradgate.suites.selftest import judging, summary, table
@@ -98,6 +101,23 @@ def test_an_edit_leaves_the_modules_in_use_alone(framework: str) -> None:
     assert importlib.import_module(name) is before
     assert package.classic is classic
     assert broken is not before.sqrt_n
+
+
+@pytest.mark.parametrize("family", families())
+def test_what_a_bug_at_an_edge_waits_for_occurs_among_the_problems_of_its_class(family: str) -> None:
+    declared = families()[family]
+    known = facts(declared)
+    for method in (known.plain, known.clever):
+        [base] = methods(family, method, "torch")
+        problems = [
+            (spec.build("numpy"), options)
+            for spec, options in cells(declared, base, base.claim("gradient_exact").where, 0)
+        ]
+        awaited = {"ragged": known.ragged} if method == known.clever else {}
+        awaited |= {"large": known.large, "single": single(known.single)} if method == known.plain else {}
+        for name, condition in awaited.items():
+            assert condition is not None, name
+            assert any(bool(condition(problem, options)) for problem, options in problems), (method, name)
 
 
 def _judged(names: list[str], examples: int = 12) -> dict[str, judging.Outcome]:
