@@ -1,0 +1,67 @@
+"""`gradgate.module_pair`: a module that is to be judged, and the plain module that it must agree with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from gradgate.references.contract import DTYPES
+from gradgate.suites.pairs.modules_pair import MODES, ModulePair
+
+
+def module_pair(
+    function: Callable[..., Any] | str,
+    reference: Callable[..., Any] | str,
+    inputs: Mapping[str, Any],
+    dims: Mapping[str, Sequence[int]],
+    rename: Mapping[str, str] | None = None,
+    *,
+    modes: Sequence[str] = tuple(MODES),
+    options: Mapping[str, Any] | None = None,
+    regimes: Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]] | None = None,
+    dtypes: Sequence[str] = DTYPES,
+    composes: Sequence[str] = (),
+    disclaims: Sequence[str] = (),
+    claims: Sequence[Any] = (),
+    expected: Mapping[str, str] | None = None,
+    kappa: float = 16.0,
+    valid: Callable[..., bool] | None = None,
+    random: bool = False,
+    name: str = "",
+    framework: str = "",
+) -> ModulePair:
+    """A pair of modules: torch.nn.Module, flax.nnx, flax.linen or equinox.
+
+    The parameters of the reference at the dims become inputs ``module.NAME``. Both modules are given the same numbers,
+    drawn from the seed: the reference's initial ones and normal numbers added, so that no ones and zeros hide a
+    mistake. Running statistics and other buffers start as two training calls of the reference leave them, and are
+    compared after the call. No module is changed by a call.
+
+    Args:
+        function: builder of the module under test, or ``package.module:builder``: called with those of the dims and
+            options that it takes as keywords, such as ``lambda H: MyRMSNorm(H)``; in JAX with ``rngs`` or ``key`` too.
+        reference: builder of the plain module.
+        inputs: name -> draw, the positional arguments of a call.
+        dims: name -> sizes that are tried, for builders and inputs alike.
+        rename: a name in the reference -> the function's, where they differ: of a parameter, a buffer or a submodule.
+        modes: ``train`` and ``eval``, or one of them. A module is told by ``train()`` and ``eval()``,
+            `equinox.nn.inference_mode`, or by its call's keyword, such as ``train`` or ``deterministic``.
+        options: keyword -> values; a builder's where it takes them, else the call's.
+        regimes: name -> function of the inputs, and of ``module``: name -> parameter, that returns them changed.
+        dtypes, composes, disclaims, claims, expected, kappa, valid, name, framework: as of `gradgate.Pair`.
+        random: whether the modules draw random numbers, as dropout does: both are given the same seed or key.
+
+    Raises:
+        UsageError: says what is wrong and what is legal.
+
+    Example::
+
+        rms = gradgate.module_pair(
+            lambda H: MyRMSNorm(H), lambda H: torch.nn.RMSNorm(H), {"x": normal("B H")}, {"B": (1, 3), "H": (1, 31)},
+        )
+    """
+    return ModulePair(
+        function, reference, inputs, dims, options=options or {}, regimes=regimes or {}, dtypes=dtypes,
+        composes=composes, disclaims=disclaims, claims=claims, expected=expected or {}, kappa=kappa, valid=valid,
+        random=random, name=name, framework=framework, rename=rename or {}, modes=modes,
+    )  # fmt: skip

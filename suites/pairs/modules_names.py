@@ -1,0 +1,99 @@
+"""Which parameter of one module is which of another's."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from gradgate.references.contract import UsageError
+from gradgate.suites.pairs.modules_bound import Bound
+
+SHOWN = 12
+"""Names that a message lists of one side."""
+
+
+@dataclass(frozen=True)
+class Names:
+    """Name in the reference -> name in the function.
+
+    Attributes:
+        parameters: of all parameters.
+        state: of the buffers and statistics that both have.
+        who: what the pair is called.
+        others: what the function has beside its parameters.
+    """
+
+    parameters: Mapping[str, str]
+    state: Mapping[str, str]
+    who: str
+    others: tuple[str, ...] = ()
+
+    @property
+    def every(self) -> tuple[str, ...]:
+        """Names in the reference, of parameters and of state."""
+        return (*self.parameters, *self.state)
+
+    def missing(self, name: str) -> UsageError:
+        """That a training call changes a number of the reference's that the function does not have."""
+        return UsageError(
+            f"{self.who}: a training call changes {name} of the reference, and the function has nothing of that name "
+            f"and shape; it has {_listed(self.others)}{_nearest(name, self.others)}: rename={{{name!r}: …}}"
+        )
+
+
+def matched(who: str, reference: Bound, function: Bound, rename: Mapping[str, str]) -> Names:
+    """The function's name of every parameter of the reference, and of the state that both have.
+
+    Raises:
+        UsageError: a parameter has no partner, or another shape, or a name in `rename` does not exist; lists both
+            sides and the nearest names.
+    """
+    ours = {name: renamed(name, rename) for name in (*reference.parameters, *reference.state)}
+    for name in rename:
+        if not any(old == name or old.startswith(name + ".") for old in ours):
+            raise UsageError(
+                f"{who}: rename has {name!r}, which the reference does not; it has {_listed(ours)}"
+                f"{_nearest(name, ours)}"
+            )
+    parameters = {name: ours[name] for name in reference.parameters}
+    lacking = [name for name, own in parameters.items() if own not in function.parameters]
+    extra = [own for own in function.parameters if own not in parameters.values()]
+    if lacking or extra:
+        wanted = [parameters[name] for name in lacking]
+        near = "".join(_nearest(name, function.parameters) for name in wanted[:3])
+        raise UsageError(
+            f"{who}: parameters do not match. The reference has {_listed(reference.parameters)}; the function has "
+            f"{_listed(function.parameters)}. Without a partner: {_listed([*lacking, *extra])}{near}; "
+            "rename={'name in the reference': 'name in the function'} pairs them"
+        )
+    for name, own in parameters.items():
+        mine, theirs = tuple(function.parameters[own].shape), tuple(reference.parameters[name].shape)
+        if mine != theirs:
+            raise UsageError(
+                f"{who}: parameter {own} of the function has shape {mine}; {name} of the reference {theirs}"
+            )
+    state = {
+        name: ours[name] for name, leaf in reference.state.items()
+        if ours[name] in function.state and tuple(function.state[ours[name]].shape) == tuple(leaf.shape)
+    }  # fmt: skip
+    return Names(parameters, state, who, tuple(function.state))
+
+
+def renamed(name: str, rename: Mapping[str, str]) -> str:
+    """A name after renaming: it itself, or the longest of its submodules that is renamed."""
+    for old in sorted(rename, key=len, reverse=True):
+        if name == old or name.startswith(old + "."):
+            return rename[old] + name[len(old) :]
+    return name
+
+
+def _listed(names: Iterable[str]) -> str:
+    every = list(names)
+    more = f" and {len(every) - SHOWN} more" if len(every) > SHOWN else ""
+    return (", ".join(every[:SHOWN]) or "none") + more
+
+
+def _nearest(name: str, names: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, list(names), 1, 0.4)
+    return f"; nearest to {name} is {near[0]}" if near else ""

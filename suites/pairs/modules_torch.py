@@ -1,0 +1,97 @@
+"""Modules of PyTorch as functions of their parameters and buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from gradgate.references.backends import to_numpy
+from gradgate.suites.pairs.modules_bound import Bound, built
+
+INITIAL_SEED = 0
+"""Of PyTorch's generator while a module is built."""
+
+
+class TorchModule(Bound):
+    """A torch.nn.Module, called by `torch.func.functional_call` with parameters and buffers of one's own.
+
+    Attributes:
+        module: as it was built, in float32 on the CPU. Attributes that it changes in Python stay changed, as in use.
+        initial: name -> buffer, or parameter that requires no gradient, as it was built.
+    """
+
+    def __init__(self, module: nn.Module, compiled: bool = False) -> None:
+        self.module = module
+        self.forward = module.forward
+        own = dict(module.named_parameters())
+        self.parameters = {name: to_numpy(leaf) for name, leaf in own.items() if leaf.requires_grad}
+        rest = {name: leaf for name, leaf in own.items() if not leaf.requires_grad} | dict(module.named_buffers())
+        self.initial = {name: leaf.detach().clone() for name, leaf in rest.items()}
+        self.state = {name: to_numpy(leaf) for name, leaf in self.initial.items()}
+        self._recorder = _Recorder(module, torch.compile(module, backend="aot_eager") if compiled else module)
+
+    def call(
+        self,
+        parameters: Mapping[str, Any],
+        state: Mapping[str, Any],
+        arguments: Sequence[Any],
+        keywords: Mapping[str, Any],
+        training: bool,
+        key: Any = None,
+    ) -> tuple[Any, dict[str, Any]]:
+        """See `Bound.call`."""
+        like = next((leaf for leaf in (*parameters.values(), *arguments) if _floating(leaf)), None)
+        buffers = {name: self._buffer(name, state, like) for name in self.initial}
+        given = {f"inner.{name}": leaf for name, leaf in {**parameters, **buffers}.items()}
+        self.module.train(training)
+        answer, after = torch.func.functional_call(
+            self._recorder, given, tuple(arguments), {**keywords, **self.mode(training)}
+        )
+        return answer, {name: leaf for name, leaf in after.items() if name in self.initial}
+
+    def _buffer(self, name: str, state: Mapping[str, Any], like: Any) -> Any:
+        """A copy that the call may change; one for each lane within a vmap, where batch norm asks for it."""
+        leaf = state.get(name, self.initial[name])
+        if like is None or not leaf.is_floating_point():
+            return leaf.clone()
+        leaf = leaf.to(like.dtype, copy=True)
+        inside = torch._C._functorch.is_functorch_wrapped_tensor(like)
+        return leaf + torch.zeros_like(like.detach().reshape(-1)[:1]).sum() if inside else leaf
+
+
+class _Recorder(nn.Module):
+    """Calls a module, and returns its buffers as well, be they changed in place or replaced."""
+
+    def __init__(self, inner: nn.Module, run: Callable[..., Any]) -> None:
+        super().__init__()
+        self.inner = inner
+        self.__dict__["run"] = run  # no submodule: its parameters have one name
+
+    def forward(self, *arguments: Any, **keywords: Any) -> tuple[Any, dict[str, Any]]:
+        answer = self.__dict__["run"](*arguments, **keywords)
+        return answer, dict(self.inner.named_buffers()) | dict(self.inner.named_parameters())
+
+
+def fresh(who: str, builder: Callable[..., Any], keywords: Mapping[str, Any]) -> nn.Module:
+    """A new module of a builder; global random state is left alone."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(INITIAL_SEED)
+        module: nn.Module = built(who, builder, keywords)
+    return module
+
+
+def count(builder: Callable[..., Any], keywords: Mapping[str, Any]) -> int:
+    """How many numbers a module has, without drawing them where it can be built so."""
+    try:
+        with torch.device("meta"):
+            module = builder(**keywords)
+    except Exception:  # what reads numbers while it is built has to have them
+        module = fresh("the reference", builder, keywords)
+    return sum(leaf.numel() for leaf in module.parameters())
+
+
+def _floating(leaf: Any) -> bool:
+    return isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
