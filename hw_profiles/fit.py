@@ -61,8 +61,8 @@ LINEAR = 0.15
 each of n devices n times less grows, so what does not grow, and the grain, weigh more. The nearest other law, √, is
 0.5 away. `adjoint_distributed` of state_space (cpu, 8 to 128 layers, 1 and 4 devices) has 1.00 on both."""
 SHARE_TOLERANCE = 0.1
-"""Relative, by which growth on one device over growth on each of n may miss n, unless the claim says otherwise. A
-device that holds one layer more than its share of 10 is within it; half of the devices left idle are not."""
+"""Relative, by which growth on one device over growth on each of n may miss n, unless the claim says otherwise. If one
+of four devices stays idle, the ratio is 3, which is 25% off."""
 MAX_CHANGE = 0.05
 """Relative, over a sweep of what is claimed not to depend on a size. It is above `MAX_OFF`; over the narrowest sweep it
 is an exponent of ln 1.05 / ln 4 = 0.035, a third of `TOLERANCE`."""
