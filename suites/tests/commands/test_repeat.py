@@ -33,7 +33,8 @@ def test_a_verdict_other_than_declared_is_named_with_its_seed_and_kept(
     assert all(sorted(seeds) == [1, 2] for seeds in judged.values())
     assert flakes == [("vjp_count_printed", 1), ("vjp_count_printed", 2)]
     assert first.status == 1
-    assert "• state_space:adjoint_truncated:torch:vjp_count_printed under seed 2: failure: upheld, declared false" in first.out
+    named = "• state_space:adjoint_truncated:torch:vjp_count_printed under seed 2"
+    assert f"{named}: failure: upheld, declared false" in first.out
     assert "under 2 seeds: 1 with another verdict" in first.out
 
     path.write_text(json.dumps(json.loads(path.read_text()) | {"judged": {n: [1, 2] for n in judged}, "flakes": []}))
