@@ -61,7 +61,7 @@ class Within:
             miss: the measured number less the claimed one, in the unit of the tolerance.
             usual: the tolerance where the claim does not say.
         """
-        return (miss if self.bound == "at most" else abs(miss)) > self.allowed(usual)
+        return not (miss if self.bound == "at most" else abs(miss)) <= self.allowed(usual)  # so that NaN breaks it
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,8 @@ class Reference:
         grads: judged leaf -> the truth rounded to float64; stacked leaves are split, ``layers[0].A.w0``.
         noise: judged leaf -> the largest ‖g − g*‖ over the samples of plain backprop; the loss has its own under "".
         rest: judged leaf -> what the truth is beyond `grads`; a leaf that is missing has none.
-        lost: judged leaf -> the same as `noise` for a loss that rounds as the method may; {} where there is none.
+        lost: judged leaf -> the same as `noise` for a loss that rounds as the method may, infinite where more than half
+            of the dtype's digits go; {} where there is no such loss.
         along: judged leaf -> ⟨g − g*, g*⟩/‖g*‖² of every sample: the part of its error that is common scaling. In
             bfloat16 only, of leaves that are not zero.
         lost_along: the same for the loss of `lost`.
@@ -159,9 +160,10 @@ def measure(
     found["along"] = _along(apart, truth.high, names, starts) if narrow else {}
     if rounding:
         apart = _sample(problem, dtype, rounding, vector, options, rounds=True) - truth.high - truth.low
-        # Half of the digits may go. What strays further is another function, such as one with a bug.
+        # Half of the digits may go. Where more go, this problem says nothing about the leaf.
         most = math.sqrt(float(truth.high @ truth.high) * UNIT_ROUNDOFF[dtype])
-        found["lost"] = dict(zip(names, np.fmin(_farthest(apart, starts), most).tolist(), strict=True))
+        far = _farthest(apart, starts)
+        found["lost"] = dict(zip(names, np.where(far <= most, far, np.inf).tolist(), strict=True))
         found["lost_along"] = _along(apart, truth.high, names, starts) if narrow else {}
     placed = list(zip(names, starts, ends, shapes, strict=True))
     leaf = {name: truth.high[a:b].reshape(shape) for name, a, b, shape in placed}

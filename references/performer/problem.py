@@ -8,7 +8,7 @@ makes T and Γ of X, G makes the next X of U and Γ; D1 = M(d+1)k numbers in T_l
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -229,31 +229,48 @@ class PerformerProblem(Problem):
 
     def loss(self, params: Tree) -> Any:
         """The scalar loss over the whole sequence at once, with explicit prefix sums."""
-        return self._loss(params, self.prefix_sum)
-
-    def loss_by_subtraction(self, params: Tree, amount: Any) -> Any:
-        """`loss`; where `amount` is not 0, with the rounding of states that Eq. 19 rebuilds, as large as of their sum.
-
-        𝓑^(n−1) = 𝓑^(n) − ΣT is computed from 𝓑^(N) down, so each entry of a state has the rounding errors of the sum of
-        that entry of every |T|, however small it is itself. U + Σ|T| − Σ|T| has these, and the derivative of U.
-        """
-
-        def sums(T: Any) -> Any:
-            size = self.xp.sum(self.widen(self.xp.abs(stop_gradient(self.backend, T))), axis=0, keepdims=True)
-            size = size * self.xp.astype(amount > 0, size.dtype)
-            return (self.prefix_sum(T) + size) - size
-
-        return self._loss(params, sums)
-
-    def _loss(self, params: Tree, sums: Callable[[Any], Any]) -> Any:
         X = self.embed(params["embedding"], 0, self.length)
 
         def layer(X: Any, xs: tuple[Tree, Any]) -> tuple[Any, Tree]:
             p, r = xs
             q, k, v = self.project(p, X)
-            return self.finish(p, X, self.contract(sums(outer(v, k)), q), r, 0), {}
+            return self.finish(p, X, self.contract(self.prefix_sum(outer(v, k)), q), r, 0), {}
 
         X, _ = scan(self.backend, layer, X, (params["layers"], self.layer_numbers()))
+        return self.slice_loss(params, X)
+
+    def loss_by_subtraction(self, params: Tree, amount: Any) -> Any:
+        """`loss`; where `amount` is not 0, with the rounding of states that Eq. 19 rebuilds.
+
+        𝓑^(n−1) = 𝓑^(n) − ΣT is computed from 𝓑^(N) down, so the state at token l is U'_l = Σ_j T̄_j − Σ_{j>l} T_j. The
+        first sum is of the forward pass. The second is of what the backward pass computes again, from rebuilt states in
+        the layers below; so each error in a T of a later token is an error of this state, however small the state is.
+        To have both, this goes through the layers twice at once. In exact arithmetic U' is the prefix sum of T, whose
+        derivative it is given. Sums are taken times 1 + amount, so that each amount has other roundings.
+        """
+        xp, backend = self.xp, self.backend
+        factor = xp.astype(1 + amount, self.widen(params["embedding"]).dtype)
+
+        def constant(tree: Tree) -> Tree:
+            return tree_map(lambda leaf: stop_gradient(backend, leaf), tree)
+
+        def layer(both: Any, xs: tuple[Tree, Any]) -> tuple[Any, Tree]:
+            (first, X), (p, r) = both, xs
+            q, k, v = self.project(p, X)
+            T, fixed = self.widen(outer(v, k)), constant(p)
+            old_q, old_k, old_v = self.project(fixed, first)
+            old = self.widen(outer(old_v, old_k))
+            U, again = self.prefix_sum(T), stop_gradient(backend, T) * factor
+            later = xp.flip(self.prefix_sum(xp.flip(again, axis=0)), axis=0)
+            later = xp.concat([later[1:], xp.zeros_like(later[:1])], axis=0)
+            rebuilt = (xp.sum(old * factor, axis=0, keepdims=True) - later) / factor
+            states = U + stop_gradient(backend, xp.where(amount > 0, rebuilt - U, xp.zeros_like(U)))
+            first = self.finish(fixed, first, self.contract(self.prefix_sum(old), old_q), r, 0)
+            return (first, self.finish(p, X, self.contract(states, q), r, 0)), {}
+
+        X = self.embed(params["embedding"], 0, self.length)
+        start = stop_gradient(backend, X), X
+        (_, X), _ = scan(backend, layer, start, (params["layers"], self.layer_numbers()))
         return self.slice_loss(params, X)
 
     def layer(self, params: Tree, r: Any) -> Tree:

@@ -14,9 +14,10 @@ the true gradient, g the method's in the dtype under test, u the dtype's unit ro
    `gradgate calibrate` measures the largest error over noise. c = 4 is the floor for problems so well
    conditioned that no run strays by more than a few roundings.
 3. *What a method may lose knowingly is added.* A method that rebuilds states by subtraction loses digits that backprop
-   keeps. It names a loss that rounds as it does (`Method.rounding`); λ is how far plain backprop of that loss strays,
-   half of the dtype's digits at most. A method without such a loss has λ = ν. The bound grows by (κ − KAPPA)·λ, κ the
-   method's own (`Method.kappa`). The floor does not grow.
+   keeps. It names a loss that rounds as it does (`Method.rounding`); λ is how far plain backprop of that loss strays.
+   A problem on which it strays by more than half of the dtype's digits says nothing about the leaf. A method without
+   such a loss has λ = ν. The bound grows by (κ − KAPPA)·λ, κ the method's own (`Method.kappa`). The floor does not
+   grow.
 4. *A zero leaf*, ‖g*‖ ≤ u·‖whole g*‖, has no digits of its own: ‖whole g*‖ takes the place of ‖g*‖. If the whole
    gradient is zero, 1 takes the place of its norm.
 
