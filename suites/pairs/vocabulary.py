@@ -12,8 +12,6 @@ MOST_NUMBERS = 2**22
 MOST_COMBINATIONS = 20_000
 """Combinations that are looked through."""
 
-Factor = tuple[str, Any]
-
 
 def combinations(factors: Mapping[str, Sequence[Any]], legal: Any, cost: Any) -> list[dict[str, Any]]:
     """A few choices of one value of every factor, the cheapest first, in which every two values that can meet do.
