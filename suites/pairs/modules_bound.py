@@ -5,7 +5,10 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from gradgate.references.contract import UsageError
 
@@ -13,6 +16,25 @@ TRAINING = ("train", "training", "is_training", "is_train")
 """Keywords of a module's call that are given whether it trains."""
 INFERENCE = ("deterministic", "use_running_average", "inference")
 """Keywords of a module's call that are given whether it does not train."""
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A parameter or a number of the state, in the place of a draw."""
+
+    size: tuple[int, ...]
+    kind: str
+    floating: bool = True
+    gradient: bool = True
+    dtype: str = ""
+
+    def shape(self, dims: Any) -> tuple[int, ...]:
+        """The one that it has at the dims for which it was made."""
+        return self.size
+
+    def count(self, dims: Any) -> int:
+        """How many numbers."""
+        return int(np.prod(self.size, dtype=int))
 
 
 class Bound(ABC):

@@ -16,9 +16,10 @@ import numpy as np
 
 from gradgate.references.contract import Claim, Tree, UsageError, unknown
 from gradgate.suites.pairs import trees
-from gradgate.suites.pairs.modules_bound import Bound, built, keywords_of
+from gradgate.suites.pairs.functions import label, value_of
+from gradgate.suites.pairs.modules_bound import Bound, Placed, built, keywords_of
 from gradgate.suites.pairs.modules_names import Names, matched
-from gradgate.suites.pairs.pair import Pair, label, value_of
+from gradgate.suites.pairs.pair import Pair
 from gradgate.suites.pairs.spec import PairProblem, PairSpec, generator
 
 MODULE, KEY = "module", "random_key"
@@ -32,25 +33,6 @@ WARM = 2
 """Training calls of the reference on other inputs, which give running statistics their first values."""
 KEPT = 64
 """Modules, and sets of running statistics, that a pair keeps."""
-
-
-@dataclass(frozen=True)
-class Placed:
-    """A parameter or a number of the state, in the place of a draw."""
-
-    size: tuple[int, ...]
-    kind: str
-    floating: bool = True
-    gradient: bool = True
-    dtype: str = ""
-
-    def shape(self, dims: Any) -> tuple[int, ...]:
-        """The one that it has at the dims for which it was made."""
-        return self.size
-
-    def count(self, dims: Any) -> int:
-        """How many numbers."""
-        return int(np.prod(self.size, dtype=int))
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,14 +9,13 @@ import importlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import ModuleType
 from typing import Any
 
 from gradgate.references import draws as layouts
 from gradgate.references import registry
 from gradgate.references.backends import named_leaves, precision, tree_map
-from gradgate.references.contract import DTYPES, FRAMEWORKS, Claim, Method, Tree, UsageError, unknown
-from gradgate.suites.pairs import trees
+from gradgate.references.contract import DTYPES, Claim, Method, Tree, UsageError, unknown
+from gradgate.suites.pairs import functions, masks, trees
 from gradgate.suites.pairs.draws import Draw
 from gradgate.suites.pairs.spec import ONLY, ZERO, PairProblem, PairSpec, generator
 
@@ -166,7 +165,7 @@ class Pair:
         if self.framework:
             return self.framework
         for role in ("function", "reference"):
-            seen = _frameworks(self.loaded[role])
+            seen = functions.frameworks(self.loaded[role])
             if len(seen) == 1:
                 return seen[0]
         raise UsageError(f"{self.called}: its modules do not tell the framework; say framework='jax' or 'torch'")
@@ -175,8 +174,8 @@ class Pair:
     def shared(self) -> dict[str, tuple[Any, ...]]:
         """Option that both functions take -> labels of its values: they belong to the problem."""
         return {
-            name: tuple(label(value) for value in values) for name, values in self.options.items()
-            if not callable(values) and _takes(self.loaded["reference"], name)
+            name: tuple(functions.label(value) for value in values) for name, values in self.options.items()
+            if not callable(values) and functions.takes(self.loaded["reference"], name)
         }  # fmt: skip
 
     @functools.cached_property
@@ -266,7 +265,7 @@ class Pair:
     ) -> dict[str, Any]:
         """`outputs` and those that are no floats."""
         arguments = self.arguments(self.widened(problem, {**problem.data["given"], **params}))
-        shared = {name: value_of(self.options[name], getattr(problem.spec, name)) for name in self.shared}
+        shared = {name: functions.value_of(self.options[name], getattr(problem.spec, name)) for name in self.shared}
         with self._seeded(problem.spec):
             answer = self.loaded[role](*arguments, **shared, **(options or {}))
         return trees.flatten(self.where, answer)[0]
@@ -328,6 +327,10 @@ class Pair:
 
     @contextlib.contextmanager
     def _seeded(self, spec: PairSpec) -> Iterator[None]:
+        if self.where == "jax" and (self.random or any(draw.kind == "key" for draw in self.leaves.values())):
+            with masks.alike():
+                yield
+            return
         if not self.random or self.where != "torch":
             yield
             return
@@ -351,20 +354,6 @@ class Plain:
     def residual_bytes(self, spec: PairSpec, options: Mapping[str, Any]) -> int:
         """Bytes that the reference keeps between its passes."""
         return self.pair.residual_bytes(spec, options, "reference")
-
-
-def label(value: Any) -> Any:
-    """What stands for an option's value in a Spec: the value itself, or the name of a function or class."""
-    return (
-        value
-        if value is None or isinstance(value, (str, int, float, bool))
-        else getattr(value, "__name__", repr(value))
-    )
-
-
-def value_of(values: Sequence[Any], wanted: Any) -> Any:
-    """The option's value of a label."""
-    return next(value for value in values if type(label(value)) is type(wanted) and label(value) == wanted)
 
 
 def _bare(pair: Pair, spec: PairSpec) -> PairProblem:
@@ -393,31 +382,6 @@ def _in_order(tree: Any) -> Any:
 
 def _count(shape: tuple[int, ...]) -> int:
     return functools.reduce(lambda a, b: a * b, shape, 1)
-
-
-def _takes(function: Callable[..., Any], name: str) -> bool:
-    """Whether a function takes a keyword."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return False
-    return any(p.kind is p.VAR_KEYWORD or (p.name == name and p.kind is not p.POSITIONAL_ONLY) for p in parameters)
-
-
-def _frameworks(function: Any) -> list[str]:
-    """The frameworks that the module of a function has imported, or that the function is of."""
-    plain = inspect.unwrap(function)
-    while isinstance(plain, functools.partial):
-        plain = inspect.unwrap(plain.func)
-    own = str(getattr(plain, "__module__", "") or "").partition(".")[0]
-    if own in ("jax", "torch", "jaxlib"):
-        return [own.replace("jaxlib", "jax")]
-    names = {
-        getattr(value, "__name__" if isinstance(value, ModuleType) else "__module__", None)
-        for value in getattr(plain, "__globals__", vars(inspect.getmodule(type(plain)))).values()
-    }
-    roots = {str(name).partition(".")[0] for name in names if name}
-    return [framework for framework in FRAMEWORKS if framework in roots]
 
 
 def check_transformations(pair: Pair) -> None:

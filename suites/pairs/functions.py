@@ -1,0 +1,50 @@
+"""What can be told of functions and of the values of their options without a call."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any
+
+from gradgate.references.contract import FRAMEWORKS
+
+
+def label(value: Any) -> Any:
+    """What stands for an option's value in a Spec: the value itself, or the name of a function or class."""
+    return (
+        value
+        if value is None or isinstance(value, (str, int, float, bool))
+        else getattr(value, "__name__", repr(value))
+    )
+
+
+def value_of(values: Sequence[Any], wanted: Any) -> Any:
+    """The option's value of a label."""
+    return next(value for value in values if type(label(value)) is type(wanted) and label(value) == wanted)
+
+
+def takes(function: Callable[..., Any], name: str) -> bool:
+    """Whether a function takes a keyword."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    return any(p.kind is p.VAR_KEYWORD or (p.name == name and p.kind is not p.POSITIONAL_ONLY) for p in parameters)
+
+
+def frameworks(function: Any) -> list[str]:
+    """The frameworks that the module of a function has imported, or that the function is of."""
+    plain = inspect.unwrap(function)
+    while isinstance(plain, functools.partial):
+        plain = inspect.unwrap(plain.func)
+    own = str(getattr(plain, "__module__", "") or "").partition(".")[0]
+    if own in ("jax", "torch", "jaxlib"):
+        return [own.replace("jaxlib", "jax")]
+    names = {
+        getattr(value, "__name__" if isinstance(value, ModuleType) else "__module__", None)
+        for value in getattr(plain, "__globals__", vars(inspect.getmodule(type(plain)))).values()
+    }
+    roots = {str(name).partition(".")[0] for name in names if name}
+    return [framework for framework in FRAMEWORKS if framework in roots]

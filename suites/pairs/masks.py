@@ -1,0 +1,29 @@
+"""One mask in every dtype: JAX draws other bits where float64 is on."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+
+@contextlib.contextmanager
+def alike() -> Iterator[None]:
+    """The scope in which `jax.random.bernoulli`, which dropout calls, gives in float64 the mask of float32.
+
+    It compares uniform numbers with a probability, in the dtype of the latter; of a Python float that is float64 where
+    float64 is on, and the bits are others. The truth in float64 would then be that of another function.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    plain = jax.random.bernoulli
+
+    def bernoulli(key: Any, p: Any = 0.5, *rest: Any, **how: Any) -> Any:
+        return plain(key, jnp.asarray(p).astype(jnp.float32), *rest, **how)
+
+    jax.random.bernoulli = bernoulli
+    try:
+        yield
+    finally:
+        jax.random.bernoulli = plain
