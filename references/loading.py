@@ -29,11 +29,20 @@ def load(target: str) -> Any:
     place, colon, name = target.rpartition(":")
     if not colon or not place or not name:
         raise UsageError(f"a target is package.module:function or file.py:function, not {target!r}")
-    module = _at(Path(place)) if is_path(place) else _module(place, target)
+    module = module_of(place)
     if not hasattr(module, name):
         functions = [n for n, v in vars(module).items() if isinstance(v, Callable) and not n.startswith("_")]  # type: ignore[arg-type]
         raise unknown(f"function in {place}", name, functions)
     return getattr(module, name)
+
+
+def module_of(place: str) -> ModuleType:
+    """The module of a target without its name: ``package.module``, ``path/to/file.py`` or ``path/to/folder``.
+
+    Raises:
+        UsageError: there is no such file or module.
+    """
+    return _at(Path(place)) if is_path(place) else _module(place, place)
 
 
 def is_path(place: str) -> bool:
@@ -53,13 +62,15 @@ def _module(place: str, target: str) -> ModuleType:
 def _at(path: Path) -> ModuleType:
     if path.name == "__init__.py":
         return _package(path.parent.resolve())
-    return _file(path) if path.name.endswith(".py") else _package(path.resolve())
+    if not path.name.endswith(".py"):
+        return _package(path.resolve())
+    if not path.is_file():
+        raise UsageError(f"there is no file {path}")
+    return _file(path.resolve())
 
 
 @functools.cache
 def _file(path: Path) -> ModuleType:
-    if not path.is_file():
-        raise UsageError(f"there is no file {path}")
     return _executed(f"gradgate_plugin_{path.stem}_{abs(hash(path.resolve())):x}", path)
 
 

@@ -19,7 +19,7 @@ from typing import Any
 from gradgate.references import counts, laws
 from gradgate.references.claims import contract_claims
 from gradgate.references.contract import FRAMEWORKS, Claim, Family, Method, Spec, UsageError, unknown
-from gradgate.references.loading import is_path, load
+from gradgate.references.loading import is_path, load, module_of
 from gradgate.references.restriction import check_fields, check_where, left, words
 
 ENTRY_POINTS = "gradgate.methods"
@@ -92,6 +92,31 @@ def package(name: str) -> str:
         return ""
     place = known.spec.rpartition(":")[0] if isinstance(known.spec, str) else known.spec.__module__
     return "" if is_path(place) else place.rpartition(".")[0]
+
+
+def offered(target: str) -> tuple[Family, ...]:
+    """The classes of problems that a target offers, registered: pairs and Families. Imports and so runs foreign code.
+
+    Args:
+        target: ``file.py:name`` or ``package.module:name`` of one of them, or a file or module, for all of its own.
+
+    Raises:
+        UsageError: there is no such thing, or none in the file.
+    """
+    if ":" in target:
+        found = load(target)
+        if not _is_class(found):
+            raise UsageError(f"say which problems {target} solves: --family {' | '.join(families())}")
+        return (family(target),)
+    own = [name for name, value in vars(module_of(target)).items() if _is_class(value) and not name.startswith("_")]
+    if not own:
+        raise UsageError(f"{target} declares no gradgate.Pair; to judge a method of it: {target}:function --family F")
+    return tuple(family(f"{target}:{name}") for name in own)
+
+
+def _is_class(value: Any) -> bool:
+    """Whether this is a class of problems: a Family, or a pair."""
+    return isinstance(value, Family) or (hasattr(value, "found_at") and not isinstance(value, type))
 
 
 def spec_class(name: str) -> type[Spec]:

@@ -28,6 +28,7 @@ COMMANDS = {
             "gradgate verify                                                   every reference method, every claim",
             "gradgate verify --family state_space --method reverse_recurrence  one of them",
             "gradgate verify mine.py:my_gradient --family state_space          your own: (problem) -> (loss, grads)",
+            "gradgate verify gradients.py                                      every gradgate.Pair declared there",
         ),
     ),
     "list": Command(

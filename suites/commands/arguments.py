@@ -41,7 +41,7 @@ def seconds(text: str) -> float:
 
 
 _SHARED: dict[str, dict[str, Any]] = {
-    "target": {"nargs": "?", "help": "package.module:function or file.py:function of your own method"},
+    "target": {"nargs": "?", "help": "file.py, or file.py:name or package.module:name of your pair or method"},
     "--family": {"metavar": "F", "help": "problem class, such as state_space, or path/to/my_class of your own"},
     "--method": {"metavar": "M", "help": "reference method, for example reverse_recurrence"},
     "--framework": {"metavar": "X", "help": "jax or torch"},

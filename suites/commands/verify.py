@@ -57,7 +57,7 @@ def main(chosen: argparse.Namespace) -> int:
     with Supervisor(run, chosen.jobs, Limits(chosen.timeout)) as supervisor:
         tasks = _tasks(chosen, supervisor)
         if chosen.spec:
-            for name in {task.family for task in tasks}:
+            for name in {task.family for task in tasks} & registry.families().keys():
                 registry.spec_class(name).from_json(chosen.spec)
         if chosen.report:
             need_report()
@@ -94,10 +94,9 @@ def _tasks(chosen: argparse.Namespace, supervisor: Supervisor) -> list[Task]:
         UsageError: a wrong name, or nothing is left to judge.
     """
     if chosen.target:
-        if not chosen.family:
-            raise UsageError(f"say which problems {chosen.target} solves: --family {' | '.join(registry.families())}")
-        registry.family(chosen.family)
-        tasks = supervisor.describe(chosen.target, chosen.family, chosen.framework)
+        if chosen.family:
+            registry.family(chosen.family)
+        tasks = supervisor.describe(chosen.target, chosen.family or "", chosen.framework)
     else:
         found = registry.methods(chosen.family, chosen.method, chosen.framework)
         tasks = [Task.of(method, claim) for method in found for claim in method.claims]

@@ -137,8 +137,8 @@ class Pair:
     @property
     def called(self) -> str:
         """What the pair is called in messages and as a class of problems."""
-        if self.name:
-            return self.name
+        if self.name or self.target:
+            return self.name or self.target.rpartition(":")[2]
         if isinstance(self.function, str):
             return self.function.rpartition(":")[2]
         plain = inspect.unwrap(self.function)

@@ -94,8 +94,9 @@ def _serve(
 
     if "describe" in request:
         target, family, framework = request["describe"]
-        declared = _subject(target, family, "", framework, watch).declared
-        return {"described": [dataclasses.asdict(Task.of(declared, claim, target)) for claim in declared.claims]}
+        methods = [_subject(target, family, "", framework, watch).declared] if family else _offered(target, watch)
+        tasks = [Task.of(method, claim, target if family else "") for method in methods for claim in method.claims]
+        return {"described": [dataclasses.asdict(task) for task in tasks if framework in (None, task.framework)]}
 
     def progress(judged: int) -> None:
         send({"progress": judged})
@@ -150,6 +151,24 @@ def _subject(target: str, family: str, method: str, framework: str | None, watch
     finally:
         watch(None)
     return Subject.load(declared, watch)
+
+
+def _offered(target: str, watch: Callable[..., None]) -> list[Any]:
+    """The methods of the pairs and classes that a target offers."""
+    from gradgate.references import registry
+    from gradgate.suites.judging.frames import last_frames
+    from gradgate.suites.judging.subject import Fault, first_line
+
+    watch({"importing": target})
+    try:
+        return [method for family in registry.offered(target) for method in family.methods]
+    except BaseException as error:
+        if type(error).__name__ == "UsageError":
+            raise
+        said = f"importing {target} raised {type(error).__name__}: {first_line(error)}"
+        raise Fault(said, last_frames(error, target)) from error
+    finally:
+        watch(None)
 
 
 def _end_with_supervisor(requests: int) -> None:
