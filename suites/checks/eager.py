@@ -172,7 +172,9 @@ def _retained(pair: Pair, problem: Any, options: Mapping[str, Any]) -> dict[str,
 def _two_in_flight(pair: Pair, problem: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     params, others = _leaves(problem), _leaves(problem)
     outs, cotangents = _forward(pair, problem, params, options)
-    _forward(pair, problem, {path: (2.0 * leaf).detach().requires_grad_() for path, leaf in others.items()}, options)
+    # A module has one set of parameters: what other calls are given is other inputs.
+    twice = {p: (2.0 * leaf if p in pair.leaves else leaf).detach().requires_grad_() for p, leaf in others.items()}
+    _forward(pair, problem, twice, options)
     return _pull(outs, cotangents, params)
 
 

@@ -16,7 +16,11 @@ INITIAL_SEED = 0
 
 
 class TorchModule(Bound):
-    """A torch.nn.Module, called by `torch.func.functional_call` with parameters and buffers of one's own.
+    """A torch.nn.Module that is called with parameters and buffers of one's own.
+
+    They take the places of the module's own and stay there until the next call: a backward pass that calls the module
+    again, as `torch.utils.checkpoint` does, must find them. Within torch.func, whose tensors die with the
+    transformation, `torch.func.functional_call` puts the former ones back.
 
     Attributes:
         module: as it was built, in float32 on the CPU. Attributes that it changes in Python stay changed, as in use.
@@ -31,7 +35,9 @@ class TorchModule(Bound):
         rest = {name: leaf for name, leaf in own.items() if not leaf.requires_grad} | dict(module.named_buffers())
         self.initial = {name: leaf.detach().clone() for name, leaf in rest.items()}
         self.state = {name: to_numpy(leaf) for name, leaf in self.initial.items()}
-        self._recorder = _Recorder(module, torch.compile(module, backend="aot_eager") if compiled else module)
+        self._places = _places(module)
+        self._run = torch.compile(module, backend="aot_eager") if compiled else module
+        self._recorder = _Recorder(module, self._run)
 
     def call(
         self,
@@ -44,13 +50,19 @@ class TorchModule(Bound):
     ) -> tuple[Any, dict[str, Any]]:
         """See `Bound.call`."""
         like = next((leaf for leaf in (*parameters.values(), *arguments) if _floating(leaf)), None)
-        buffers = {name: self._buffer(name, state, like) for name in self.initial}
-        given = {f"inner.{name}": leaf for name, leaf in {**parameters, **buffers}.items()}
+        given = {**parameters, **{name: self._buffer(name, state, like) for name in self.initial}}
+        told = {**keywords, **self.mode(training)}
         self.module.train(training)
-        answer, after = torch.func.functional_call(
-            self._recorder, given, tuple(arguments), {**keywords, **self.mode(training)}
-        )
-        return answer, {name: leaf for name, leaf in after.items() if name in self.initial}
+        if like is not None and torch._C._functorch.is_functorch_wrapped_tensor(like):
+            inner = {f"inner.{name}": leaf for name, leaf in given.items()}
+            answer, after = torch.func.functional_call(self._recorder, inner, tuple(arguments), told)
+            return answer, {name: leaf for name, leaf in after.items() if name in self.initial}
+        for name, leaf in given.items():
+            for held, last in self._places[name]:
+                held[last] = leaf
+        answer = self._run(*arguments, **told)
+        firsts = {name: self._places[name][0] for name in self.initial}
+        return answer, {name: held[last] for name, (held, last) in firsts.items() if held[last] is not None}
 
     def _buffer(self, name: str, state: Mapping[str, Any], like: Any) -> Any:
         """A copy that the call may change; one for each lane within a vmap, where batch norm asks for it."""
@@ -60,6 +72,18 @@ class TorchModule(Bound):
         leaf = leaf.to(like.dtype, copy=True)
         inside = torch._C._functorch.is_functorch_wrapped_tensor(like)
         return leaf + torch.zeros_like(like.detach().reshape(-1)[:1]).sum() if inside else leaf
+
+
+def _places(module: nn.Module) -> dict[str, list[tuple[dict[str, Any], str]]]:
+    """Name of a parameter or buffer -> the dicts that hold it, with its key: several where weights are tied."""
+    found: dict[int, list[tuple[dict[str, Any], str]]] = {}
+    for part in module.modules():
+        for held in (part._parameters, part._buffers):
+            for last, leaf in held.items():
+                if leaf is not None:
+                    found.setdefault(id(leaf), []).append((held, last))
+    named = (*module.named_parameters(), *module.named_buffers())
+    return {name: found[id(leaf)] for name, leaf in named}
 
 
 class _Recorder(nn.Module):
