@@ -76,32 +76,60 @@ def not_finite(case: Case) -> None:
     """A NaN in an input reaches every output that it reaches in the reference, and the gradients too.
 
     An element of an output is not finite where the reference's is not, and a gradient has such an element if the
-    reference's has one. What reaches no output, as where the outputs have no numbers, has to reach no gradient: there
-    the reference's is 0·NaN.
+    reference's has one. What does not depend on the input is left out: a reference may spread a NaN further than its
+    value goes, as 0·NaN in a product with zeros and ones.
     """
     pair: Pair = case.subject.function  # type: ignore[assignment]
     problem = case.problem(case.widest)
     for path, leaf in problem.params.items():
         if not np.prod(leaf.shape):
             continue
-        poisoned = to_numpy(leaf).copy()
-        poisoned.reshape(-1)[0] = np.nan
-        with precision(problem.backend, problem.dtype):
-            params = {**problem.params, path: to_backend(problem.backend, poisoned, problem.dtype)}
-        given = problem.with_params(params)
+        given = _with_first(problem, path, np.nan)
+        outs, grads = _reached(pair, problem, path)
         plain = _all_outputs(pair, "reference", given, {})
         got = case.subject.guard(given, case.options, _all_outputs, pair, "function", given, case.options)
         for name, out in plain.items():
-            if out.dtype.kind == "f" and (np.isfinite(got[name]) & ~np.isfinite(out)).any():
+            if out.dtype.kind == "f" and (np.isfinite(got[name]) & ~np.isfinite(out) & outs[name]).any():
                 raise Refuted(f"with NaN in {path}[0], {name} is finite where the reference's is not", path)
-        if all(np.isfinite(out).all() for out in plain.values() if out.dtype.kind == "f"):
-            continue
-        with precision(problem.backend, problem.dtype):
-            _, expected = oracle.gradient(given)
-        _, grads = case.subject.gradient(given, case.options)
-        for name, grad in oracle.split(given, expected).items():
-            if not np.isfinite(grad).all() and np.isfinite(grads[name]).all():
+        expected = _plain_gradient(given)
+        _, own = case.subject.gradient(given, case.options)
+        for name, grad in expected.items():
+            if (~np.isfinite(grad) & grads[name]).any() and np.isfinite(own[name]).all():
                 raise Refuted(f"with NaN in {path}[0], the gradient of {name} is finite; the reference's is not", name)
+
+
+OTHERS = (1.0, -30.0, 30.0)
+"""What is added to an element to see what depends on it: some of both signs, since much is flat on one side."""
+
+
+def _with_first(problem: Problem, path: str, value: float) -> Problem:
+    """The problem with another number in the first place of one input."""
+    changed = to_numpy(problem.params[path]).copy()
+    changed.reshape(-1)[0] = value
+    with precision(problem.backend, problem.dtype):
+        return problem.with_params(
+            {**problem.params, path: to_backend(problem.backend, changed, problem.dtype)}
+        )
+
+
+def _plain_gradient(problem: Problem) -> dict[str, Any]:
+    with precision(problem.backend, problem.dtype):
+        return oracle.split(problem, oracle.gradient(problem)[1])
+
+
+def _reached(pair: Pair, problem: Problem, path: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Which elements of the reference's outputs and gradients depend on the first number of an input."""
+    first = float(to_numpy(problem.params[path]).reshape(-1)[0])
+    plain = (_all_outputs(pair, "reference", problem, {}), _plain_gradient(problem))
+    found = tuple({name: np.zeros(np.shape(leaf), bool) for name, leaf in part.items()} for part in plain)
+    for more in OTHERS:
+        other = _with_first(problem, path, first + more)
+        for part, before, reached in zip(
+            (_all_outputs(pair, "reference", other, {}), _plain_gradient(other)), plain, found, strict=True
+        ):
+            for name, leaf in part.items():
+                reached[name] |= leaf != before[name]
+    return found  # type: ignore[return-value]
 
 
 def _all_outputs(pair: Pair, role: str, problem: Problem, options: Mapping[str, Any]) -> dict[str, Any]:
