@@ -68,11 +68,9 @@ NORMS = (
     _gated(
         "only_vmapped", "wrong under torch.func.vmap alone", "vmap", "dgate = dy * x * s",
         "dgate = dy * x * s\n"
-        "        level = torch._C._functorch.maybe_get_level(x)\n"
-        "        while level > 0 and not torch._C._functorch.is_batchedtensor(x):\n"
-        "            x = torch._C._functorch.get_unwrapped(x)\n"
-        "            level = torch._C._functorch.maybe_get_level(x)\n"
-        "        dgate = dgate * (2 if level > 0 else 1)",
+        "        stack = torch._C._functorch.get_interpreter_stack() or []\n"
+        "        vmapped = torch._C._functorch.TransformType.Vmap in [level.key() for level in stack]\n"
+        "        dgate = dgate * (2 if vmapped else 1)",
     ),
     _gated(
         "vmapped_value", "under vmap the first lane's gate takes the place of all, in the forward pass", "vmap",
@@ -234,7 +232,7 @@ TABLES = (
     _entropy("upstream_dropped", "the upstream gradient is dropped", "gradient_exact",
              "return dx * dy, dweight * dy,", "return dx, dweight,"),
     _entropy("weight_none", "a weight's gradient is None", "tree", "dweight * dy,", "None,"),
-    _entropy("padding_counted", "ignored labels count in the mean", "outputs", "1 / kept.sum().clamp_min(1)",
+    _entropy("padding_counted", "ignored labels count in the mean", "gradient_exact", "1 / kept.sum().clamp_min(1)",
              "1 / kept.numel() * torch.ones((), dtype=torch.int64)"),
     _entropy("padding_learns", "ignored labels have a gradient", "gradient_exact",
              "d = d * here[:, None] * share", "d = d * share"),

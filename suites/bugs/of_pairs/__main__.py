@@ -1,0 +1,105 @@
+"""``python -m gradgate.suites.bugs.of_pairs``: mutants × tools, the pairs that are right, and false alarms."""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import os
+import sys
+
+from gradgate.suites.bugs.of_pairs import alarms, rivals
+from gradgate.suites.bugs.of_pairs.corpus import MUTANTS, pairs
+from gradgate.suites.bugs.of_pairs.mutant import EXAMPLES, judged, unbroken
+from gradgate.suites.workers.worker import environment
+
+
+def main() -> int:
+    """The exit status: 1 if a mutant survives its claim, if a right pair is refuted, or if there is an alarm."""
+    parser = argparse.ArgumentParser(prog="python -m gradgate.suites.bugs.of_pairs", description=__doc__)
+    parser.add_argument("--examples", type=int, default=EXAMPLES, help="problems of a claim")
+    parser.add_argument("--framework", choices=("jax", "torch"), default="", help="only this framework")
+    parser.add_argument("--only", default="", help="only names that contain this text")
+    parser.add_argument("--no-rivals", action="store_true", help="the claims alone, not the tools of today")
+    parser.add_argument("--pairs", action="store_true", help="all claims of the pairs that are right")
+    parser.add_argument("--alarms", type=int, metavar="N", help="judge N random problems of the pairs that are right")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="of --alarms, at most about")
+    parser.add_argument("--seed", type=int, default=0, help="of --alarms")
+    args = parser.parse_args()
+    os.environ.update(environment())
+    if args.alarms is not None:
+        return _alarms(args)
+    return _right(args) if args.pairs else _mutants(args)
+
+
+def _mutants(args: argparse.Namespace) -> int:
+    """Every mutant: whether its claim refutes it, and which tools find it."""
+    chosen = [m for m in MUTANTS if m.name.startswith(args.framework) and args.only in m.name]
+    counts: collections.Counter[str] = collections.Counter()
+    asked: collections.Counter[str] = collections.Counter()
+    survivors = []
+    for mutant in chosen:
+        pair = mutant.broken()
+        verdict = judged(pair, mutant.kill, args.examples)
+        tools = {} if args.no_rivals else rivals.found(pair)
+        outcome = {f"gradgate: {mutant.kill}": verdict.verdict == "refuted", **tools}
+        for tool, hit in {"gradgate": verdict.verdict == "refuted", **tools}.items():
+            counts[tool] += hit
+            asked[tool] += 1
+        if verdict.verdict != "refuted":
+            survivors.append(f"{mutant.name}: {verdict.verdict} {verdict.reason}")
+        shown = "  ".join(f"{'+' if hit else '-'} {tool}" for tool, hit in outcome.items())
+        print(f"{mutant.name:32} {shown}", flush=True)
+    print("\nfound, of all that the tool was put to:")
+    for tool, number in asked.items():
+        print(f"  {tool:22} {counts[tool]:4} of {number}")
+    for line in survivors:
+        print(f"survived: {line}")
+    if not args.no_rivals:
+        _on_right_pairs(args)
+    return bool(survivors)
+
+
+def _on_right_pairs(args: argparse.Namespace) -> None:
+    """What the tools say of the pairs that are right."""
+    for name in _chosen(args):
+        wrong = [tool for tool, hit in rivals.found(unbroken(name)).items() if hit]
+        if wrong:
+            print(f"raised by a right pair: {name}: {', '.join(wrong)}")
+
+
+def _right(args: argparse.Namespace) -> int:
+    """Every claim of every right pair."""
+    bad = 0
+    for name in _chosen(args):
+        pair = unbroken(name)
+        verdicts = [judged(pair, claim.name, args.examples) for claim in pair.lowered.claims]
+        for verdict in verdicts:
+            if verdict.verdict != "upheld":
+                bad += 1
+                print(f"{name} {verdict.task.claim}: {verdict.verdict}: {verdict.reason}")
+        print(f"{name}: {sum(v.verdict == 'upheld' for v in verdicts)} of {len(verdicts)} claims upheld", flush=True)
+    return bool(bad)
+
+
+def _alarms(args: argparse.Namespace) -> int:
+    problems, judgements, found = 0, 0, []
+    ratios: dict[str, float] = {}
+    for batch in alarms.measured(args.alarms, args.seconds, args.framework, args.seed):
+        problems += batch["problems"]
+        judgements += alarms.judgements(batch)
+        for dtype, seen in batch["ratios"].items():
+            ratios[dtype] = max(ratios.get(dtype, 0.0), *seen)
+        for alarm in batch["alarms"]:
+            found.append(alarm)
+            print(f"alarm: {batch['pair']}: {alarm}", flush=True)
+    print(f"{problems} problems, {judgements} judgements, {len(found)} alarms ({len(found) / max(1, judgements):.1e})")
+    print("largest error over noise: " + ", ".join(f"{dtype} {worst:.2f}" for dtype, worst in ratios.items()))
+    return bool(found)
+
+
+def _chosen(args: argparse.Namespace) -> list[str]:
+    return [name for name in pairs() if name.startswith(args.framework) and args.only in name]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
