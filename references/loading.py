@@ -50,6 +50,15 @@ def is_path(place: str) -> bool:
     return place.endswith(".py") or os.sep in place
 
 
+def shortest(path: Path) -> str:
+    """A path in full, or relative to this folder if it is inside: our other processes work in this folder too."""
+    here = Path.cwd()
+    if not path.is_relative_to(here):
+        return str(path)
+    short = str(path.relative_to(here))
+    return short if is_path(short) else f".{os.sep}{short}"
+
+
 def _module(place: str, target: str) -> ModuleType:
     try:
         return importlib.import_module(place)

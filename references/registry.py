@@ -19,7 +19,7 @@ from typing import Any
 from gradgate.references import counts, laws
 from gradgate.references.claims import contract_claims
 from gradgate.references.contract import FRAMEWORKS, Claim, Family, Method, Spec, UsageError, unknown
-from gradgate.references.loading import is_path, load, module_of
+from gradgate.references.loading import is_path, load, module_of, shortest
 from gradgate.references.restriction import check_fields, check_where, left, words
 
 ENTRY_POINTS = "gradgate.methods"
@@ -117,6 +117,13 @@ def offered(target: str) -> tuple[Family, ...]:
 def _is_class(value: Any) -> bool:
     """Whether this is a class of problems: a Family, or a pair."""
     return isinstance(value, Family) or (hasattr(value, "found_at") and not isinstance(value, type))
+
+
+def targets_of(method: Method) -> list[str]:
+    """The targets that a pair names its two functions by; none of any other method."""
+    found = load(method.implementation) if family(method.family).origin else None
+    named = [getattr(found, role, None) for role in ("function", "reference")] if hasattr(found, "found_at") else []
+    return [target for target in named if isinstance(target, str)]
 
 
 def spec_class(name: str) -> type[Spec]:
@@ -272,11 +279,11 @@ def of_entry_points() -> dict[str, Family]:
 
 
 def _at(target: str) -> Family:
-    """The Family that a target names, whose origin is that target, a path in full."""
+    """The Family that a target names, whose origin is that target."""
     place, colon, name = target.rpartition(":") if ":" in target else (target, ":", "FAMILY")
     if is_path(place):
         path = Path(place).resolve()
-        place = str(path.parent if path.name == "__init__.py" else path)
+        place = shortest(path.parent if path.name == "__init__.py" else path)
     try:
         declared = load(f"{place}{colon}{name}")
     except UsageError:

@@ -111,8 +111,10 @@ def _row(cell: MethodCell, measured: Measurement) -> dict[str, Any]:
 
 
 def _methods(chosen: argparse.Namespace) -> list[tuple[Method, Family]]:
+    if chosen.target and not chosen.family:
+        return [(method, family) for family in registry.offered(chosen.target) for method in family.methods]
     if not chosen.family:
-        raise UsageError(f"say which problems: --family {' | '.join(registry.families())}")
+        raise UsageError(f"say which problems: --family {' | '.join(registry.families())}, or file.py of your pairs")
     family = registry.family(chosen.family)
     if chosen.target:
         found: tuple[Method, ...] = (registry.plugged_in(chosen.target, chosen.family, chosen.framework),)
@@ -132,7 +134,7 @@ def _cells(chosen: argparse.Namespace, method: Method, family: Family, profiles:
     for spec in _specs(chosen, family, swept):
         options = cells.usual_options(method, spec) | {k: v for k, v in (given or {}).items() if k in legal}
         for profile in profiles:
-            yield MethodCell(method, profile.strip(), spec, options, chosen.target or "")
+            yield MethodCell(method, profile.strip(), spec, options, (chosen.target or "") if chosen.family else "")
 
 
 def _known_option(chosen: argparse.Namespace, name: str) -> bool:

@@ -54,20 +54,22 @@ def gated(settings: Settings, own: bool, base: bool = False) -> list[Gated]:
     Raises:
         UsageError: a project names no method, or one that cannot be loaded.
     """
-    if settings.methods:
+    if settings.methods or settings.pairs:
         found: list[Gated] = []
         for given in settings.methods:
-            declared = registry.plugged_in(given.target, given.family, given.framework or None)
-            if any(declared.key == old.declared.key for old in found):
-                raise UsageError(f"two methods are called {declared.key}; rename the function of one of them")
-            found.append(Gated(declared, given))
+            found.append(Gated(registry.plugged_in(given.target, given.family, given.framework or None), given))
+        for target in settings.pairs:
+            found += [Gated(declared) for family in registry.offered(target) for declared in family.methods]
+        for place, known in enumerate(found):
+            if any(known.declared.key == old.declared.key for old in found[:place]):
+                raise UsageError(f"two methods are called {known.declared.key}; rename one of them")
         return found
     if not own and base:
         return []
     if not own:
         raise UsageError(
-            "pyproject.toml names nothing to gate; add [[tool.gradgate.methods]] with target = "
-            '"mine.py:my_gradient" and family = "state_space"'
+            "pyproject.toml names nothing to gate; add [tool.gradgate] with pairs = [\"tests/gradients.py\"], or "
+            '[[tool.gradgate.methods]] with target = "mine.py:my_gradient" and family = "state_space"'
         )
     elsewhere = registry.of_entry_points()  # their files are another project's
     return [Gated(declared) for declared in registry.methods() if declared.family not in elsewhere]

@@ -19,6 +19,8 @@ import gradgate.suites
 
 JUDGES = ("suites", "hw_profiles")
 SUBJECT = "references"
+API = Path("suites", "api", "__init__.py")
+"""The module ``gradgate`` itself."""
 INSTALLED = {
     "suites": Path(gradgate.suites.__path__[0]),
     "hw_profiles": Path(gradgate.hw_profiles.__path__[0]),
@@ -54,6 +56,7 @@ class Overlay:
         for name in (*JUDGES, SUBJECT):
             theirs = (judge if name in JUDGES else project) / name
             (package / name).symlink_to(theirs.resolve() if own else INSTALLED[name].resolve())
+        (package / "__init__.py").symlink_to((package / API).resolve())
         return cls(project, (folder, *(project / place for place in (also or (() if own else (".",))))))
 
     def environment(self) -> dict[str, str]:

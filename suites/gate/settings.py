@@ -40,6 +40,7 @@ class Settings:
     Attributes:
         profiles: where JAX methods are compiled; PyTorch methods run once, under the first.
         methods: the project's own; none in gradgate's own repository, whose registry says them.
+        pairs: files, modules, or ``file.py:name``, whose `gradgate.Pair` are gated.
         path: folders on the import path, such as ``src``.
         allow: the file of allowed rises.
         examples: problems per gradient claim.
@@ -49,6 +50,7 @@ class Settings:
 
     profiles: tuple[str, ...] = PROFILES
     methods: tuple[Target, ...] = ()
+    pairs: tuple[str, ...] = ()
     path: tuple[str, ...] = ()
     allow: str = "asv_bench/allow.toml"
     examples: int = 20
@@ -71,13 +73,13 @@ class Settings:
             raise UsageError(f"pyproject.toml is not TOML: {error}") from None
         where = "[tool.gradgate]"
         kinds = {"profiles": list, "methods": list, "path": list, "allow": str, "examples": int, "seed": int}
-        check_table(where, table, kinds | {"depends": list})
+        check_table(where, table, kinds | {"depends": list, "pairs": list})
         if table.get("examples", 1) < 1 or table.get("seed", 0) < 0:
             raise UsageError(f"{where}: examples must be at least 1 and seed at least 0")
         values: dict[str, Any] = {
             key: tuple(value) if isinstance(value, list) else value for key, value in table.items()
         }
-        for key in ("profiles", "path", "depends"):
+        for key in ("profiles", "path", "depends", "pairs"):
             if not all(isinstance(item, str) for item in values.get(key, ())):
                 raise UsageError(f"{where}: {key} must be a list of strings")
         values["methods"] = tuple(_target(i, row) for i, row in enumerate(table.get("methods", ()), 1))

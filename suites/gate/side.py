@@ -140,6 +140,7 @@ class Side:
                 f"{place} is not among the project's files; [tool.gradgate] path names folders such as src"
             )
         strings = [declared.implementation, declared.sharded, registry.family(declared.family).spec]
+        strings += registry.targets_of(declared)
         strings += [claim.settings for claim in declared.claims]
         strings += [asdict(claim.law) for claim in declared.claims if claim.law is not None]
         starts = tuple(sorted({*judges, *named(strings)}))
