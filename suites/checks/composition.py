@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ from gradgate.references.contract import NotComposable, Problem, Tree
 from gradgate.suites.checks.base import Case, finite
 from gradgate.suites.exact import truth
 from gradgate.suites.judging.subject import Fault, Refuted, check_form
+from gradgate.suites.judging.tolerance import compare_value
 
 LANES = (1.0, 0.5, 0.25)
 """Factors of the parameter sets that vmap is tried with; powers of two, so that float32 holds the same sets, and none
@@ -35,12 +37,13 @@ def torch_compile(case: Case) -> None:
     import torch
 
     problem = case.problem()
-    _, plain = case.subject.call(problem, case.options)
+    value, plain = case.subject.call(problem, case.options)
     own = case.against_own(case.reference(case.widest), oracle.split(problem, plain))
     torch._dynamo.reset()
     pair: Any = case.subject.function
     compiled = pair.compiled()
-    _, grads = case.subject.guard(problem, case.options, lambda: compiled(problem, **case.options))
+    compiled_value, grads = case.subject.guard(problem, case.options, lambda: compiled(problem, **case.options))
+    _judge_value(case, float(compiled_value), dataclasses.replace(own, loss=float(value)))
     case.judge(oracle.split(problem, grads), own, case.widest)
 
 
@@ -52,10 +55,19 @@ def vmap(case: Case) -> None:
     batched = oracle.split_stack(wide, answer[1])
     for lane, factor in enumerate(LANES):
         single = _scaled(wide, lambda leaf: factor * leaf)  # noqa: B023 - called at once
-        _, alone = case.subject.call(single, case.options)
+        value, alone = case.subject.call(single, case.options)
         own = case.against_own(_measured(case, single), oracle.split(wide, alone))
+        _judge_value(case, float(answer[0][lane]), dataclasses.replace(own, loss=float(value)), f"lane {lane}: ")
         grads = {name: leaf[lane] for name, leaf in batched.items()}
         case.judge(grads, own, case.widest, what=f"lane {lane}: ")
+
+
+def _judge_value(case: Case, value: float, own: oracle.Reference, what: str = "") -> None:
+    """The value under a transformation is the value without it, by the rule of equality."""
+    found = compare_value(value, own, case.widest)
+    case.record(found)
+    if not found.equal:
+        raise Refuted(f"{what}the value is {value!r}; without the transformation it is {own.loss!r}", "", found.error)
 
 
 def second_order(case: Case) -> None:
