@@ -49,7 +49,8 @@ def module_pair(
         options: keyword -> values; a builder's where it takes them, else the call's.
         regimes: name -> function of the inputs, and of ``module``: name -> parameter, that returns them changed.
         dtypes, composes, disclaims, claims, expected, kappa, valid, name, framework: as of `gradgate.Pair`.
-        random: whether the modules draw random numbers, as dropout does: both are given the same seed or key.
+        random: whether the modules draw random numbers, as dropout does: both are given the same seed or key. Flax
+            linen makes a key of it by the names of submodules, which then have to be alike in both.
 
     Raises:
         UsageError: says what is wrong and what is legal.

@@ -43,11 +43,15 @@ class Bound(ABC):
     Attributes:
         parameters: own name -> initial numbers, NumPy, of everything that gets a gradient.
         state: own name -> initial numbers of what a call may change: buffers, running statistics. No parameters.
+        draws: own names of the keys of random numbers that it holds.
+        known_as: own name -> the reference's, for what draws random numbers.
     """
 
     parameters: Mapping[str, Any]
     state: Mapping[str, Any]
     forward: Callable[..., Any]
+    draws: Sequence[str] = ()
+    known_as: Callable[[str], str] = staticmethod(str)
 
     @abstractmethod
     def call(

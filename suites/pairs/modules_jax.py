@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -59,10 +59,12 @@ class NnxModule(JaxModule):
         from flax import nnx
 
         self.forward = module.__call__
-        self.graph, params, keys, rest = nnx.split(module, nnx.Param, nnx.RngState, ...)
-        self._params, self._keys, self._rest = (dict(nnx.to_flat_state(part)) for part in (params, keys, rest))
+        graph, *parts = nnx.split(module, nnx.Param, nnx.RngState, ...)
+        self.graph: Any = graph
+        self._params, self._keys, self._rest = (dict(nnx.to_flat_state(part)) for part in parts)
         self.parameters = {_dotted(path): np.asarray(leaf.get_value()) for path, leaf in self._params.items()}
         self.state = {_dotted(path): np.asarray(leaf.get_value()) for path, leaf in self._rest.items()}
+        self.draws = [_dotted(path) for path in self._keys]
 
     def call(
         self,
@@ -82,7 +84,7 @@ class NnxModule(JaxModule):
             ]
             return nnx.from_flat_state(flat)
 
-        keys = {_dotted(path): _random(leaf, _dotted(path), key) for path, leaf in self._keys.items()}
+        keys = {_dotted(path): _random(leaf, self.known_as(_dotted(path)), key) for path, leaf in self._keys.items()}
         module = nnx.merge(
             self.graph, filled(self._params, parameters), filled(self._keys, keys), filled(self._rest, state)
         )
@@ -94,7 +96,7 @@ class NnxModule(JaxModule):
 
 
 def _random(leaf: Any, name: str, key: Any) -> Any:
-    """A counter's 0, or a key that depends on the given one and on where in the module it is."""
+    """A counter's 0, or a key that depends on the given one and on where in the reference it is."""
     if not jnp.issubdtype(leaf.get_value().dtype, jax.dtypes.prng_key):
         return jnp.zeros_like(leaf.get_value())
     return jax.random.fold_in(_key(key), zlib.crc32(name.encode()))
@@ -195,7 +197,7 @@ def bound(module: Any, arguments: Callable[[], Sequence[Any]], keywords: Mapping
     return EquinoxModule(eqx.nn.delete_init_state(module), eqx.nn.State(module))
 
 
-def seeds(wanted: Mapping[str, bool]) -> dict[str, Any]:
+def seeds(wanted: Collection[str]) -> dict[str, Any]:
     """The ``rngs`` and the ``key`` of those that a builder wants."""
     found: dict[str, Any] = {}
     if "rngs" in wanted:

@@ -51,7 +51,7 @@ def matched(who: str, reference: Bound, function: Bound, rename: Mapping[str, st
     """
     ours = {name: renamed(name, rename) for name in (*reference.parameters, *reference.state)}
     for name in rename:
-        if not any(old == name or old.startswith(name + ".") for old in ours):
+        if not any(old == name or old.startswith(name + ".") for old in (*ours, *reference.draws)):
             raise UsageError(
                 f"{who}: rename has {name!r}, which the reference does not; it has {_listed(ours)}"
                 f"{_nearest(name, ours)}"

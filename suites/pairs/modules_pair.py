@@ -18,7 +18,7 @@ from gradgate.references.contract import Claim, Tree, UsageError, unknown
 from gradgate.suites.pairs import trees
 from gradgate.suites.pairs.functions import label, value_of
 from gradgate.suites.pairs.modules_bound import Bound, Placed, built, keywords_of
-from gradgate.suites.pairs.modules_names import Names, matched
+from gradgate.suites.pairs.modules_names import Names, matched, renamed
 from gradgate.suites.pairs.pair import Pair
 from gradgate.suites.pairs.spec import PairProblem, PairSpec, generator
 
@@ -157,7 +157,7 @@ class ModulePair(Pair):
     def _made(self, role: str, keywords: Mapping[str, Any]) -> Any:
         """A new module."""
         builder, who = self.loaded[role], f"the {role} of {self.called}"
-        wanted = {name: 1 for name in keywords_of(builder) if name in ("rngs", "key") and name not in keywords}
+        wanted = {name for name in ("rngs", "key") if name in keywords_of(builder) and name not in keywords}
         if "jax" in sys.modules and (wanted or "torch" not in sys.modules or self.__dict__.get("where") == "jax"):
             from gradgate.suites.pairs.modules_jax import building, seeds
 
@@ -193,7 +193,10 @@ class ModulePair(Pair):
             return self.arguments({p: a.astype(np.float32) if a.dtype.kind == "f" else a for p, a in drawn.items()})
 
         with modules_jax.building():
-            return modules_jax.bound(self._made(role, keywords), arguments, call)
+            found = modules_jax.bound(self._made(role, keywords), arguments, call)
+        if role == "function":
+            found.known_as = lambda name: renamed(name, {own: plain for plain, own in self.rename.items()})
+        return found
 
     def _of_call(self, role: str, fields: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
         """The options that a module's call is given, because its builder does not take them."""
@@ -325,7 +328,7 @@ class ModulePair(Pair):
         fields, names = problem.spec.fields, self._names(problem.spec.fields, options)
         module = self._made(role, self._keywords(role, fields, options)).to(getattr(torch, problem.dtype))
         leaves = {**problem.data["given"], **problem.params}
-        own = {n: (names.parameters | names.state)[n] if role == "function" else n for n in names.every}
+        own = {n: {**names.parameters, **names.state}[n] if role == "function" else n for n in names.every}
         held = dict(module.named_parameters()) | dict(module.named_buffers())
         with torch.no_grad():
             for name, mine in own.items():

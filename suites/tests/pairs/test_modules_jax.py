@@ -91,10 +91,11 @@ class TestNnx:
                 setattr(self, name, nnx.Param(jnp.ones(H)))
                 self.name, self.norm = name, norm
                 self.batch = nnx.BatchNorm(H, rngs=rngs, momentum=1.0 if average else 0.9)
-                self.drop = nnx.Dropout(0.5, rngs=rngs)
+                self.at = "drop" if name == "scale" else "mask"
+                setattr(self, self.at, nnx.Dropout(0.5, rngs=rngs))
 
             def __call__(self, x: Any) -> Any:
-                return self.drop(self.norm(self.batch(x), getattr(self, self.name)[...]))
+                return getattr(self, self.at)(self.norm(self.batch(x), getattr(self, self.name)[...]))
 
         def function(H: int, rngs: Any) -> Any:
             return Module(H, name, norm, average, rngs)
@@ -103,7 +104,7 @@ class TestNnx:
             return Module(H, "scale", plain_norm, False, rngs)
 
         given = {"random": True, "dtypes": ("float64", "float32"), **how}
-        return gradgate.module_pair(function, reference, X, DIMS, {"scale": name}, **given)
+        return gradgate.module_pair(function, reference, X, DIMS, {"scale": name, "drop": "mask"}, **given)
 
     def test_a_right_module_is_upheld_in_every_claim(self) -> None:
         upheld(self.pair(by_hand, composes=("jit",)))
