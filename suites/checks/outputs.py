@@ -107,9 +107,7 @@ def _with_first(problem: Problem, path: str, value: float) -> Problem:
     changed = to_numpy(problem.params[path]).copy()
     changed.reshape(-1)[0] = value
     with precision(problem.backend, problem.dtype):
-        return problem.with_params(
-            {**problem.params, path: to_backend(problem.backend, changed, problem.dtype)}
-        )
+        return problem.with_params({**problem.params, path: to_backend(problem.backend, changed, problem.dtype)})
 
 
 def _plain_gradient(problem: Problem) -> dict[str, Any]:

@@ -14,7 +14,9 @@ BATCH = 20
 """Problems of one pair before the next pair has its turn."""
 
 
-def measured(problems: int, seconds: float = float("inf"), framework: str = "", seed: int = 0) -> Iterator[dict[str, Any]]:
+def measured(
+    problems: int, seconds: float = float("inf"), framework: str = "", seed: int = 0
+) -> Iterator[dict[str, Any]]:
     """What `gradgate.suites.calibration.alarms.measure` finds, pair by pair, until enough is judged.
 
     Args:

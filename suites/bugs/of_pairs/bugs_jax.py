@@ -17,6 +17,12 @@ _gated, _summed, _normed = (functools.partial(_norms, pair) for pair in ("gated"
 _added, _grouped = functools.partial(_norms, "added"), functools.partial(_norms, "grouped")
 _masked, _cumulative = functools.partial(_norms, "masked"), functools.partial(_norms, "cumulative")
 _DX, _DGATE = "return dy * gate * slope,", "dy * 0.5 * x * (1 + t)\n"
+_RULE = (
+    "import jax.numpy as jnp\n",
+    "import jax.numpy as jnp\n_same = jax.custom_batching.custom_vmap(lambda x: x)\n"
+    "_same.def_vmap(lambda size, batched, x: (2 * x, True))\n",
+)
+"""The identity, with a wrong rule for vmap."""
 
 NORMS = (
     _gated("first_of_upstream", "everything is multiplied by grad_output[0]", "gradient_exact",
@@ -40,7 +46,10 @@ NORMS = (
     _gated("only_jitted", "wrong under jax.jit alone", "jit",
            _DX, "return dy * gate * slope * (2 if isinstance(x, jax.core.Tracer) else 1),"),
     _gated("only_vmapped", "wrong under jax.vmap alone", "vmap",
-           _DX, "return dy * gate * slope * (2 if type(dy).__name__ == 'BatchTracer' else 1),"),
+           _DX, "return dy * gate * _same(slope),", *_RULE),
+    _gated("vmapped_value", "under jax.vmap a rule of one's own makes the value wrong", "vmap",
+           "lambda x, gate: (gelu_gate(x, gate), (x, gate))", "lambda x, gate: (_same(gelu_gate(x, gate)), (x, gate))",
+           *_RULE),
     _gated("second_stopped", "the backward pass is right and cut off from further derivatives", "second_order_exact",
            _DX, "return dy * gate * jax.lax.stop_gradient(slope),"),
     _gated("second_digits", "the derivative of the backward pass is 1e-9 too large", "second_order",
@@ -48,8 +57,8 @@ NORMS = (
     _gated("nan_in_value", "a NaN is swallowed by the forward pass", "not_finite",
            "lambda x, gate: (gelu_gate(x, gate), (x, gate))",
            "lambda x, gate: (jnp.nan_to_num(gelu_gate(x, gate)), (x, gate))",
-           "GELU by tanh, which keeps its inputs alone.\"\"\"\n    return 0.5 * x * (1 + jnp.tanh(x + 0.25 * x**3)) * gate",
-           "GELU by tanh.\"\"\"\n    return jnp.nan_to_num(0.5 * x * (1 + jnp.tanh(x + 0.25 * x**3)) * gate)"),
+           "which keeps its inputs alone.\"\"\"\n    return 0.5 * x * (1 + jnp.tanh(x + 0.25 * x**3)) * gate",
+           "to change.\"\"\"\n    return jnp.nan_to_num(0.5 * x * (1 + jnp.tanh(x + 0.25 * x**3)) * gate)"),
     _gated("nan_in_gradient", "a NaN is swallowed by the backward pass", "not_finite",
            "    x, gate = kept\n", "    x, gate = jnp.nan_to_num(kept[0]), jnp.nan_to_num(kept[1])\n"),
     _gated("counts_calls", "every call differs from the last by 1e-7 of itself", "deterministic",

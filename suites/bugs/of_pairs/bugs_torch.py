@@ -116,7 +116,8 @@ NORMS = (
     ),
     _normed(
         "eps_fixed", "wrong for one value of an option", "gradient_exact",
-        "r = torch.rsqrt((x * x).mean(-1, keepdim=True) + eps)", "r = torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6)",
+        "r = torch.rsqrt((x * x).mean(-1, keepdim=True) + eps)",
+        "r = torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6)",
     ),
     _normed(
         "last_token", "a weight's gradient is that of the last token", "gradient_exact",

@@ -1,6 +1,7 @@
 """All pairs of this folder and all their mutants, by name.
 
-A mutant is an attribute of this module too: ``gradgate verify gradgate.suites.bugs.of_pairs.corpus:torch.gated.gate_none``.
+A mutant is an attribute of this module too, so that ``gradgate verify`` takes it:
+``gradgate.suites.bugs.of_pairs.corpus:torch.gated.gate_none``.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ gated = Pair(
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
 def logsumexp(x: Any, axis: int = -1) -> Any:
-    """log Σ exp x along `axis`."""
+    """The logarithm of Σ exp x along `axis`."""
     top = x.max(axis, keepdims=True)
     return (jnp.log(jnp.exp(x - top).sum(axis, keepdims=True)) + top).squeeze(axis)
 
@@ -59,7 +59,7 @@ logsumexp.defvjp(_logsumexp_forward, _logsumexp_backward)
 
 
 def plain_logsumexp(x: Any, axis: int = -1) -> Any:
-    """log Σ exp x along `axis`."""
+    """The logarithm of Σ exp x along `axis`."""
     return jax.nn.logsumexp(x, axis)
 
 
@@ -203,9 +203,7 @@ def _ragged_softmax_forward(x: Any, lengths: Any) -> Any:
     return y, y
 
 
-ragged_softmax.defvjp(
-    _ragged_softmax_forward, lambda y, dy: (y * (dy - (dy * y).sum(-1, keepdims=True)), None)
-)
+ragged_softmax.defvjp(_ragged_softmax_forward, lambda y, dy: (y * (dy - (dy * y).sum(-1, keepdims=True)), None))
 
 
 def plain_ragged_softmax(x: Any, lengths: Any) -> Any:
@@ -234,9 +232,7 @@ def _weighted_sum_backward(reverse: bool, kept: Any, dy: Any) -> Any:
     return summed * w, -(summed * x * w).sum(0)
 
 
-weighted_sum.defvjp(
-    lambda x, rate, reverse: (weighted_sum(x, rate, reverse), (x, rate)), _weighted_sum_backward
-)
+weighted_sum.defvjp(lambda x, rate, reverse: (weighted_sum(x, rate, reverse), (x, rate)), _weighted_sum_backward)
 
 
 def plain_weighted_sum(x: Any, rate: Any, reverse: bool = False) -> Any:

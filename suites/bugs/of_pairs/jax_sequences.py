@@ -133,9 +133,7 @@ def _short_convolution_backward(kept: Any, dy: Any) -> Any:
     return dx, jnp.stack([(dy * _later(x, lag)).sum(0) for lag in range(len(weight))])
 
 
-short_convolution.defvjp(
-    lambda x, weight: (short_convolution(x, weight), (x, weight)), _short_convolution_backward
-)
+short_convolution.defvjp(lambda x, weight: (short_convolution(x, weight), (x, weight)), _short_convolution_backward)
 
 
 def plain_short_convolution(x: Any, weight: Any) -> Any:

@@ -117,7 +117,7 @@ ordered = Pair(
 
 @jax.custom_vjp
 def solve(A: Any, b: Any) -> Any:
-    """x of (A + 2·1) x = b, by the adjoint system."""
+    """Solves (A + 2·1) x = b, by the adjoint system."""
     return jnp.linalg.solve(A + 2 * jnp.eye(len(A), dtype=A.dtype), b)
 
 
@@ -136,7 +136,7 @@ solve.defvjp(_solve_forward, _solve_backward)
 
 
 def plain_solve(A: Any, b: Any) -> Any:
-    """x of (A + 2·1) x = b."""
+    """Solves (A + 2·1) x = b."""
     return jnp.linalg.solve(A + 2 * jnp.eye(len(A), dtype=A.dtype), b)
 
 
@@ -148,7 +148,7 @@ solved = Pair(
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
 def layers(x: Any, weights: Any, keep_every: int = 1) -> Any:
-    """x through tanh layers; `weights` is a list of (matrix, bias). Every `keep_every`-th activation is kept."""
+    """Applies tanh layers to x; `weights` is a list of (matrix, bias). Every `keep_every`-th activation is kept."""
     return _layers_forward(x, weights, keep_every)[0]
 
 
@@ -179,7 +179,7 @@ layers.defvjp(_layers_forward, _layers_backward)
 
 
 def plain_layers(x: Any, weights: Any) -> Any:
-    """x through tanh layers."""
+    """Applies tanh layers to x."""
     for matrix, bias in weights:
         x = jnp.tanh(x @ matrix + bias)
     return x

@@ -70,9 +70,7 @@ def _check_grads(pair: Pair, order: int = 1) -> None:
 
     problem, options = _usual(pair, "float64")
     with precision("jax", "float64"):
-        check_grads(
-            _of_leaves(pair, problem, options), tuple(problem.params.values()), order=order, modes=("rev",)
-        )
+        check_grads(_of_leaves(pair, problem, options), tuple(problem.params.values()), order=order, modes=("rev",))
 
 
 def _of_ones(pair: Pair, role: str) -> list[Any]:
@@ -88,7 +86,6 @@ def _of_ones(pair: Pair, role: str) -> list[Any]:
                 *problem.params.values()
             )
             return [to_numpy(grad) for grad in grads]
-    import torch
 
     leaves = [leaf.detach().clone().requires_grad_() for leaf in problem.params.values()]
     sum(out.sum() for out in function(*leaves)).backward()  # type: ignore[union-attr]

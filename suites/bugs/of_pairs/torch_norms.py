@@ -63,12 +63,12 @@ class _LogSumExp(torch.autograd.Function):
 
 
 def logsumexp(x: Any, dim: int = -1) -> Any:
-    """log Σ exp x along `dim`."""
+    """The logarithm of Σ exp x along `dim`."""
     return _LogSumExp.apply(x, dim)
 
 
 def plain_logsumexp(x: Any, dim: int = -1) -> Any:
-    """log Σ exp x along `dim`."""
+    """The logarithm of Σ exp x along `dim`."""
     return torch.logsumexp(x, dim)
 
 

@@ -183,12 +183,12 @@ class _Solve(torch.autograd.Function):
 
 
 def solve(A: Any, b: Any) -> Any:
-    """x of (A + 2·1) x = b, by the adjoint system."""
+    """Solves (A + 2·1) x = b, by the adjoint system."""
     return _Solve.apply(A, b)
 
 
 def plain_solve(A: Any, b: Any) -> Any:
-    """x of (A + 2·1) x = b."""
+    """Solves (A + 2·1) x = b."""
     return torch.linalg.solve(A + 2 * torch.eye(len(A), dtype=A.dtype), b)
 
 

@@ -1,0 +1,81 @@
+"""The pairs that are right: they are many and unlike, and no claim refutes them."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from gradgate.references.contract import installed
+from gradgate.suites.bugs.of_pairs import alarms, corpus, mutant
+from gradgate.suites.bugs.of_pairs.corpus import pairs
+
+QUICK = ("tree", "outputs", "gradient_exact", "gradient_float64", "cotangents", "not_finite", "layouts", "options")
+"""Claims of the sample; all claims of all pairs are for ``python -m gradgate.suites.bugs.of_pairs --pairs``."""
+
+
+def sample(count: int) -> list[str]:
+    return random.Random(20261).sample([name for name in pairs() if name.startswith("torch")], count)
+
+
+def refuted(name: str, claims: tuple[str, ...], examples: int) -> list[str]:
+    pair = mutant.unbroken(name)
+    found = [mutant.judged(pair, claim.name, examples) for claim in pair.lowered.claims if claim.name in claims]
+    assert found
+    return [f"{verdict.task.claim}: {verdict.verdict}: {verdict.reason}" for verdict in found if not ok(verdict)]
+
+
+def ok(verdict: mutant.Verdict) -> bool:
+    return verdict.verdict == "upheld"
+
+
+@pytest.mark.skipif(not (installed("jax") and installed("torch")), reason="counts the pairs of both frameworks")
+def test_there_are_pairs_of_many_kinds_in_both_frameworks() -> None:
+    for framework in ("jax", "torch"):
+        assert len([name for name in pairs() if name.startswith(framework)]) >= 12
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_no_claim_refutes_a_right_pair(number: int) -> None:
+    pytest.importorskip("torch")
+    assert refuted(sample(4)[number], QUICK, examples=8) == []
+
+
+@pytest.mark.parametrize("name", ["jax_norms:gated", "jax_tables:embedded"])
+def test_no_claim_refutes_a_right_pair_of_jax(name: str) -> None:
+    pytest.importorskip("jax")
+    assert refuted(name, ("tree", "gradient_exact", "not_finite"), examples=4) == []
+
+
+@pytest.mark.parametrize("name", ["torch_norms:masked", "torch_tables:entropy"])
+def test_a_gradient_that_is_exactly_zero_raises_no_alarm_in_sixty_digits(name: str) -> None:
+    """The softmax of one number: only the reference's zero is the difference of two equal numbers."""
+    pytest.importorskip("torch")
+    assert refuted(name, ("gradient_exact",), examples=24) == []
+
+
+def test_an_empty_last_leaf_is_judged() -> None:
+    pytest.importorskip("torch")
+    assert refuted("torch_norms:gated", ("gradient_float64", "gradient_float32"), examples=4) == []
+
+
+def test_a_nan_that_only_the_reference_spreads_raises_no_alarm() -> None:
+    """A product with zeros and ones spreads a NaN over all rows; a gather does not."""
+    pytest.importorskip("jax")
+    assert refuted("jax_tables:embedded", ("not_finite",), examples=24) == []
+
+
+def test_random_problems_raise_no_alarm(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.setattr(alarms, "pairs", lambda: ("torch_tables:routed",))
+    [found] = alarms.measured(20)
+    assert found["alarms"] == []
+    assert alarms.judgements(found) >= 60
+
+
+def test_a_bug_in_a_pair_raises_alarms_on_random_problems(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.setattr(alarms, "pairs", lambda: ("torch_tables:routed",))
+    monkeypatch.setattr(alarms, "unbroken", lambda name: corpus.corpus()["torch.routed.jacobian"].broken())
+    [found] = alarms.measured(20)
+    assert len(found["alarms"]) >= 40
