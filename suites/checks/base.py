@@ -29,23 +29,24 @@ class Check:
 
     Attributes:
         function: judges one Case.
-        share: of the run's number of examples; at least `MINIMUM` are judged.
+        share: of the run's number of examples; at least `fewest` are judged.
         draws: ``generated`` Specs, or the family's ``stress`` Specs, each under several seeds, or ``cells``: every
             shape with every value of every option. Or none: one sweep over sizes on a hardware ``profile``, of which
             the function is given a `sweeps.Sweep`.
+        together: whether the problems are judged together, too (`population`).
+        fewest: examples at least. Two are the smallest shape and the largest: enough where each shape costs programs of
+            its own, and sixty digits judge the formula on all of them.
     """
 
     function: Callable[[Any], None]
     share: float = 1.0
     draws: Literal["generated", "stress", "cells", "profile"] = "generated"
     together: bool = False
+    fewest: int = 3
 
     def examples(self, wanted: int) -> int:
         """How many examples this check judges when the run asks for `wanted`."""
-        return min(wanted, max(MINIMUM, round(self.share * wanted)))
-
-
-MINIMUM = 3
+        return min(wanted, max(self.fewest, round(self.share * wanted)))
 
 
 @dataclass
