@@ -10,9 +10,11 @@ from gradgate.references import oracle
 from gradgate.references.backends import leaves, named_leaves, precision, tree_map
 from gradgate.references.contract import NotComposable, Problem, Tree
 from gradgate.suites.checks.base import Case, finite
+from gradgate.suites.checks.outputs import through_cotangents
 from gradgate.suites.exact import truth
 from gradgate.suites.judging.subject import Fault, Refuted, check_form
 from gradgate.suites.judging.tolerance import compare_value
+from gradgate.suites.pairs.pair import Pair
 
 LANES = (1.0, 0.5, 0.25)
 """Factors of the parameter sets that vmap is tried with; powers of two, so that float32 holds the same sets, and none
@@ -77,6 +79,8 @@ def second_order(case: Case) -> None:
     reference = _measured(case, wide, vector)
     answer = _transformed(case, wide, _differentiated(case, wide, vector), wide.params)
     case.judge(oracle.split(wide, answer), reference, case.widest)
+    if isinstance(case.subject.function, Pair):
+        through_cotangents(case, vector)
 
 
 def refuses(case: Case) -> None:

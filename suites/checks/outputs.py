@@ -12,7 +12,7 @@ import numpy as np
 
 from gradgate.references import oracle
 from gradgate.references.backends import precision, to_backend, to_numpy
-from gradgate.references.contract import Problem
+from gradgate.references.contract import Problem, Tree
 from gradgate.suites.checks.base import Case, Rejected, describe
 from gradgate.suites.exact import balls
 from gradgate.suites.judging.subject import Refuted
@@ -96,6 +96,58 @@ def not_finite(case: Case) -> None:
         for name, grad in expected.items():
             if (~np.isfinite(grad) & grads[name]).any() and np.isfinite(own[name]).all():
                 raise Refuted(f"with NaN in {path}[0], the gradient of {name} is finite; the reference's is not", name)
+
+
+def through_cotangents(case: Case, vector: Tree) -> None:
+    """The gradient of ⟨gradient, v⟩ by the cotangents is the reference's: as a penalty on gradients needs.
+
+    Args:
+        case: of a pair that claims a second derivative.
+        vector: v, a tree like params.
+
+    Raises:
+        Refuted: names the output by whose cotangent it is another.
+    """
+    pair: Pair = case.subject.function  # type: ignore[assignment]
+    problem = case.problem(case.widest)
+    moved = oracle.jittered(problem)
+    runs = []
+    for i in range(oracle.NOISE_SAMPLES):
+        given = problem.with_params({path: leaf[i] for path, leaf in moved.items()})
+        with precision(problem.backend, problem.dtype):
+            runs.append(_by_cotangents(pair, "reference", given, vector, {}))
+    got = case.subject.guard(problem, case.options, _by_cotangents, pair, "function", problem, vector, case.options)
+    noise = {
+        path: max(float(np.linalg.norm((run[path] - leaf).ravel())) for run in runs) for path, leaf in runs[0].items()
+    }
+    case.judge(got, oracle.Reference(0.0, runs[0], noise), case.widest, what="by the cotangents: ")
+
+
+def _by_cotangents(pair: Pair, role: str, problem: Problem, vector: Tree, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Path of an output -> the gradient of ⟨gradient, v⟩ by its cotangent."""
+    cotangents = problem.data["cotangents"]
+    if pair.where == "jax":
+        import jax
+
+        def product(cotangents: Tree) -> Any:
+            found, pull = jax.vjp(lambda params: pair.outputs(role, problem, params, options), problem.params)
+            [grads] = pull({path: cotangents[path].astype(out.dtype) for path, out in found.items()})
+            return sum((grads[path] * leaf).sum() for path, leaf in vector.items())
+
+        return {path: to_numpy(leaf) for path, leaf in jax.grad(product)(cotangents).items()}
+    import torch
+
+    params = {path: leaf.detach().clone().requires_grad_() for path, leaf in problem.params.items()}
+    given = {path: leaf.detach().clone().requires_grad_() for path, leaf in cotangents.items()}
+    with torch.enable_grad():
+        found = pair.outputs(role, problem, params, options)
+        outs = [found[path] for path in given]
+        pulled = torch.autograd.grad(
+            outs, list(params.values()), list(given.values()), create_graph=True, materialize_grads=True
+        )
+        product_ = sum((grad * vector[path]).sum() for path, grad in zip(params, pulled, strict=True))
+        twice = torch.autograd.grad(product_, list(given.values()), materialize_grads=True)
+    return {path: to_numpy(leaf) for path, leaf in zip(given, twice, strict=True)}
 
 
 OTHERS = (1.0, -30.0, 30.0)

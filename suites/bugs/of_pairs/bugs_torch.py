@@ -125,7 +125,7 @@ NORMS = (
     ),
     _normed("second_factor", "a factor in the second derivative alone", "second_order_exact",
             "ug - 3 * r**2 * p * ux", "ug - 2 * r**2 * p * ux"),
-    _normed("second_term", "a term is lost in the second derivative alone", "second_order_exact",
+    _normed("second_term", "a term is lost in the derivative by the upstream gradient alone", "second_order",
             "dg * weight + v * x * r, None", "dg * weight, None"),
     _normed("second_digits", "1e-9 in the second derivative alone", "second_order",
             "dg = u * r - ux", "dg = (1 + 1e-9) * u * r - ux"),

@@ -25,7 +25,7 @@ class _CrossEntropy(torch.autograd.Function):
             here = kept[rows]
             target = labels[rows].clamp_min(0).long()[:, None]
             total += ((lse - logits.gather(1, target)[:, 0]) * here).sum()
-            d = (logits - lse[:, None]).exp()
+            d = torch.softmax(logits, -1)
             d.scatter_add_(1, target, -torch.ones_like(target, dtype=d.dtype))
             d = d * here[:, None] * share
             dx[rows] = d @ weight
