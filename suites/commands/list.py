@@ -1,4 +1,4 @@
-"""``gradgate list``: the methods, their options and what they claim."""
+"""``gradgate list``: the methods, their options and what they claim; or what their papers say."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import argparse
 import json
 from typing import Any
 
-from gradgate.references import registry
+from gradgate.references import ledger, registry
 from gradgate.references.contract import Method
+from gradgate.references.errors import UsageError
 from gradgate.suites.commands import arguments
 from gradgate.suites.console import terminal
 
@@ -15,15 +16,18 @@ from gradgate.suites.console import terminal
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``gradgate list``."""
     arguments.add(parser, "--family", "--method", "--framework")
+    parser.add_argument("--paper", action="store_true", help="every statement of the papers, and what became of it")
     arguments.add_json_flag(parser)
 
 
 def main(chosen: argparse.Namespace) -> int:
-    """Print the methods as text or as JSON; 0.
+    """Print the methods, or the papers' statements, as text or as JSON; 0.
 
     Raises:
-        UsageError: a wrong name; lists what is legal.
+        UsageError: a wrong name; lists what is legal. A ledger that is wrong; says what is.
     """
+    if chosen.paper:
+        return _papers(chosen)
     found = registry.methods(chosen.family, chosen.method, chosen.framework)
     if chosen.json:
         print(json.dumps({"methods": [_row(method) for method in found]}, indent=1))
@@ -42,4 +46,43 @@ def _row(method: Method) -> dict[str, Any]:
             for claim in method.claims
         ],
         "options": [{"name": option.name, "legal": option.legal} for option in method.options],
+    }
+
+
+def _papers(chosen: argparse.Namespace) -> int:
+    if chosen.method or chosen.framework:
+        raise UsageError("--paper lists the statements of whole papers: leave out --method and --framework")
+    names = [registry.family(chosen.family).name] if chosen.family else list(registry.families())
+    found = [one for one in map(ledger.of_family, names) if one.entries or chosen.family]
+    if chosen.json:
+        print(json.dumps({"papers": [_paper(one) for one in found]}, indent=1, ensure_ascii=False))
+    else:
+        terminal.papers(found)
+    return 0
+
+
+def _paper(one: ledger.Ledger) -> dict[str, Any]:
+    return {
+        "family": one.family,
+        "paper": one.paper,
+        "counts": one.counts,
+        "statements": [_statement(entry) for entry in one.entries],
+    }
+
+
+def _statement(entry: ledger.Entry) -> dict[str, Any]:
+    said = entry.statement
+    return {
+        "place": said.place,
+        "words": said.words,
+        "kind": said.kind,
+        "claims": [
+            {"method": method.name, "framework": method.framework, "name": claim.name, "expected": claim.expected}
+            for method, claim in entry.claims
+        ],
+        "figures": [
+            {"place": row.place, "series": row.series, "x": row.x, "unit": row.unit, "printed": row.printed}
+            for row in entry.rows
+        ],
+        "reason": said.reason,
     }

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from gradgate.references.claims import GRADIENT_CLAIMS
 from gradgate.references.contract import Method
+from gradgate.references.ledger import NOT_YET, Ledger
 from gradgate.suites.judging.explain import EXACT, LABELS, alike, explain, told_alike
 from gradgate.suites.judging.outcomes import FAILED, exit_status, last_line
 from gradgate.suites.judging.verdict import Verdict
@@ -123,6 +124,24 @@ def methods(found: Sequence[Method]) -> None:
         for claim in method.claims:
             expected = "  (expected: refuted)" if claim.expected == "refuted" else ""
             out.print(f"  {claim.name:24} {claim.statement} — {claim.source}{expected}", markup=False)
+
+
+def papers(found: Sequence[Ledger]) -> None:
+    """The statements of papers, and what became of each."""
+    out = console()
+    for ledger in found:
+        out.print(Text(f"{ledger.family}: {ledger.paper}", style="bold"))
+        out.print("  " + ", ".join(f"{count} {kind}" for kind, count in ledger.counts.items()), markup=False)
+        for entry in ledger.entries:
+            said = entry.statement
+            out.print(f"  {said.place}: “{said.words}”", markup=False)
+            if entry.claims:
+                out.print(f"      claim, expected {entry.expected}: {', '.join(said.claims)}", markup=False)
+            if entry.rows:
+                numbers = f"{len(entry.rows)} {'figure' if len(entry.rows) == 1 else 'figures'}"
+                out.print(f"      {numbers}: {'; '.join(said.figures)}", markup=False)
+            if said.reason:
+                out.print(f"      {said.kind}: {said.reason.removeprefix(NOT_YET)}", markup=False)
 
 
 def profiles(rows: Sequence[dict[str, Any]]) -> None:

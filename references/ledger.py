@@ -1,0 +1,257 @@
+"""What a paper says that can be measured, statement by statement, and what became of it here.
+
+``references/<class>/paper/ledger.toml`` holds the statements of a class's paper in the order of the paper::
+
+    [[statement]]
+    place = "§4.2, Table 3"
+    words = "reduces peak memory by more than 10x"
+    claims = ["mixflow:jax:memory_law", "mixflow:*:gradient_*"]
+    figures = ["Table 3 / HBM, H100", "Table 3 / HBM, TPU / 44M"]
+    reason = ""
+
+A claim is written ``method:framework:claim``; the framework may be ``*``, and the name of the claim may end in ``*``.
+A figure is written ``place / series / x`` of a `Published` row; its beginning is enough, up to the end of a word.
+A statement has claims or figures, or else a reason why it has neither.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.resources
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gradgate.references import registry
+from gradgate.references.contract import Claim, Method
+from gradgate.references.errors import UsageError, unknown
+from gradgate.references.published import Published
+
+FILE = "ledger.toml"
+LONGEST = 12
+"""Words of the paper that a statement may have."""
+NOT_YET = "not covered yet: "
+"""How the reason of a statement begins that could be measured here, and is not."""
+KINDS = ("claim", "figure", "not measurable", "not covered yet")
+"""What a statement can become."""
+FIELDS = ("place", "words", "claims", "figures", "reason")
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One statement of a paper that can be measured.
+
+    Attributes:
+        place: section, table, figure, listing, equation or appendix.
+        words: the paper's own, at most `LONGEST`.
+        claims: patterns of the claims that judge it.
+        figures: beginnings of the figures that measure it.
+        reason: why there are neither.
+    """
+
+    place: str
+    words: str
+    claims: tuple[str, ...] = ()
+    figures: tuple[str, ...] = ()
+    reason: str = ""
+
+    @property
+    def kind(self) -> str:
+        """What became of it, one of `KINDS`; a claim where it has claims and figures."""
+        if self.claims:
+            return "claim"
+        if self.figures:
+            return "figure"
+        return "not covered yet" if self.reason.startswith(NOT_YET) else "not measurable"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A statement with what it names.
+
+    Attributes:
+        statement: as it stands in the ledger.
+        claims: the claims that it names, each with its method.
+        rows: the figures that it names.
+    """
+
+    statement: Statement
+    claims: tuple[tuple[Method, Claim], ...] = ()
+    rows: tuple[Published, ...] = ()
+
+    @property
+    def expected(self) -> str:
+        """What is declared of its claims: ``upheld``, ``refuted``, or ``upheld and refuted``; "" without claims."""
+        declared = {claim.expected for _, claim in self.claims}
+        return " and ".join(name for name in ("upheld", "refuted") if name in declared)
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """The ledger of one class.
+
+    Attributes:
+        family: name of the class.
+        paper: authors, title and year.
+        entries: its statements, in the order of the paper.
+    """
+
+    family: str
+    paper: str
+    entries: tuple[Entry, ...]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many statements are of each kind; every kind is named."""
+        return {kind: sum(entry.statement.kind == kind for entry in self.entries) for kind in KINDS}
+
+
+def of_family(name: str) -> Ledger:
+    """The ledger of a class; without entries where it has none. Imports its declarations, and runs nothing.
+
+    Raises:
+        UsageError: no such class; a statement is incomplete, or names a claim or a figure that does not exist.
+    """
+    declared = registry.family(name)
+    package = registry.package(declared.name)
+    file = importlib.resources.files(package) / "paper" / FILE if package else None
+    if file is None or not file.is_file():
+        return Ledger(declared.name, declared.paper, ())
+    try:
+        listed = tomllib.loads(file.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{file} is not TOML: {error}") from None
+    statements = parse(listed, str(file))
+    found = rows(package)
+    return Ledger(declared.name, declared.paper, tuple(entry(one, declared.methods, found) for one in statements))
+
+
+def rows(package: str) -> tuple[Published, ...]:
+    """The figures that a class lists of its paper, by its package; none where it lists none."""
+    place = f"{package}.paper.rows"
+    try:
+        return tuple(getattr(importlib.import_module(place), "PUBLISHED", ()))
+    except ModuleNotFoundError as error:
+        if not f"{place}.".startswith(f"{error.name}."):
+            raise  # the module is there, and imports one that is not
+        return ()
+
+
+def parse(listed: Mapping[str, Any], file: str) -> tuple[Statement, ...]:
+    """The statements of a ledger that has been read.
+
+    Args:
+        listed: ``{"statement": [{...}, ...]}``.
+        file: its name, for errors.
+
+    Raises:
+        UsageError: says which statement, what is wrong with it and what is legal.
+    """
+    if wrong := [key for key in listed if key != "statement"]:
+        raise unknown(f"table in {file}", wrong[0], ["statement"])
+    statements = tuple(
+        _statement(fields, f"{file}, statement {i}") for i, fields in enumerate(listed.get("statement", ()), 1)
+    )
+    seen: dict[tuple[str, str], int] = {}
+    for i, one in enumerate(statements, 1):
+        first = seen.setdefault((one.place, one.words), i)
+        if first != i:
+            raise UsageError(f"{file}: statement {i} repeats statement {first}: {one.place}, {one.words!r}; merge them")
+    return statements
+
+
+def _statement(fields: Mapping[str, Any], where: str) -> Statement:
+    for name in fields:
+        if name not in FIELDS:
+            raise unknown(f"field of {where}", name, FIELDS)
+    for name in ("place", "words", "reason"):
+        value = fields.get(name, "")
+        if not isinstance(value, str) or (name != "reason" and not value.strip()):
+            raise UsageError(
+                f"{where}: {name} must be text{'' if name == 'reason' else ' and not empty'}, not {value!r}"
+            )
+    for name in ("claims", "figures"):
+        values = fields.get(name, [])
+        if not isinstance(values, list) or not all(isinstance(value, str) and value for value in values):
+            raise UsageError(f"{where}: {name} must be a list of names, not {values!r}")
+    made = Statement(
+        fields["place"], fields["words"], tuple(fields.get("claims", ())), tuple(fields.get("figures", ())),
+        fields.get("reason", "").strip(),
+    )  # fmt: skip
+    if (length := len(made.words.split())) > LONGEST:
+        raise UsageError(f"{where}: {length} words of the paper, legal are at most {LONGEST}; shorten {made.words!r}")
+    if bool(made.claims or made.figures) == bool(made.reason):
+        which = "claims or figures and a reason too" if made.reason else "neither claims nor figures nor a reason"
+        raise UsageError(f"{where} ({made.place}, {made.words!r}) has {which}; give claims or figures, else a reason")
+    return made
+
+
+def entry(statement: Statement, methods: Sequence[Method], found: Iterable[Published]) -> Entry:
+    """A statement with the claims and figures that it names.
+
+    Raises:
+        UsageError: a name matches nothing; names the nearest.
+    """
+    every = {f"{m.name}:{m.framework}:{c.name}": (m, c) for m in methods for c in m.claims}
+    claims = {key: every[key] for pattern in statement.claims for key in _matching(pattern, every, statement)}
+    listed = {figure_name(row): row for row in found}
+    figures: dict[str, Published] = {}
+    for start in statement.figures:
+        chosen = {name: row for name, row in listed.items() if _begins(name, start)}
+        if not chosen:
+            raise unknown(f"figure of the statement at {statement.place}", start, _starts(start, listed))
+        figures |= chosen
+    return Entry(statement, tuple(claims.values()), tuple(figures.values()))
+
+
+def figure_name(row: Published) -> str:
+    """``place / series / x`` of a figure."""
+    return f"{row.place} / {row.series} / {row.x}"
+
+
+def _matching(pattern: str, every: Mapping[str, Any], statement: Statement) -> list[str]:
+    parts = pattern.split(":")
+    if len(parts) != 3:
+        raise UsageError(f"{statement.place}: a claim is written method:framework:claim, not {pattern!r}")
+    method, framework, claim = parts
+
+    def fits(key: str) -> bool:
+        m, f, c = key.split(":")
+        named = c.startswith(claim[:-1]) if claim.endswith("*") else c == claim
+        return m == method and framework in ("*", f) and named
+
+    chosen = [key for key in every if fits(key)]
+    if not chosen:
+        near = sorted({key for key in every if key.startswith(f"{method}:")}) or sorted(every)
+        raise unknown(f"claim of the statement at {statement.place}", pattern, near)
+    return chosen
+
+
+def _begins(name: str, start: str) -> bool:
+    return name.startswith(start) and (len(name) == len(start) or not name[len(start)].isalnum())
+
+
+def _starts(start: str, listed: Mapping[str, Published]) -> list[str]:
+    """What a wrong figure may have meant: series of its place, else places."""
+    place = start.partition(" / ")[0]
+    own = {name.rpartition(" / ")[0] for name, row in listed.items() if row.place == place}
+    return sorted(own or {row.place for row in listed.values()})
+
+
+def is_of_paper(claim: Claim) -> bool:
+    """Whether the source of a claim is a paper: not the contract, an oracle, or what is claimed beyond the paper."""
+    return claim.source not in ("contract", "oracle") and not claim.source.startswith("beyond the paper")
+
+
+def unnamed(ledger: Ledger, methods: Sequence[Method], found: Iterable[Published]) -> list[str]:
+    """Claims from the paper, and figures with a printed number, that no statement names."""
+    claims = {(m.name, m.framework, c.name) for one in ledger.entries for m, c in one.claims}
+    figures = {row.key for one in ledger.entries for row in one.rows}
+    missing = [
+        f"{m.name}:{m.framework}:{c.name}"
+        for m in methods
+        for c in m.claims
+        if is_of_paper(c) and (m.name, m.framework, c.name) not in claims
+    ]
+    return missing + [figure_name(row) for row in found if row.printed is not None and row.key not in figures]

@@ -1,0 +1,157 @@
+"""The ledgers and what is claimed and measured hold together, and a ledger that is wrong says what is wrong with it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import tomllib
+from importlib import resources
+from typing import Any
+
+import pytest
+
+from gradgate.references import ledger, registry
+from gradgate.references.contract import Claim
+from gradgate.references.errors import UsageError
+from gradgate.references.ledger import Statement
+from gradgate.references.published import Published
+from gradgate.suites import cli
+
+METHOD = registry.methods("bilevel", "mixflow", "jax")[0]
+CLAIMS = (
+    Claim("gradient_exact", "gradient_exact", "its formula is right", "Eq. 1"),
+    Claim("gradient_float64", "gradient", "equals backprop", "Eq. 1", "refuted", "it does not"),
+    Claim("memory_law", "memory_law", "memory is constant", "§2"),
+    Claim("tree", "tree", "returns a tree", "contract"),
+    Claim("batches", "figure", "copies them", "beyond the paper; §2"),
+)
+METHODS = (dataclasses.replace(METHOD, claims=CLAIMS),)
+ROWS = (
+    Published("Table 1", "bytes, GPU", "44M", "GiB", "m:f", {}, 1.0),
+    Published("Table 1", "bytes, TPU", "44M", "GiB", "m:f", {}, 2.0),
+    Published("Table 10", "bytes, GPU", "44M", "GiB", "m:f"),
+)
+WITH_LEDGER = sorted(name for name in registry.families() if ledger.of_family(name).entries)
+
+
+def made(*listed: dict[str, Any]) -> ledger.Ledger:
+    statements = ledger.parse({"statement": list(listed)}, "ledger.toml")
+    return ledger.Ledger("any", "A paper", tuple(ledger.entry(one, METHODS, ROWS) for one in statements))
+
+
+def given(**fields: Any) -> dict[str, Any]:
+    return {"place": "§1", "words": "it is small", **fields}
+
+
+@pytest.mark.parametrize("family", WITH_LEDGER)
+def test_every_claim_from_the_paper_and_every_printed_figure_has_a_statement(family: str) -> None:
+    found = ledger.unnamed(
+        ledger.of_family(family), registry.methods(family), ledger.rows(registry.package(family))
+    )  # fmt: skip
+    assert not found, f"the ledger of {family} names none of: {', '.join(found)}"
+
+
+def test_there_is_a_ledger() -> None:
+    assert WITH_LEDGER
+
+
+def test_a_claim_or_a_printed_figure_without_a_statement_is_found() -> None:
+    one = made(given(claims=["mixflow:*:gradient*"], figures=["Table 1 / bytes, GPU"]))
+    assert ledger.unnamed(one, METHODS, ROWS) == ["mixflow:jax:memory_law", "Table 1 / bytes, TPU / 44M"]
+
+
+def test_claims_of_the_contract_and_beyond_the_paper_and_figures_without_a_number_need_no_statement() -> None:
+    one = made(given(claims=["mixflow:jax:gradient*", "mixflow:jax:memory_law"], figures=["Table 1"]))
+    assert ledger.unnamed(one, METHODS, ROWS) == []
+    assert [row.place for row in one.entries[0].rows] == ["Table 1", "Table 1"]
+
+
+def test_a_statement_becomes_a_claim_a_figure_or_neither_for_a_reason() -> None:
+    one = made(
+        given(claims=["mixflow:jax:memory_law"], figures=["Table 1"]),
+        given(words="b", figures=["Table 10 / bytes, GPU / 44M"]),
+        given(words="c", reason="needs a week"),
+        given(words="d", reason="not covered yet: a sweep over B"),
+    )
+    assert [entry.statement.kind for entry in one.entries] == list(ledger.KINDS)
+    assert one.counts == dict.fromkeys(ledger.KINDS, 1)
+
+
+@pytest.mark.parametrize(
+    ("claims", "expected"),
+    [
+        (["mixflow:jax:memory_law"], "upheld"), (["mixflow:jax:gradient_float64"], "refuted"),
+        (["mixflow:*:gradient_*"], "upheld and refuted"),
+    ],
+)  # fmt: skip
+def test_what_is_expected_is_what_the_claims_declare(claims: list[str], expected: str) -> None:
+    assert made(given(claims=claims)).entries[0].expected == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        (given(claims=["mixflow:jax:memory_lw"]), "nearest: mixflow:jax:memory_law"),
+        (given(claims=["mixflow:torch:memory_law"]), "nearest: mixflow:jax:memory_law"),
+        (given(claims=["mixflow:memory_law"]), "method:framework:claim"),
+        (given(figures=["Table 1 / bytes, GPUs"]), "nearest: Table 1 / bytes, GPU"),
+        (given(figures=["Table 2"]), "legal: Table 1, Table 10"),
+        (given(), "neither claims nor figures nor a reason"),
+        (given(figures=["Table 1"], reason="too long"), "and a reason too"),
+        (given(words=" ".join("a" * 13), reason="r"), "at most 12"),
+        (given(words=" ", reason="r"), "words must be text and not empty"),
+        (given(place="", reason="r"), "place must be text and not empty"),
+        (given(claims="mixflow:jax:memory_law"), "must be a list of names"),
+        (given(reason="r", page=3), "unknown field of ledger.toml, statement 1 'page'"),
+    ],
+)  # fmt: skip
+def test_a_wrong_statement_is_refused_in_words(fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=r"\A[^\n]*\Z") as error:
+        made(fields)
+    assert said in str(error.value)
+
+
+def test_the_same_statement_twice_is_refused() -> None:
+    with pytest.raises(UsageError, match="statement 2 repeats statement 1"):
+        made(given(reason="r"), given(reason="s"))
+
+
+def test_another_table_than_statement_is_refused() -> None:
+    with pytest.raises(UsageError, match="nearest: statement"):
+        ledger.parse({"statements": []}, "ledger.toml")
+
+
+def test_twelve_words_are_legal() -> None:
+    assert made(given(words=" ".join("a" * 12), reason="r")).entries[0].statement == Statement(
+        "§1", "a a a a a a a a a a a a", reason="r"
+    )
+
+
+@pytest.mark.parametrize("family", WITH_LEDGER)
+def test_the_ledger_is_part_of_the_package(family: str) -> None:
+    file = resources.files(registry.package(family)) / "paper" / ledger.FILE
+    assert len(tomllib.loads(file.read_text(encoding="utf-8"))["statement"]) == len(ledger.of_family(family).entries)
+
+
+def test_list_paper_prints_every_statement_with_what_became_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+    family = WITH_LEDGER[0]
+    assert cli.main(["list", "--paper", "--family", family]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    one = ledger.of_family(family)
+    assert all(" ".join(f"“{entry.statement.words}”".split()) in printed for entry in one.entries)
+    assert ", ".join(f"{count} {kind}" for kind, count in one.counts.items()) in printed
+
+
+def test_list_paper_as_json_has_the_expectation_of_every_claim(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["list", "--paper", "--json"]) == 0
+    papers = json.loads(capsys.readouterr().out)["papers"]
+    assert [paper["family"] for paper in papers] == [name for name in registry.families() if name in WITH_LEDGER]
+    for paper in papers:
+        kinds = [statement["kind"] for statement in paper["statements"]]
+        assert paper["counts"] == {kind: kinds.count(kind) for kind in ledger.KINDS}
+        assert all(c["expected"] in ("upheld", "refuted") for s in paper["statements"] for c in s["claims"])
+
+
+def test_list_paper_of_one_method_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["list", "--paper", "--method", "mixflow"]) == 3
+    assert "leave out --method and --framework" in capsys.readouterr().err
