@@ -280,6 +280,9 @@ def of_entry_points() -> dict[str, Family]:
 
 def _at(target: str) -> Family:
     """The Family that a target names, whose origin is that target."""
+    if "@" in target:  # a model of one's own in a class that is there
+        found: Family = importlib.import_module("gradgate.references.own_problem").lowered(target)
+        return found
     place, colon, name = target.rpartition(":") if ":" in target else (target, ":", "FAMILY")
     if is_path(place):
         path = Path(place).resolve()

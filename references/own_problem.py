@@ -1,0 +1,291 @@
+"""A problem of one's own in a class that is there: a reader's model, put to the reference methods of its class.
+
+``file.py:Model@bilevel`` names one wherever a class of problems is named. It is lowered to a Family on the spot, whose
+Spec has the model's sizes for fields and whose methods are the class's own, in the model's framework.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from gradgate.references import registry
+from gradgate.references.backends import named_leaves, precision, to_backend, tree_map
+from gradgate.references.claims import contract_claims
+from gradgate.references.contract import Backend, Family, Method, Option, Problem, Spec, Tree, UsageError, unknown
+from gradgate.references.draws import Constant, Shaped, rounded
+from gradgate.references.own_model import Model, Parts, filled
+
+IN = "@"
+"""Between a model and the class that it is put in."""
+SERVED = {
+    "bilevel": "gradgate.references.bilevel.own:OWN",
+    "chain": "gradgate.references.chain.own:OWN",
+    "invertible": "gradgate.references.invertible.own:OWN",
+    "state_space": "gradgate.references.state_space.own:OWN",
+}
+"""Classes that take a problem of one's own -> what says how."""
+NOT_SERVED = {
+    "performer": "its methods take the kernel's features and their prefix sums apart, which a model of yours would have "
+    "to be written in; compare yours with gradgate.Pair instead"
+}
+JUDGED = (
+    "tree", "value", "gradient_exact", "gradient_float64", "upstream", "gradient_float32", "deterministic", "pure",
+    "options",
+)  # fmt: skip
+"""The contract's claims that make sense of one problem."""
+DTYPES = ("float64", "float32")
+SEVERAL = "it runs on several devices; which method to use is asked of one"
+
+
+@dataclass(frozen=True)
+class Own:
+    """How a class of problems takes a reader's model.
+
+    Attributes:
+        problem: its Problem, with the model's functions in place of its own: a subclass of `OwnProblem` too.
+        spec: its Spec, with the sizes that methods and options ask for as properties: a subclass of `OwnSpec`.
+        needs: attribute -> what a model must have there, in words, besides ``params``.
+        params: what ``params`` is.
+        prepare: changes a made model before it is taken apart.
+        check: raises UsageError where a model, as a Problem of shapes or of numbers, cannot be of this class.
+        unfit: (method, Spec) -> why that method cannot take the model; "": it can.
+        options: (method, Spec) -> the options that make sense for the model.
+        arranged: params as the reader has them -> as the class's methods take them.
+    """
+
+    problem: type[Problem]
+    spec: type[OwnSpec]
+    needs: Mapping[str, str]
+    params: str
+    prepare: Callable[[Any], None] = lambda made: None
+    check: Callable[[Any], None] = lambda problem: None
+    unfit: Callable[[Method, Any], str] = lambda method, spec: ""
+    options: Callable[[Method, Any], tuple[Option, ...]] = lambda method, spec: method.options
+    arranged: Callable[[Tree], Tree] = lambda params: params
+
+
+@dataclass(frozen=True)
+class OwnSpec(Spec):
+    """One problem of a reader's model. Subclasses, one for each model, add its sizes."""
+
+    model: ClassVar[Any] = None
+    own: ClassVar[Any] = None
+    framework: ClassVar[str] = ""
+
+    @property
+    def sizes(self) -> dict[str, Any]:
+        """What the model is called with."""
+        return {name: getattr(self, name) for name in self.model.sizes}
+
+    @property
+    def shapes(self) -> Parts:
+        """The model at these sizes with shapes for arrays; kept."""
+        return _shapes(type(self), tuple(self.sizes.items()))
+
+    def layout(self) -> tuple[type[Problem], Tree, dict[str, Any]]:
+        """The shapes of the Problem, without its numbers."""
+        parts = self.shapes
+
+        def typed(leaf: Shaped) -> Shaped:
+            return Shaped(leaf.shape, leaf.dtype or self.dtype)
+
+        data = {name: tree_map(typed, tree) for name, tree in parts.data.items()}
+        return self.own.problem, tree_map(typed, parts.params), {**data, "upstream": Constant(self.upstream)}
+
+    def build(self, backend: Backend) -> Problem:
+        """The Problem with the numbers that the model has for this seed, rounded to float32 first.
+
+        Raises:
+            UsageError: another backend than the model's or NumPy; or the model itself raises, in words.
+        """
+        import numpy as np
+
+        if backend not in (self.framework, "numpy"):
+            raise UsageError(f"{self.model.target} is written in {self.framework}; it cannot be built in {backend}")
+        params, data = _numbers(type(self), tuple(self.sizes.items()), self.seed)
+
+        def cast(leaf: Any) -> Any:
+            if leaf.dtype.kind != "f":
+                narrow = leaf.dtype.kind in "iu" and self.framework == "jax"
+                return to_backend(backend, leaf.astype(np.int32) if narrow else leaf)
+            return to_backend(backend, rounded(leaf, self.dtype), self.dtype)
+
+        with precision(backend, self.dtype):
+            upstream = to_backend(backend, rounded(np.asarray(self.upstream), self.dtype), self.dtype)
+            return self.own.problem(  # type: ignore[no-any-return]
+                self, backend, tree_map(cast, params), {**tree_map(cast, data), "upstream": upstream}
+            )
+
+
+class OwnProblem:
+    """What every Problem of a reader's model has; a class's own Problem comes behind it."""
+
+    spec: Any
+    data: dict[str, Any]
+
+    @property
+    def given(self) -> Any:
+        """The reader's model, its arrays those of this Problem."""
+        return filled(self.spec.shapes.template, self.data)
+
+    def scaled(self, loss: Any) -> Any:
+        """A loss times ``upstream``."""
+        return self.data["upstream"] * loss
+
+    def rerounded(self, amount: Any) -> Any:
+        """The Problem itself: how a reader's model can be computed another way is not known."""
+        return self
+
+
+@functools.lru_cache(maxsize=64)
+def _shapes(cls: Any, sizes: tuple[tuple[str, Any], ...]) -> Parts:
+    parts = cls.model.shaped(dict(sizes), cls.framework)
+    return dataclasses.replace(parts, params=cls.own.arranged(parts.params))
+
+
+@functools.lru_cache(maxsize=32)
+def _numbers(cls: Any, sizes: tuple[tuple[str, Any], ...], seed: int) -> tuple[Tree, dict[str, Tree]]:
+    parts = cls.model.made(dict(sizes), seed)
+    return cls.own.arranged(parts.params), parts.data
+
+
+def address(problem: str, family: str | None) -> str:
+    """The name under which any command finds a reader's model in a class: ``mine.py:Model@bilevel``.
+
+    Raises:
+        UsageError: no class is named, or one that takes no problem of one's own; says why.
+    """
+    legal = " | ".join(SERVED)
+    if not family:
+        raise UsageError(f"say which class {problem} is a problem of: --family {legal}")
+    if family in NOT_SERVED:
+        raise UsageError(f"{family} takes no problem of your own: {NOT_SERVED[family]}; legal: {legal}")
+    if family not in SERVED:
+        raise unknown("class for a problem of your own", family, SERVED)
+    if ":" not in problem:
+        raise UsageError(f"--problem is file.py:Model or package.module:Model, not {problem!r}")
+    return f"{problem}{IN}{family}"
+
+
+@functools.lru_cache(maxsize=32)
+def lowered(target: str) -> Family:
+    """The class of problems of one model: ``place:Model@family``.
+
+    Raises:
+        UsageError: there is no such model or class, or the model lacks something; says what a model has.
+    """
+    place, _, family = target.rpartition(IN)
+    address(place, family)
+    own: Own = registry.load(SERVED[family])
+    model = Model.of(place, registry.load(place), own.prepare)
+    spec = _spec_class(model, own, family)
+    _check(spec, own)
+    name = f"{place.rpartition(':')[2]}_in_{family}"
+    usual = spec()
+    classed = registry.family(family)
+    mine = [m for m in classed.methods if m.framework == spec.framework]
+    methods = tuple(_method(name, m, own, usual) for m in mine if not why_not(m, own, usual))
+    letters = {short: field for short, field in classed.letters.items() if field in model.sizes}
+    shapes = (dict(model.sizes),)
+    return Family(
+        name, f"methods of {family}: {classed.paper}", spec, methods, shapes, {}, (), letters,
+        {**model.sizes, "dtype": "float32"}, origin=target,
+    )  # fmt: skip
+
+
+def left_out(target: str) -> dict[str, str]:
+    """Method -> why it is not put to this model, of the class's methods in the model's framework."""
+    spec, family = registry.spec_class(lowered(target).name), target.rpartition(IN)[2]
+    found = {}
+    for method in registry.family(family).methods:
+        reason = why_not(method, spec.own, spec()) if method.framework == spec.framework else ""  # type: ignore[attr-defined]
+        if reason:
+            found[method.name] = reason
+    return found
+
+
+def why_not(method: Method, own: Own, spec: OwnSpec) -> str:
+    """Why a reference method is not put to a model; "" if it is."""
+    wrong = [c for c in method.claims if c.name == "gradient_float64" and c.expected == "refuted"]
+    if wrong:
+        return f"its gradient is wrong on every model, as declared: {wrong[0].declared_reason}"
+    if any(option.name == "devices" for option in method.options):
+        return SEVERAL
+    return own.unfit(method, spec)
+
+
+def _method(family: str, method: Method, own: Own, spec: OwnSpec) -> Method:
+    options = own.options(method, spec)
+    gradient = "the gradient of backprop" if method.oracle == "loss" else f"the gradient of {method.oracle}"
+    claims = contract_claims(options=options, dtypes=DTYPES, gradient=gradient)
+    kept = tuple(claim for claim in claims if claim.name in JUDGED)
+    return dataclasses.replace(
+        method, family=family, claims=kept, options=options, rounding="", composes=(), disclaims=(), dtypes=DTYPES
+    )
+
+
+def _spec_class(model: Model, own: Own, family: str) -> Any:
+    fields: list[Any] = [
+        (name, type(default).__name__, dataclasses.field(default=default)) for name, default in model.sizes.items()
+    ]
+    with model.in_words(model.sizes):
+        parts = model.made(model.sizes, 0)
+    missing = [name for name in own.needs if not hasattr(parts.template, name)]
+    if missing:
+        wanted = "; ".join([f"params: {own.params}", *(f"{name}: {what}" for name, what in own.needs.items())])
+        raise UsageError(f"{model.target} has no {' and no '.join(missing)}. A model of {family} has {wanted}")
+    namespace = {"model": model, "own": own, "framework": _framework(model, parts)}
+    return dataclasses.make_dataclass(
+        f"{family}Spec", fields, bases=(own.spec,), frozen=True, namespace={**namespace, "__module__": __name__}
+    )
+
+
+def _framework(model: Model, parts: Parts) -> str:
+    """That of its parameters; JAX, which takes NumPy's arrays as its own, where they are NumPy's."""
+    kinds = sorted(parts.kinds - {"numpy"}) or ["jax"]
+    if len(kinds) > 1:
+        raise UsageError(f"{model.target}: its params are arrays of {' and '.join(kinds)}; legal: one framework")
+    return kinds[0]
+
+
+def _check(cls: Any, own: Own) -> None:
+    """Check that the model's loss is a scalar of the dtype that it is asked for, in both dtypes.
+
+    Raises:
+        UsageError: says what it is instead, or what the model raised.
+    """
+    from gradgate.references.draws import shapes
+
+    for dtype in DTYPES:
+        spec = cls(dtype=dtype)
+        for name, value in spec.sizes.items():
+            derived = getattr(own.spec, name, value)
+            found = derived.fget(spec) if isinstance(derived, property) else value
+            if found != value:
+                raise UsageError(
+                    f"{cls.model.target}: {name} is {found} in the methods' words, read off the arrays, and {value} in "
+                    f"yours; make the arrays so, or call your argument something else"
+                )
+        with cls.model.in_words(spec.sizes), precision(cls.framework, dtype):
+            if cls.framework == "jax":
+                import jax
+
+                problem: Any = shapes(spec)
+                loss = jax.eval_shape(lambda problem: problem.loss(problem.params), problem)
+            else:
+                problem = spec.build("torch")
+                loss = problem.loss(problem.params)
+            own.check(problem)
+        if tuple(loss.shape) or not str(loss.dtype).endswith(dtype):
+            raise UsageError(
+                f"{cls.model.target}: with {dtype} arrays its loss has shape {tuple(loss.shape)} and dtype {loss.dtype}; "
+                f"it must be a scalar of {dtype}. Keep every array in an attribute of the model, where its dtype can be "
+                "set, and none in a closure"
+            )
+        odd = [name for name, leaf in named_leaves(problem.params).items() if "float" not in str(leaf.dtype)]
+        if odd:
+            raise UsageError(f"{cls.model.target}: params.{odd[0]} is no floating array; keep it outside of params")
