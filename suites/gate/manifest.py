@@ -68,7 +68,7 @@ def gated(settings: Settings, own: bool, base: bool = False) -> list[Gated]:
         return []
     if not own:
         raise UsageError(
-            "pyproject.toml names nothing to gate; add [tool.gradgate] with pairs = [\"tests/gradients.py\"], or "
+            'pyproject.toml names nothing to gate; add [tool.gradgate] with pairs = ["tests/gradients.py"], or '
             '[[tool.gradgate.methods]] with target = "mine.py:my_gradient" and family = "state_space"'
         )
     elsewhere = registry.of_entry_points()  # their files are another project's

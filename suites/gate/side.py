@@ -18,19 +18,16 @@ from typing import Any
 
 Send = Callable[[dict[str, Any]], None]
 
-MEASURING = ("gradgate.suites.measuring.cells", "gradgate.hw_profiles.sweep", "gradgate.hw_profiles.torch_memory")
-JUDGING = ("gradgate.suites.workers.worker",)
-
 
 class Side:
     """One tree as this process imports it, and what its methods depend on."""
 
     def __init__(self, request: dict[str, Any]) -> None:
-        from gradgate.hw_profiles.fingerprint import fingerprint
         from gradgate.suites.gate import manifest
         from gradgate.suites.gate.settings import Settings
-        from gradgate.suites.gate.sources import Imports
-        from gradgate.suites.gate.store import Store
+        from gradgate.suites.keeping.keys import Keys, data_of
+        from gradgate.suites.keeping.sources import Imports
+        from gradgate.suites.keeping.store import Store
 
         self.request, self.store = request, Store()
         self.settings = Settings.read(Path.cwd())
@@ -38,8 +35,8 @@ class Side:
             g.declared.key: g for g in manifest.gated(self.settings, request["own"], request.get("base", False))
         }
         self.imports = Imports([Path(path) for path in request["paths"]], Path.cwd())
-        self.fingerprint = fingerprint()
-        self._digests: dict[tuple[str, ...], str] = {}
+        self.keys = Keys(self.imports, data_of(Path.cwd(), self.settings.depends))
+        self.fingerprint = self.keys.fingerprint
 
     def describe(self) -> dict[str, Any]:
         """The cells and claims under the gate on this side, and the toolchain."""
@@ -94,17 +91,17 @@ class Side:
         from gradgate.suites.judging.verdict import Task
         from gradgate.suites.workers.supervisor import Limits, Supervisor
 
+        limits = Limits(self.request["timeout"])
+        run = Run(self.settings.examples, self.settings.seed, limit=0.75 * limits.seconds)
         asked, keys = [], {}
         for row in rows:
             task = Task(**row)
-            keys[task.name] = self._verdict_key(task)
+            keys[task.name] = self.keys.verdict(self._places(self.methods[task.owner].declared), task, run)
             kept = self.store.get(keys[task.name])
             if kept is not None:
                 send({"verdict": {**kept, "reused": True}})
             else:
                 asked.append(task)
-        limits = Limits(self.request["timeout"])
-        run = Run(self.settings.examples, self.settings.seed, limit=0.75 * limits.seconds)
         with Supervisor(run, self.request["jobs"], limits) as supervisor:
             for verdict in supervisor.judge_all(asked):
                 found = verdict.to_dict()
@@ -115,56 +112,33 @@ class Side:
     def _figure_key(self, cell: Any) -> str:
         from gradgate.hw_profiles.profile import load
         from gradgate.suites.gate import manifest
+        from gradgate.suites.keeping.keys import MEASURING
 
-        row = manifest.to_dict(cell)
-        return self._digest(cell.declared, MEASURING, "figure", row, load(cell.profile).digest())
+        facts = ["figure", manifest.to_dict(cell), load(cell.profile).digest(), os.environ.get("XLA_FLAGS", "")]
+        return self.keys.digest(MEASURING, self._places(cell.declared), *facts)
 
-    def _verdict_key(self, task: Any) -> str:
-        declared = self.methods[task.owner].declared
-        facts = [asdict(task), self.settings.examples, self.settings.seed, os.environ.get("XLA_FLAGS", "")]
-        return self._digest(declared, JUDGING, "verdict", *facts)
+    def _places(self, declared: Any) -> list[str]:
+        """The modules and files that a method is in.
 
-    def _digest(self, declared: Any, judges: tuple[str, ...], *facts: Any) -> str:
-        """Hash of everything that a method's figure or verdict depends on, and of the facts."""
-        import hashlib
-        import json
-
-        from gradgate.hw_profiles.work import COUNTING
-        from gradgate.references import registry
+        Raises:
+            UsageError: its own is not among the project's files.
+        """
         from gradgate.references.contract import UsageError
-        from gradgate.suites.gate.sources import named
+        from gradgate.suites.keeping.sources import strings_of
 
         place = declared.implementation.rpartition(":")[0]
         if self.imports.file(place) is None:  # or an installed copy would be measured, the same on both sides
             raise UsageError(
                 f"{place} is not among the project's files; [tool.gradgate] path names folders such as src"
             )
-        strings = [declared.implementation, declared.sharded, registry.family(declared.family).spec]
-        strings += registry.targets_of(declared)
-        strings += [claim.settings for claim in declared.claims]
-        strings += [asdict(claim.law) for claim in declared.claims if claim.law is not None]
-        starts = tuple(sorted({*judges, *named(strings)}))
-        if starts not in self._digests:
-            closure = self.imports.closure(starts)
-            self._digests[starts] = closure.digest(self.fingerprint, self._data())
-        text = json.dumps([self._digests[starts], COUNTING, *facts], sort_keys=True, default=str)
-        return hashlib.sha256(text.encode()).hexdigest()
-
-    def _data(self) -> dict[str, str]:
-        """Hashes of the files that the settings say results depend on."""
-        import hashlib
-
-        found = sorted({path for pattern in self.settings.depends for path in Path.cwd().glob(pattern)})
-        return {
-            str(p.relative_to(Path.cwd())): hashlib.sha256(p.read_bytes()).hexdigest() for p in found if p.is_file()
-        }
+        return strings_of(declared)
 
 
 def serve(request: dict[str, Any], send: Send) -> None:
     """Answer one request; whatever goes wrong is an event."""
     from gradgate.hw_profiles.profile import ProfileError
     from gradgate.references.contract import UsageError
-    from gradgate.suites.gate.store import CannotKeep
+    from gradgate.suites.keeping.store import CannotKeep
 
     try:
         side = Side(request)

@@ -67,6 +67,14 @@ class Supervisor:
         """The tasks of a plugged-in method.
 
         Raises:
+            UsageError: as `describe_fully`.
+        """
+        return [Task(**task) for task in self.describe_fully(target, family, framework)["tasks"]]
+
+    def describe_fully(self, target: str, family: str, framework: str | None) -> dict[str, Any]:
+        """The ``tasks`` of a plugged-in method, and the ``places``: owner -> modules and files that it is declared in.
+
+        Raises:
             UsageError: the target, family or framework is wrong, or its import failed, hung or ended the process.
         """
         worker = self._idle.pop() if self._idle else Worker()
@@ -79,7 +87,7 @@ class Supervisor:
                     raise UsageError(event.get("usage") or event["fault"])
                 if "described" in event:
                     self._idle.append(worker)
-                    return [Task(**task) for task in event["described"]]
+                    return {"tasks": event["described"], "places": event["places"]}
             if death:
                 worker.close()
                 raise UsageError(f"importing {target}: {death}")

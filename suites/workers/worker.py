@@ -91,12 +91,15 @@ def _serve(
     from gradgate.references import registry
     from gradgate.suites.judging.engine import Run, judge, not_installed
     from gradgate.suites.judging.verdict import Task
+    from gradgate.suites.keeping.sources import strings_of
 
     if "describe" in request:
         target, family, framework = request["describe"]
         methods = [_subject(target, family, "", framework, watch).declared] if family else _offered(target, watch)
         tasks = [Task.of(method, claim, target if family else "") for method in methods for claim in method.claims]
-        return {"described": [dataclasses.asdict(task) for task in tasks if framework in (None, task.framework)]}
+        tasks = [task for task in tasks if framework in (None, task.framework)]
+        places = {method.key: strings_of(method) for method in methods}
+        return {"described": [dataclasses.asdict(task) for task in tasks], "places": places}
 
     def progress(judged: int) -> None:
         send({"progress": judged})

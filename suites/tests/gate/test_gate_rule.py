@@ -11,7 +11,7 @@ from gradgate.suites.gate.benchmarks import names
 from gradgate.suites.gate.compare import Finding, Half, compare
 from gradgate.suites.gate.manifest import identity
 from gradgate.suites.gate.output import Document, markdown, text
-from gradgate.suites.gate.sources import Imports, named
+from gradgate.suites.keeping.sources import Imports, named
 
 TODAY = datetime.date(2026, 1, 1)
 

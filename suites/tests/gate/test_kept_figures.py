@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from gradgate.hw_profiles import work
 from gradgate.suites.gate.overlay import Overlay
-from gradgate.suites.gate.side import MEASURING, Side
+from gradgate.suites.gate.side import Side
+from gradgate.suites.keeping import keys
+from gradgate.suites.keeping.keys import MEASURING
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -23,7 +24,7 @@ def test_the_key_of_a_figure_has_the_rules_of_counting_in_it(side: Side, monkeyp
     cell = next(cell for known in side.methods.values() for cell in known.cells(("cpu",)))
     key = side._figure_key(cell)
     assert side._figure_key(cell) == key
-    monkeypatch.setattr(work, "COUNTING", "as it was before")
+    monkeypatch.setattr(keys, "COUNTING", "as it was before")
     assert side._figure_key(cell) != key
 
 

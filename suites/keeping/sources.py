@@ -1,0 +1,286 @@
+"""What a figure or a verdict depends on: the files that are imported, and the versions of everything else imported.
+
+Imports are read from the text, those inside functions included, so nothing is run. What is imported by a computed name
+is not seen; a method's declaration names its implementation as a string, and those strings are followed.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import machinery, metadata
+from pathlib import Path
+from typing import Any
+
+from gradgate.references import registry
+from gradgate.references.contract import Method
+
+_NAME = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+_FILE = re.compile(r"[^:]+\.py:[A-Za-z_]\w*")
+FORM = 2
+"""Of what is kept of a parsed file; another one is read again."""
+MOST = 5000
+"""Files whose imports are kept."""
+
+
+@dataclass(frozen=True)
+class Closure:
+    """Modules reached by imports.
+
+    Attributes:
+        files: name -> sha256 of the text, for every module found on the import path.
+        foreign: top-level names of what was not found there, the standard library left out.
+    """
+
+    files: Mapping[str, str]
+    foreign: frozenset[str]
+
+    def digest(self, *facts: Any) -> str:
+        """One hash over the files, the versions of the foreign distributions, and further facts of plain JSON types."""
+        text = json.dumps([dict(self.files), versions(self.foreign), *facts], sort_keys=True, default=str)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+class Imports:
+    """Follows imports along an import path; each file is read once. Names that end in .py are files of the project.
+
+    Cost: the first time about 1 s for gradgate itself, most of it parsing; with `parsed` kept, a tenth of that.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        project: Path,
+        mounts: Mapping[str, Path] | None = None,
+        elsewhere: Callable[[str], Path | None] = lambda _: None,
+        parsed: Parsed | None = None,
+    ) -> None:
+        """Begin with nothing read.
+
+        Args:
+            paths: the import path, first wins.
+            project: the folder from which names that end in .py are read.
+            mounts: packages that lie elsewhere: name -> its folder.
+            elsewhere: the folder or file of a top-level module that is on none of these; None if it has none to read.
+            parsed: imports that were read earlier.
+        """
+        self.paths, self.project = [Path(path) for path in paths], project
+        self.mounts = {name: Path(folder) for name, folder in (mounts or {}).items()}
+        self.parsed = parsed or Parsed()
+        self._elsewhere = functools.cache(elsewhere)
+        self._read: dict[Path, tuple[str, frozenset[str]]] = {}
+        self._files: dict[str, Path | None] = {}
+        self._namespaces: dict[str, bool] = {}
+
+    def closure(self, starts: Iterable[str]) -> Closure:
+        """Everything imported from modules (``a.b``) and files (``x/y.py``), directly or not, with its packages."""
+        files: dict[str, str] = {}
+        foreign: set[str] = set()
+        waiting, seen = list(starts), set()
+        while waiting:
+            name = waiting.pop()
+            if name in seen:
+                continue
+            seen.add(name)
+            found = self.file(name)
+            if found is None:
+                top = name.partition(".")[0]
+                if self.file(top) is None and not self._namespace(top) and top not in sys.stdlib_module_names:
+                    foreign.add(top)
+                continue
+            text, imported = self._imports(name, found)
+            files[name] = text
+            waiting += [*imported, *_parents(name)]
+        return Closure(dict(sorted(files.items())), frozenset(foreign))
+
+    def mount(self, name: str, folder: Path) -> None:
+        """Find a package in this folder from now on."""
+        if self.mounts.get(name) != folder:
+            self.mounts[name] = folder
+            self._files.clear()
+
+    def file(self, name: str) -> Path | None:
+        """The file of a module, or of a path that ends in .py; None where there is none."""
+        if name not in self._files:
+            self._files[name] = self._found(name)
+        return self._files[name]
+
+    def _found(self, name: str) -> Path | None:
+        if name.endswith(".py"):
+            return self.project / name if (self.project / name).is_file() else None
+        parts = name.split(".")
+        mounted = [n for n in range(len(parts), 0, -1) if ".".join(parts[:n]) in self.mounts]
+        if mounted:
+            return _module_file(self.mounts[".".join(parts[: mounted[0]])], parts[mounted[0] :])
+        for path in self.paths:
+            found = _module_file(path / parts[0], parts[1:])
+            if found is not None:
+                return found
+        if parts[0] in sys.stdlib_module_names or any((path / parts[0]).is_dir() for path in self.paths):
+            return None
+        place = self._elsewhere(parts[0])
+        return None if place is None else _module_file(place, parts[1:])
+
+    def _namespace(self, name: str) -> bool:
+        if name not in self._namespaces:
+            self._namespaces[name] = any((path / name).is_dir() for path in self.paths)
+        return self._namespaces[name]
+
+    def _imports(self, name: str, path: Path) -> tuple[str, frozenset[str]]:
+        if path not in self._read:
+            content = path.read_bytes()
+            package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+            text = hashlib.sha256(content).hexdigest()
+            self._read[path] = text, self.parsed.imports(text, package, content)
+        return self._read[path]
+
+
+class Parsed:
+    """What files import, kept by content from one process to the next; what is lost is read again."""
+
+    def __init__(self, kept: Path | None = None) -> None:
+        """Read what is kept.
+
+        Args:
+            kept: the file in which it is kept; None keeps nothing.
+        """
+        self._kept, self._new = kept, False
+        self._known: dict[str, list[str]] = {}
+        if kept is not None:
+            try:
+                found = json.loads(kept.read_bytes())
+                if found["digest"] == _digest(found["imports"]):
+                    self._known = found["imports"]
+            except (OSError, ValueError, KeyError, TypeError):  # absent, or damaged
+                pass
+
+    def imports(self, digest: str, package: str, content: bytes) -> frozenset[str]:
+        """The names that a text imports as part of a package; none of a text that cannot be parsed."""
+        key = f"{FORM}:{package}:{digest}"
+        if key not in self._known:
+            try:
+                found = sorted(set(_imported(ast.parse(content), package)))
+            except (SyntaxError, ValueError):  # importing it will tell
+                found = []
+            self._known[key], self._new = found, True
+        return frozenset(self._known[key])
+
+    def keep(self) -> None:
+        """Write what is new. Of two writers at once one wins; a folder that cannot be written loses it."""
+        if self._kept is None or not self._new:
+            return
+        some = dict(list(self._known.items())[-MOST:])
+        text = json.dumps({"digest": _digest(some), "imports": some})
+        draft = self._kept.with_name(f".{self._kept.name}.{os.getpid()}")
+        with contextlib.suppress(OSError):
+            self._kept.parent.mkdir(parents=True, exist_ok=True)
+            draft.write_text(text, encoding="utf-8")
+            os.replace(draft, self._kept)
+        self._new = False
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def _module_file(base: Path, parts: Sequence[str]) -> Path | None:
+    """The file of a module below a package's folder, or of a module that is one file, named with or without .py."""
+    base = base.joinpath(*parts)
+    built = [base.with_name(f"{base.name}{suffix}") for suffix in machinery.EXTENSION_SUFFIXES]
+    for place in (base / "__init__.py", base.with_name(f"{base.name}.py"), *built):
+        if place.is_file():
+            return place
+    return base if base.suffix and base.is_file() else None
+
+
+def named(value: Any) -> Iterator[str]:
+    """Modules and files that strings of the form ``module:name`` in a declaration point to, at any depth."""
+    if isinstance(value, str):
+        if _FILE.fullmatch(value) or _NAME.fullmatch(value):
+            yield value.rpartition(":")[0]
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from named(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from named(item)
+
+
+def strings_of(declared: Method) -> list[str]:
+    """The modules and files that the declaration of a method names: what it runs, and what judges it.
+
+    A pair's method is loaded for that, if its class of problems is not gradgate's own.
+    """
+    strings: list[Any] = [declared.implementation, declared.sharded, registry.family(declared.family).spec]
+    strings += registry.targets_of(declared)
+    own = registry.package(declared.family)  # what a declaration says of its methods, it may look up there
+    strings += [f"{own}.in_{declared.framework}.methods:all"] if own else []
+    strings += [claim.settings for claim in declared.claims]
+    strings += [dataclasses.asdict(claim.law) for claim in declared.claims if claim.law is not None]
+    return sorted(set(named(strings)))
+
+
+def has_distribution(name: str) -> bool:
+    """Whether an installed distribution provides a top-level module, so that a version says what is in it."""
+    return name in _distributions()
+
+
+def versions(names: Iterable[str]) -> dict[str, str]:
+    """Version of every installed distribution that provides one of these top-level names."""
+    found = {}
+    for name in names:
+        for distribution in _distributions().get(name, ()):
+            if distribution != "gradgate":
+                found[distribution] = _version(distribution)
+    return dict(sorted(found.items()))
+
+
+@functools.cache
+def _version(distribution: str) -> str:
+    return metadata.version(distribution)
+
+
+@functools.cache
+def _distributions() -> Mapping[str, list[str]]:
+    return metadata.packages_distributions()
+
+
+def _parents(name: str) -> list[str]:
+    if name.endswith(".py"):
+        return []
+    parts = name.split(".")
+    return [".".join(parts[:i]) for i in range(1, len(parts))]
+
+
+def _imported(tree: ast.AST, package: str) -> Iterator[str]:
+    for node in _run(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parts = package.split(".")
+                base = ".".join([*parts[: len(parts) - node.level + 1], *([base] if base else [])])
+            yield base
+            # `from a import b`: b may be a module, or a name of a.
+            yield from (f"{base}.{alias.name}" for alias in node.names if alias.name != "*")
+
+
+def _run(tree: ast.AST) -> Iterator[ast.AST]:
+    """Every node, without what stands under ``if TYPE_CHECKING:``, which nothing runs."""
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        typing_only = isinstance(node, ast.If) and ast.unparse(node.test).rpartition(".")[2] == "TYPE_CHECKING"
+        waiting += node.orelse if isinstance(node, ast.If) and typing_only else ast.iter_child_nodes(node)
