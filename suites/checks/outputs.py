@@ -14,14 +14,11 @@ from gradgate.references import oracle
 from gradgate.references.backends import precision, to_backend, to_numpy
 from gradgate.references.contract import Problem, Tree
 from gradgate.suites.checks.base import Case, Rejected, describe
-from gradgate.suites.exact import balls
+from gradgate.suites.exact import balls, truth
 from gradgate.suites.judging.subject import Refuted
 from gradgate.suites.judging.tolerance import compare
 from gradgate.suites.pairs.pair import Pair
 from gradgate.suites.pairs.spec import ONLY, ZERO
-
-AFFORDABLE = 1e5
-"""Multiplications of a reference whose outputs are evaluated in sixty digits here; above, float64 is the truth."""
 
 
 def outputs(case: Case) -> None:
@@ -220,7 +217,7 @@ def _true_outputs(case: Case, pair: Pair, dtype: str) -> dict[str, Any]:
     with precision(pair.where, "float64"):
         found64 = _all_outputs(pair, "reference", problem, {})
     found = {path: leaf for path, leaf in found64.items() if leaf.dtype.kind == "f"}
-    if case.spec.work() <= AFFORDABLE:
+    if case.spec.work() <= truth.AFFORDABLE:
         with contextlib.suppress(balls.Unknown, balls.Undecided):
             found |= _in_sixty_digits(pair, problem)
     return found

@@ -16,6 +16,9 @@ from gradgate.suites.exact.programs import Evaluator, Result, backprop
 
 WIDEST = 1e-25
 """Radius, relative to the largest number of its leaf, at which a truth is precise enough to measure float64 by."""
+AFFORDABLE = 1e5
+"""Multiplications of a loss whose gradient is evaluated for floats to be judged by: about a tenth of a second. Above,
+which only pairs have, float64 is the truth."""
 ZERO = 1e-17
 """Size of a leaf, relative to the largest number of the gradient, below which it counts as zero."""
 
@@ -24,7 +27,9 @@ ZERO = 1e-17
 def of_spec(
     spec: Spec, backend: str, rounded: bool, loss: str, options: tuple[tuple[str, Any], ...]
 ) -> oracle.Truth | None:
-    """`of_problem` for a float64 Spec; with `rounded` of its numbers rounded to bfloat16."""
+    """`of_problem` for a float64 Spec; with `rounded` of its numbers rounded to bfloat16. None above `AFFORDABLE`."""
+    if spec.work() > AFFORDABLE:
+        return None
     problem = oracle.in_float64(spec, backend, "bfloat16" if rounded else "float64")
     return of_problem(problem, loss, dict(options))
 

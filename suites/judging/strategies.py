@@ -25,6 +25,9 @@ LONG = 128
 end show there and nowhere else. It also costs the most."""
 LONG_DRAWN = 1
 """Cells of a long shape at least."""
+AFFORDABLE = 2e6
+"""Multiplications of a loss whose formula is judged in sixty digits: a second or two. A shape above has no cells; of a
+paper's classes none is."""
 LONG_SHARE = 2
 """How many times as often an ordinary shape is drawn as a long one."""
 UPSTREAM = (1.0, -0.75, 1.5)
@@ -165,7 +168,7 @@ def cells(
     """
     cls, found = registry.spec_class(family.name), []
     regimes = [_values_of(cls, stress) for stress in family.stress]
-    some = shapes(family, where)
+    some = [shape for shape in shapes(family, where) if cls(**shape).work() <= AFFORDABLE] or shapes(family, where)[:1]
     lists = [{option.name: list(option.values(cls(**shape))) for option in method.options} for shape in some]
     costly = [is_long(shape) for shape in some]
     picked = pairwise.rows(lists, [LONG_DRAWN if long else DRAWN for long in costly], costly)
