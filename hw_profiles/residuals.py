@@ -45,6 +45,10 @@ def of_torch(forward: Callable[[], Any], inputs: Sequence[Any]) -> int:
     return sum(size for place, (alive, size) in made.items() if place not in left_out and not alive.expired())
 
 
+_VIEWS = ("transpose", "reshape", "squeeze", "expand_dims")
+"""Primitives of JAX whose result has the numbers of its first argument, all of them and in some order."""
+
+
 def of_jax(forward: Callable[..., Any], arguments: Sequence[Any], *, x64: bool = False) -> int:
     """Bytes that ``jax.vjp`` of a function keeps for the backward pass, of its jaxpr.
 
@@ -54,18 +58,30 @@ def of_jax(forward: Callable[..., Any], arguments: Sequence[Any], *, x64: bool =
         x64: whether to trace with 64 bits.
 
     Returns:
-        Bytes of the residuals, each counted once. Inputs, outputs, and constants of the program do not count. XLA may
-        keep less: it can recompute what is cheap, and never keeps more.
+        Bytes of the residuals, each counted once. Inputs, outputs, and constants of the program do not count, and
+        neither does a transposed or reshaped one of these, which PyTorch has as a view. XLA may keep less: it can
+        recompute what is cheap, and never keeps more.
     """
     import jax
+    import jax.extend.core
 
     with jax.enable_x64(x64):
         closed = jax.make_jaxpr(lambda *given: jax.vjp(forward, *given))(*arguments)
         count = len(jax.tree.leaves(jax.eval_shape(forward, *arguments)))
     jaxpr = closed.jaxpr
     outputs, kept = jaxpr.outvars[:count], jaxpr.outvars[count:]
-    left_out = {id(variable) for variable in (*jaxpr.invars, *jaxpr.constvars, *outputs)}
-    residuals = {id(variable): variable.aval for variable in kept}
+    kept = [variable for variable in kept if not isinstance(variable, jax.extend.core.Literal)]
+    viewed = {
+        id(equation.outvars[0]): equation.invars[0] for equation in jaxpr.eqns if equation.primitive.name in _VIEWS
+    }
+
+    def viewed_of(variable: Any) -> Any:
+        while id(variable) in viewed:
+            variable = viewed[id(variable)]
+        return variable
+
+    left_out = {id(viewed_of(variable)) for variable in (*jaxpr.invars, *jaxpr.constvars, *outputs)}
+    residuals = {id(root): root.aval for root in map(viewed_of, kept)}
     return sum(
         math.prod(aval.shape) * aval.dtype.itemsize
         for place, aval in residuals.items()

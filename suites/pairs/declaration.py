@@ -53,8 +53,28 @@ def check_declaration(pair: Pair) -> None:
     for claim in pair.promises:
         if not isinstance(claim, Claim):
             raise UsageError(f"{who}: a claim is made by gradgate.grows, gradgate.at_most and so on, not {claim!r}")
+    _check_promises(who, pair)
     if pair.framework and pair.framework not in FRAMEWORKS:
         raise unknown(f"framework of {who}", pair.framework, FRAMEWORKS)
+
+
+def _check_promises(who: str, pair: Pair) -> None:
+    """Check that promises are about declared dims, and that no two have one name."""
+    from gradgate.suites.pairs.pair import RESERVED
+
+    seen: set[str] = set()
+    for claim in pair.promises:
+        if claim.name in seen:
+            raise UsageError(f"{who}: {claim.name} is claimed twice; one promise about it is enough")
+        seen.add(claim.name)
+        swept = [over for over in (getattr(claim.law, "over", None), getattr(claim.law, "never", None)) if over]
+        for over in swept:
+            if over.variable not in pair.dims:
+                raise unknown(f"dim in the claims of {who}", over.variable, pair.dims)
+        for name in getattr(claim.law, "spec", ()):
+            legal = (*pair.dims, *pair.options, *RESERVED)
+            if name not in legal:
+                raise unknown(f"field in at= of the claims of {who}", name, legal)
 
 
 def _check_sizes(who: str, name: str, sizes: Any) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gradgate.hw_profiles import fit
 from gradgate.references.contract import Claim, UsageError, unknown
 from gradgate.references.law_kinds import Growth, OfReference, Over, Within
 
@@ -50,7 +52,13 @@ def grows(
         raise unknown("quantity", quantity, QUANTITIES)
     if not exponents and not never:
         raise UsageError(f"grows({quantity!r}, …) names a dim, as in T=1, or a product, as in never='T*V'")
-    chosen = {name: tuple(values) for name, values in (sizes or {}).items()}
+    for name, exponent in exponents.items():
+        number = isinstance(exponent, (int, float)) and not isinstance(exponent, bool)
+        if not number or not 0 <= exponent <= fit.MAX_EXPONENT:
+            raise UsageError(
+                f"{name}={exponent!r} is no power: a number of 0 to {fit.MAX_EXPONENT:g}, such as 1 for linear growth"
+            )
+    chosen = {name: _sizes(name, values) for name, values in (sizes or {}).items()}
     usual = tuple(SMALLEST * factor for factor in SIZES)
     found = []
     for name, exponent in exponents.items():
@@ -68,6 +76,22 @@ def grows(
     return tuple(found)
 
 
+def _sizes(name: str, values: Sequence[int]) -> tuple[int, ...]:
+    """The sizes of a sweep, in order.
+
+    Raises:
+        UsageError: too few, or too close together, for a law to be fitted.
+    """
+    whole = all(isinstance(size, int) and not isinstance(size, bool) and size > 0 for size in values)
+    found = tuple(sorted(set(values))) if whole else ()
+    if len(found) < fit.MIN_POINTS or found[-1] < fit.MIN_SPAN * found[0]:
+        raise UsageError(
+            f"sizes of {name} are at least {fit.MIN_POINTS} whole numbers that span a factor of {fit.MIN_SPAN:g}, such "
+            f"as (64, 128, 256, 512, 1024), not {values!r}"
+        )
+    return found
+
+
 def at_most(quantity: str, *, of_reference: float, at: Mapping[str, Any] | None = None) -> tuple[Claim, ...]:
     """The promise that a quantity is at most a share of the reference's own.
 
@@ -81,7 +105,7 @@ def at_most(quantity: str, *, of_reference: float, at: Mapping[str, Any] | None 
     """
     if quantity not in QUANTITIES:
         raise unknown("quantity", quantity, QUANTITIES)
-    if not of_reference > 0:
+    if isinstance(of_reference, (bool, str)) or not 0 < of_reference < math.inf:
         raise UsageError(f"of_reference is a positive share, such as 0.25, not {of_reference!r}")
     law = OfReference(quantity, of_reference, dict(at or {}))
     statement = f"{quantity} are at most {of_reference:g} times the reference's"

@@ -25,6 +25,7 @@ def lower(pair: Pair) -> Method:
     """
     from gradgate.suites.pairs.pair import check_transformations
 
+    _ = pair.loaded  # both are there, and they are two
     check_transformations(pair)
     options = _options(pair)
     shapes = _shapes(pair)

@@ -29,7 +29,7 @@ def declared(**changes: Any) -> gradgate.Pair:
         ({"inputs": {"x": normal("S")}}, "unknown dim of function, input x 'S'; legal: T"),
         ({"inputs": {"x": normal("T", scale="H**-0.5")}}, "unknown dim of function, input x 'H'"),
         ({"inputs": {"x": integers("T", below=3)}}, "no input gets a gradient"),
-        ({"inputs": {"x": 3}}, "legal is a draw"),
+        ({"inputs": {"x": 3}}, "input x is 3; a draw such as"),
         ({"dims": {"T": ()}}, "dim T lists sizes"),
         ({"dims": {"T": (1.5,)}}, "dim T lists sizes"),
         ({"dims": {"seed": (1,)}}, "no dim can be called 'seed'"),

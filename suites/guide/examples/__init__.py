@@ -1,0 +1,1 @@
+"""Functions with a backward pass by hand, each with its pair: the examples of the page on pairs."""
