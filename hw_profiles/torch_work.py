@@ -6,6 +6,7 @@ attention of a CPU. Here a sum of n terms takes n − 1 additions, and padding i
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -26,7 +27,15 @@ def flop_counter() -> FlopCounterMode:
     Complex numbers take 6 operations for a product and 2 for an addition, integers none. ``flex_attention`` and the
     attention of nested tensors are left to PyTorch's own rules.
     """
-    return FlopCounterMode(display=False, custom_mapping=_formulas())
+    counter = FlopCounterMode(display=False, custom_mapping=_formulas())
+    counter.mod_tracker = _NoModules()  # type: ignore[assignment]
+    return counter
+
+
+class _NoModules(contextlib.nullcontext[None]):
+    """For PyTorch's own, which hooks into modules and fails where the input of one is a leaf of a gradient."""
+
+    parents = frozenset({"Global"})
 
 
 def _formulas() -> dict[Any, Formula]:

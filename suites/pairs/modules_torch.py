@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils import _pytree
 
 from gradgate.references.backends import to_numpy
 from gradgate.suites.pairs.modules_bound import Bound, built
@@ -60,6 +61,8 @@ class TorchModule(Bound):
         for name, leaf in given.items():
             for held, last in self._places[name]:
                 held[last] = leaf
+        if self._run is self.module:  # torch.compile takes leaves alone
+            arguments = _pytree.tree_map(_no_leaf, list(arguments))
         answer = self._run(*arguments, **told)
         firsts = {name: self._places[name][0] for name in self.initial}
         return answer, {name: held[last] for name, (held, last) in firsts.items() if held[last] is not None}
@@ -115,6 +118,12 @@ def count(builder: Callable[..., Any], keywords: Mapping[str, Any]) -> int:
     except Exception:  # what reads numbers while it is built has to have them
         module = fresh("the reference", builder, keywords)
     return sum(leaf.numel() for leaf in module.parameters())
+
+
+def _no_leaf(leaf: Any) -> Any:
+    """What a layer before this one would have given: trackers of memory cannot hook into a leaf under a module."""
+    asked = isinstance(leaf, torch.Tensor) and leaf.requires_grad and leaf.is_leaf
+    return leaf.view_as(leaf) if asked and torch.is_grad_enabled() else leaf
 
 
 def _floating(leaf: Any) -> bool:

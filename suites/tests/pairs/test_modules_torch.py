@@ -414,3 +414,12 @@ def test_torch_compile_and_vmap_take_modules() -> None:
     upheld(
         linear_pair(lambda H: nn.Linear(H, H, bias=False), composes=("vmap", "second_order")), ("vmap", "second_order")
     )
+
+
+def test_bytes_and_work_of_a_module_are_measured() -> None:
+    from gradgate.hw_profiles.torch_memory import measure
+
+    pair = linear_pair(lambda H: nn.Sequential(nn.Linear(H, H, bias=False)), rename={"weight": "0.weight"})
+    problem = pair.spec(B=3, H=5).build("torch")
+    found = measure(lambda given: pair(given), (problem,))
+    assert found.status == "measured", found.reason
