@@ -126,7 +126,7 @@ class Pair:
         found = registry.load(given) if isinstance(given, str) else given
         if not callable(found):
             raise UsageError(f"{role} of {self.called} is a {type(found).__name__}, and cannot be called")
-        return found  # type: ignore[no-any-return]
+        return found
 
     @functools.cached_property
     def promises(self) -> tuple[Claim, ...]:
