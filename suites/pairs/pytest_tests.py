@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from gradgate.references.contract import Claim, Method
+from gradgate.references.contract import Claim, Method, UsageError
 from gradgate.suites.pairs.pair import Pair
 
 SHOWN = ("outcome", "claim", "declared_reason", "reason", "measured", "leaf", "problem", "options")
@@ -18,24 +18,38 @@ EXAMPLES = 24
 def parametrize(*pairs: Pair, examples: int = EXAMPLES, seed: int = 0) -> Callable[[Any], Any]:
     """Decorator that runs a test once for every claim of the pairs; the test calls its argument ``check``.
 
+    Every claim is a test of its own, named ``pair-claim``. A test fails where the claim is refuted, and says what was
+    wrong and on which problem. A claim in `Pair.expected` is an expected failure (xfail), and fails the test if it is
+    upheld after all. A claim that cannot be judged is skipped with its reason.
+
     Args:
-        pairs: judged in the process of pytest, so that breakpoints work.
+        pairs: of `gradgate.Pair` or `gradgate.module_pair`.
         examples: problems per claim.
-        seed: of everything that is drawn.
+        seed: of everything that is drawn: inputs and cotangents.
+
+    Raises:
+        UsageError: an argument is no pair, or a pair is declared wrongly; pytest shows it when it collects the file.
+
+    Cost: that of ``gradgate verify`` with as many ``--examples``: some seconds to a minute for a pair. Collecting the
+    file imports both functions.
+
+    Not for: functions that may crash or hang. They are judged in pytest's process, so that breakpoints work;
+    ``gradgate verify`` judges in processes of its own. Not for profiles: claims about bytes are judged on ``cpu`` here.
 
     Example::
 
         @gradgate.parametrize(flce)
         def test_gradient(check):
             check()
-
-    A claim that is declared to fail is an expected failure, and fails the test if it is upheld. A claim that cannot be
-    judged is skipped with its reason.
     """
     import pytest
 
+    if isinstance(examples, bool) or not isinstance(examples, int) or examples < 1:
+        raise UsageError(f"examples is a whole number of at least 1, not {examples!r}")
     found = []
     for pair in pairs:
+        if not isinstance(pair, Pair):
+            raise UsageError(f"parametrize takes gradgate.Pair, not a {type(pair).__name__}")
         method = pair.lowered
         for claim in method.claims:
             test = functools.partial(_judge, pair, method, claim, examples, seed)
