@@ -178,7 +178,7 @@ def cells(
                 drawn = dict(regimes[j % len(regimes)])
             else:
                 drawn = _drawn(family, np.random.default_rng([seed, i, j]), regimes) if j else {}
-            drawn["upstream"] = UPSTREAM[j % len(UPSTREAM)]
+            drawn["upstream"] = UPSTREAM[(j + costly[i]) % len(UPSTREAM)]
             found.append((cls(**{**shape, **drawn, "seed": 1000 * seed + 100 * i + j}), options))
     return found
 
