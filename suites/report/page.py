@@ -11,7 +11,7 @@ import jinja2
 from markupsafe import Markup, escape
 from plotly.offline import get_plotlyjs
 
-from gradgate.references import registry
+from gradgate.references import ledger, registry
 from gradgate.references.claims import GRADIENT_CLAIMS
 from gradgate.suites.judging.coverage import Coverage
 from gradgate.suites.judging.explain import LABELS, number
@@ -28,6 +28,7 @@ def render(report: Report) -> str:
     known = registry.families()
     families = [m.family for m in report.matrices if m.family in known]
     papers = paper_section.of_families(families)
+    ledgers = [found for found in map(ledger.of_family, families) if found.entries]
     laws |= {place.anchor: place.figure for place in papers if place.figure}
     return environment().get_template("page.html").render(
         report=report, outcomes=OUTCOMES, labels=LABELS, kappa=plot.KAPPA,
@@ -38,7 +39,7 @@ def render(report: Report) -> str:
         dtypes=list(GRADIENT_CLAIMS),
         figure=plot.figure(report.rows) if drawn else None,
         measured=measured, laws=laws, papers=papers, powers=power_section.of_families(families),
-        all_dtypes=power_section.DTYPES,
+        all_dtypes=power_section.DTYPES, ledgers=ledgers,
         plotly_js=Markup(get_plotlyjs()) if drawn or laws else "",
     )  # fmt: skip
 
