@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
+
 from gradgate.references import oracle
+from gradgate.references.backends import to_numpy
 from gradgate.references.contract import Problem
 from gradgate.suites.checks.base import Case
 from gradgate.suites.judging.subject import Refuted, first_line
@@ -66,6 +70,51 @@ def autograd(case: Case) -> None:
                 raise
             continue
         case.judge(oracle.split(problem, grads), own, case.widest, what=f"{name}: ")
+    _differentiated_twice(case, problem)
+
+
+def _differentiated_twice(case: Case, problem: Problem) -> None:
+    """``create_graph=True``: H·v of the function is the reference's, or an exception. Zeros in silence are refuted."""
+    pair: Pair = case.subject.function  # type: ignore[assignment]
+    vector = oracle.random_direction(problem, case.spec.seed)
+    moved, runs = oracle.jittered(problem), []
+    try:
+        for i in range(oracle.NOISE_SAMPLES):
+            given = problem.with_params({path: leaf[i] for path, leaf in moved.items()})
+            runs.append(_twice(pair, "reference", given, vector, {}))
+    except RuntimeError:  # the plain function itself has no second derivative
+        return
+    if not all(np.isfinite(leaf).all() for run in runs for leaf in run.values()):
+        return
+    try:
+        got = case.subject.guard(problem, case.options, _quiet, _twice, pair, "function", problem, vector, case.options)
+    except Exception as fault:
+        if not isinstance(fault.__cause__, RefusedInWords):
+            raise
+        return
+    noise = {path: max(float(np.linalg.norm(run[path] - leaf)) for run in runs) for path, leaf in runs[0].items()}
+    case.judge(got, oracle.Reference(0.0, runs[0], noise), case.widest, what="differentiated again: ")
+
+
+def _twice(pair: Pair, role: str, problem: Any, vector: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Path -> H·v of Σ c·(y + y²/2) by autograd, NumPy: the upstream gradient depends on the leaves, as in training."""
+    import torch
+
+    params = _leaves(problem)
+    with torch.enable_grad():
+        found = pair.outputs(role, problem, params, options)
+        paths = [path for path, out in found.items() if out.requires_grad]
+        cotangents = [problem.data["cotangents"][path].to(found[path].dtype) * (1 + found[path]) for path in paths]
+        pulled = torch.autograd.grad(
+            [found[path] for path in paths],
+            list(params.values()),
+            cotangents,
+            create_graph=True,
+            materialize_grads=True,
+        )
+        product = sum((grad * vector[path]).sum() for path, grad in zip(params, pulled, strict=True))
+        torch.autograd.backward(product)  # `grad` would not meet what once_differentiable leaves to raise
+    return {path: to_numpy(leaf) for path, leaf in _filled({p: t.grad for p, t in params.items()}, params).items()}
 
 
 class RefusedInWords(Exception):
@@ -195,9 +244,11 @@ def _accumulated(pair: Pair, problem: Any, options: Mapping[str, Any]) -> dict[s
     import torch
 
     params = _leaves(problem)
-    for _ in range(2):
-        outs, cotangents = _forward(pair, problem, params, options)
-        torch.autograd.backward(outs, cotangents, inputs=list(params.values()))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "grad and param do not obey")  # of leaves without numbers
+        for _ in range(2):
+            outs, cotangents = _forward(pair, problem, params, options)
+            torch.autograd.backward(outs, cotangents, inputs=list(params.values()))
     return _filled({path: None if leaf.grad is None else leaf.grad / 2 for path, leaf in params.items()}, params)
 
 

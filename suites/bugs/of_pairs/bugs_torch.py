@@ -232,6 +232,9 @@ _embedded, _routed, _solved = (functools.partial(_tables, pair) for pair in ("em
 TABLES = (
     _entropy("upstream_dropped", "the upstream gradient is dropped", "gradient_exact",
              "return dx * dy, dweight * dy,", "return dx, dweight,"),
+    _entropy("silent_twice", "the gradient is a constant to further derivatives, and nothing says so", "autograd",
+             "    @torch.autograd.function.once_differentiable\n    def backward(ctx: Any, dy: Any) -> Any:\n"
+             "        dx, dweight = ctx", "    def backward(ctx: Any, dy: Any) -> Any:\n        dx, dweight = ctx"),
     _entropy("weight_none", "a weight's gradient is None", "tree", "dweight * dy,", "None,"),
     _entropy("padding_counted", "ignored labels count in the mean", "gradient_exact", "1 / kept.sum().clamp_min(1)",
              "1 / kept.numel() * torch.ones((), dtype=torch.int64)"),
