@@ -175,6 +175,37 @@ def dask_executor(scheduler: str) -> Iterator[Executor]:
         yield executor
 
 
+@contextlib.contextmanager
+def slurm_executor(*, local: bool = False) -> Iterator[Executor]:
+    """Open an executor whose tasks are jobs of SLURM, by executorlib.
+
+    Args:
+        local: processes of this machine in place of jobs, to try it out.
+
+    Raises:
+        ImportError: executorlib is not installed.
+    """
+    try:
+        import executorlib
+    except ImportError as error:
+        raise ImportError("SLURM needs executorlib: pip install executorlib pyzmq") from error
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")  # jobs inherit it
+    made = executorlib.SingleNodeExecutor() if local else executorlib.SlurmClusterExecutor()
+    with made as executor:
+        yield executor
+
+
+def cluster_executor(scheduler: str) -> contextlib.AbstractContextManager[Executor]:
+    """The executor that a word on the command line names: ``tcp://host:port`` of Dask, ``slurm``, or ``local-jobs``.
+
+    Raises:
+        ImportError, OSError: on entering, as `dask_executor` and `slurm_executor`.
+    """
+    if scheduler in ("slurm", "local-jobs"):
+        return slurm_executor(local=scheduler == "local-jobs")
+    return dask_executor(scheduler)
+
+
 def _on(
     executor: Executor, cells: list[Cell], task: Callable[[Cell], Measurement]
 ) -> Iterator[tuple[Cell, Measurement]]:

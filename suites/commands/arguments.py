@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gradgate.references.errors import UsageError
+from gradgate.suites.workers.shards import Shard
 
 
 def positive(text: str) -> int:
@@ -42,6 +43,7 @@ def seconds(text: str) -> float:
 
 _SHARED: dict[str, dict[str, Any]] = {
     "target": {"nargs": "?", "help": "file.py, or file.py:name or package.module:name of your pair or method"},
+    "--problem": {"metavar": "MODEL", "help": "file.py:Model of yours, put to the methods of the class --family"},
     "--family": {"metavar": "F", "help": "problem class, such as state_space, or path/to/my_class of your own"},
     "--method": {"metavar": "M", "help": "reference method, for example reverse_recurrence"},
     "--framework": {"metavar": "X", "help": "jax or torch"},
@@ -57,6 +59,13 @@ _SHARED: dict[str, dict[str, Any]] = {
         "metavar": "S",
         "help": "limit per call in seconds (default 60)",
     },
+    "--shard": {
+        "type": Shard.parse,
+        "default": Shard(),
+        "metavar": "I/N",
+        "help": "do the I-th of N shares of this work alone; gradgate report unites what they write",
+    },
+    "--scheduler": {"metavar": "S", "help": "tcp://HOST:PORT of a Dask cluster, or slurm: work on its machines"},
     "--json": {"type": Path, "metavar": "FILE"},
     "--report": {"type": Path, "metavar": "DIR"},
 }
@@ -93,6 +102,28 @@ def json_object(text: str | None, name: str) -> dict[str, Any] | None:
     if not isinstance(found, dict):
         raise UsageError(f"{name} is a JSON object, not {text!r}")
     return found
+
+
+def place_problem(chosen: argparse.Namespace) -> dict[str, str]:
+    """Make a model given by ``--problem`` the class of problems that ``--family`` says, and the framework its own.
+
+    Returns:
+        Method -> why it is not put to the model.
+
+    Raises:
+        UsageError: the model or the class cannot be used; says why and what is legal.
+    """
+    from gradgate.references import own_problem, registry
+
+    if getattr(chosen, "target", None):
+        raise UsageError(f"--problem puts the reference methods to your model; leave {chosen.target} out")
+    chosen.family = own_problem.address(chosen.problem, chosen.family)
+    family = registry.family(chosen.family)
+    own = family.methods[0].framework
+    if chosen.framework not in (None, own):
+        raise UsageError(f"{chosen.problem} is written in {own}; leave --framework {chosen.framework} out")
+    chosen.framework = own
+    return own_problem.left_out(chosen.family)
 
 
 def need_report() -> None:

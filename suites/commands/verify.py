@@ -6,6 +6,8 @@ import argparse
 import collections
 import dataclasses
 import json
+import time
+from pathlib import Path
 from typing import Any
 
 from gradgate.hw_profiles import profile as hardware
@@ -16,19 +18,30 @@ from gradgate.suites.commands import arguments
 from gradgate.suites.commands.arguments import json_object, need_report
 from gradgate.suites.console import terminal
 from gradgate.suites.console.files import write_atomically
-from gradgate.suites.console.progress import progress
+from gradgate.suites.console.progress import Show, progress
+from gradgate.suites.gate.settings import Settings
 from gradgate.suites.judging.engine import Run
-from gradgate.suites.judging.outcomes import exit_status
+from gradgate.suites.judging.explain import explain
+from gradgate.suites.judging.outcomes import FAILED, exit_status
 from gradgate.suites.judging.verdict import SCHEMA, Task, Verdict
+from gradgate.suites.keeping.keys import Keys
+from gradgate.suites.keeping.verdicts import Kept
+from gradgate.suites.workers import cluster
+from gradgate.suites.workers.shards import cost
 from gradgate.suites.workers.supervisor import Limits, Supervisor
 
 COMPILING = 0.75
 """Share of the limit per call that a compilation may take: it ends before the call that it is part of."""
+PLAIN = ("tree", "value", "outputs", "gradient_float64")
+"""Claims that are judged first: a method that fails one of them is plainly wrong, which is said at once."""
+TELLING = (*PLAIN, "gradient_exact")
+WRITE_EVERY = 1.0
+"""Seconds between writings of the files while verdicts come."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``gradgate verify``."""
-    arguments.add(parser, "target", "--family", "--method", "--framework")
+    arguments.add(parser, "target", "--problem", "--family", "--method", "--framework")
     parser.add_argument("--claim", help="judge this claim only (see gradgate list)")
     arguments.add(parser, "--examples", "--seed")
     arguments.add(parser, "--spec", default="", help="judge this one problem, as printed by a failure")
@@ -36,7 +49,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     profiles = "on another profile than cpu (default) the claims about memory and work alone are judged"
     arguments.add(parser, "--profile", help=profiles)
     arguments.add(parser, "--jobs", "--timeout")
-    arguments.add(parser, "--json", help="write the verdicts here, after each one")
+    fresh = "judge all anew; without it, verdicts on what is unchanged are reused"
+    parser.add_argument("--fresh", action="store_true", help=fresh)
+    stop = "stop at the first claim that is not as declared"
+    parser.add_argument("--fail-fast", action="store_true", help=stop)
+    arguments.add(parser, "--shard", "--scheduler")
+    arguments.add(parser, "--json", help="write the verdicts here, as they come")
     arguments.add(parser, "--report", help="write index.html, verdicts.json and junit.xml here")
 
 
@@ -54,56 +72,157 @@ def main(chosen: argparse.Namespace) -> int:
         raise UsageError("--options belong to one problem: give it with --spec")
     options = json_object(chosen.options, "--options")
     run = Run(chosen.examples, chosen.seed, chosen.spec, options, COMPILING * chosen.timeout)
+    kept = Kept(run, Keys.here(Settings.read(Path.cwd()).depends), fresh=chosen.fresh)
     with Supervisor(run, chosen.jobs, Limits(chosen.timeout)) as supervisor:
-        tasks = _tasks(chosen, supervisor)
+        every = _tasks(chosen, supervisor, kept)
+        tasks = chosen.shard.part(every, lambda task: task.owner, lambda task: cost(task.framework))
         if chosen.spec:
             for name in {task.family for task in tasks} & registry.families().keys():
                 registry.spec_class(name).from_json(chosen.spec)
         if chosen.report:
             need_report()
-        verdicts = _judged(chosen, supervisor, tasks)
-    terminal.table(_ordered(tasks, verdicts))
+        judged = _Judged(chosen, tasks, len(every))
+        with cluster.judges(chosen.scheduler, supervisor) as judges:
+            _judge(chosen, judges, judged, kept)
+    kept.keys.imports.parsed.keep()
+    return _end(chosen, judged, kept)
+
+
+def _end(chosen: argparse.Namespace, judged: _Judged, kept: Kept) -> int:
+    """Show the verdicts and write the report; the exit status."""
+    verdicts = judged.ordered()
+    terminal.table(verdicts)
+    if chosen.fail_fast and len(verdicts) < len(judged.tasks):
+        terminal.note(f"--fail-fast: {len(judged.tasks) - len(verdicts)} claims were not judged")
+    if judged.reused:
+        said = f"{len(judged.reused)} of {len(verdicts)} verdicts reused: what they depend on is unchanged"
+        terminal.note(f"{said}; --fresh judges all anew")
+    if kept.failed:
+        terminal.note(f"verdicts could not be kept for the next run: {kept.failed}")
     if chosen.report:
         from gradgate.suites.report import write
 
-        terminal.note(f"report: {write(_document(tasks, verdicts), chosen.report)}")
+        terminal.note(f"report: {write(judged.document(), chosen.report)}")
     return exit_status(verdicts)
 
 
-def _judged(chosen: argparse.Namespace, supervisor: Supervisor, tasks: list[Task]) -> list[Verdict]:
-    """The verdicts in the order in which they are reached; the files are written after each one."""
-    verdicts: list[Verdict] = []
-    left = collections.Counter(task.owner for task in tasks)
-    with progress(len(tasks), "claims") as show:
+class _Judged:
+    """The verdicts of a run so far, and its files."""
 
-        def judging(task: Task, judged: int) -> None:
-            show.doing(f"{task.method} {task.framework} {task.claim}: {judged}")
+    def __init__(self, chosen: argparse.Namespace, tasks: list[Task], total: int) -> None:
+        self.chosen, self.tasks, self.total = chosen, tasks, total
+        self.verdicts: list[Verdict] = []
+        self.reused: set[Task] = set()
+        self._place = {(task.name, task.target): place for place, task in enumerate(tasks)}
+        self._written = 0.0
 
-        for verdict in supervisor.judge_all(tasks, judging):
-            verdicts.append(verdict)
-            left[verdict.task.owner] -= 1
-            show.advance(f"{verdict.task.owner} done", line=not left[verdict.task.owner])
-            _write(chosen, _document(tasks, verdicts))
-    return verdicts
+    def add(self, verdict: Verdict, reused: bool) -> None:
+        """Take in one verdict."""
+        self.verdicts.append(verdict)
+        self.reused |= {verdict.task} if reused else set()
+
+    def ordered(self) -> list[Verdict]:
+        """The verdicts in the order in which the claims are declared."""
+        return sorted(self.verdicts, key=lambda verdict: self._place[verdict.task.name, verdict.task.target])
+
+    def document(self) -> dict[str, Any]:
+        """As in verdicts.json."""
+        rows = [verdict.to_dict() | {"reused": verdict.task in self.reused} for verdict in self.ordered()]
+        document = {"schema": SCHEMA, "fingerprint": fingerprint(), "claims": len(self.tasks)}
+        asked = {"examples": self.chosen.examples, "seed": self.chosen.seed}
+        if self.chosen.shard.of > 1:
+            document |= {"shard": self.chosen.shard.to_dict(self.total), "asked": asked}
+        return document | {"verdicts": rows}
+
+    def write(self, *, now: bool = False) -> None:
+        """Write the files, at most once in `WRITE_EVERY` seconds unless it must be now."""
+        if not now and time.monotonic() - self._written < WRITE_EVERY:
+            return
+        targets = [self.chosen.json] if self.chosen.json else []
+        targets += [self.chosen.report / "verdicts.json"] if self.chosen.report else []
+        for path in targets:
+            write_atomically(path, json.dumps(self.document(), indent=1) + "\n")
+        self._written = time.monotonic()
 
 
-def _tasks(chosen: argparse.Namespace, supervisor: Supervisor) -> list[Task]:
+def _judge(chosen: argparse.Namespace, judges: cluster.Judges, judged: _Judged, kept: Kept) -> None:
+    """Fill in the verdicts: those that are kept at once, then the most telling claims of each method first."""
+    left = collections.Counter(task.owner for task in judged.tasks)
+    known = {task: verdict for task in judged.tasks if (verdict := kept.get(task)) is not None}
+    for task, verdict in known.items():
+        judged.add(verdict, reused=True)
+        left[task.owner] -= 1
+    missing = _telling_first([task for task in judged.tasks if task not in known])
+    tasks = {(task.name, task.target): task for task in missing}
+    try:
+        with progress(len(judged.tasks), "claims", done=len(known)) as show:
+
+            def judging(task: Task, problems: int) -> None:
+                show.doing(f"{task.method} {task.framework} {task.claim}: {problems}")
+
+            if any(_tell(verdict, show) for verdict in known.values()) and chosen.fail_fast:
+                return
+            for verdict in judges.judge_all(missing, judging):
+                judged.add(verdict, reused=False)
+                kept.put(verdict, tasks[verdict.task.name, verdict.task.target])
+                left[verdict.task.owner] -= 1
+                done = f"{verdict.task.owner} done" if not left[verdict.task.owner] else _words(verdict)
+                show.advance(done, line=not left[verdict.task.owner])
+                judged.write()
+                if _tell(verdict, show) and chosen.fail_fast:
+                    return
+    finally:
+        judged.write(now=True)
+
+
+def _words(verdict: Verdict) -> str:
+    return f"{verdict.task.method} {verdict.task.framework} {verdict.task.claim}: {verdict.outcome}"
+
+
+def _telling_first(tasks: list[Task]) -> list[Task]:
+    """Methods in their order; of each the most telling claims first, then the others as declared."""
+    owners: dict[tuple[str, str], int] = {}
+    for task in tasks:
+        owners.setdefault((task.owner, task.target), len(owners))
+
+    def rank(task: Task) -> tuple[int, int]:
+        return owners[task.owner, task.target], TELLING.index(task.claim) if task.claim in TELLING else len(TELLING)
+
+    return sorted(tasks, key=rank)
+
+
+def _tell(verdict: Verdict, show: Show) -> bool:
+    """Whether a claim is not as declared; where that shows that the method is plainly wrong, it is said at once."""
+    if verdict.outcome not in FAILED:
+        return False
+    if verdict.task.claim in PLAIN:
+        task = verdict.task
+        show.note(f"plainly wrong: {task.method} {task.framework} {task.claim}: {explain(verdict).reason}")
+        show.note(f"  reproduce: {verdict.reproduce}")
+    return True
+
+
+def _tasks(chosen: argparse.Namespace, supervisor: Supervisor, kept: Kept) -> list[Task]:
     """The claims that are asked for.
 
     Raises:
         UsageError: a wrong name, or nothing is left to judge.
     """
+
+    def described(target: str, family: str, framework: str | None) -> list[Task]:
+        return kept.describe(target, family, framework, lambda: supervisor.describe_fully(target, family, framework))
+
     if chosen.target:
         if chosen.family:
             registry.family(chosen.family)
-        tasks = supervisor.describe(chosen.target, chosen.family or "", chosen.framework)
+        tasks = described(chosen.target, chosen.family or "", chosen.framework)
     else:
         found = registry.methods(chosen.family, chosen.method, chosen.framework)
         tasks = [Task.of(method, claim) for method in found for claim in method.claims]
         if not chosen.method:
             for family, target in registry.entry_points():
                 if chosen.family is None or registry.family(chosen.family).name == family:
-                    tasks += supervisor.describe(target, family, None)
+                    tasks += described(target, family, None)
             tasks = [task for task in tasks if chosen.framework in (None, task.framework)]
     tasks = [dataclasses.replace(task, profile=chosen.profile) for task in tasks]
     if hardware.load(chosen.profile).compiler != "host":  # what the gradient is, no profile changes
@@ -116,24 +235,3 @@ def _tasks(chosen: argparse.Namespace, supervisor: Supervisor) -> list[Task]:
         if not tasks:
             raise unknown("claim", chosen.claim, legal)
     return tasks
-
-
-def _ordered(tasks: list[Task], verdicts: list[Verdict]) -> list[Verdict]:
-    place = {(task.name, task.target): i for i, task in enumerate(tasks)}
-    return sorted(verdicts, key=lambda verdict: place[verdict.task.name, verdict.task.target])
-
-
-def _document(tasks: list[Task], verdicts: list[Verdict]) -> dict[str, Any]:
-    return {
-        "schema": SCHEMA,
-        "fingerprint": fingerprint(),
-        "claims": len(tasks),
-        "verdicts": [verdict.to_dict() for verdict in _ordered(tasks, verdicts)],
-    }
-
-
-def _write(chosen: argparse.Namespace, document: dict[str, Any]) -> None:
-    targets = [chosen.json] if chosen.json else []
-    targets += [chosen.report / "verdicts.json"] if chosen.report else []
-    for path in targets:
-        write_atomically(path, json.dumps(document, indent=1) + "\n")

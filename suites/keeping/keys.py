@@ -23,7 +23,7 @@ from gradgate.hw_profiles.work import COUNTING
 from gradgate.references.loading import is_path
 from gradgate.suites.judging.engine import Run
 from gradgate.suites.judging.verdict import Task
-from gradgate.suites.keeping.sources import Imports, Parsed, has_distribution
+from gradgate.suites.keeping.sources import Closure, Imports, Parsed, has_distribution
 from gradgate.suites.workers.worker import environment
 
 MEASURING = ("gradgate.suites.measuring.cells", "gradgate.hw_profiles.sweep", "gradgate.hw_profiles.torch_memory")
@@ -49,6 +49,7 @@ class Keys:
         self.imports, self.fingerprint = imports, fingerprint()
         self._data = dict(data or {})
         self._digests: dict[tuple[str, ...], str] = {}
+        self._closures: dict[tuple[str, ...], Closure] = {}
         self._profiles: dict[str, str] = {}
         self._surroundings = surroundings()
 
@@ -73,9 +74,15 @@ class Keys:
         """One hash over what judges, the modules and files that a method is in, and facts of plain JSON types."""
         starts = tuple(sorted({*judges, *places}))
         if starts not in self._digests:
-            self._digests[starts] = self.imports.closure(starts).digest(self.fingerprint, self._data)
+            self._closures[starts] = self.imports.closure(starts)
+            self._digests[starts] = self._closures[starts].digest(self.fingerprint, self._data)
         text = json.dumps([self._digests[starts], COUNTING, *facts], sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()
+
+    def unchanged(self, judges: Iterable[str], places: Iterable[str]) -> bool:
+        """Whether every file behind `digest` is still as it was when it was read: a run takes minutes."""
+        closure = self._closures.get(tuple(sorted({*judges, *places})))
+        return closure is not None and self.imports.unchanged(closure.files)
 
     def verdict(self, places: Iterable[str], task: Task, run: Run) -> str:
         """The key of a verdict.

@@ -78,6 +78,7 @@ class Imports:
         self.parsed = parsed or Parsed()
         self._elsewhere = functools.cache(elsewhere)
         self._read: dict[Path, tuple[str, frozenset[str]]] = {}
+        self._seen: dict[Path, tuple[int, int]] = {}
         self._files: dict[str, Path | None] = {}
         self._namespaces: dict[str, bool] = {}
 
@@ -130,6 +131,11 @@ class Imports:
         place = self._elsewhere(parts[0])
         return None if place is None else _module_file(place, parts[1:])
 
+    def unchanged(self, names: Iterable[str]) -> bool:
+        """Whether the files of these modules, as a closure lists them, are still as they were when they were read."""
+        paths = [path for name in names if (path := self.file(name)) is not None]
+        return all(_state(path) == self._seen.get(path) for path in paths)
+
     def _namespace(self, name: str) -> bool:
         if name not in self._namespaces:
             self._namespaces[name] = any((path / name).is_dir() for path in self.paths)
@@ -137,6 +143,7 @@ class Imports:
 
     def _imports(self, name: str, path: Path) -> tuple[str, frozenset[str]]:
         if path not in self._read:
+            self._seen[path] = _state(path)  # before it is read: a change while it is read counts
             content = path.read_bytes()
             package = name if path.name == "__init__.py" else name.rpartition(".")[0]
             text = hashlib.sha256(content).hexdigest()
@@ -186,6 +193,14 @@ class Parsed:
             draft.write_text(text, encoding="utf-8")
             os.replace(draft, self._kept)
         self._new = False
+
+
+def _state(path: Path) -> tuple[int, int]:
+    try:
+        found = path.stat()
+    except OSError:
+        return 0, -1
+    return found.st_mtime_ns, found.st_size
 
 
 def _digest(value: Any) -> str:

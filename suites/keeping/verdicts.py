@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gradgate.references import registry
+from gradgate.references.loading import is_path
 from gradgate.suites.judging.engine import Run
 from gradgate.suites.judging.verdict import Task, Verdict
 from gradgate.suites.keeping.keys import JUDGING, Keys, surroundings
@@ -47,9 +48,10 @@ class Kept:
             framework: as given on the command line.
             ask: asks a worker.
         """
-        named = [target, *([family] if ":" in family else [])]
+        foreign = ":" in family or is_path(family)
+        named = [target, *([family] if foreign else [])]
         places = [self.keys.place(name) for name in named]
-        spec = registry.family(family).spec if family and ":" not in family else ""
+        spec = registry.family(family).spec if family and not foreign else ""
         starts = [place for place in places if place] + ([spec.rpartition(":")[0]] if isinstance(spec, str) else [])
         known = None
         facts = ["described", target, family, framework, surroundings()]
@@ -78,8 +80,8 @@ class Kept:
             return None
 
     def put(self, verdict: Verdict, task: Task) -> None:
-        """Keep the verdict on a task, unless it is an error."""
-        if verdict.verdict != "error" and self.key(task):
+        """Keep the verdict on a task, unless it is an error, or a file has been edited since the run began."""
+        if verdict.verdict != "error" and self.key(task) and self.keys.unchanged(JUDGING, self._of(task) or ()):
             self._put(self.key(task), verdict.to_dict())
 
     def key(self, task: Task) -> str:

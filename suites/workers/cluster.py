@@ -1,0 +1,129 @@
+"""Judging on the machines of a cluster: each method's claims go to one machine, which starts a worker for them."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, Future, as_completed
+from typing import Any, Protocol
+
+from gradgate.references.errors import UsageError
+from gradgate.suites.judging.engine import Run
+from gradgate.suites.judging.verdict import Task, Verdict
+from gradgate.suites.workers.supervisor import Limits, Supervisor
+
+TRIES = 2
+"""How often a method's claims are handed out before they count as lost."""
+Piece = list[tuple[Task, Run]]
+
+
+class Judges(Protocol):
+    """Whoever judges tasks: a Supervisor of local workers, or a cluster."""
+
+    def judge_all(
+        self, tasks: Iterable[Task], progress: Callable[[Task, int], None] = ...
+    ) -> Iterator[Verdict]:  # pragma: no cover
+        """Yield a verdict for every task, in the order in which they finish."""
+        ...
+
+    def judge_each(
+        self, asked: Iterable[tuple[Task, Run]], progress: Callable[[Task, int], None] = ...
+    ) -> Iterator[tuple[Verdict, Run]]:  # pragma: no cover
+        """Yield a verdict for every task as it is asked for, with that Run."""
+        ...
+
+
+class Cluster:
+    """Judges tasks on any ``concurrent.futures`` executor. What a machine that dies had to do is handed out again."""
+
+    def __init__(self, executor: Executor, run: Run, limits: Limits) -> None:
+        self.executor, self.run, self.limits = executor, run, limits
+
+    def judge_all(
+        self, tasks: Iterable[Task], progress: Callable[[Task, int], None] = lambda *_: None
+    ) -> Iterator[Verdict]:
+        """Yield a verdict for every task, method by method as they finish."""
+        for verdict, _ in self.judge_each(((task, self.run) for task in tasks), progress):
+            yield verdict
+
+    def judge_each(
+        self, asked: Iterable[tuple[Task, Run]], progress: Callable[[Task, int], None] = lambda *_: None
+    ) -> Iterator[tuple[Verdict, Run]]:
+        """Yield a verdict for every task as it is asked for, with that Run."""
+        pieces: dict[tuple[str, str], Piece] = {}
+        for task, run in asked:
+            pieces.setdefault((task.owner, task.target), []).append((task, run))
+        waiting, why = list(pieces.values()), ""
+        for _ in range(TRIES):
+            lost: list[Piece] = []
+            for piece, found in self._tried(waiting):
+                if isinstance(found, BaseException):
+                    lost.append(piece)
+                    why = f"{type(found).__name__}: {found}"
+                    continue
+                for (task, run), row in zip(piece, found, strict=True):
+                    yield dataclasses.replace(Verdict.from_dict(row), task=task), run
+            waiting = lost
+        for piece in waiting:
+            for task, run in piece:
+                reason = f"lost {TRIES} times by the cluster, the last time by {why}"
+                yield Verdict(task, "error", profile=task.profile, reason=reason), run
+
+    def _tried(self, pieces: list[Piece]) -> Iterator[tuple[Piece, list[dict[str, Any]] | BaseException]]:
+        futures: dict[Future[list[dict[str, Any]]], Piece] = {}
+        for piece in pieces:
+            plain = [(dataclasses.asdict(task), dataclasses.asdict(run)) for task, run in piece]
+            try:
+                futures[self.executor.submit(judged, plain, dataclasses.asdict(self.limits))] = piece
+            except RuntimeError as error:  # the executor broke or was shut down meanwhile
+                yield piece, error
+        for future in as_completed(futures):
+            failure = RuntimeError("it was cancelled") if future.cancelled() else future.exception()
+            yield futures[future], future.result() if failure is None else failure
+
+
+def judged(asked: list[tuple[dict[str, Any], dict[str, Any]]], limits: dict[str, Any]) -> list[dict[str, Any]]:
+    """The verdicts on tasks, in their order, judged by a worker process on this machine; all in plain JSON types."""
+    tasks = [(Task(**task), Run(**run)) for task, run in asked]
+    with Supervisor(tasks[0][1], 1, Limits(**limits)) as supervisor:
+        found = [(verdict.task.name, run, verdict.to_dict()) for verdict, run in supervisor.judge_each(tasks)]
+    rows = []
+    for task, run in tasks:
+        place = next(i for i, (name, of, _) in enumerate(found) if name == task.name and of == run)
+        rows.append(found.pop(place)[2])
+    return rows
+
+
+@contextlib.contextmanager
+def judges(scheduler: str | None, local: Supervisor) -> Iterator[Judges]:
+    """The local workers, or the machines of a cluster where a scheduler is named.
+
+    Raises:
+        UsageError: the scheduler cannot be reached, or a package is missing.
+    """
+    with executor(scheduler) as found:
+        yield local if found is None else Cluster(found, local.run, local.limits)
+
+
+@contextlib.contextmanager
+def executor(scheduler: str | None) -> Iterator[Executor | None]:
+    """The executor of a scheduler as it is named on the command line; None where none is named.
+
+    Raises:
+        UsageError: it cannot be reached, or a package is missing.
+    """
+    if scheduler is None:
+        yield None
+        return
+    from gradgate.hw_profiles import sweep
+
+    try:
+        entered = sweep.cluster_executor(scheduler)
+        found = entered.__enter__()
+    except (ImportError, OSError, ValueError) as error:
+        raise UsageError(f"--scheduler {scheduler}: {error}") from None
+    try:
+        yield found
+    finally:
+        entered.__exit__(None, None, None)
