@@ -29,8 +29,8 @@ SERVED = {
 }
 """Classes that take a problem of one's own -> what says how."""
 NOT_SERVED = {
-    "performer": "its methods take the kernel's features and their prefix sums apart, which a model of yours would have "
-    "to be written in; compare yours with gradgate.Pair instead"
+    "performer": "its methods take the kernel's features and their prefix sums apart, in which a model of yours would "
+    "have to be written; compare yours with gradgate.Pair instead"
 }
 JUDGED = (
     "tree", "value", "gradient_exact", "gradient_float64", "upstream", "gradient_float32", "deterministic", "pure",
@@ -240,7 +240,11 @@ def _spec_class(model: Model, own: Own, family: str) -> Any:
         raise UsageError(f"{model.target} has no {' and no '.join(missing)}. A model of {family} has {wanted}")
     namespace = {"model": model, "own": own, "framework": _framework(model, parts)}
     return dataclasses.make_dataclass(
-        f"{family}Spec", fields, bases=(own.spec,), frozen=True, namespace={**namespace, "__module__": __name__}
+        f"{family}Spec",
+        fields,
+        bases=(own.spec,),
+        frozen=True,
+        namespace={**namespace, "__module__": own.spec.__module__},
     )
 
 
@@ -282,9 +286,9 @@ def _check(cls: Any, own: Own) -> None:
             own.check(problem)
         if tuple(loss.shape) or not str(loss.dtype).endswith(dtype):
             raise UsageError(
-                f"{cls.model.target}: with {dtype} arrays its loss has shape {tuple(loss.shape)} and dtype {loss.dtype}; "
-                f"it must be a scalar of {dtype}. Keep every array in an attribute of the model, where its dtype can be "
-                "set, and none in a closure"
+                f"{cls.model.target}: with {dtype} arrays its loss is of shape {tuple(loss.shape)} and {loss.dtype}; "
+                f"it must be a scalar of {dtype}. Keep every array in an attribute of the model, where its dtype can "
+                "be set, and none in a closure"
             )
         odd = [name for name, leaf in named_leaves(problem.params).items() if "float" not in str(leaf.dtype)]
         if odd:

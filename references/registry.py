@@ -120,7 +120,10 @@ def _is_class(value: Any) -> bool:
 
 
 def targets_of(method: Method) -> list[str]:
-    """The targets that a pair names its two functions by; none of any other method."""
+    """The targets that a pair names its two functions by, and what puts a model of one's own in a class."""
+    if "@" in family(method.family).origin:
+        served = importlib.import_module("gradgate.references.own_problem").SERVED
+        return [served[family(method.family).origin.rpartition("@")[2]]]
     found = load(method.implementation) if family(method.family).origin else None
     named = [getattr(found, role, None) for role in ("function", "reference")] if hasattr(found, "found_at") else []
     return [target for target in named if isinstance(target, str)]

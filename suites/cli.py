@@ -23,6 +23,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
     try:
         chosen = _parser(sys.argv[1:] if arguments is None else arguments).parse_args(arguments)
+        if getattr(chosen, "problem", None):
+            chosen.left_out = importlib.import_module("gradgate.suites.commands.arguments").place_problem(chosen)
         status = int(chosen.main(chosen))
         sys.stdout.flush()  # here, where a broken pipe is no error, and not at exit
         return status

@@ -51,7 +51,7 @@ def _called(module: Any, buffers: Mapping[str, Any]) -> Callable[[Tree, Any], An
 
     held = dict(buffers)
     held.pop("", None)
-    return lambda p, x: functional_call(module, ({k: v for k, v in p.items()}, held), (x,))
+    return lambda p, x: functional_call(module, (dict(p), held), (x,))
 
 
 def _prepare(made: Any) -> None:

@@ -18,7 +18,7 @@ NEEDS = {
     "its diagonal (…, N), or one number (…, 1)",
     "B": "a function (p, x) -> (…, N, P)",
     "C": "a function (p, x) -> (…, P, N)",
-    "token_loss": "a function (head, y, targets) of params['head'] and y (length, batch, P) -> the scalar sum over tokens",
+    "token_loss": "a function (head, y, targets) of params['head'] and y (length, batch, P) -> a sum over tokens",
 }
 
 
@@ -134,6 +134,26 @@ class OwnStateSpaceProblem(OwnProblem, StateSpaceProblem):  # type: ignore[misc]
         return upstream * self.given.token_loss(head, y, targets)
 
 
+def _check(problem: Any) -> None:
+    """Refuse a loss that is no sum over tokens: slices of it would not add up."""
+    spec = problem.spec
+    if spec.length < 2:
+        return
+    from gradgate.references.backends import precision, to_numpy
+
+    problem, parts = spec.build(spec.framework), (slice(0, 1), slice(1, None))
+    with precision(spec.framework, spec.dtype):
+        y = problem.embed(problem.params["embedding"], problem.data["tokens"])
+        targets, head = problem.data["targets"], problem.params["head"]
+        whole = float(to_numpy(problem.given.token_loss(head, y, targets)))
+        found = [float(to_numpy(problem.given.token_loss(head, y[part], targets[part]))) for part in parts]
+    if abs(sum(found) - whole) > 1e-3 * (sum(map(abs, found)) + abs(whole)):
+        raise UsageError(
+            f"token_loss must be a sum over tokens, so that slices of the sequence add up: of the first token and of "
+            f"the others it is {found[0]:.4g} and {found[1]:.4g}, of all together {whole:.4g}"
+        )
+
+
 def _prepare(made: Any) -> None:
     params = getattr(made, "params", None)
     wanted = {"embedding", "layers", "head"}
@@ -146,5 +166,5 @@ PARAMS = (
     "entry of axis 0"
 )
 OWN = Own(
-    problem=OwnStateSpaceProblem, spec=OwnStateSpaceSpec, needs=NEEDS, params=PARAMS, prepare=_prepare
+    problem=OwnStateSpaceProblem, spec=OwnStateSpaceSpec, needs=NEEDS, params=PARAMS, prepare=_prepare, check=_check
 )  # fmt: skip

@@ -20,15 +20,21 @@ from gradgate.references import registry
 from gradgate.references.contract import Family, Method, Spec, UsageError, unknown
 from gradgate.suites.commands import arguments
 from gradgate.suites.commands.arguments import json_object, need_report
-from gradgate.suites.console import memory_table, terminal
+from gradgate.suites.console import choice_table, memory_table, terminal
 from gradgate.suites.console.files import write_atomically
 from gradgate.suites.console.progress import progress
-from gradgate.suites.measuring import cells
+from gradgate.suites.judging.engine import Run
+from gradgate.suites.judging.verdict import Task
+from gradgate.suites.measuring import cells, choice
 from gradgate.suites.measuring.cells import MethodCell
 from gradgate.suites.measuring.series import Series
+from gradgate.suites.workers.supervisor import Supervisor
 
 QUANTITIES = ("temp_bytes", "required_bytes", "flops")
 """What a law is fitted to; the second decides what fits."""
+
+EXAMPLES = 6
+"""Problems per claim where the methods are judged beside their bytes; ``gradgate verify --problem`` tries more."""
 
 INAPPLICABLE = "inapplicable"
 """Status of a cell that nobody can measure: of several devices on a profile of one, or declared `unmeasured`."""
@@ -45,7 +51,7 @@ class Range:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``gradgate memory``."""
-    arguments.add(parser, "target", "--family", "--method", "--framework")
+    arguments.add(parser, "target", "--problem", "--family", "--method", "--framework")
     profiles = "hardware profiles, or paths of TOML files (default cpu)"
     arguments.add(parser, "--profile", metavar="P[,P…]", help=profiles)
     sweep = "a Spec field or the paper's letter, in factors of 2: T=64:4096"
@@ -92,14 +98,43 @@ def main(chosen: argparse.Namespace) -> int:
         document = _document(asked, rows, swept)
         _write(chosen, document)
     by_name = {profile.name: profile for profile in profiles}
-    memory_table.show(document, swept.letter, by_name)
+    if chosen.problem:
+        document["choice"] = _choice(chosen, document, [method for method, _ in methods], swept)
+        _write(chosen, document)
+        choice_table.show(document["choice"])
+    else:
+        memory_table.show(document, swept.letter, by_name)
     if chosen.report:
         from gradgate.suites.report import memory_plot
 
         page = chosen.report / "memory.html"
         write_atomically(page, memory_plot.page(document))
         terminal.note(f"report: {page}")
+        if chosen.problem:
+            from gradgate.suites.report import choice_plot
+
+            page = chosen.report / "choice.html"
+            write_atomically(page, choice_plot.page(document["choice"]))
+            terminal.note(f"report: {page}")
     return 0 if all(row["status"] in (*ANSWERS, INAPPLICABLE) for row in rows.values()) else 2
+
+
+def _choice(
+    chosen: argparse.Namespace, document: dict[str, Any], methods: list[Method], swept: Range
+) -> dict[str, Any]:
+    """What `choice_table.show` takes: the methods judged on the reader's model, beside what was measured."""
+    tasks = [Task.of(m, claim) for m in methods for claim in m.claims if claim.name in choice.SETTLING]
+    with Supervisor(Run(examples=EXAMPLES), chosen.jobs) as supervisor, progress(len(tasks), "claims") as show:
+        verdicts = []
+        for verdict in supervisor.judge_all(tasks):
+            verdicts.append(verdict.to_dict())
+            show.advance(f"{verdict.task.method} {verdict.task.claim}: {verdict.verdict}")
+    told = {m.name: choice.judged((v for v in verdicts if v["method"] == m.name), m.oracle) for m in methods}
+    return {
+        "problem": chosen.problem, "class": chosen.family.rpartition("@")[2], "letter": swept.letter,
+        "rows": choice.rows(document["cells"], document["laws"], told), "left_out": chosen.left_out,
+        "verdicts": verdicts,
+    }  # fmt: skip
 
 
 def _row(cell: MethodCell, measured: Measurement) -> dict[str, Any]:
