@@ -45,6 +45,21 @@ def test_the_claim_refutes_the_bug_and_not_the_pair_without_it(mutant: PairMutan
     assert right.verdict == "upheld", right.reason
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "torch.gated.vmapped_value",  # the value under vmap, the gradient being right
+        "torch.normed.second_term",  # the derivative by the upstream gradient, H·v being right
+        "torch.entropy.silent_twice",  # the eager second derivative of a function that claims none
+    ],
+)
+def test_what_no_gradient_shows_is_refuted(name: str) -> None:
+    pytest.importorskip("torch")
+    mutant = corpus()[name]
+    assert judged(mutant.broken(), mutant.kill, examples=8).verdict == "refuted"
+    assert judged(unbroken(mutant.pair), mutant.kill, examples=8).verdict == "upheld"
+
+
 def test_the_text_of_every_edit_of_torch_occurs_once() -> None:
     pytest.importorskip("torch")
     for mutant in THERE:
