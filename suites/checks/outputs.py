@@ -58,7 +58,7 @@ def cotangents(case: Case) -> None:
     paths = list(pair.output_shapes(case.spec))  # type: ignore[arg-type]
     dtype = case.widest
     for mode in [ONLY + path for path in paths] if len(paths) > 1 else []:
-        one = dataclasses.replace(case, spec=dataclasses.replace(case.spec, cotangents=mode))
+        one = dataclasses.replace(case, spec=dataclasses.replace(case.spec, cotangents=mode))  # type: ignore[call-arg]
         with contextlib.suppress(Rejected):
             reference = one.reference(dtype)
             _, grads = one.subject.gradient(one.problem(dtype), one.options)
@@ -120,7 +120,7 @@ def through_cotangents(case: Case, vector: Tree) -> None:
     case.judge(got, oracle.Reference(0.0, runs[0], noise), case.widest, what="by the cotangents: ")
 
 
-def _by_cotangents(pair: Pair, role: str, problem: Problem, vector: Tree, options: Mapping[str, Any]) -> dict[str, Any]:
+def _by_cotangents(pair: Pair, role: str, problem: Any, vector: Tree, options: Mapping[str, Any]) -> dict[str, Any]:
     """Path of an output -> the gradient of ⟨gradient, v⟩ by its cotangent."""
     cotangents = problem.data["cotangents"]
     if pair.where == "jax":

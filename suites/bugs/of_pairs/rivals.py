@@ -44,7 +44,7 @@ def found(pair: Pair) -> dict[str, bool]:
 def _usual(pair: Pair, dtype: str) -> tuple[Any, dict[str, Any]]:
     """The problem of the usual sizes, and the options' first values."""
     method = pair.lowered
-    spec = pair.spec(dtype=dtype)  # type: ignore[call-arg]
+    spec = pair.spec(dtype=dtype)
     return spec.build(pair.where), {option.name: option.values(spec)[0] for option in method.options}  # type: ignore[arg-type]
 
 
@@ -88,7 +88,7 @@ def _of_ones(pair: Pair, role: str) -> list[Any]:
             return [to_numpy(grad) for grad in grads]
 
     leaves = [leaf.detach().clone().requires_grad_() for leaf in problem.params.values()]
-    sum(out.sum() for out in function(*leaves)).backward()  # type: ignore[union-attr]
+    sum(out.sum() for out in function(*leaves)).backward()
     return [np.zeros(leaf.shape) if leaf.grad is None else to_numpy(leaf.grad.detach()) for leaf in leaves]
 
 
