@@ -179,7 +179,8 @@ def _statement(fields: Mapping[str, Any], where: str) -> Statement:
         fields["place"], fields["words"], tuple(fields.get("claims", ())), tuple(fields.get("figures", ())),
         fields.get("reason", "").strip(),
     )  # fmt: skip
-    if (length := len(made.words.split())) > LONGEST:
+    length = sum(any(letter.isalnum() for letter in word) for word in made.words.split())
+    if length > LONGEST:
         raise UsageError(f"{where}: {length} words of the paper, legal are at most {LONGEST}; shorten {made.words!r}")
     if bool(made.claims or made.figures) == bool(made.reason):
         which = "claims or figures and a reason too" if made.reason else "neither claims nor figures nor a reason"

@@ -121,9 +121,9 @@ def test_another_table_than_statement_is_refused() -> None:
         ledger.parse({"statements": []}, "ledger.toml")
 
 
-def test_twelve_words_are_legal() -> None:
-    assert made(given(words=" ".join("a" * 12), reason="r")).entries[0].statement == Statement(
-        "§1", "a a a a a a a a a a a a", reason="r"
+def test_twelve_words_are_legal_and_dots_are_none() -> None:
+    assert made(given(words=" ".join("aaaaaa…aaaaaa"), reason="r")).entries[0].statement == Statement(
+        "§1", "a a a a a a … a a a a a a", reason="r"
     )
 
 
