@@ -11,6 +11,7 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import nox
 
@@ -21,8 +22,10 @@ nox.options.error_on_missing_interpreters = True
 
 ROOT = Path(__file__).parent
 PROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
-GROUPS = nox.project.dependency_groups(PROJECT, "test", "lint", "build")
+GROUPS = nox.project.dependency_groups(PROJECT, "history", "test", "lint", "build")
 EXTRAS = "jax,torch,cuda,tpu,report,dask,asv"
+JUDGED = {"jax": "cross_entropy.py", "torch": "rms_norm.py"}
+"""Framework -> the example that is judged at both ends of its range."""
 SHARED = ROOT / ".nox" / "shared"
 
 
@@ -32,14 +35,15 @@ def shared(session: nox.Session) -> Path:
     Cost: minutes and a few GB the first time, nothing after that.
     """
     python = SHARED / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-    wanted = hashlib.sha256(((ROOT / "pyproject.toml").read_text() + EXTRAS).encode()).hexdigest()
+    declared = "".join((ROOT / name).read_text() for name in ("pyproject.toml", "setup.py"))
+    wanted = hashlib.sha256((declared + EXTRAS).encode()).hexdigest()
     stamp = SHARED / "installed"
     if not stamp.exists() or stamp.read_text() != wanted:
         session.run(sys.executable, "-m", "venv", "--clear", str(SHARED), external=True)
         pip = (str(python), "-m", "pip", "install", "--disable-pip-version-check", "--quiet")
         # PyTorch first and alone: with its version pinned and no index of its own, an index that offers a build
         # without CUDA is used where there is one.
-        torch = PROJECT["project"]["optional-dependencies"]["torch"]
+        torch = [pin for pin in GROUPS if pin.startswith("torch==")]
         session.run(*pip, "setuptools>=80", "wheel", *torch, external=True)
         session.run(*pip, "--editable", f"{ROOT}[{EXTRAS}]", *GROUPS, external=True)
         stamp.write_text(wanted)
@@ -140,15 +144,41 @@ def toolchain(session: nox.Session) -> None:
         tree = Path(folder) / "tree"
         session.run("git", "worktree", "add", "--detach", "--quiet", str(tree), base, external=True)
         try:
-            pins = nox.project.load_toml(tree / "pyproject.toml")["project"]["optional-dependencies"]
+            pins = _pins(nox.project.load_toml(tree / "pyproject.toml"))
             pip = (str(python), "-m", "pip", "install", "--disable-pip-version-check", "--quiet")
-            session.run(*pip, *pins["torch"], external=True)
-            session.run(*pip, f"{tree}[{EXTRAS}]", external=True)
+            session.run(*pip, *(pin for pin in pins if pin.startswith("torch==")), external=True)
+            session.run(*pip, f"{tree}[{EXTRAS}]", *pins, external=True)
         finally:
             session.run("git", "worktree", "remove", "--force", str(tree), external=True)
         run(
             session, "gradgate.suites.cli", "gate", "--base", "HEAD", "--base-python", str(python), *session.posargs[1:]
         )
+
+
+def _pins(project: dict[str, Any]) -> list[str]:
+    """What decides bytes, as a pyproject.toml pins it: in a group, or of old in its extras."""
+    if "history" in project.get("dependency-groups", {}):
+        return list(nox.project.dependency_groups(project, "history"))
+    extras = project["project"]["optional-dependencies"]
+    return [pin for name in ("jax", "torch", "tpu", "cuda") for pin in extras[name] if "==" in pin]
+
+
+@nox.session(venv_backend="none")
+def ends(session: nox.Session) -> None:
+    """Judge pairs with the oldest and the newest JAX and PyTorch that the extras allow: ``nox -s ends -- jax``.
+
+    Each end is an environment of its own. Cost: a few GB and minutes for each.
+    """
+    for name in session.posargs or ["jax", "torch"]:
+        low, high = PROJECT["project"]["optional-dependencies"][name][0].removeprefix(name).split(",")
+        for pin in (f"{name}=={low.removeprefix('>=')}.*", f"{name}{high}"):
+            with tempfile.TemporaryDirectory() as folder:
+                session.run(sys.executable, "-m", "venv", folder, external=True)
+                python = Path(folder) / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+                pip = (str(python), "-m", "pip", "install", "--disable-pip-version-check", "--quiet")
+                session.run(*pip, pin, f"{ROOT}[{name}]", external=True)
+                example = str(ROOT / "suites" / "guide" / "examples" / JUDGED[name])
+                session.run(str(python), "-m", "gradgate.suites.cli", "verify", example, external=True)
 
 
 @nox.session(venv_backend="none")

@@ -339,7 +339,8 @@ def _verdict(task: Task, search: Search, check: Check, run: Run, seconds: float)
 def _exact_verdict(task: Task, case: Case, narrowed: frozenset[str], examples: int, seconds: float) -> Verdict:
     found = case.exact
     assert found is not None
-    casts = f"; casts to {' and '.join(sorted(narrowed))} count as exact" if narrowed else ""
+    few = "; what is left is as small as a constant that is rounded to float64 makes it" if found.wrong else ""
+    casts = f"{few}; casts to {' and '.join(sorted(narrowed))} count as exact" if narrowed else few
     return Verdict(
         task, "upheld", examples, found.error, None, found.leaf, dataclasses.asdict(case.spec), dict(case.options),
         reason=f"equal to {found.digits} digits{casts}", seconds=seconds, digits=found.digits,

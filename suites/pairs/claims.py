@@ -29,7 +29,7 @@ def contract(pair: Pair, options: Sequence[Option]) -> tuple[Claim, ...]:
     found = [
         owed("tree", "gives every floating input a gradient of its shape and dtype, and none is None"),
         owed("outputs", "returns the outputs of the reference, in every dtype"),
-        owed("gradient_exact", "its formula is the reference's gradient: equal to 40 digits and more"),
+        owed("gradient_exact", "its formula is the reference's gradient: equal to 40 digits and more", constants=True),
         *(
             owed(FLOATS[name], f"equals the reference's gradient in {name}", "gradient", dtype=name)
             for name in pair.dtypes
@@ -58,7 +58,7 @@ def contract(pair: Pair, options: Sequence[Option]) -> tuple[Claim, ...]:
     ):
         found += [owed(name, statement)] if name in pair.composes else []
     if "second_order" in pair.composes:
-        found.append(owed("second_order_exact", "the formula of its derivative is H·v"))
+        found.append(owed("second_order_exact", "the formula of its derivative is H·v", constants=True))
         found.append(owed("second_order", "differentiated again, gives the reference's H·v"))
     for name in pair.disclaims:
         found.append(owed(REFUSED[name], f"refuses {name} in words", "refuses", transformation=name, in_own_words=True))

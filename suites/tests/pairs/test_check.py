@@ -79,6 +79,19 @@ def test_trees_of_arguments_and_outputs_are_taken_as_they_are() -> None:
     gradgate.check(lambda *args, **how: function(*args, **how), function, (layers, torch.randn(4, 3)), {"twice": True})
 
 
+def softmax_of_scores(x: Any, scale: Any) -> Any:
+    return torch.softmax(x @ x.T * scale, -1)
+
+
+def test_a_constant_rounded_to_float64_is_forgiven_and_a_larger_difference_is_not() -> None:
+    x = torch.randn(4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    root = torch.sqrt(torch.tensor(3.0, dtype=torch.float64))
+    gradgate.check(lambda x: softmax_of_scores(x, 3**-0.5), lambda x: softmax_of_scores(x, 1 / root), (x,))
+    with pytest.raises(AssertionError, match="gradient_exact"):
+        wrong = 3**-0.5 * (1 + 1e-12)
+        gradgate.check(lambda x: softmax_of_scores(x, wrong), lambda x: softmax_of_scores(x, 1 / root), (x,))
+
+
 def test_another_function_is_told_from_a_wrong_gradient() -> None:
     with pytest.raises(AssertionError, match="another function"):
         gradgate.check(lambda *args: 2 * plain(*args), plain, arguments())
@@ -99,7 +112,7 @@ def test_weights_in_float32_beside_activations_in_bfloat16_are_judged() -> None:
         ((torch.arange(3),), "no argument has a floating array"),
         ((1.0,), "arrays of neither JAX nor PyTorch"),
         ((torch.zeros(2, dtype=torch.float16),), "an argument is of float16; legal: bfloat16, float32, float64"),
-        (torch.zeros(2), "args is a tuple of arguments"),
+        (torch.zeros(2), "args is a tuple of the functions"),
     ],
 )
 def test_arguments_that_cannot_be_judged_are_refused_in_words(args: Any, said: str) -> None:
