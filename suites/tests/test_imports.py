@@ -33,7 +33,7 @@ ROOMS = (
     ("suites.workers", "runs the engine in processes that may die"),
     ("suites.bugs", "references with a bug in them; some of them break what a check looks at"),
     ("suites.calibration", "runs checks and the engine over many problems and counts"),
-    ("suites.bugs.of_pairs.alarms", "counts over many problems, with calibration, what is raised by pairs that are right"),
+    ("suites.bugs.of_pairs.alarms", "right pairs put to random problems, counted by calibration"),
     ("suites.bugs.of_pairs.__main__", "the command of the pairs and their bugs"),
     ("suites.console", "shows verdicts and measurements; nothing that judges or measures prints"),
     ("suites.selftest", "puts the bugs to the workers, and shows who was found on the console"),
