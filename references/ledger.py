@@ -106,6 +106,12 @@ class Ledger:
         """How many statements are of each kind; every kind is named."""
         return {kind: sum(entry.statement.kind == kind for entry in self.entries) for kind in KINDS}
 
+    @property
+    def summary(self) -> str:
+        """The counts in words, such as ``1 claim, 2 figures, 0 not measurable, 3 not covered yet``."""
+        plural = {"claim": "claims", "figure": "figures"}
+        return ", ".join(f"{n} {kind if n == 1 else plural.get(kind, kind)}" for kind, n in self.counts.items())
+
 
 def of_family(name: str) -> Ledger:
     """The ledger of a class; without entries where it has none. Imports its declarations, and runs nothing.

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -129,19 +130,23 @@ def methods(found: Sequence[Method]) -> None:
 def papers(found: Sequence[Ledger]) -> None:
     """The statements of papers, and what became of each."""
     out = console()
+
+    def line(text: str, indent: int) -> None:
+        out.print(Padding(Text(text), (0, 0, 0, indent)))
+
     for ledger in found:
         out.print(Text(f"{ledger.family}: {ledger.paper}", style="bold"))
-        out.print("  " + ", ".join(f"{count} {kind}" for kind, count in ledger.counts.items()), markup=False)
+        line(f"{len(ledger.entries)} statements: {ledger.summary}", 2)
         for entry in ledger.entries:
             said = entry.statement
-            out.print(f"  {said.place}: “{said.words}”", markup=False)
+            line(f"{said.place}: “{said.words}”", 2)
             if entry.claims:
-                out.print(f"      claim, expected {entry.expected}: {', '.join(said.claims)}", markup=False)
+                line(f"claim, expected {entry.expected}: {', '.join(said.claims)}", 6)
             if entry.rows:
                 numbers = f"{len(entry.rows)} {'figure' if len(entry.rows) == 1 else 'figures'}"
-                out.print(f"      {numbers}: {'; '.join(said.figures)}", markup=False)
+                line(f"{numbers}: {'; '.join(said.figures)}", 6)
             if said.reason:
-                out.print(f"      {said.kind}: {said.reason.removeprefix(NOT_YET)}", markup=False)
+                line(f"{said.kind}: {said.reason.removeprefix(NOT_YET)}", 6)
 
 
 def profiles(rows: Sequence[dict[str, Any]]) -> None:

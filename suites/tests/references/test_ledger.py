@@ -75,6 +75,8 @@ def test_a_statement_becomes_a_claim_a_figure_or_neither_for_a_reason() -> None:
     )
     assert [entry.statement.kind for entry in one.entries] == list(ledger.KINDS)
     assert one.counts == dict.fromkeys(ledger.KINDS, 1)
+    assert one.summary == "1 claim, 1 figure, 1 not measurable, 1 not covered yet"
+    assert made().summary == "0 claims, 0 figures, 0 not measurable, 0 not covered yet"
 
 
 @pytest.mark.parametrize(
@@ -139,7 +141,7 @@ def test_list_paper_prints_every_statement_with_what_became_of_it(capsys: pytest
     printed = " ".join(capsys.readouterr().out.split())
     one = ledger.of_family(family)
     assert all(" ".join(f"“{entry.statement.words}”".split()) in printed for entry in one.entries)
-    assert ", ".join(f"{count} {kind}" for kind, count in one.counts.items()) in printed
+    assert f"{len(one.entries)} statements: {one.summary}" in printed
 
 
 def test_list_paper_as_json_has_the_expectation_of_every_claim(capsys: pytest.CaptureFixture[str]) -> None:
