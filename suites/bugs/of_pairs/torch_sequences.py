@@ -58,7 +58,7 @@ def attention(q: Any, k: Any, v: Any, causal: bool = False, block: int = 4) -> A
 
 def plain_attention(q: Any, k: Any, v: Any, causal: bool = False) -> Any:
     """Attention of (N, D) queries, keys and values."""
-    scores = q @ k.T * q.shape[-1] ** -0.5
+    scores = q @ k.T / q.shape[-1] ** 0.5
     if causal:
         later = torch.ones_like(scores, dtype=torch.bool).triu(1)
         scores = scores.masked_fill(later, -torch.inf)
