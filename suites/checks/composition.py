@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -44,7 +45,9 @@ def torch_compile(case: Case) -> None:
     torch._dynamo.reset()
     pair: Any = case.subject.function
     compiled = pair.compiled()
-    compiled_value, grads = case.subject.guard(problem, case.options, lambda: compiled(problem, **case.options))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Dynamo's own: under -W error they would be the function's failure
+        compiled_value, grads = case.subject.guard(problem, case.options, lambda: compiled(problem, **case.options))
     _judge_value(case, float(compiled_value), dataclasses.replace(own, loss=float(value)))
     case.judge(oracle.split(problem, grads), own, case.widest)
 
@@ -90,6 +93,8 @@ def refuses(case: Case) -> None:
         with precision(problem.backend, problem.dtype):
             argument = tree_map(lambda p: problem.xp.stack([p, p]), problem.params)
         run = _vmapped(case, problem)
+    elif name in ("jit", "compile"):
+        run, argument = _compiled(case, problem), problem.params
     else:
         direction = oracle.random_direction(problem, 0)
         run, argument = _differentiated(case, problem, direction), problem.params
@@ -111,6 +116,20 @@ def _transformed(case: Case, problem: Problem, run: Callable[[Tree], Any], argum
     except Fault:
         case.subject.call(problem, case.options, eager=True)
         raise
+
+
+def _compiled(case: Case, problem: Problem) -> Callable[[Tree], Any]:
+    run = _of_params(case, problem)
+    if problem.backend == "jax":
+        import jax
+
+        return jax.jit(run)
+    import torch
+
+    torch._dynamo.reset()
+    pair: Any = case.subject.function
+    compiled = pair.compiled()
+    return lambda params: compiled(problem.with_params(params), **case.options)
 
 
 def _vmapped(case: Case, problem: Problem) -> Callable[[Tree], Any]:

@@ -113,7 +113,10 @@ def uniform(dims: str, low: str | float = 0.0, high: str | float = 1.0, *, gradi
 
 
 def integers(dims: str, *, below: str | int, low: str | int = 0) -> Draw:
-    """int32 numbers of `low` … `below` − 1: data, without a gradient. `below` may be an expression of dims."""
+    """Whole numbers of `low` … `below` − 1, int64 in PyTorch and int32 in JAX: data, without a gradient.
+
+    `below` may be an expression of dims.
+    """
     return Draw(dims, "integers", low, below, False)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -70,31 +71,34 @@ def _values(values: Any) -> Callable[[PairSpec], list[Any]]:
     return (lambda spec: list(values(spec.sizes))) if callable(values) else (lambda spec: list(values))
 
 
+def _legal(pair: Pair, choice: Mapping[str, Any]) -> bool:
+    """Whether sizes make sense together, and there are numbers to draw."""
+    sizes = {name: choice[name] for name in pair.dims}
+    try:
+        for draw in pair.leaves.values():
+            draw.shape(sizes)
+            if draw.kind == "integers" and draw.count(sizes) and not draw.possible(sizes):
+                return False
+    except UsageError:
+        return False
+    return pair.valid is None or bool(pair.valid(**sizes))
+
+
 def _shapes(pair: Pair) -> tuple[Mapping[str, Any], ...]:
     factors: dict[str, Any] = {**pair.dims, **pair.shared, "regime": ("", *pair.regimes)}
-
-    def legal(choice: Mapping[str, Any]) -> bool:
-        sizes = {name: choice[name] for name in pair.dims}
-        try:
-            for draw in pair.leaves.values():
-                draw.shape(sizes)
-                if draw.kind == "integers" and draw.count(sizes) and not draw.possible(sizes):
-                    return False
-        except UsageError:
-            return False
-        return pair.valid is None or bool(pair.valid(**sizes))
-
-    def cost(choice: Mapping[str, Any]) -> int:
-        return pair.numbers(choice)
-
-    return tuple(vocabulary.combinations(factors, legal, cost))
+    return tuple(vocabulary.combinations(factors, functools.partial(_legal, pair), pair.numbers))
 
 
 def _measured(pair: Pair, shapes: tuple[Mapping[str, Any], ...]) -> Mapping[str, Any]:
-    """The largest combination without a regime, in the first dtype: where bytes are measured unless told."""
+    """Where bytes are measured unless told: every dim as large as it is declared, where that is legal.
+
+    Without a regime, in float32 if the pair has it. Else it is the largest combination that is tried.
+    """
     plain = [shape for shape in shapes if not shape["regime"]] or list(shapes)
     dtype = "float32" if "float32" in pair.dtypes else "float64"
-    return {**plain[-1], "dtype": dtype}
+    largest = {**plain[-1], **{name: max(sizes) for name, sizes in pair.dims.items()}}
+    legal = _legal(pair, largest) and pair.numbers(largest) <= vocabulary.MOST_NUMBERS
+    return {**(largest if legal else plain[-1]), "dtype": dtype}
 
 
 def _expected(pair: Pair, claims: tuple[Claim, ...]) -> tuple[Claim, ...]:

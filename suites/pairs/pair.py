@@ -17,7 +17,7 @@ from gradgate.references.backends import named_leaves, precision, tree_map
 from gradgate.references.contract import DTYPES, Claim, Method, Tree, UsageError, unknown
 from gradgate.suites.pairs import functions, masks, trees
 from gradgate.suites.pairs.draws import Draw
-from gradgate.suites.pairs.spec import ONLY, ZERO, PairProblem, PairSpec, generator
+from gradgate.suites.pairs.spec import ONLY, ZERO, PairProblem, PairSpec, bare, generator, integers_of
 
 TRANSFORMATIONS = {"jax": ("jit", "vmap", "second_order"), "torch": ("compile", "vmap", "second_order")}
 """Framework -> what a pair may claim to compose with."""
@@ -200,7 +200,9 @@ class Pair:
             if not isinstance(changed, dict) or changed.keys() != given.keys():
                 raise UsageError(f"regime {spec.regime!r} must return a dict of {', '.join(given)}")
             given = changed
-        return {path: leaf for name, tree in given.items() for path, leaf in named_leaves(tree, name).items()}
+        flat = {path: leaf for name, tree in given.items() for path, leaf in named_leaves(tree, name).items()}
+        whole = integers_of(self.where)
+        return {path: leaf.astype(whole) if leaf.dtype.kind == "i" else leaf for path, leaf in flat.items()}
 
     def given(self, spec: PairSpec) -> dict[str, Any]:
         """Input -> tree of NumPy arrays, as they are drawn before a regime changes them."""
@@ -231,21 +233,35 @@ class Pair:
         backend: Any = self.where
         blank = dataclasses.replace(spec, dtype="float32")
         with precision(backend, "float32"):
-            problem = _bare(self, blank)
-            if backend == "jax":
-                import jax
+            problem = bare(self, blank)
+            try:
+                found = self._run_for_shapes(problem)
+            except UsageError:
+                raise
+            except Exception as error:
+                from gradgate.suites.judging.subject import first_line
 
-                found = jax.eval_shape(lambda p: self.outputs("reference", p, p.params), problem)
-            else:
-                import torch
-
-                with torch.no_grad():
-                    found = self.outputs("reference", problem, problem.params)
+                at = " ".join(f"{name}={value!r}" for name, value in spec.fields.items())
+                raise UsageError(
+                    f"{self.called}: the reference raised {type(error).__name__} at {at}: {first_line(error)}; "
+                    "it must take what is drawn at every combination of the dims; valid= leaves some of them out"
+                ) from error
         if not found:
             raise UsageError(
                 f"{self.called}: the reference has no floating output, so there is nothing to differentiate"
             )
         return {path: tuple(leaf.shape) for path, leaf in found.items()}
+
+    def _run_for_shapes(self, problem: PairProblem) -> dict[str, Any]:
+        if problem.backend == "jax":
+            import jax
+
+            found: dict[str, Any] = jax.eval_shape(lambda p: self.outputs("reference", p, p.params), problem)
+            return found
+        import torch
+
+        with torch.no_grad():
+            return self.outputs("reference", problem, problem.params)
 
     def outputs(
         self, role: str, problem: PairProblem, params: Tree, options: Mapping[str, Any] | None = None
@@ -354,21 +370,6 @@ class Plain:
     def residual_bytes(self, spec: PairSpec, options: Mapping[str, Any]) -> int:
         """Bytes that the reference keeps between its passes."""
         return self.pair.residual_bytes(spec, options, "reference")
-
-
-def _bare(pair: Pair, spec: PairSpec) -> PairProblem:
-    """The Problem without its cotangents, whose shapes are still to be found."""
-    from gradgate.references.backends import namespace, to_backend
-
-    namespace(pair.where)
-    arrays = {
-        path: to_backend(pair.where, array, spec.dtype if array.dtype.kind == "f" else None)
-        for path, array in pair.drawn(spec).items()
-    }
-    differentiated = pair.differentiated_at(spec.fields)
-    params = {path: leaf for path, leaf in arrays.items() if path in differentiated}
-    given = {path: leaf for path, leaf in arrays.items() if path not in differentiated}
-    return PairProblem(spec, pair.where, params, {"given": given, "cotangents": {}})  # type: ignore[arg-type]
 
 
 def _in_order(tree: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from gradgate.references import draws as layouts
-from gradgate.references.backends import precision, to_backend
+from gradgate.references.backends import namespace, precision, to_backend
 from gradgate.references.contract import Backend, Problem, Spec, Tree, UsageError, unknown, value_field
 
 ALL, ZERO = "all", "zero"
@@ -84,7 +84,7 @@ class PairSpec(Spec):
     def layout(self) -> tuple[type[Problem], Tree, dict[str, Any]]:
         """The shapes of the Problem, without its numbers."""
         found: dict[str, Any] = {
-            path: layouts.Shaped(draw.shape(self.sizes), _dtype(draw, self.dtype))
+            path: layouts.Shaped(draw.shape(self.sizes), _dtype(draw, self.dtype, self.pair.where))
             for path, draw in self.pair.leaves_at(self.fields).items()
         }
         differentiated = self.pair.differentiated_at(self.fields)
@@ -145,10 +145,28 @@ def specs(pair: Any, name: str) -> type[PairSpec]:
     return made
 
 
+def bare(pair: Any, spec: PairSpec) -> PairProblem:
+    """The Problem without its cotangents, whose shapes are still to be found."""
+    namespace(pair.where)
+    arrays = {
+        path: to_backend(pair.where, array, spec.dtype if array.dtype.kind == "f" else None)
+        for path, array in pair.drawn(spec).items()
+    }
+    differentiated = pair.differentiated_at(spec.fields)
+    params = {path: leaf for path, leaf in arrays.items() if path in differentiated}
+    given = {path: leaf for path, leaf in arrays.items() if path not in differentiated}
+    return PairProblem(spec, pair.where, params, {"given": given, "cotangents": {}})  # type: ignore[arg-type]
+
+
 def generator(seed: int, place: int) -> np.random.Generator:
     """One for each leaf: that one input has another shape changes no number of the others."""
     return np.random.Generator(np.random.PCG64([seed, place]))
 
 
-def _dtype(draw: Any, dtype: str) -> str:
-    return {"integers": "int32", "mask": "bool", "key": "uint32"}.get(draw.kind, dtype)
+def integers_of(backend: str) -> str:
+    """What each framework indexes with: labels and places of PyTorch are int64, and int32 is refused by much of it."""
+    return "int64" if backend == "torch" else "int32"
+
+
+def _dtype(draw: Any, dtype: str, backend: str) -> str:
+    return {"integers": integers_of(backend), "mask": "bool", "key": "uint32"}.get(draw.kind, dtype)

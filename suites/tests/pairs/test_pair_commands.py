@@ -210,3 +210,31 @@ def test_a_sweep_over_a_dim_that_is_not_declared_is_wrong_usage(
     ran = gradgate("memory", f"{file()}:right", "--sweep", "S=64:128")
     assert ran.status == USAGE
     assert "unknown size of right 'S'" in ran.err
+
+
+def test_integers_are_of_the_dtype_that_pytorch_indexes_with(
+    file: Callable[..., Path], verify: Callable[..., Any]
+) -> None:
+    code = """
+def loss(x, labels):
+    return torch.nn.functional.cross_entropy(x, labels)
+def other(x, labels):
+    return torch.logsumexp(x, 1).mean() - x[range(len(x)), labels].mean()
+inputs = {"x": normal("T V"), "labels": gradgate.integers("T", below="V")}
+entropy = gradgate.Pair(other, loss, inputs, {"T": (3,), "V": (4,)}, dtypes=("float64",))
+"""
+    ran = verify(f"{file(code)}:entropy", "--claim", "gradient_exact")
+    assert ran.status == RIGHT, ran.out + ran.err
+
+
+def test_a_reference_that_does_not_take_what_is_drawn_is_wrong_usage(
+    file: Callable[..., Path], verify: Callable[..., Any]
+) -> None:
+    code = """
+def fussy(x):
+    raise ValueError("only even lengths")
+odd = gradgate.Pair(square, fussy, {"x": normal("T")}, {"T": (3,)}, framework="torch")
+"""
+    ran = verify(f"{file(code)}:odd", "--claim", "tree")
+    assert ran.status == USAGE, ran.out + ran.err
+    assert "the reference raised ValueError at T=3: only even lengths" in ran.err
