@@ -6,6 +6,7 @@ Every command that takes long shows itself by `progress`, so that all of them lo
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator
 
 from rich.console import Console
@@ -15,6 +16,8 @@ from gradgate.suites.console.terminal import console
 
 TENTHS = 10
 """Lines that work of known length prints where there is no terminal, unless its command chooses the lines."""
+TELLS = 5.0
+"""Seconds after which the time left is estimated."""
 
 
 class Show:
@@ -28,7 +31,8 @@ class Show:
     def __init__(self, out: Console, total: int | None, what: str, done: int, bar: Progress | None) -> None:
         self.done, self.total = done, total
         self._out, self._what, self._bar = out, what, bar
-        self._id = bar.add_task(what or "starting", total=total, completed=done) if bar else None
+        self._id = bar.add_task(what or "starting", total=total, completed=done, left="") if bar else None
+        self._begun, self._before = time.monotonic(), done
 
     def doing(self, text: str) -> None:
         """What is being done now: shown beside the bar, and nowhere else."""
@@ -45,7 +49,7 @@ class Show:
         """
         before, self.done = self._tenth(), self.done + count
         if self._bar is not None and self._id is not None:
-            self._bar.update(self._id, advance=count, description=text or self._what)
+            self._bar.update(self._id, advance=count, description=text or self._what, left=self.left())
         elif line if line is not None else self._tenth() > before:
             self._out.print(self._line(text), markup=False, soft_wrap=True)
 
@@ -54,13 +58,27 @@ class Show:
         out = self._bar.console if self._bar is not None else self._out
         out.print(text, markup=False, soft_wrap=True)
 
+    def left(self, seconds: float | None = None) -> str:
+        """How long the rest will take, in words, if the parts to come cost what those of this run did; "" at first.
+
+        Args:
+            seconds: that have passed; by default as the clock says.
+        """
+        passed = time.monotonic() - self._begun if seconds is None else seconds
+        here = self.done - self._before
+        if not self.total or not here or passed < TELLS or self.done >= self.total:
+            return ""
+        wanted = passed / here * (self.total - self.done)
+        return f"about {wanted:.0f} s left" if wanted < 90 else f"about {wanted / 60:.0f} min left"
+
     def _tenth(self) -> int:
         return TENTHS * self.done // self.total if self.total else 0
 
     def _line(self, text: str) -> str:
         if self.total is None:
             return f"{text or self._what} ({self.done} done)"
-        return f"[{self.done}/{self.total}] {text}" if text else f"{self._what}: {self.done} of {self.total}"
+        left = f", {words}" if (words := self.left()) else ""
+        return (f"[{self.done}/{self.total}] {text}" if text else f"{self._what}: {self.done} of {self.total}") + left
 
 
 @contextlib.contextmanager
@@ -76,6 +94,7 @@ def progress(total: int | None, what: str = "", *, done: int = 0) -> Iterator[Sh
     if not out.is_terminal:
         yield Show(out, total, what, done, None)
         return
-    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))
+    words = (TextColumn(text, markup=False) for text in ("{task.fields[left]}", "{task.description}"))
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), *words)
     with Progress(*columns, console=out, transient=True) as bar:
         yield Show(out, total, what, done, bar)

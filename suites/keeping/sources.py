@@ -235,7 +235,9 @@ def strings_of(declared: Method) -> list[str]:
 
     A pair's method is loaded for that, if its class of problems is not gradgate's own.
     """
-    strings: list[Any] = [declared.implementation, declared.sharded, registry.family(declared.family).spec]
+    spec = registry.family(declared.family).spec
+    made = [spec] if isinstance(spec, str) else [f"{base.__module__}:{base.__name__}" for base in spec.__mro__]
+    strings: list[Any] = [declared.implementation, declared.sharded, *made]
     strings += registry.targets_of(declared)
     own = registry.package(declared.family)  # what a declaration says of its methods, it may look up there
     strings += [f"{own}.in_{declared.framework}.methods:all"] if own else []

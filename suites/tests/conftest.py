@@ -50,6 +50,12 @@ class Ran:
     err: str
 
 
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one test measures or judges is not there for the next one, and the user's cache stays as it is."""
+    monkeypatch.setenv("GRADGATE_CACHE", str(tmp_path_factory.mktemp("cache")))
+
+
 @pytest.fixture(params=["jax", "torch"])
 def framework(request: pytest.FixtureRequest) -> str:
     """Each framework, skipped where it is not installed."""

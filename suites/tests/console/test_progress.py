@@ -59,6 +59,20 @@ def test_no_work_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines(capsys) == []
 
 
+def test_the_time_left_follows_from_what_this_run_has_done(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress(100, done=40) as show:
+        assert show.left(seconds=60.0) == ""
+        show.advance(count=10, line=False)
+        assert show.left(seconds=60.0) == "about 5 min left", "forty were done before: they say nothing"
+        assert show.left(seconds=10.0) == "about 50 s left"
+        assert show.left(seconds=1.0) == "", "too early to tell"
+        show.advance(count=50, line=False)
+        assert show.left(seconds=60.0) == ""
+    with progress(None) as show:
+        show.advance(line=False)
+        assert show.left(seconds=60.0) == ""
+
+
 def test_what_is_being_done_is_shown_only_beside_a_bar(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
