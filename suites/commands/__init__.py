@@ -36,6 +36,7 @@ COMMANDS = {
         (
             "gradgate list --method reverse_recurrence   what one method claims",
             "gradgate list --json                        all of them, for machines",
+            "gradgate list --paper --family bilevel      what the paper says, and what became of it",
         ),
     ),
     "profiles": Command(

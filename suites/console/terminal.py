@@ -14,6 +14,7 @@ from rich.text import Text
 from gradgate.references.claims import GRADIENT_CLAIMS
 from gradgate.references.contract import Method
 from gradgate.references.ledger import NOT_YET, Ledger
+from gradgate.references.published import Published
 from gradgate.suites.judging.explain import EXACT, LABELS, alike, explain, told_alike
 from gradgate.suites.judging.outcomes import FAILED, exit_status, last_line
 from gradgate.suites.judging.verdict import Verdict
@@ -143,10 +144,14 @@ def papers(found: Sequence[Ledger]) -> None:
             if entry.claims:
                 line(f"claim, expected {entry.expected}: {', '.join(said.claims)}", 6)
             if entry.rows:
-                numbers = f"{len(entry.rows)} {'figure' if len(entry.rows) == 1 else 'figures'}"
-                line(f"{numbers}: {'; '.join(said.figures)}", 6)
+                line(f"{_figures(entry.rows)}: {'; '.join(said.figures)}", 6)
             if said.reason:
                 line(f"{said.kind}: {said.reason.removeprefix(NOT_YET)}", 6)
+
+
+def _figures(rows: Sequence[Published]) -> str:
+    printed = sum(row.printed is not None for row in rows)
+    return f"{len(rows)} {'figure' if len(rows) == 1 else 'figures'}, {printed} beside a printed number"
 
 
 def profiles(rows: Sequence[dict[str, Any]]) -> None:
