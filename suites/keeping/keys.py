@@ -33,8 +33,8 @@ JUDGING = (
     *(f"gradgate.suites.pairs.{name}" for name in ("pair", "modules", "draws", "laws", "quick", "in_jax", "in_torch")),
 )
 """What judges a claim: the process that does it, and so every check; and what pairs are made of, imported by name."""
-TOLD = ("XLA_", "JAX_", "TORCH", "PYTORCH_", "MKL_", "OMP_")
-"""Beginnings of the names of environment variables that change what a framework computes."""
+TOLD = ("XLA_", "JAX_", "PYTORCH_", "MKL_", "OMP_")
+"""Beginnings of the names of environment variables that change what a framework computes, and that none sets itself."""
 
 
 class Keys:
