@@ -78,7 +78,8 @@ class Model:
             UsageError: it is no class or function, or a size has no default, or none that is a number, text or flag.
         """
         if not callable(made_by):
-            raise UsageError(f"{target} is a {type(made_by).__name__}; --problem names a class, or a function of sizes")
+            kind = type(made_by).__name__
+            raise UsageError(f"{target} is of type {kind}; --problem names a class, or a function of sizes")
         sizes = {}
         for name, parameter in inspect.signature(made_by).parameters.items():
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):

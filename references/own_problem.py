@@ -106,6 +106,7 @@ class OwnSpec(Spec):
 
         if backend not in (self.framework, "numpy"):
             raise UsageError(f"{self.model.target} is written in {self.framework}; it cannot be built in {backend}")
+        self.shapes  # noqa: B018 - known before a method is traced, or run on fake tensors
         params, data = _numbers(type(self), tuple(self.sizes.items()), self.seed)
 
         def cast(leaf: Any) -> Any:
@@ -236,8 +237,9 @@ def _spec_class(model: Model, own: Own, family: str) -> Any:
         parts = model.made(model.sizes, 0)
     missing = [name for name in own.needs if not hasattr(parts.template, name)]
     if missing:
-        wanted = "; ".join([f"params: {own.params}", *(f"{name}: {what}" for name, what in own.needs.items())])
-        raise UsageError(f"{model.target} has no {' and no '.join(missing)}. A model of {family} has {wanted}")
+        wanted = [f"params: {own.params}", *(f"{name}: {what}" for name, what in own.needs.items())]
+        listed = "".join(f"\n  {line}" for line in wanted)
+        raise UsageError(f"{model.target} has no {' and no '.join(missing)}. A model of {family} has{listed}")
     namespace = {"model": model, "own": own, "framework": _framework(model, parts)}
     return dataclasses.make_dataclass(
         f"{family}Spec",
@@ -279,11 +281,12 @@ def _check(cls: Any, own: Own) -> None:
                 import jax
 
                 problem: Any = shapes(spec)
+                own.check(problem)
                 loss = jax.eval_shape(lambda problem: problem.loss(problem.params), problem)
             else:
                 problem = spec.build("torch")
+                own.check(problem)
                 loss = problem.loss(problem.params)
-            own.check(problem)
         if tuple(loss.shape) or not str(loss.dtype).endswith(dtype):
             raise UsageError(
                 f"{cls.model.target}: with {dtype} arrays its loss is of shape {tuple(loss.shape)} and {loss.dtype}; "

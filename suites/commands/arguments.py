@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -118,12 +121,25 @@ def place_problem(chosen: argparse.Namespace) -> dict[str, str]:
     if getattr(chosen, "target", None):
         raise UsageError(f"--problem puts the reference methods to your model; leave {chosen.target} out")
     chosen.family = own_problem.address(chosen.problem, chosen.family)
-    family = registry.family(chosen.family)
+    with _on_the_host():
+        family = registry.family(chosen.family)
     own = family.methods[0].framework
     if chosen.framework not in (None, own):
         raise UsageError(f"{chosen.problem} is written in {own}; leave --framework {chosen.framework} out")
     chosen.framework = own
     return own_problem.left_out(chosen.family)
+
+
+@contextlib.contextmanager
+def _on_the_host() -> Iterator[None]:
+    """A scope in which JAX, if it is imported first here, looks for no accelerator; what is started later does."""
+    kept = os.environ.get("JAX_PLATFORMS")
+    os.environ["JAX_PLATFORMS"] = kept or "cpu"
+    try:
+        yield
+    finally:
+        if kept is None:
+            del os.environ["JAX_PLATFORMS"]
 
 
 def need_report() -> None:
