@@ -202,5 +202,10 @@ def _told(agreement: Agreement, meaning: str, where: str) -> str:
     worst = sorted(agreement.wrong, key=lambda name: -agreement.wrong[name])
     listed = ", ".join(f"{name or 'loss'} {agreement.wrong[name]:.2g}" for name in worst[:NAMED])
     more = f" and {len(worst) - NAMED} more" if len(worst) > NAMED else ""
-    parts = [f"relative errors {listed}{more}", f"{worst[0]}{agreement.shown}" if worst[0] else "", where]
+    parts = [f"relative errors {listed}{more}", _place(worst[0], agreement.shown), where]
     return meaning + ("; " if ":" in meaning else ": ") + "; ".join(part for part in parts if part)
+
+
+def _place(leaf: str, shown: str) -> str:
+    """A leaf and its first wrong digits; "" of the loss, whose digits are told elsewhere."""
+    return "" if not leaf else f"{leaf}{shown}" if shown.startswith("[") else f"{leaf} {shown}"

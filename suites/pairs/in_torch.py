@@ -65,7 +65,8 @@ def _transformed(pair: Pair, problem: PairProblem, options: Mapping[str, Any]) -
         return found
 
     try:
-        found, pull = torch.func.vjp(outputs, problem.params)
+        pulled: Any = torch.func.vjp(outputs, problem.params)
+        found, pull = pulled
         [grads] = pull({path: problem.data["cotangents"][path].to(out.dtype) for path, out in found.items()})
     except Refuted:
         raise
