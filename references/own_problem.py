@@ -84,7 +84,8 @@ class OwnSpec(Spec):
     @property
     def shapes(self) -> Parts:
         """The model at these sizes with shapes for arrays; kept."""
-        return _shapes(type(self), tuple(self.sizes.items()))
+        cls: Any = type(self)
+        return _shapes(cls, tuple(self.sizes.items()))
 
     def layout(self) -> tuple[type[Problem], Tree, dict[str, Any]]:
         """The shapes of the Problem, without its numbers."""
@@ -107,7 +108,8 @@ class OwnSpec(Spec):
         if backend not in (self.framework, "numpy"):
             raise UsageError(f"{self.model.target} is written in {self.framework}; it cannot be built in {backend}")
         self.shapes  # noqa: B018 - known before a method is traced, or run on fake tensors
-        params, data = _numbers(type(self), tuple(self.sizes.items()), self.seed)
+        cls: Any = type(self)
+        params, data = _numbers(cls, tuple(self.sizes.items()), self.seed)
 
         def cast(leaf: Any) -> Any:
             if leaf.dtype.kind != "f":
@@ -117,9 +119,10 @@ class OwnSpec(Spec):
 
         with precision(backend, self.dtype):
             upstream = to_backend(backend, rounded(np.asarray(self.upstream), self.dtype), self.dtype)
-            return self.own.problem(  # type: ignore[no-any-return]
+            built: Problem = self.own.problem(
                 self, backend, tree_map(cast, params), {**tree_map(cast, data), "upstream": upstream}
             )
+            return built
 
 
 class OwnProblem:
@@ -200,10 +203,11 @@ def lowered(target: str) -> Family:
 
 def left_out(target: str) -> dict[str, str]:
     """Method -> why it is not put to this model, of the class's methods in the model's framework."""
-    spec, family = registry.spec_class(lowered(target).name), target.rpartition(IN)[2]
+    spec: Any = registry.spec_class(lowered(target).name)
+    family = target.rpartition(IN)[2]
     found = {}
     for method in registry.family(family).methods:
-        reason = why_not(method, spec.own, spec()) if method.framework == spec.framework else ""  # type: ignore[attr-defined]
+        reason = why_not(method, spec.own, spec()) if method.framework == spec.framework else ""
         if reason:
             found[method.name] = reason
     return found
@@ -269,8 +273,8 @@ def _check(cls: Any, own: Own) -> None:
     for dtype in DTYPES:
         spec = cls(dtype=dtype)
         for name, value in spec.sizes.items():
-            derived = getattr(own.spec, name, value)
-            found = derived.fget(spec) if isinstance(derived, property) else value
+            derived: Any = getattr(own.spec, name, value)
+            found = derived.__get__(spec) if isinstance(derived, property) else value
             if found != value:
                 raise UsageError(
                     f"{cls.model.target}: {name} is {found} in the methods' words, read off the arrays, and {value} in "

@@ -39,7 +39,7 @@ class OwnBilevelSpec(OwnSpec):
 
 
 @dataclass(frozen=True)
-class OwnBilevelProblem(OwnProblem, BilevelProblem):  # type: ignore[misc]
+class OwnBilevelProblem(OwnProblem, BilevelProblem):
     """The outer loss of a reader's model; ``params`` is η."""
 
     stacked: ClassVar[tuple[str, ...]] = ()

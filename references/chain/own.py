@@ -28,7 +28,7 @@ class OwnChainSpec(OwnSpec):
 
 
 @dataclass(frozen=True)
-class OwnChainProblem(OwnProblem, ChainProblem):  # type: ignore[misc]
+class OwnChainProblem(OwnProblem, ChainProblem):
     """The loss of a reader's chain; ``params`` is ``{"layers": [one tree per layer]}``."""
 
     nets: ClassVar[Mapping[str, str]] = {}

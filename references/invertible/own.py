@@ -85,7 +85,7 @@ class OwnLayer(Layer):
 
 
 @dataclass(frozen=True)
-class OwnInvertibleProblem(OwnProblem, InvertibleProblem):  # type: ignore[misc]
+class OwnInvertibleProblem(OwnProblem, InvertibleProblem):
     """Loss of a reader's chain; ``params`` is ``{"layers": {"layer": …}, "head": …}``, a layer per entry of axis 0."""
 
     stacked: ClassVar[tuple[str, ...]] = ("layers",)

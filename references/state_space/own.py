@@ -99,7 +99,7 @@ def _first(problem: Any, name: str) -> Tree:
 
 
 @dataclass(frozen=True)
-class OwnStateSpaceProblem(OwnProblem, StateSpaceProblem):  # type: ignore[misc]
+class OwnStateSpaceProblem(OwnProblem, StateSpaceProblem):
     """Loss of a reader's stack; ``params`` is ``{"embedding", "layers": {"A": …, "B": …, "C": …}, "head"}``."""
 
     nets: ClassVar[Mapping[str, str]] = {}
