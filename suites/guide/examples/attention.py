@@ -1,5 +1,7 @@
 """Causal attention in blocks of queries, in JAX and in PyTorch: what is kept does not grow with T × T."""
 
+# ruff: noqa: D102, D103
+
 import functools
 
 import jax

@@ -58,5 +58,5 @@ cross_entropy = gradgate.Pair(
     options={"block": (1, 7, 32)},
     regimes={"confident": lambda given: given | {"x": 50 * given["x"]}},
     composes=("jit", "vmap"),
-    claims=[gradgate.grows("temp_bytes", T=1, never="T*V", at={"H": 64})],
+    claims=[gradgate.grows("temp_bytes", T=1, never="T*V", sizes={"T": (256, 512, 1024, 2048, 4096)}, at={"H": 64})],
 )

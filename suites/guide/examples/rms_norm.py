@@ -1,5 +1,7 @@
 """RMSNorm with a backward pass by hand, in PyTorch, that can be differentiated again."""
 
+# ruff: noqa: D102, D103
+
 import torch
 
 import gradgate
@@ -9,7 +11,7 @@ EPS = 1e-6
 
 
 def plain(x, gain):
-    """x / √(mean of x² + ε) · gain. x: (B, H); gain: (H,)."""
+    """Root mean square norm, x / √(mean of x² + ε) · gain. x: (B, H); gain: (H,)."""
     return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + EPS) * gain
 
 

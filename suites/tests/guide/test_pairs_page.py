@@ -1,0 +1,91 @@
+"""The page on pairs: its files are written, its changes applied and its commands run, in order."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gradgate.suites.guide
+from gradgate.suites.tests.scratch import Scratch
+
+FOLDER = Path(gradgate.suites.guide.__file__).parent
+BLOCK = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```", re.MULTILINE | re.DOTALL)
+PROGRAMS = {
+    "python": (), "pytest": ("-m", "pytest", "-p", "no:cacheprovider"), "gradgate": ("-m", "gradgate.suites.cli"),
+}  # fmt: skip
+
+pytestmark = pytest.mark.xdist_group("pairs_page")
+
+
+def words(text: str) -> str:
+    """Text whose lines may be broken anywhere."""
+    return " ".join(text.split())
+
+
+def check_shown(shown: str, told: str) -> None:
+    """Every part between lines of ``…`` is there, in order."""
+    rest = words(told)
+    for part in re.split(r"^…$", shown, flags=re.MULTILINE):
+        assert words(part) in rest, f"not printed: {part}\nprinted: {told}"
+        rest = rest.partition(words(part))[2]
+
+
+def test_the_page_does_what_it_says(
+    tmp_path: Path, torch: Any, process: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRADGATE_CACHE", str(tmp_path / "cache"))
+    made = Scratch(tmp_path / "page")
+    made.commit({".gitignore": "__pycache__/\n"})
+    found = BLOCK.findall((FOLDER / "pairs.md").read_text(encoding="utf-8"))
+    assert {kind for kind, _, _ in found} == {"python", "toml", "diff", "sh", "text"}
+    told: str | None = None
+    for kind, name, text in found:
+        assert (kind == "text") == (told is not None), f"a command and its output follow each other: {text}"
+        if name:
+            made.write({name: text})
+        elif kind == "diff":
+            if (made.root / "pyproject.toml").exists():
+                made.commit()
+            (tmp_path / "change.diff").write_text(text)
+            made.git("apply", str(tmp_path / "change.diff"))
+        elif kind == "sh":
+            told = ran(made, process, text)
+        else:
+            check_shown(text, told or "")
+            told = None
+
+
+def ran(made: Scratch, process: Callable[..., Any], command: str) -> str:
+    """What a command prints."""
+    program, *arguments = shlex.split(command)
+    if "gate" in arguments:  # the last change is on a branch
+        made.git("switch", "--quiet", "--create", "faster")
+        made.commit()
+    env = {"PYTHONPATH": os.pathsep.join(filter(None, [str(made.root), os.environ.get("PYTHONPATH")]))}
+    found = process(*PROGRAMS[program], *arguments, cwd=made.root, env=env)
+    return str(found.out + found.err)
+
+
+def test_a_line_that_is_not_printed_is_found() -> None:
+    check_shown("one\n…\nthree\n", "one two\nthree")
+    with pytest.raises(AssertionError, match="not printed"):
+        check_shown("three\n…\none\n", "one two\nthree")
+
+
+@pytest.mark.parametrize("name", ["cross_entropy", "rms_norm", "attention"])
+def test_an_example_is_declared_in_at_most_25_lines_and_has_its_pairs(name: str) -> None:
+    from gradgate.references import registry
+
+    pytest.importorskip("jax")
+    pytest.importorskip("torch")
+    path = FOLDER / "examples" / f"{name}.py"
+    lines = path.read_text(encoding="utf-8").splitlines()
+    start = next(i for i, line in enumerate(lines) if re.match(r"\w+ = .*(gradgate\.Pair|functools\.partial)\(", line))
+    assert len(lines) - start <= 25
+    assert registry.offered(str(path))
