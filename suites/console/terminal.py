@@ -13,7 +13,7 @@ from rich.text import Text
 
 from gradgate.references.claims import GRADIENT_CLAIMS
 from gradgate.references.contract import Method
-from gradgate.references.ledger import NOT_YET, Ledger
+from gradgate.references.ledger import NOT_YET, Entry, Ledger
 from gradgate.references.published import Published
 from gradgate.suites.judging.explain import EXACT, LABELS, alike, explain, told_alike
 from gradgate.suites.judging.outcomes import FAILED, exit_status, last_line
@@ -133,7 +133,7 @@ def papers(found: Sequence[Ledger]) -> None:
     out = console()
 
     def line(text: str, indent: int) -> None:
-        out.print(Padding(Text(text), (0, 0, 0, indent)))
+        out.print(Padding(Text(text), (0, 0, 0, indent), expand=False))
 
     for ledger in found:
         out.print(Text(f"{ledger.family}: {ledger.paper}", style="bold"))
@@ -143,10 +143,21 @@ def papers(found: Sequence[Ledger]) -> None:
             line(f"{said.place}: “{said.words}”", 2)
             if entry.claims:
                 line(f"claim, expected {entry.expected}: {', '.join(said.claims)}", 6)
+            if entry.expected == "upheld and refuted":
+                line(f"refuted is {', '.join(_refuted(entry))}", 6)
             if entry.rows:
                 line(f"{_figures(entry.rows)}: {'; '.join(said.figures)}", 6)
             if said.reason:
                 line(f"{said.kind}: {said.reason.removeprefix(NOT_YET)}", 6)
+
+
+def _refuted(entry: Entry) -> list[str]:
+    """The claims of a statement that are declared refuted."""
+    named: dict[tuple[str, str], list[str]] = {}
+    for method, claim in entry.claims:
+        if claim.expected == "refuted":
+            named.setdefault((method.name, claim.name), []).append(method.framework)
+    return [f"{m}:{'*' if len(frameworks) > 1 else frameworks[0]}:{c}" for (m, c), frameworks in named.items()]
 
 
 def _figures(rows: Sequence[Published]) -> str:

@@ -16,6 +16,7 @@ from gradgate.references.errors import UsageError
 from gradgate.references.ledger import Statement
 from gradgate.references.published import Published
 from gradgate.suites import cli
+from gradgate.suites.console import terminal
 
 METHOD = registry.methods("bilevel", "mixflow", "jax")[0]
 CLAIMS = (
@@ -142,6 +143,13 @@ def test_list_paper_prints_every_statement_with_what_became_of_it(capsys: pytest
     one = ledger.of_family(family)
     assert all(" ".join(f"“{entry.statement.words}”".split()) in printed for entry in one.entries)
     assert f"{len(one.entries)} statements: {one.summary}" in printed
+
+
+def test_list_paper_names_what_is_refuted_where_a_statement_has_both(capsys: pytest.CaptureFixture[str]) -> None:
+    statement = Statement("§1", "it is small", ("mixflow:*:gradient_*",))
+    one = ledger.Ledger("any", "A paper", (ledger.entry(statement, METHODS, ()),))
+    terminal.papers([one])
+    assert "refuted is mixflow:jax:gradient_float64" in capsys.readouterr().out
 
 
 def test_list_paper_as_json_has_the_expectation_of_every_claim(capsys: pytest.CaptureFixture[str]) -> None:
