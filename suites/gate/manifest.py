@@ -87,6 +87,7 @@ def to_dict(cell: MethodCell) -> dict[str, Any]:
     declared = cell.declared
     return {
         "family": declared.family, "method": declared.name, "framework": declared.framework, "target": cell.target,
+        "origin": registry.origin(declared.family),
         "profile": cell.profile, "spec": dataclasses.asdict(cell.spec), "options": dict(cell.options),
     }  # fmt: skip
 
@@ -115,5 +116,5 @@ def name(row: Mapping[str, Any]) -> str:
 
 
 def identity(row: Mapping[str, Any]) -> str:
-    """Equal for two cells that measure the same thing. A plug-in's file may have moved."""
-    return json.dumps({k: v for k, v in row.items() if k != "target"}, sort_keys=True)
+    """Equal for two cells that measure the same thing. The file of a plug-in or of a pair may have moved."""
+    return json.dumps({k: v for k, v in row.items() if k not in ("target", "origin")}, sort_keys=True)

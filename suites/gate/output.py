@@ -127,7 +127,8 @@ def reproduce(finding: Finding) -> str:
     row = finding.row
     if finding.reproduce or not row:
         return finding.reproduce
-    words = ["gradgate", "memory", *([row["target"]] if row["target"] else []), "--family", row["family"]]
+    words = ["gradgate", "memory", *([row["target"]] if row["target"] else []), "--family"]
+    words.append(row.get("origin") or row["family"])
     words += [] if row["target"] else ["--method", row["method"]]
     words += ["--framework", row["framework"], "--profile", row["profile"]]
     words += ["--options", json.dumps(row["options"])] if row["options"] else []

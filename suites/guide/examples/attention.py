@@ -1,6 +1,6 @@
 """Causal attention in blocks of queries, in JAX and in PyTorch: what is kept does not grow with T × T."""
 
-# ruff: noqa: D102, D103
+# ruff: noqa: D102
 
 import functools
 

@@ -89,3 +89,18 @@ def test_an_example_is_declared_in_at_most_25_lines_and_has_its_pairs(name: str)
     start = next(i for i, line in enumerate(lines) if re.match(r"\w+ = .*(gradgate\.Pair|functools\.partial)\(", line))
     assert len(lines) - start <= 25
     assert registry.offered(str(path))
+
+
+def test_the_function_on_the_first_page_is_refuted_as_shown(
+    tmp_path: Path, torch: Any, process: Callable[..., Any]
+) -> None:
+    readme = FOLDER.parents[1] / "README.md"
+    if not readme.exists():
+        pytest.skip("not a checkout")
+    section = readme.read_text(encoding="utf-8").partition("## A function of yours")[2].partition("\n## ")[0]
+    (_, _, code), (_, _, shown) = BLOCK.findall(section)
+    (tmp_path / "mine.py").write_text(code)
+    found = process("mine.py", cwd=tmp_path)
+    assert found.status == 1
+    for part in shown.split("…"):
+        assert words(part) in words(found.err)
