@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import argparse
 import concurrent.futures
+import contextlib
 import json
 import multiprocessing
 import os
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
@@ -26,6 +29,8 @@ from gradgate.suites.commands import arguments
 from gradgate.suites.console import terminal
 from gradgate.suites.console.files import write_atomically
 from gradgate.suites.console.progress import progress
+from gradgate.suites.workers import cluster
+from gradgate.suites.workers.shards import cost
 from gradgate.suites.workers.worker import environment
 
 CHUNK = 250
@@ -44,6 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add(parser, "--family", help="problem class (default: all)")
     arguments.add(parser, "--seed", default=1, help=None)
     arguments.add(parser, "--jobs", help=None)
+    arguments.add(parser, "--shard", "--scheduler")
     arguments.add(parser, "--json", help="keep the results here and resume from them")
     parser.add_argument("--summary", type=Path, metavar="FILE", help="write the figures here, family by family")
 
@@ -60,22 +66,29 @@ def main(chosen: argparse.Namespace) -> int:
     Cost: about 0.4 s of one core per problem and framework, and about 30 s per method for the planted errors.
     """
     families = [registry.family(chosen.family).name] if chosen.family else list(registry.families())
+    if chosen.shard.of > 1 and (chosen.summary or not chosen.json):
+        raise UsageError(
+            "the figures are those of all shares: give --shard a --json, without --summary, and unite them"
+        )
     seed, problems, keep = chosen.seed, chosen.problems, chosen.json
     head = {"seed": seed, "problems": problems, "fingerprint": fingerprint()}
     kept = _kept(keep, head)
     os.environ.update(environment())
     figures = {}
-    for family in families:
+    every = [(family, piece) for family in families for piece in _pieces(family, problems)]
+    own = chosen.shard.part(every, lambda one: ":".join([one[0], *one[1]]), lambda one: cost(one[1][1]))
+    share = {"shard": chosen.shard.to_dict(len(every))} if chosen.shard.of > 1 else {}
+    for family in dict.fromkeys(family for family, _ in own):
         done = kept.setdefault(family, {})
-        pieces = _pieces(family, problems)
+        pieces = [piece for of, piece in own if of == family]
         todo = [piece for piece in pieces if ":".join(piece) not in done]
         with progress(len(pieces), f"{family}: pieces of work") as show:
             show.advance(count=len(pieces) - len(todo))
-            for piece, found in _measured(family, seed, problems // 2, todo, chosen.jobs):
+            for piece, found in _measured(family, seed, problems // 2, todo, chosen):
                 done[":".join(piece)] = found
                 show.advance()
                 if keep:
-                    write_atomically(keep, json.dumps({**head, "families": kept}))
+                    write_atomically(keep, json.dumps({**head, **share, "families": kept}))
         figures[family] = {"date": date.today().isoformat(), **figure({":".join(p): done[":".join(p)] for p in pieces})}
         _print(family, figures[family])
     if chosen.summary:
@@ -97,14 +110,27 @@ def _pieces(family: str, problems: int) -> list[Piece]:
 
 
 def _measured(
-    family: str, seed: int, problems: int, todo: Sequence[Piece], jobs: int
+    family: str, seed: int, problems: int, todo: Sequence[Piece], chosen: argparse.Namespace
 ) -> Iterator[tuple[Piece, dict[str, Any]]]:
+    """Every piece with what was measured, on local processes or a cluster; what is lost once is handed out again."""
     spawn = multiprocessing.get_context("spawn")  # a fork would inherit a framework's threads
-    with concurrent.futures.ProcessPoolExecutor(jobs, mp_context=spawn) as pool:
-        address = registry.family(family).address  # by which another process finds a class from elsewhere
-        futures = {pool.submit(measure, address, seed, problems, piece): piece for piece in todo}
-        for future in concurrent.futures.as_completed(futures):
-            yield futures[future], future.result()
+    address = registry.family(family).address  # by which another process finds a class from elsewhere
+    for last in (False, True):
+        lost: list[Piece] = []
+        with contextlib.ExitStack() as stack:
+            executor = stack.enter_context(cluster.executor(chosen.scheduler))
+            pool = executor or stack.enter_context(
+                concurrent.futures.ProcessPoolExecutor(chosen.jobs, mp_context=spawn)
+            )
+            work = measure if executor is None else measure_apart
+            futures = {pool.submit(work, address, seed, problems, piece): piece for piece in todo}
+            for future in concurrent.futures.as_completed(futures):
+                died = isinstance(future.exception(), concurrent.futures.BrokenExecutor)
+                if not last and (died or (executor is not None and future.exception() is not None)):
+                    lost.append(futures[future])
+                else:
+                    yield futures[future], future.result()
+        todo = lost
 
 
 def measure(family: str, seed: int, problems: int, piece: Piece) -> dict[str, Any]:
@@ -113,6 +139,24 @@ def measure(family: str, seed: int, problems: int, piece: Piece) -> dict[str, An
     if what == "alarms":
         return alarms.measure(family, framework, seed, int(which), min(CHUNK, problems - int(which)))
     return power.of_method(family, which, framework, EXAMPLES, seed)
+
+
+def measure_apart(*asked: Any) -> dict[str, Any]:
+    """`measure` on a machine of a cluster: in a new process, whose frameworks nobody has set up before.
+
+    Raises:
+        RuntimeError: the process failed; says how.
+    """
+    place = f"import json, sys; from {measure.__module__} import measure; "
+    script = place + "print(json.dumps(measure(*json.loads(sys.argv[1]))))"
+    ran = subprocess.run(
+        [sys.executable, "-c", script, json.dumps(asked)], env={**os.environ, **environment()}, capture_output=True,
+        text=True, check=False, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    if ran.returncode:
+        raise RuntimeError(f"status {ran.returncode}: {ran.stderr[-500:]}")
+    found: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
+    return found
 
 
 def _kept(keep: Path | None, head: dict[str, Any]) -> dict[str, Any]:

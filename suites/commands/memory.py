@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import dataclasses
 import json
 import math
 import re
 import time
 from collections.abc import Iterator
-from concurrent.futures import Executor
 from typing import Any
 
 from gradgate.hw_profiles import profile as hardware
@@ -28,6 +26,7 @@ from gradgate.suites.judging.verdict import Task
 from gradgate.suites.measuring import cells, choice
 from gradgate.suites.measuring.cells import MethodCell
 from gradgate.suites.measuring.series import Series
+from gradgate.suites.workers import cluster
 from gradgate.suites.workers.supervisor import Supervisor
 
 QUANTITIES = ("temp_bytes", "required_bytes", "flops")
@@ -59,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options = "options of the method (default: the usual ones, which may follow the size)"
     arguments.add(parser, "--options", help=options)
     arguments.add(parser, "--spec", default="{}", help="fields of the problem, over those usual for the family")
-    parser.add_argument("--scheduler", metavar="tcp://HOST:PORT", help="measure on the workers of a Dask cluster")
+    arguments.add(parser, "--shard", "--scheduler")
     arguments.add(parser, "--jobs", metavar="N", help="local processes (default 2)")
     arguments.add(parser, "--timeout", default=300.0, help="limit per compilation in seconds (default 300)")
     arguments.add(parser, "--json", help="write cells and laws here, after each cell")
@@ -80,22 +79,24 @@ def main(chosen: argparse.Namespace) -> int:
         need_report()
     profiles = [hardware.load(name.strip()) for name in chosen.profile.split(",")]
     methods = _methods(chosen)
-    asked = [cell for method, family in methods for cell in _cells(chosen, method, family, chosen.profile.split(","))]
+    every = [cell for method, family in methods for cell in _cells(chosen, method, family, chosen.profile.split(","))]
+    asked = chosen.shard.part(every, lambda cell: f"{cell.declared.key}@{cell.profile}")
+    share = {"shard": chosen.shard.to_dict(len(every))} if chosen.shard.of > 1 else {}
     swept = _range(registry.family(methods[0][1].name), chosen.sweep)
     rows: dict[int, dict[str, Any]] = {}
     places = {id(cell): place for place, cell in enumerate(asked)}
     written = 0.0
     try:
-        with _executor(chosen.scheduler) as executor, progress(len(asked), "cells") as show:
+        with cluster.executor(chosen.scheduler) as executor, progress(len(asked), "cells") as show:
             for cell, measured in cells.measure(asked, executor, workers=chosen.jobs, limit=chosen.timeout):
                 row = _row(cell, measured)
                 rows[places[id(cell)]] = row
                 show.advance(f"{cell.declared.name} {measured.profile}: {row['status']}")
                 if time.monotonic() - written > 1:  # the fits wait for the end: they would cost more than the cells
-                    _write(chosen, _document(asked, rows, Range()))
+                    _write(chosen, share | _document(asked, rows, Range()))
                     written = time.monotonic()
     finally:
-        document = _document(asked, rows, swept)
+        document = share | _document(asked, rows, swept)
         _write(chosen, document)
     by_name = {profile.name: profile for profile in profiles}
     if chosen.problem:
@@ -241,24 +242,6 @@ def _limits(series: Series, group: list[dict[str, Any]], swept: Range, profile: 
         "memory_bytes": memory, "largest_measured": max(fit, default=None), "smallest_unfit": min(unfit, default=None),
         "largest_foretold": foretold,
     }  # fmt: skip
-
-
-@contextlib.contextmanager
-def _executor(scheduler: str | None) -> Iterator[Executor | None]:
-    if scheduler is None:
-        yield None
-        return
-    from gradgate.hw_profiles.sweep import dask_executor
-
-    try:
-        entered = dask_executor(scheduler)
-        executor = entered.__enter__()
-    except (ImportError, OSError, ValueError) as error:
-        raise UsageError(f"--scheduler {scheduler}: {error}") from None
-    try:
-        yield executor
-    finally:
-        entered.__exit__(None, None, None)
 
 
 def _write(chosen: argparse.Namespace, document: dict[str, Any]) -> None:

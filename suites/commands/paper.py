@@ -15,7 +15,7 @@ from typing import Any
 
 from gradgate.hw_profiles.fingerprint import fingerprint
 from gradgate.references import registry
-from gradgate.references.errors import unknown
+from gradgate.references.errors import UsageError, unknown
 from gradgate.references.published import Published
 from gradgate.suites.commands import arguments
 from gradgate.suites.console import terminal
@@ -31,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     processes = "processes (default 1; ratios of times want a quiet machine)"
     arguments.add(parser, "--jobs", default=1, metavar="N", help=processes)
     parser.add_argument("--again", action="store_true", help="measure what is already there too")
+    arguments.add(parser, "--shard")
     results = "results, read and written (default: beside the family's paper.py)"
     arguments.add(parser, "--json", help=results)
 
@@ -47,6 +48,8 @@ def main(chosen: argparse.Namespace) -> int:
         UsageError: a wrong name; lists what is legal.
     """
     asked = published(chosen.family)
+    if chosen.shard.of > 1 and not chosen.json:
+        raise UsageError("a share of a paper is kept in a file of its own: --shard needs --json FILE")
     if chosen.place:
         places = list(dict.fromkeys(item.place for item in asked))
         if chosen.place not in places:
@@ -58,12 +61,18 @@ def main(chosen: argparse.Namespace) -> int:
         row = rows.get(item.key)
         return row is not None and row["fingerprint"] == versions and row["ours"] is not None
 
-    wanted = [item for item in asked if chosen.place in (None, item.place) and (chosen.again or not kept(item))]
+    placed = [item for item in asked if chosen.place in (None, item.place)]
+    own = chosen.shard.part(placed, lambda item: item.key)
+    wanted = [item for item in own if chosen.again or not kept(item)]
+    keys = {"keys": [item.key for item in own]}
+    share = {"shard": chosen.shard.to_dict(len(placed)) | keys} if chosen.shard.of > 1 else {}
     terminal.note(f"{len(wanted)} of {len(asked)} figures to measure; the others are in {path}")
 
     def keep() -> None:  # a reason is told, not measured: what is listed holds for earlier results too
         known = [rows[one.key] | {"reason": one.reason} for one in asked if one.key in rows]
-        write_atomically(path, json.dumps({"schema": SCHEMA, "results": known}, indent=1, ensure_ascii=False) + "\n")
+        write_atomically(
+            path, json.dumps({"schema": SCHEMA, **share, "results": known}, indent=1, ensure_ascii=False) + "\n"
+        )
 
     keep()
     with progress(len(wanted), "figures") as show, contextlib.closing(_all_measured(wanted, chosen.jobs)) as results:

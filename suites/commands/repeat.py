@@ -31,6 +31,8 @@ from gradgate.suites.judging.engine import Run
 from gradgate.suites.judging.explain import explain
 from gradgate.suites.judging.outcomes import exit_status
 from gradgate.suites.judging.verdict import Task, Verdict
+from gradgate.suites.workers import cluster
+from gradgate.suites.workers.shards import cost
 from gradgate.suites.workers.supervisor import Limits, Supervisor
 
 SCHEMA = 1
@@ -49,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add(parser, "--framework", help="jax or torch (default: both)")
     problems = "problems per claim (default 12, as nox -s tests)"
     arguments.add(parser, "--examples", default=12, metavar="K", help=problems)
-    arguments.add(parser, "--jobs", "--timeout")
+    arguments.add(parser, "--jobs", "--timeout", "--shard", "--scheduler")
     arguments.add(parser, "--json", help="keep here what was judged, and go on from it")
 
 
@@ -62,30 +64,33 @@ def main(chosen: argparse.Namespace) -> int:
     Raises:
         UsageError: a wrong name, or a file that is not this command's.
     """
-    tasks = _tasks(chosen)
+    every = _tasks(chosen)
+    tasks = chosen.shard.part(every, lambda task: task.owner, lambda task: cost(task.framework))
     head = {"schema": SCHEMA, "fingerprint": fingerprint(), "examples": chosen.examples}
+    share = {"shard": chosen.shard.to_dict(len(every))} if chosen.shard.of > 1 else {}
     judged, flakes = _kept(chosen.json, head)
     seeds = range(1, chosen.runs + 1)
     asked = [(t, Run(chosen.examples, s)) for s in seeds for t in tasks if s not in judged.get(t.name, ())]
     written = time.monotonic()
     with (
         Supervisor(Run(chosen.examples), chosen.jobs, Limits(chosen.timeout)) as supervisor,
+        cluster.judges(chosen.scheduler, supervisor) as judges,
         progress(len(seeds) * len(tasks), "verdicts") as show,
     ):
         show.advance(count=len(seeds) * len(tasks) - len(asked))
         try:
-            for verdict, run in supervisor.judge_each(asked):
+            for verdict, run in judges.judge_each(asked):
                 show.advance()
                 judged.setdefault(verdict.task.name, []).append(run.seed)
                 if not verdict.as_expected:
                     flakes.append(verdict.to_dict() | {"seed": run.seed})
                     show.note(f"{verdict.task.name} under seed {run.seed}: {verdict.verdict}: {verdict.reason}")
                 if chosen.json and time.monotonic() - written > KEEP_EVERY:
-                    write_atomically(chosen.json, _text(head, judged, flakes))
+                    write_atomically(chosen.json, _text(head | share, judged, flakes))
                     written = time.monotonic()
         finally:
             if chosen.json:
-                write_atomically(chosen.json, _text(head, judged, flakes))
+                write_atomically(chosen.json, _text(head | share, judged, flakes))
     names = {task.name for task in tasks}
     found = [row for row in flakes if _name(row) in names and row["seed"] in seeds]
     return _print(tasks, len(seeds), found)

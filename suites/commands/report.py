@@ -1,39 +1,91 @@
-"""``gradgate report``: earlier verdicts as a page."""
+"""``gradgate report``: earlier verdicts as a page, and the results of several shares as one document."""
 
 from __future__ import annotations
 
 import argparse
 import json
 from pathlib import Path
+from typing import Any
 
 from gradgate.references.errors import UsageError
 from gradgate.suites.commands import arguments
+from gradgate.suites.console import terminal
+from gradgate.suites.console.files import write_atomically
 from gradgate.suites.judging.verdict import SCHEMA, Verdict
+from gradgate.suites.keeping import union
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``gradgate report``."""
-    parser.add_argument("verdicts", type=Path, nargs="?", default=Path("report/verdicts.json"))
-    arguments.add(parser, "--report", help="where to (default: beside the verdicts)")
+    files = "what verify, memory, selftest, calibrate, repeat or paper wrote; several shares of one run are united"
+    parser.add_argument("documents", type=Path, nargs="*", metavar="FILE", help=files)
+    arguments.add(parser, "--json", help="write the united document here")
+    arguments.add(parser, "--report", help="write the page here (default: beside the first verdicts)")
 
 
 def main(chosen: argparse.Namespace) -> int:
-    """Write the page and print its path; 0.
+    """Unite the documents, write the page of verdicts, cells or mutants, and say what is missing.
+
+    Returns:
+        0 · 2 a share is missing.
 
     Raises:
-        UsageError: the verdicts cannot be read, or a package of the extra `report` is missing.
+        UsageError: a document cannot be read, they do not belong together, or a package of the extra `report` is
+            missing.
     """
-    arguments.need_report()
+    paths = chosen.documents or [Path("report/verdicts.json")]
+    documents = {str(path): _read(path) for path in paths}
+    united, missing = union.unite(documents)
+    what = union.kind(united)
+    if what not in PAGES and not chosen.json:
+        raise UsageError(f"there is no page of {what}; say where to write what is united: --json FILE")
+    if what in PAGES and (chosen.report or not chosen.json):
+        arguments.need_report()
+        print(PAGES[what](united, chosen.report or paths[0].parent))
+    if chosen.json:
+        write_atomically(chosen.json, json.dumps(united, indent=1, ensure_ascii=False) + "\n")
+        terminal.note(f"{len(paths)} documents united in {chosen.json}")
+    if missing:
+        terminal.note(missing)
+    return 2 if missing else 0
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """A document.
+
+    Raises:
+        UsageError: it cannot be read, or is none of gradgate's.
+    """
+    try:
+        document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if union.kind(document) == "verdicts":
+            [Verdict.from_dict(row) for row in document["verdicts"]]
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}; gradgate verify --report DIR writes it") from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError(f"{path} is no verdicts.json of schema {SCHEMA}: {error!r}") from None
+    return document
+
+
+def _verdicts(document: dict[str, Any], folder: Path) -> Path:
     from gradgate.suites.report import write
 
-    try:
-        document = json.loads(chosen.verdicts.read_text(encoding="utf-8"))
-        [Verdict.from_dict(row) for row in document["verdicts"]]
-    except OSError as error:
-        raise UsageError(
-            f"cannot read {chosen.verdicts}: {error.strerror}; gradgate verify --report DIR writes it"
-        ) from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"{chosen.verdicts} is no verdicts.json of schema {SCHEMA}: {error!r}") from None
-    print(write(document, chosen.report or chosen.verdicts.parent))
-    return 0
+    return write(document, folder)
+
+
+def _cells(document: dict[str, Any], folder: Path) -> Path:
+    from gradgate.suites.report import memory_plot
+
+    write_atomically(folder / "memory.html", memory_plot.page(document))
+    return folder / "memory.html"
+
+
+def _mutants(document: dict[str, Any], folder: Path) -> Path:
+    from gradgate.suites.report import selftest_page
+
+    write_atomically(folder / "selftest.html", selftest_page.render(document, len(document["mutants"])))
+    return folder / "selftest.html"
+
+
+PAGES = {"verdicts": _verdicts, "cells": _cells, "mutants": _mutants}
+"""What a document lists -> what writes its page into a folder, and returns its path."""

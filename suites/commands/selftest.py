@@ -22,6 +22,8 @@ from gradgate.suites.console.files import write_atomically
 from gradgate.suites.console.progress import progress
 from gradgate.suites.judging.engine import Run
 from gradgate.suites.selftest import judging, summary, table
+from gradgate.suites.workers import cluster
+from gradgate.suites.workers.shards import cost
 from gradgate.suites.workers.supervisor import Limits, Supervisor
 
 SCHEMA = 2
@@ -44,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add(parser, "--examples", help="problems per claim (default 100, as verify's)")
     arguments.add(parser, "--seed", "--jobs")
     arguments.add(parser, "--timeout", default=300.0, help="limit per call in seconds (default 300)")
+    arguments.add(parser, "--shard", "--scheduler")
     arguments.add(parser, "--json", help="keep the outcomes here, after each one, and go on from them")
     arguments.add(parser, "--report", help="write selftest.html here: tables and plots")
 
@@ -59,7 +62,10 @@ def main(chosen: argparse.Namespace) -> int:
     """
     if chosen.report:
         arguments.need_report()
-    names = _chosen(chosen)
+    every = _chosen(chosen)
+    weights = {name: cost(mutant.framework) for name, mutant in judging.everything().items()}
+    names = chosen.shard.part(every, str, weights.__getitem__)
+    share = {"shard": chosen.shard.to_dict(len(every))} if chosen.shard.of > 1 else {}
     head = {
         "schema": SCHEMA, "fingerprint": fingerprint(), "sources": _sources(), "examples": chosen.examples,
         "seed": chosen.seed,
@@ -70,14 +76,15 @@ def main(chosen: argparse.Namespace) -> int:
     run = Run(chosen.examples, chosen.seed, limit=0.75 * chosen.timeout)
     with (
         Supervisor(run, chosen.jobs, Limits(chosen.timeout)) as supervisor,
+        cluster.judges(chosen.scheduler, supervisor) as judges,
         progress(len(names), "mutants", done=len(outcomes)) as show,
     ):
-        for outcome in judging.judged(missing, supervisor):
+        for outcome in judging.judged(missing, judges):
             outcomes[outcome["name"]] = outcome
             plain = outcome["status"] in PLAIN
             show.advance(f"{outcome['name']}: {outcome['status']}", line=None if plain else True)
             if chosen.json:
-                write_atomically(chosen.json, _text(head, {**known, **outcomes}))
+                write_atomically(chosen.json, _text(head | share, {**known, **outcomes}))
     ordered = [outcomes[name] for name in names if name in outcomes]
     table.show(ordered, len(names))
     if chosen.report:

@@ -10,7 +10,7 @@ from gradgate.suites.bugs.mutant import Mutant
 from gradgate.suites.checks import rivals
 from gradgate.suites.judging.outcomes import AGAINST
 from gradgate.suites.judging.verdict import Verdict
-from gradgate.suites.workers.supervisor import Supervisor
+from gradgate.suites.workers.cluster import Judges
 
 RIVALS = tuple(claim.name for claim in rivals.CLAIMS)
 FOREIGN = {
@@ -30,7 +30,7 @@ def everything() -> dict[str, Mutant]:
     return {**unbroken(), **corpus()}
 
 
-def judged(names: Iterable[str], supervisor: Supervisor) -> Iterator[Outcome]:
+def judged(names: Iterable[str], supervisor: Judges) -> Iterator[Outcome]:
     """An outcome for every name, in the order in which they are known.
 
     A mutant gets the claim that is likeliest to refute it, those that must refute it too, and all rivals first; only

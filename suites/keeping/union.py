@@ -1,0 +1,139 @@
+"""What several shares of one piece of work wrote, united: whatever a command with ``--shard`` writes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from gradgate.references.errors import UsageError
+
+Document = dict[str, Any]
+SAME = ("schema", "fingerprint", "sources", "examples", "seed", "problems", "asked")
+"""What documents that belong together agree on."""
+
+
+def kind(document: Mapping[str, Any]) -> str:
+    """What a document lists: a key of `LISTS`.
+
+    Raises:
+        KeyError: none of them.
+    """
+    found = [name for name in LISTS if name in document]
+    if not found:
+        raise KeyError("verdicts")
+    return found[0]
+
+
+def unite(documents: Mapping[str, Document]) -> tuple[Document, str]:
+    """One document of many, and a sentence about the shares that are missing; "" if none is.
+
+    Args:
+        documents: name of a file -> what it holds.
+
+    Raises:
+        UsageError: they do not belong together, or two of them hold the same; says which.
+    """
+    (first, head), *others = documents.items()
+    for name, other in others:
+        differ = [key for key in SAME if head.get(key) != other.get(key)]
+        if kind(other) != kind(head) or differ:
+            what = f"their {differ[0]} differs" if differ else f"one lists {kind(head)}, the other {kind(other)}"
+            raise UsageError(f"{first} and {name} do not belong together: {what}")
+    missing = _missing(documents)
+    united = {key: value for key, value in head.items() if key != "shard"}
+    united[kind(head)] = LISTS[kind(head)](documents)
+    for key in ("laws", "flakes"):
+        if key in head:
+            united[key] = list(itertools.chain.from_iterable(other[key] for other in documents.values()))
+    if "claims" in head:
+        shards = [other["shard"]["total"] for other in documents.values() if "shard" in other]
+        united["claims"] = shards[0] if shards else sum(other["claims"] for other in documents.values())
+    if "formulas" in head:
+        from gradgate.suites.selftest import summary
+
+        united = summary.document(united["mutants"], {key: united[key] for key in united if key != "mutants"})
+    return united, missing
+
+
+def _missing(documents: Mapping[str, Document]) -> str:
+    """The sentence about missing shares.
+
+    Raises:
+        UsageError: a share of another partition, one that is there twice, or a document that is no share.
+    """
+    seen: dict[int, str] = {}
+    of = {name: document["shard"]["of"] for name, document in documents.items() if "shard" in document}
+    if not of:
+        return ""
+    if len(of) < len(documents) or len({(of[name], documents[name]["shard"]["total"]) for name in of}) > 1:
+        said = ", ".join(f"{name} of {of.get(name, 'none')}" for name in documents)
+        raise UsageError(f"these are not shares of one piece of work: {said}")
+    for name, document in documents.items():
+        index = document["shard"]["index"]
+        if index in seen:
+            raise UsageError(f"{seen[index]} and {name} are both share {index}/{of[name]}; give one of them")
+        seen[index] = name
+    count = next(iter(of.values()))
+    left = [f"{index}/{count}" for index in range(1, count + 1) if index not in seen]
+    return f"missing: share {', '.join(left)}" if left else ""
+
+
+def _listed(name: str, key: Callable[[Mapping[str, Any]], Any]) -> Callable[[Mapping[str, Document]], list[Any]]:
+    """Lists of rows, none of which may be in two documents."""
+
+    def united(documents: Mapping[str, Document]) -> list[Any]:
+        rows: dict[Any, tuple[str, Any]] = {}
+        for file, document in documents.items():
+            for row in document[name]:
+                if key(row) in rows:
+                    raise UsageError(f"{rows[key(row)][0]} and {file} both hold {key(row)}; give one of them")
+                rows[key(row)] = (file, row)
+        return [row for _, row in rows.values()]
+
+    return united
+
+
+def _families(documents: Mapping[str, Document]) -> dict[str, Any]:
+    """Family -> piece of work -> what was measured."""
+    found: dict[str, Any] = {}
+    for document in documents.values():
+        for family, pieces in document["families"].items():
+            found.setdefault(family, {}).update(pieces)
+    return found
+
+
+def _judged(documents: Mapping[str, Document]) -> dict[str, list[int]]:
+    """Task -> the seeds that it was judged under."""
+    found: dict[str, list[int]] = {}
+    for document in documents.values():
+        for task, seeds in document["judged"].items():
+            found[task] = sorted({*found.get(task, []), *seeds})
+    return found
+
+
+def _results(documents: Mapping[str, Document]) -> list[Any]:
+    """The figures of a paper: where two files hold one, that of the share it belongs to, else the later one."""
+    best: dict[str, tuple[tuple[bool, str], Any]] = {}
+    for document in documents.values():
+        own = set(document.get("shard", {}).get("keys", ()))
+        for row in document["results"]:
+            rank = (row["key"] in own, row["date"])
+            if row["key"] not in best or rank > best[row["key"]][0]:
+                best[row["key"]] = (rank, row)
+    return [row for _, row in best.values()]
+
+
+def _names(fields: Sequence[str]) -> Callable[[Mapping[str, Any]], str]:
+    return lambda row: ":".join(str(row.get(field, "")) for field in fields)
+
+
+LISTS: dict[str, Callable[[Mapping[str, Document]], Any]] = {
+    "verdicts": _listed("verdicts", _names(("family", "method", "framework", "claim", "target", "profile"))),
+    "cells": _listed("cells", _names(("family", "method", "framework", "profile", "spec", "options"))),
+    "mutants": _listed("mutants", _names(("name",))),
+    "families": _families,
+    "judged": _judged,
+    "results": _results,
+}
+"""What a document lists -> how the lists of several are united."""
