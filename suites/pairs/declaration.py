@@ -58,6 +58,19 @@ def check_declaration(pair: Pair) -> None:
         raise unknown(f"framework of {who}", pair.framework, FRAMEWORKS)
 
 
+def check_transformations(pair: Pair) -> None:
+    """Check what a pair composes with and disclaims, which depends on its framework.
+
+    Raises:
+        UsageError: names the wrong one.
+    """
+    from gradgate.suites.pairs.pair import TRANSFORMATIONS
+
+    for name in (*pair.composes, *pair.disclaims):
+        if name not in TRANSFORMATIONS[pair.where]:
+            raise unknown(f"transformation of {pair.called} ({pair.where})", name, TRANSFORMATIONS[pair.where])
+
+
 def _check_promises(who: str, pair: Pair) -> None:
     """Check that promises are about declared dims, and that no two have one name."""
     from gradgate.suites.pairs.pair import RESERVED

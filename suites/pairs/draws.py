@@ -103,33 +103,65 @@ def normal(
         mean: likewise.
         gradient: whether the input gets a gradient.
         dtype: ``float32`` for an input that stays in float32 where the others are bfloat16.
+
+    Example::
+
+        inputs={"x": normal("T H"), "weight": normal("V H", scale="H**-0.5"), "gain": normal("H", dtype="float32")}
     """
     return Draw(dims, "normal", mean, scale, gradient, dtype)
 
 
 def uniform(dims: str, low: str | float = 0.0, high: str | float = 1.0, *, gradient: bool = True) -> Draw:
-    """Numbers between `low` and `high`, all as likely; arguments as for `normal`."""
+    """Numbers between `low` and `high`, all as likely; other arguments as for `normal`.
+
+    Example::
+
+        inputs={"decay": uniform("T H", 0.9, 1.0)}
+    """
     return Draw(dims, "uniform", low, high, gradient)
 
 
 def integers(dims: str, *, below: str | int, low: str | int = 0) -> Draw:
     """Whole numbers of `low` … `below` − 1, int64 in PyTorch and int32 in JAX: data, without a gradient.
 
-    `below` may be an expression of dims.
+    Args:
+        dims: the shape.
+        below, low: numbers or expressions of dims. Sizes at which no number is possible are left out.
+
+    Example::
+
+        inputs={"labels": integers("T", below="V")}
     """
     return Draw(dims, "integers", low, below, False)
 
 
 def mask(dims: str, *, share: float = 0.5) -> Draw:
-    """Booleans, a `share` of them true: data, without a gradient."""
+    """Booleans, a `share` (0 to 1) of them true: data, without a gradient.
+
+    Example::
+
+        inputs={"real": mask("B T", share=0.9)}
+    """
     return Draw(dims, "mask", share, 1.0, False)
 
 
 def constant(value: float, dims: str = "", *, gradient: bool = True) -> Draw:
-    """The same floating number everywhere."""
+    """The same floating number everywhere, `value`; a scalar unless `dims` are given.
+
+    Example::
+
+        inputs={"epsilon": constant(1e-6, gradient=False)}
+    """
     return Draw(dims, "constant", value, 1.0, gradient)
 
 
 def key() -> Draw:
-    """A key of JAX's random numbers, two uint32: both functions are given the same one."""
+    """A key of JAX's random numbers, two uint32: both functions are given the same one.
+
+    Not for: PyTorch, where `Pair.random` seeds the global generator.
+
+    Example::
+
+        inputs={"x": normal("T H"), "dropout": key()}
+    """
     return Draw("2", "key", 0.0, 1.0, False)

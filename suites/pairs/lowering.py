@@ -12,6 +12,7 @@ from gradgate.references import registry
 from gradgate.references.contract import Claim, Family, Method, Option, UsageError, unknown
 from gradgate.suites.pairs import vocabulary
 from gradgate.suites.pairs.claims import contract
+from gradgate.suites.pairs.declaration import check_transformations
 
 if TYPE_CHECKING:
     from gradgate.suites.pairs.pair import Pair
@@ -24,8 +25,6 @@ def lower(pair: Pair) -> Method:
     Raises:
         UsageError: the declaration is wrong where only the functions can tell; says what is legal.
     """
-    from gradgate.suites.pairs.pair import check_transformations
-
     _ = pair.loaded  # both are there, and they are two
     check_transformations(pair)
     options = _options(pair)

@@ -55,6 +55,10 @@ def module_pair(
     Raises:
         UsageError: says what is wrong and what is legal.
 
+    Cost: as of `gradgate.Pair`, once for each of the modes.
+
+    Not for: modules whose parameters are made in the first call, and functions without parameters.
+
     Example::
 
         rms = gradgate.module_pair(

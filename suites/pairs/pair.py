@@ -14,10 +14,19 @@ from typing import Any
 from gradgate.references import draws as layouts
 from gradgate.references import registry
 from gradgate.references.backends import named_leaves, precision, tree_map
-from gradgate.references.contract import DTYPES, Claim, Method, Tree, UsageError, unknown
+from gradgate.references.contract import DTYPES, Claim, Method, Tree, UsageError
 from gradgate.suites.pairs import functions, masks, trees
 from gradgate.suites.pairs.draws import Draw
-from gradgate.suites.pairs.spec import ONLY, ZERO, PairProblem, PairSpec, bare, generator, integers_of
+from gradgate.suites.pairs.spec import (
+    ONLY,
+    ZERO,
+    PairProblem,
+    PairSpec,
+    bare,
+    generator,
+    integers_of,
+    reference_for_shapes,
+)
 
 TRANSFORMATIONS = {"jax": ("jit", "vmap", "second_order"), "torch": ("compile", "vmap", "second_order")}
 """Framework -> what a pair may claim to compose with."""
@@ -54,6 +63,24 @@ class Pair:
             before both functions.
         name: of the class of problems; the function's name unless told.
         framework: ``jax`` or ``torch``; found out unless told.
+
+    Raises:
+        UsageError: the declaration is wrong; says what is legal. What only the functions can tell is said when the pair
+            is judged.
+
+    Cost: judging a pair takes seconds to a minute of one core in PyTorch, and about twice that in JAX, which compiles
+    each shape. It grows with the number of options' values and regimes, hardly with that of sizes.
+
+    Not for: functions without a plain one to agree with; complex and float16 numbers; one call at given arguments, for
+    which `gradgate.check` is enough; modules with parameters, which `gradgate.module_pair` takes.
+
+    Example::
+
+        flce = gradgate.Pair(
+            "mylib.ops:cross_entropy", reference="mylib.plain:cross_entropy",
+            inputs={"x": normal("T H"), "w": normal("V H", scale="H**-0.5"), "labels": integers("T", below="V")},
+            dims={"T": (1, 3, 64), "H": (1, 31), "V": (2, 127)}, options={"reduction": ("mean", "sum")},
+        )
     """
 
     function: Callable[..., Any] | str
@@ -235,7 +262,7 @@ class Pair:
         with precision(backend, "float32"):
             problem = bare(self, blank)
             try:
-                found = self._run_for_shapes(problem)
+                found = reference_for_shapes(self, problem)
             except UsageError:
                 raise
             except Exception as error:
@@ -251,17 +278,6 @@ class Pair:
                 f"{self.called}: the reference has no floating output, so there is nothing to differentiate"
             )
         return {path: tuple(leaf.shape) for path, leaf in found.items()}
-
-    def _run_for_shapes(self, problem: PairProblem) -> dict[str, Any]:
-        if problem.backend == "jax":
-            import jax
-
-            found: dict[str, Any] = jax.eval_shape(lambda p: self.outputs("reference", p, p.params), problem)
-            return found
-        import torch
-
-        with torch.no_grad():
-            return self.outputs("reference", problem, problem.params)
 
     def outputs(
         self, role: str, problem: PairProblem, params: Tree, options: Mapping[str, Any] | None = None
@@ -383,14 +399,3 @@ def _in_order(tree: Any) -> Any:
 
 def _count(shape: tuple[int, ...]) -> int:
     return functools.reduce(lambda a, b: a * b, shape, 1)
-
-
-def check_transformations(pair: Pair) -> None:
-    """Check what a pair composes with and disclaims, which depends on its framework.
-
-    Raises:
-        UsageError: names the wrong one.
-    """
-    for name in (*pair.composes, *pair.disclaims):
-        if name not in TRANSFORMATIONS[pair.where]:
-            raise unknown(f"transformation of {pair.called} ({pair.where})", name, TRANSFORMATIONS[pair.where])

@@ -112,8 +112,14 @@ def check(
             it.
         UsageError: the arguments have no floating array, or both functions are the same object.
 
-    Cost: about ten calls of the function and thirty of the reference, and in JAX some ten compilations. Not for
-    arguments of millions of numbers: gradients are compared on the host.
+    Cost: about ten calls of the function and thirty of the reference, and in JAX some ten compilations.
+
+    Not for: arguments of millions of numbers, since gradients are compared on the host; options, layouts of memory and
+    transformations, which `gradgate.Pair` tries.
+
+    Example::
+
+        gradgate.check(fused_cross_entropy, plain_cross_entropy, (x, weight, labels), {"reduction": "sum"})
     """
     framework = _framework(args)
     names = _names(reference, len(args))

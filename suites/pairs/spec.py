@@ -158,6 +158,20 @@ def bare(pair: Any, spec: PairSpec) -> PairProblem:
     return PairProblem(spec, pair.where, params, {"given": given, "cotangents": {}})  # type: ignore[arg-type]
 
 
+def reference_for_shapes(pair: Any, problem: PairProblem) -> dict[str, Any]:
+    """Path -> floating output of the reference, of which only shapes are read: JAX does not run it."""
+    if problem.backend == "jax":
+        import jax
+
+        found: dict[str, Any] = jax.eval_shape(lambda p: pair.outputs("reference", p, p.params), problem)
+    else:
+        import torch
+
+        with torch.no_grad():
+            found = pair.outputs("reference", problem, problem.params)
+    return found
+
+
 def generator(seed: int, place: int) -> np.random.Generator:
     """One for each leaf: that one input has another shape changes no number of the others."""
     return np.random.Generator(np.random.PCG64([seed, place]))
