@@ -21,6 +21,8 @@ STATUS = "exit status: 0 as claimed, 1 refuted or regressed, 2 could not be meas
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
+    if os.getcwd() not in sys.path:  # mylib:function of the folder that we are in, as `python -m` finds it
+        sys.path.append(os.getcwd())
     try:
         chosen = _parser(sys.argv[1:] if arguments is None else arguments).parse_args(arguments)
         if getattr(chosen, "problem", None):

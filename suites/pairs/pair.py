@@ -17,16 +17,8 @@ from gradgate.references.backends import named_leaves, precision, tree_map
 from gradgate.references.contract import DTYPES, Claim, Method, Tree, UsageError
 from gradgate.suites.pairs import functions, masks, trees
 from gradgate.suites.pairs.draws import Draw
-from gradgate.suites.pairs.spec import (
-    ONLY,
-    ZERO,
-    PairProblem,
-    PairSpec,
-    bare,
-    generator,
-    integers_of,
-    reference_for_shapes,
-)
+from gradgate.suites.pairs.spec import ONLY, ZERO, PairProblem, PairSpec, bare, generator, integers_of
+from gradgate.suites.pairs.spec import reference_for_shapes as for_shapes
 
 TRANSFORMATIONS = {"jax": ("jit", "vmap", "second_order"), "torch": ("compile", "vmap", "second_order")}
 """Framework -> what a pair may claim to compose with."""
@@ -262,7 +254,7 @@ class Pair:
         with precision(backend, "float32"):
             problem = bare(self, blank)
             try:
-                found = reference_for_shapes(self, problem)
+                found = for_shapes(self, problem)
             except UsageError:
                 raise
             except Exception as error:
