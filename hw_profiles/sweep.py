@@ -177,7 +177,9 @@ def dask_executor(scheduler: str) -> Iterator[Executor]:
 
 @contextlib.contextmanager
 def slurm_executor(*, local: bool = False) -> Iterator[Executor]:
-    """Open an executor whose tasks are jobs of SLURM, by executorlib.
+    """Open an executor whose tasks SLURM runs, by executorlib: steps of the allocation that this process is in.
+
+    Outside of an allocation, each task is a job of its own, for which executorlib needs ``pysqa`` and ``h5py`` too.
 
     Args:
         local: processes of this machine in place of jobs, to try it out.
@@ -190,8 +192,9 @@ def slurm_executor(*, local: bool = False) -> Iterator[Executor]:
     except ImportError as error:
         raise ImportError("SLURM needs executorlib: pip install executorlib pyzmq") from error
     os.environ.setdefault("JAX_PLATFORMS", "cpu")  # jobs inherit it
-    made = executorlib.SingleNodeExecutor() if local else executorlib.SlurmClusterExecutor()
-    with made as executor:
+    inside = "SLURM_JOB_ID" in os.environ
+    slurm = executorlib.SlurmJobExecutor if inside else executorlib.SlurmClusterExecutor
+    with (executorlib.SingleNodeExecutor if local else slurm)() as executor:
         yield executor
 
 
