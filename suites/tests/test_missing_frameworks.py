@@ -131,3 +131,26 @@ def test_calibrate_without_a_framework_is_wrong_usage(without: Callable[..., Any
     assert ran.status == 3, ran.out + ran.err
     assert "no framework is installed: pip install 'gradgate[jax]' or 'gradgate[torch]'" in ran.err
     assert "Traceback" not in ran.err
+
+
+@MISSING
+def test_the_public_module_imports_and_judges_with_what_is_there(
+    missing: list[str], without: Callable[..., Any]
+) -> None:
+    code = (
+        "import sys, gradgate\n"
+        "[getattr(gradgate, name) for name in gradgate.__all__]\n"
+        "assert not {'jax', 'torch'} & sys.modules.keys(), 'imported without need'\n"
+        "pair = gradgate.Pair('mine:f', 'mine:g', {'x': gradgate.normal('T')}, {'T': (1, 2)},\n"
+        "                     claims=[gradgate.grows('residual_bytes', T=1)])\n"
+        "gradgate.parametrize()\n"
+        "print(pair.called)"
+    )
+    ran = without(missing, "-W", "error", "-c", code)
+    assert (ran.status, ran.out.strip()) == (0, "f"), ran.err
+    for name in [name for name in PARTS if name not in missing and installed(name)]:
+        ones = "torch.ones(3)" if name == "torch" else "jax.numpy.ones(3)"
+        code = f"import gradgate, {name}\n{'import jax.numpy' if name == 'jax' else ''}\n"
+        code += f"gradgate.check(lambda x: (x * x).sum(), lambda x: (x ** 2).sum(), ({ones},))"
+        ran = without(missing, "-c", code)
+        assert ran.status == 0, ran.err
