@@ -217,7 +217,7 @@ def why_not(method: Method, own: Own, spec: OwnSpec) -> str:
     """Why a reference method is not put to a model; "" if it is."""
     wrong = [c for c in method.claims if c.name == "gradient_float64" and c.expected == "refuted"]
     if wrong:
-        return f"its gradient is wrong on every model, as declared: {wrong[0].declared_reason}"
+        return f"its gradient is declared not to be that of backprop: {wrong[0].declared_reason}"
     if any(option.name == "devices" for option in method.options):
         return SEVERAL
     return own.unfit(method, spec)

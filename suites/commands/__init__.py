@@ -56,6 +56,7 @@ COMMANDS = {
         (
             "gradgate memory --family state_space --method backprop --sweep T=64:4096   bytes and the fitted law",
             "gradgate memory --family state_space --profile nvidia-h100,tpu-v5p         on devices that are not here",
+            "gradgate memory --problem mine.py:Model --family bilevel                   which method for your own model",
         ),
     ),
     "paper": Command(

@@ -92,6 +92,8 @@ def _end(chosen: argparse.Namespace, judged: _Judged, kept: Kept) -> int:
     """Show the verdicts and write the report; the exit status."""
     verdicts = judged.ordered()
     terminal.table(verdicts)
+    for method, why in getattr(chosen, "left_out", {}).items():
+        terminal.note(f"not put to your model: {method}: {why}")
     if chosen.fail_fast and len(verdicts) < len(judged.tasks):
         terminal.note(f"--fail-fast: {len(judged.tasks) - len(verdicts)} claims were not judged")
     if judged.reused:
