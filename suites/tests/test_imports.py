@@ -56,6 +56,9 @@ ENTRANCES = ("pyproject.toml", "noxfile.py", "*.md", "suites/**/*.md")
 CALLED_FROM_OUTSIDE = {
     "suites.test_methods": "pytest collects it by its name: pytest --pyargs gradgate.suites",
     "suites.api": "setup.py installs it as the module gradgate itself",
+    "suites.guide.examples.attention": "an example of the guide's page on pairs; readers verify the file",
+    "suites.guide.examples.cross_entropy": "likewise",
+    "suites.guide.examples.rms_norm": "likewise",
     "references.invertible.refusal": "checks of a chain of one's own before it is trained",
 }
 """Modules that nothing imports and no file names, and who uses them."""
