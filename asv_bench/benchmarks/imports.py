@@ -1,4 +1,7 @@
-"""Time to import what every command imports, in a fresh interpreter."""
+"""What every command imports: the time, and the number of modules, in a fresh interpreter."""
+
+import subprocess
+import sys
 
 from benchmarks.common import on_host, track
 
@@ -19,3 +22,25 @@ class Imports:
     def timeraw_command_line(self):
         """The command line."""
         return "import gradgate.suites.cli"
+
+    @track("modules")
+    def track_modules_of_command_line(self):
+        """Modules that the command line loads before it knows the command; their number has no noise."""
+        return modules("gradgate.suites.cli")
+
+    @track("modules")
+    def track_modules_of_package(self):
+        """Modules that ``import gradgate`` loads."""
+        return modules("gradgate")
+
+    @track("modules")
+    def track_modules_of_verify(self):
+        """Modules that ``gradgate verify`` loads in the parent, which imports neither framework."""
+        return modules("gradgate.suites.commands.verify")
+
+
+def modules(name):
+    """How many modules an import loads."""
+    code = f"import sys; before = len(sys.modules); import {name}; print(len(sys.modules) - before)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return int(ran.stdout)
