@@ -29,6 +29,7 @@ COMMANDS = {
             "gradgate verify --family state_space --method reverse_recurrence  one of them",
             "gradgate verify mine.py:my_gradient --family state_space          your own: (problem) -> (loss, grads)",
             "gradgate verify gradients.py                                      every gradgate.Pair declared there",
+            "gradgate verify --shard 2/4 --json b.json                         the second of four shares",
         ),
     ),
     "list": Command(
@@ -44,8 +45,11 @@ COMMANDS = {
         ("gradgate profiles          which compilers are installed, and what installs the others",),
     ),
     "report": Command(
-        "render verdicts.json as a page",
-        ("gradgate report verdicts.json --report page   index.html and junit.xml from earlier verdicts",),
+        "render verdicts.json as a page, or unite the results of shares",
+        (
+            "gradgate report verdicts.json --report page   index.html and junit.xml from earlier verdicts",
+            "gradgate report a.json b.json --json all.json  what the shares of one run wrote, as one document",
+        ),
     ),
     "calibrate": Command(
         "measure the rule: false alarms, smallest planted error",
@@ -56,7 +60,7 @@ COMMANDS = {
         (
             "gradgate memory --family state_space --method backprop --sweep T=64:4096   bytes and the fitted law",
             "gradgate memory --family state_space --profile nvidia-h100,tpu-v5p         on devices that are not here",
-            "gradgate memory --problem mine.py:Model --family bilevel                   which method for your own model",
+            "gradgate memory --problem mine.py:Model --family bilevel                   which method for your model",
         ),
     ),
     "paper": Command(
@@ -81,7 +85,7 @@ COMMANDS = {
     ),
     "cache": Command(
         "show the size of the measurement cache",
-        ("gradgate cache --clear     throw away what was measured",),
+        ("gradgate cache --clear     throw away what was measured and judged",),
     ),
     "gate": Command(
         "compare a change with its base, exactly, on every profile",

@@ -68,7 +68,7 @@ _SHARED: dict[str, dict[str, Any]] = {
         "metavar": "I/N",
         "help": "do the I-th of N shares of this work alone; gradgate report unites what they write",
     },
-    "--scheduler": {"metavar": "S", "help": "tcp://HOST:PORT of a Dask cluster, or slurm: work on its machines"},
+    "--scheduler": {"metavar": "S", "help": "work on a cluster: tcp://HOST:PORT of Dask, or slurm"},
     "--json": {"type": Path, "metavar": "FILE"},
     "--report": {"type": Path, "metavar": "DIR"},
 }
