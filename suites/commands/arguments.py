@@ -133,13 +133,14 @@ def place_problem(chosen: argparse.Namespace) -> dict[str, str]:
 @contextlib.contextmanager
 def _on_the_host() -> Iterator[None]:
     """A scope in which JAX, if it is imported first here, looks for no accelerator; what is started later does."""
-    kept = os.environ.get("JAX_PLATFORMS")
-    os.environ["JAX_PLATFORMS"] = kept or "cpu"
+    wanted = {"JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    added = {name: value for name, value in wanted.items() if name not in os.environ}
+    os.environ.update(added)
     try:
         yield
     finally:
-        if kept is None:
-            del os.environ["JAX_PLATFORMS"]
+        for name in added:
+            del os.environ[name]
 
 
 def need_report() -> None:

@@ -27,10 +27,16 @@ def show(choice: Mapping[str, Any]) -> None:
     for profile in profiles:
         out.print(Text(f"\n{profile}", style="bold"))
         out.print(_grid([row for row in rows if row["profile"] == profile], letter))
-    said = dict.fromkeys(f"{row['method']}: {row['verdict']}: {row['reason']}" for row in rows if row["reason"])
-    said |= dict.fromkeys(f"{row['method']} on {row['profile']}: {row['note']}" for row in rows if row["note"])
-    for sentence in said:
-        out.print(f"\n{sentence}", markup=False, soft_wrap=True)
+    said: dict[str, list[str]] = {}
+    for row in rows:
+        if row["reason"]:
+            said.setdefault(f"{row['verdict']}: {row['reason']}", []).append(row["method"])
+        if row["note"]:
+            said.setdefault(f"on {row['profile']}: {row['note']}", []).append(row["method"])
+    if said:
+        out.print()
+    for sentence, methods in said.items():
+        out.print(f"{', '.join(dict.fromkeys(methods))}: {sentence}", markup=False, soft_wrap=True)
     if choice["left_out"]:
         out.print()
     for method, reason in choice["left_out"].items():
@@ -64,9 +70,11 @@ def answer(rows: Any, profile: str, letter: str) -> str:
     if "least memory" in found:
         row = found["least memory"]
         parts.append(f"{row['method']} takes the fewest bytes, {amount(row['required_bytes'], 'bytes')}")
+    else:
+        parts.append("bytes are not known")
     if "least time" in found:
         row = found["least time"]
-        parts.append(f"{row['method']} the least time, {row['roofline_seconds']:.2g} s by the roofline")
+        parts.append(f"{row['method']} takes the least time, {row['roofline_seconds']:.2g} s by the roofline")
     return f"{profile}{at}: {'; '.join(parts)}"
 
 
