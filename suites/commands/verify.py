@@ -169,7 +169,7 @@ def _judge(chosen: argparse.Namespace, judges: cluster.Judges, judged: _Judged, 
                 kept.put(verdict, tasks[verdict.task.name, verdict.task.target])
                 left[verdict.task.owner] -= 1
                 done = f"{verdict.task.owner} done" if not left[verdict.task.owner] else _words(verdict)
-                show.advance(done, line=not left[verdict.task.owner])
+                show.advance(done, line=True if not left[verdict.task.owner] else None if len(left) == 1 else False)
                 judged.write()
                 if _tell(verdict, show) and chosen.fail_fast:
                     return
