@@ -38,6 +38,8 @@ JUDGED = (
 )  # fmt: skip
 """The contract's claims that make sense of one problem."""
 DTYPES = ("float64", "float32")
+AFFORDABLE = 1e8
+"""FLOPs of the loss at most for sixty digits: 6e7 of a model of products of matrices took 16 s in JAX."""
 SEVERAL = "it runs on several devices; which method to use is asked of one"
 
 
@@ -205,7 +207,9 @@ def left_out(target: str) -> dict[str, str]:
     """Method -> why it is not put to this model, of the class's methods in the model's framework."""
     spec: Any = registry.spec_class(lowered(target).name)
     family = target.rpartition(IN)[2]
-    found = {}
+    found: dict[str, str] = {}
+    if not _affordable(spec()):
+        found["gradient_exact"] = f"its loss takes over {AFFORDABLE:.0g} FLOPs; make the default sizes smaller"
     for method in registry.family(family).methods:
         reason = why_not(method, spec.own, spec()) if method.framework == spec.framework else ""
         if reason:
@@ -227,10 +231,24 @@ def _method(family: str, method: Method, own: Own, spec: OwnSpec) -> Method:
     options = own.options(method, spec)
     gradient = "the gradient of backprop" if method.oracle == "loss" else f"the gradient of {method.oracle}"
     claims = contract_claims(options=options, dtypes=DTYPES, gradient=gradient)
-    kept = tuple(claim for claim in claims if claim.name in JUDGED)
+    kept = tuple(c for c in claims if c.name in JUDGED and (c.name != "gradient_exact" or _affordable(spec)))
     return dataclasses.replace(
         method, family=family, claims=kept, options=options, rounding="", composes=(), disclaims=(), dtypes=DTYPES
     )
+
+
+@functools.lru_cache(maxsize=64)
+def _affordable(spec: Any) -> bool:
+    """Whether the loss is small enough for sixty digits."""
+    from gradgate.hw_profiles import work
+    from gradgate.references.draws import shapes
+
+    if spec.framework == "jax":
+        with precision("jax", spec.dtype):
+            flops = work.of(lambda p: p.loss(p.params), (shapes(spec),), x64=spec.dtype == "float64", trips=1).flops
+    else:
+        flops = work.torch_flops(lambda problem: problem.loss(problem.params), spec.build(spec.framework))
+    return flops <= AFFORDABLE
 
 
 def _spec_class(model: Model, own: Own, family: str) -> Any:

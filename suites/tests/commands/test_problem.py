@@ -206,6 +206,18 @@ def test_methods_that_cannot_take_the_model_are_named_with_the_reason(model: Cal
     assert own_problem.left_out(without)["reversible"] == "your model has no inverse(p, y) -> x"
 
 
+@pytest.mark.parametrize(("family", "size"), [("bilevel", "width=4"), ("chain", "width=3")])
+def test_a_model_too_large_for_sixty_digits_is_judged_in_floats_and_says_so(
+    family: str, size: str, model: Callable[..., str]
+) -> None:
+    small = model(family)
+    assert "gradient_exact" in {claim.name for claim in registry.family(small).methods[0].claims}
+    assert "gradient_exact" not in own_problem.left_out(small)
+    large = model(family, (size, "width=2000"), ("batch=2", "batch=64"))
+    assert "gradient_exact" not in {claim.name for claim in registry.family(large).methods[0].claims}
+    assert "make the default sizes smaller" in own_problem.left_out(large)["gradient_exact"]
+
+
 def test_rematerialisation_is_an_option_only_of_a_model_whose_layers_can_be_wrapped(model: Callable[..., str]) -> None:
     assert [o.name for o in method(model("bilevel"), "mixflow").options] == ["save_inner_grads"]
     wrapped = model(
