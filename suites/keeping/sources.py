@@ -217,6 +217,15 @@ def _module_file(base: Path, parts: Sequence[str]) -> Path | None:
     return base if base.suffix and base.is_file() else None
 
 
+def _words(value: Any) -> Iterator[str]:
+    """Every string in a value, at any depth."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (Mapping, list, tuple)):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _words(item)
+
+
 def named(value: Any) -> Iterator[str]:
     """Modules and files that strings of the form ``module:name`` in a declaration point to, at any depth."""
     if isinstance(value, str):
@@ -241,9 +250,12 @@ def strings_of(declared: Method) -> list[str]:
     strings += registry.targets_of(declared)
     own = registry.package(declared.family)  # what a declaration says of its methods, it may look up there
     strings += [f"{own}.in_{declared.framework}.methods:all"] if own else []
-    strings += [claim.settings for claim in declared.claims]
-    strings += [dataclasses.asdict(claim.law) for claim in declared.claims if claim.law is not None]
-    return sorted(set(named(strings)))
+    claimed: list[Any] = [claim.settings for claim in declared.claims]
+    claimed += [dataclasses.asdict(claim.law) for claim in declared.claims if claim.law is not None]
+    beside = set(_words(claimed))  # a claim may name another method of the class, that it is compared with
+    others = [m for m in registry.family(declared.family).methods if m.name in beside]
+    strings += [[other.implementation, other.sharded] for other in others if other.framework == declared.framework]
+    return sorted(set(named([*strings, *claimed])))
 
 
 def has_distribution(name: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from gradgate.references import registry
 from gradgate.suites.judging.engine import Run
 from gradgate.suites.judging.verdict import Task
 from gradgate.suites.keeping.keys import JUDGING, Keys
-from gradgate.suites.keeping.sources import Imports, Parsed
+from gradgate.suites.keeping.sources import Imports, Parsed, strings_of
 from gradgate.suites.keeping.verdicts import Kept
 
 TASK = Task("state_space", "good", "torch", "tree", "mine.py:good")
@@ -72,6 +73,19 @@ def test_methods_of_one_family_do_not_depend_on_those_of_another(keys: Callable[
     assert method.implementation.partition(":")[0] in read
     assert not [name for name in read if "state_space" in name or "bilevel" in name]
     assert not [name for name in read if name.startswith("gradgate.references.chain.in_jax")]
+
+
+def test_a_method_depends_on_the_others_that_its_claims_name() -> None:
+    [method] = registry.methods("chain", "sqrt_n", "torch")
+    there = strings_of(method)
+    elsewhere = dataclasses.replace(method, name="other", implementation="elsewhere.other:other")
+    family = registry.family("chain")
+    methods = (*family.methods, elsewhere)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(registry, "family", lambda _: dataclasses.replace(family, methods=methods))
+        assert strings_of(method) == there
+        claim = dataclasses.replace(method.claims[0], settings={"than": ["other"]})
+        assert "elsewhere.other" in strings_of(dataclasses.replace(method, claims=(claim,)))
 
 
 def test_imports_are_parsed_once_and_a_damaged_file_of_them_is_no_file(tmp_path: Path) -> None:
