@@ -91,6 +91,8 @@ def main(chosen: argparse.Namespace) -> int:
                     write_atomically(keep, json.dumps({**head, **share, "families": kept}))
         figures[family] = {"date": date.today().isoformat(), **figure({":".join(p): done[":".join(p)] for p in pieces})}
         _print(family, figures[family])
+    if keep and not keep.exists():  # a share with nothing to do is a share, too
+        write_atomically(keep, json.dumps({**head, **share, "families": kept}))
     if chosen.summary:
         _summarise(chosen.summary, head, figures)
     total, alarmed = (sum(f[key] for f in figures.values()) for key in ("judgements", "false_alarms"))

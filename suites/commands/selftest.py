@@ -85,6 +85,8 @@ def main(chosen: argparse.Namespace) -> int:
             show.advance(f"{outcome['name']}: {outcome['status']}", line=None if plain else True)
             if chosen.json:
                 write_atomically(chosen.json, _text(head | share, {**known, **outcomes}))
+    if chosen.json and not chosen.json.exists():  # a share with nothing to do is a share, too
+        write_atomically(chosen.json, _text(head | share, known))
     ordered = [outcomes[name] for name in names if name in outcomes]
     table.show(ordered, len(names))
     if chosen.report:

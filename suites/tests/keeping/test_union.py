@@ -126,3 +126,23 @@ def test_every_long_command_takes_a_share_and_refuses_a_wrong_one(command: str, 
     ran = gradgate(command, "--shard", "3/2")
     assert ran.status == 3
     assert "I/N with I from 1 to N, such as 2/4, not '3/2'" in ran.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("calibrate", "--family", "chain", "--problems", 2),
+        ("selftest", "gate_sign", "--family", "state_space", "--framework", "torch"),
+    ],
+)
+def test_a_share_with_nothing_to_do_is_a_share_too(
+    words: tuple[object, ...], torch: Any, gradgate: Callable[..., Any], tmp_path: Path
+) -> None:
+    gradgate(*words, "--shard", "999/999", "--json", tmp_path / "s.json")
+    document = json.loads((tmp_path / "s.json").read_text())
+    assert (document["shard"]["index"], document["shard"]["of"]) == (999, 999)
+
+
+def test_a_share_without_a_file_of_its_own_is_refused(gradgate: Callable[..., Any], torch: Any) -> None:
+    assert "give --shard a --json" in gradgate("calibrate", "--shard", "1/2").err
+    assert "--shard needs --json FILE" in gradgate("paper", "--family", "performer", "--shard", "1/2").err
