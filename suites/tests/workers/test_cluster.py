@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import sys
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -12,6 +14,7 @@ import pytest
 
 from gradgate.references import registry
 from gradgate.references.errors import UsageError
+from gradgate.suites.commands import calibrate
 from gradgate.suites.judging.engine import Run
 from gradgate.suites.judging.verdict import Task, Verdict
 from gradgate.suites.workers import cluster
@@ -81,6 +84,22 @@ def test_a_scheduler_that_is_not_there_is_wrong_usage(monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, "executorlib", None)
     with pytest.raises(UsageError, match="--scheduler slurm: SLURM needs executorlib"), cluster.executor("slurm"):
         pass
+
+
+@pytest.mark.parametrize("deaths", [0, 1])
+def test_a_calibration_loses_no_piece_of_work(deaths: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    machines = Dies(deaths)
+    monkeypatch.setattr(cluster, "executor", lambda _: contextlib.nullcontext(machines))
+    monkeypatch.setattr(calibrate, "measure_apart", lambda *asked: {"piece": asked[-1]})
+    pieces: list[calibrate.Piece] = [("alarms", "torch", "0"), ("alarms", "torch", "250")]
+    chosen = argparse.Namespace(scheduler="tcp://there", jobs=1)
+    found = dict(calibrate._measured("chain", 1, 500, pieces, chosen))
+    assert found == {piece: {"piece": piece} for piece in pieces}
+
+
+def test_a_process_apart_that_fails_says_how() -> None:
+    with pytest.raises(RuntimeError, match=r"(?s)status 1: .*unknown family 'nowhere'"):
+        calibrate.measure_apart("nowhere", 1, 2, ("alarms", "torch", "0"))
 
 
 DASK = """
