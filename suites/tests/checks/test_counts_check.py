@@ -48,7 +48,7 @@ def once(problem):
 """
 
 CHAIN = """
-from gradgate.references.chain import classic
+from gradgate.references.chain.schedules import classic
 from gradgate.references.chain.in_{framework}.methods import by_schedule
 
 SLOTS = Option("slots", "2 or 3", lambda spec: (2, 3), illegal=(0,))

@@ -87,8 +87,8 @@ def test_a_constant_rounded_to_float64_is_forgiven_and_a_larger_difference_is_no
     x = torch.randn(4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     root = torch.sqrt(torch.tensor(3.0, dtype=torch.float64))
     gradgate.check(lambda x: softmax_of_scores(x, 3**-0.5), lambda x: softmax_of_scores(x, 1 / root), (x,))
+    wrong = 3**-0.5 * (1 + 1e-12)
     with pytest.raises(AssertionError, match="another function"):
-        wrong = 3**-0.5 * (1 + 1e-12)
         gradgate.check(lambda x: softmax_of_scores(x, wrong), lambda x: softmax_of_scores(x, 1 / root), (x,))
 
 

@@ -33,11 +33,11 @@ SPECS = (
 )
 TAKEN_BACK = "tree_map(lambda v, g: (v - g) / momentum, velocity, grad)"
 WRONG = {
-    "decay forgotten": Edit("optimisers", TAKEN_BACK, "tree_map(lambda v, g: v - g, velocity, grad)"),
+    "decay forgotten": Edit("inner.optimisers", TAKEN_BACK, "tree_map(lambda v, g: v - g, velocity, grad)"),
     "decay of the velocity alone": Edit(
-        "optimisers", TAKEN_BACK, "tree_map(lambda v, g: v / momentum - g, velocity, grad)"
+        "inner.optimisers", TAKEN_BACK, "tree_map(lambda v, g: v / momentum - g, velocity, grad)"
     ),
-    "step not taken back": Edit("optimisers", "lambda a, v, p: p + a * v", "lambda a, v, p: p + 0 * a * v"),
+    "step not taken back": Edit("inner.optimisers", "lambda a, v, p: p + a * v", "lambda a, v, p: p + 0 * a * v"),
 }
 
 
