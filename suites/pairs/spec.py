@@ -155,7 +155,7 @@ def bare(pair: Any, spec: PairSpec) -> PairProblem:
     differentiated = pair.differentiated_at(spec.fields)
     params = {path: leaf for path, leaf in arrays.items() if path in differentiated}
     given = {path: leaf for path, leaf in arrays.items() if path not in differentiated}
-    return PairProblem(spec, pair.where, params, {"given": given, "cotangents": {}})  # type: ignore[arg-type]
+    return PairProblem(spec, pair.where, params, {"given": given, "cotangents": {}})
 
 
 def reference_for_shapes(pair: Any, problem: PairProblem) -> dict[str, Any]:
