@@ -29,7 +29,7 @@ def load(target: str) -> Any:
     place, colon, name = target.rpartition(":")
     if not colon or not place or not name:
         raise UsageError(f"a target is package.module:function or file.py:function, not {target!r}")
-    module = module_of(place)
+    module = _at(Path(place)) if is_path(place) else _module(place, target)
     if not hasattr(module, name):
         functions = [n for n, v in vars(module).items() if isinstance(v, Callable) and not n.startswith("_")]  # type: ignore[arg-type]
         raise unknown(f"function in {place}", name, functions)
