@@ -41,12 +41,17 @@ def _own(family: Family) -> tuple[Mutant, ...]:
     return tuple(importlib.import_module(name).MUTANTS)
 
 
+def _classes() -> tuple[tuple[str, str], ...]:
+    """Names and origins of the classes that a paper or an author declares; not of pairs, and of models of a reader."""
+    return tuple((f.name, f.origin) for f in registry.families().values() if isinstance(f.spec, str))
+
+
 def corpus() -> Mapping[str, Mutant]:
     """Name -> mutant, of every class that is known now; no framework is imported.
 
     Cost: about a second at first, most of it for the tables.
     """
-    return _corpus(tuple((family.name, family.origin) for family in registry.families().values()))
+    return _corpus(_classes())
 
 
 @functools.cache
@@ -63,7 +68,7 @@ def _corpus(classes: tuple[tuple[str, str], ...]) -> Mapping[str, Mutant]:
 
 def unbroken() -> Mapping[str, Mutant]:
     """Name -> the methods that save memory and that most mutants are made of, as they are: nothing may find fault."""
-    return _unbroken(tuple((family.name, family.origin) for family in registry.families().values()))
+    return _unbroken(_classes())
 
 
 @functools.cache
