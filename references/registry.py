@@ -202,7 +202,7 @@ def plugged_in(target: str, family_name: str, framework: str | None = None) -> M
         claims += (counts.REPORT,)
     if where:
         claims = _restricted(family(family_name), where, claims)
-    claims = _known_to_fail(target, expected, claims)
+    claims = known_to_fail(target, expected, claims)
     return Method(family(family_name).name, target.rpartition(":")[2], framework, target, claims, **declared)
 
 
@@ -223,7 +223,7 @@ def _restricted(declared: Family, where: Mapping[str, Any], claims: tuple[Claim,
     return tuple(restricted(claim) for claim in claims)
 
 
-def _known_to_fail(target: str, expected: Mapping[str, str], claims: tuple[Claim, ...]) -> tuple[Claim, ...]:
+def known_to_fail(target: str, expected: Mapping[str, str], claims: tuple[Claim, ...]) -> tuple[Claim, ...]:
     """The claims, those that a plug-in declares to fail expected to be refuted.
 
     Raises:

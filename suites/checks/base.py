@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -175,6 +175,13 @@ def describe(found: Comparison, grads: Mapping[str, Any]) -> str:
     wrong = "; ".join(f"{head}: {', '.join(items)}" for head, items in sorted(groups.items()))
     exact = sorted({leaf.partition(".")[0] for leaf in grads} - groups.keys())
     return f"relative errors {wrong}" + (f"; exact in {', '.join(exact)}" if exact else "")
+
+
+def farthest(runs: Sequence[Mapping[str, Any]], exact: Mapping[str, Any]) -> dict[str, float]:
+    """Name -> the largest distance of any run's array from the exact one: the noise of what `exact` names."""
+    return {
+        name: max(float(np.linalg.norm((run[name] - leaf).ravel())) for run in runs) for name, leaf in exact.items()
+    }
 
 
 def need(module: str, extra: str) -> None:

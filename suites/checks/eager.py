@@ -11,7 +11,7 @@ import numpy as np
 from gradgate.references import oracle
 from gradgate.references.backends import to_numpy
 from gradgate.references.contract import Problem
-from gradgate.suites.checks.base import Case
+from gradgate.suites.checks.base import Case, farthest
 from gradgate.suites.judging.subject import Refuted, first_line
 from gradgate.suites.pairs.pair import Pair
 
@@ -92,8 +92,7 @@ def _differentiated_twice(case: Case, problem: Problem) -> None:
         if not isinstance(fault.__cause__, RefusedInWords):
             raise
         return
-    noise = {path: max(float(np.linalg.norm(run[path] - leaf)) for run in runs) for path, leaf in runs[0].items()}
-    case.judge(got, oracle.Reference(0.0, runs[0], noise), case.widest, what="differentiated again: ")
+    case.judge(got, oracle.Reference(0.0, runs[0], farthest(runs, runs[0])), case.widest, what="differentiated again: ")
 
 
 def _twice(pair: Pair, role: str, problem: Any, vector: Any, options: Mapping[str, Any]) -> dict[str, Any]:

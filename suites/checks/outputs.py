@@ -13,7 +13,7 @@ import numpy as np
 from gradgate.references import oracle
 from gradgate.references.backends import precision, to_backend, to_numpy
 from gradgate.references.contract import Problem, Tree
-from gradgate.suites.checks.base import Case, Rejected, describe
+from gradgate.suites.checks.base import Case, Rejected, describe, farthest
 from gradgate.suites.exact import balls, truth
 from gradgate.suites.judging.subject import Refuted
 from gradgate.suites.judging.tolerance import compare
@@ -30,20 +30,17 @@ def outputs(case: Case) -> None:
     for dtype in case.subject.declared.dtypes:
         problem = case.problem(dtype)
         samples = _samples(pair, problem, dtype)
-        truth = _true_outputs(case, pair, dtype)
+        known = _true_outputs(case, pair, dtype)
         got = case.subject.guard(problem, case.options, _all_outputs, pair, "function", problem, case.options)
         _same_places(got, samples[0])
         floats = {path: leaf for path, leaf in got.items() if leaf.dtype.kind == "f"}
-        exact = {path: truth.get(path, samples[0][path]) for path in floats}
-        noise = {
-            path: max(float(np.linalg.norm((run[path] - exact[path]).ravel())) for run in samples) for path in floats
-        }
+        exact = {path: known.get(path, samples[0][path]) for path in floats}
         if not all(np.isfinite(leaf).all() for leaf in exact.values()):
             raise Rejected
         for path in got.keys() - floats.keys():
             if not functools.reduce(np.logical_or, [got[path] == run[path] for run in samples]).all():
                 raise Refuted(f"output {path}, of integers, is not the reference's in {dtype}", path)
-        reference = oracle.Reference(0.0, exact, noise)
+        reference = oracle.Reference(0.0, exact, farthest(samples, exact))
         found = compare(floats, reference, dtype, case.subject.declared.kappa)
         if dtype == case.widest:  # the others are judged, and say how much they tell where gradients are
             case.record(found)
@@ -63,7 +60,10 @@ def cotangents(case: Case) -> None:
             reference = one.reference(dtype)
             _, grads = one.subject.gradient(one.problem(dtype), one.options)
             case.judge(grads, reference, dtype, what=f"a cotangent for {mode}: ")
-    _, grads = case.subject.gradient(case.problem(dtype, cotangents=ZERO), case.options)
+    problem = case.problem(dtype, cotangents=ZERO)
+    if not all(np.isfinite(to_numpy(leaf)).all() for leaf in problem.params.values()):
+        raise Rejected  # 0·NaN is NaN in the reference as well
+    _, grads = case.subject.gradient(problem, case.options)
     for name, leaf in grads.items():
         if not (leaf == 0).all():
             raise Refuted(f"cotangents of zeros give {name} a gradient that is not zero", name)
@@ -114,10 +114,7 @@ def through_cotangents(case: Case, vector: Tree) -> None:
         with precision(problem.backend, problem.dtype):
             runs.append(_by_cotangents(pair, "reference", given, vector, {}))
     got = case.subject.guard(problem, case.options, _by_cotangents, pair, "function", problem, vector, case.options)
-    noise = {
-        path: max(float(np.linalg.norm((run[path] - leaf).ravel())) for run in runs) for path, leaf in runs[0].items()
-    }
-    case.judge(got, oracle.Reference(0.0, runs[0], noise), case.widest, what="by the cotangents: ")
+    case.judge(got, oracle.Reference(0.0, runs[0], farthest(runs, runs[0])), case.widest, what="by the cotangents: ")
 
 
 def _by_cotangents(pair: Pair, role: str, problem: Any, vector: Tree, options: Mapping[str, Any]) -> dict[str, Any]:

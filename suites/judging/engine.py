@@ -134,7 +134,8 @@ def judge(task: Task, subject: Subject, run: Run, progress: Callable[[int], None
         if run.spec:
             spec = registry.spec_class(task.family).from_json(run.spec)
             default = _options(subject.declared, claim, spec)
-            put(spec, default if run.options is None else dict(run.options))
+            with contextlib.suppress(Rejected):
+                put(spec, default if run.options is None else dict(run.options))
         else:
             draw(search, put, subject.declared, claim, check, run)
     except Inapplicable as why:

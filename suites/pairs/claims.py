@@ -12,11 +12,10 @@ if TYPE_CHECKING:
     from gradgate.suites.pairs.pair import Pair
 
 FLOATS = {"float64": "gradient_float64", "float32": "gradient_float32", "bfloat16": "gradient_bfloat16"}
+EXACT = "its formula is the reference's gradient: equal to 40 digits and more, constants rounded to float64 aside"
 REFUSED = {
     "jit": "refuses_jit", "compile": "refuses_compile", "vmap": "refuses_vmap", "second_order": "refuses_second_order",
 }  # fmt: skip
-EAGER = ("layouts", "each_leaf_alone", "autograd")
-"""Claims about eager PyTorch."""
 
 
 def contract(pair: Pair, options: Sequence[Option]) -> tuple[Claim, ...]:
@@ -29,7 +28,7 @@ def contract(pair: Pair, options: Sequence[Option]) -> tuple[Claim, ...]:
     found = [
         owed("tree", "gives every floating input a gradient of its shape and dtype, and none is None"),
         owed("outputs", "returns the outputs of the reference, in every dtype"),
-        owed("gradient_exact", "its formula is the reference's gradient: equal to 40 digits and more", constants=True),
+        owed("gradient_exact", EXACT, constants=True),
         *(
             owed(FLOATS[name], f"equals the reference's gradient in {name}", "gradient", dtype=name)
             for name in pair.dtypes

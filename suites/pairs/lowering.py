@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from gradgate.references import registry
-from gradgate.references.contract import Claim, Family, Method, Option, UsageError, unknown
+from gradgate.references.contract import Family, Method, Option, UsageError
 from gradgate.suites.pairs import vocabulary
 from gradgate.suites.pairs.claims import contract
 from gradgate.suites.pairs.declaration import check_transformations
@@ -31,7 +30,7 @@ def lower(pair: Pair) -> Method:
     shapes = _shapes(pair)
     if not shapes:
         raise UsageError(f"{pair.called}: `valid` leaves no combination of the dims")
-    claims = _expected(pair, contract(pair, options))
+    claims = registry.known_to_fail(pair.called, pair.expected, contract(pair, options))
     name = _free(pair)
     method = Method(
         name, pair.called, pair.where, pair.target, claims, options, kappa=pair.kappa,
@@ -98,14 +97,3 @@ def _measured(pair: Pair, shapes: tuple[Mapping[str, Any], ...]) -> Mapping[str,
     largest = {**plain[-1], **{name: max(sizes) for name, sizes in pair.dims.items()}}
     legal = _legal(pair, largest) and pair.numbers(largest) <= vocabulary.MOST_NUMBERS
     return {**(largest if legal else plain[-1]), "dtype": dtype}
-
-
-def _expected(pair: Pair, claims: tuple[Claim, ...]) -> tuple[Claim, ...]:
-    for name in pair.expected:
-        if name not in {claim.name for claim in claims}:
-            raise unknown(f"claim in expected of {pair.called}", name, [claim.name for claim in claims])
-    return tuple(
-        dataclasses.replace(claim, expected="refuted", declared_reason=pair.expected[claim.name])
-        if claim.name in pair.expected else claim
-        for claim in claims
-    )  # fmt: skip

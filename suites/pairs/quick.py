@@ -109,7 +109,7 @@ def check(
 
     Raises:
         AssertionError: they differ; names the claim, the leaf, its error beside the noise, and the call that repeats
-            it.
+            it. Or nothing can be said about the gradient at these arguments; says why.
         UsageError: the arguments have no floating array, or both functions are the same object.
 
     Cost: about ten calls of the function and thirty of the reference, and in JAX some ten compilations.
@@ -129,10 +129,15 @@ def check(
         function, reference, inputs, options={name: (value,) for name, value in (options or {}).items()},
         dtypes=(dtype,), kappa=kappa, framework=framework,
     )  # fmt: skip
-    _judged(pair, dtype, seed)
+    _judged(pair, seed)
 
 
-def _judged(pair: Pair, dtype: str, seed: int) -> None:
+def _judged(pair: Pair, seed: int) -> None:
+    """Judge CLAIMS on SEEDS problems.
+
+    Raises:
+        AssertionError: a claim is refuted or gives no answer, or no claim could tell anything about the gradient.
+    """
     from gradgate.references import registry
     from gradgate.suites.judging.engine import Run, judge
     from gradgate.suites.judging.explain import explain
@@ -142,6 +147,8 @@ def _judged(pair: Pair, dtype: str, seed: int) -> None:
     method = pair.lowered
     subject = Subject(method, pair)
     options = {option.name: option.values(None)[0] for option in method.options}
+    told_nothing: dict[str, str] = {}
+    upheld: set[str] = set()
     try:
         for number in range(seed, seed + SEEDS):
             spec = pair.spec(dtype="float64", seed=number)
@@ -151,6 +158,12 @@ def _judged(pair: Pair, dtype: str, seed: int) -> None:
                     if verdict.verdict in ("refuted", "error"):
                         told = explain(verdict).lines("claim", "reason", "measured", "leaf")
                         raise AssertionError("\n".join([*told, f"repeat: gradgate.check(…, seed={number})"]))
+                    if verdict.verdict == "upheld":
+                        upheld.add(claim.name)
+                    elif claim.name.startswith("gradient_"):
+                        told_nothing[claim.name] = f"{claim.name}: {verdict.reason}"
+        if not any(name.startswith("gradient_") for name in upheld):
+            raise AssertionError("\n".join(["nothing could be said about the gradient here", *told_nothing.values()]))
     finally:
         registry.forget(method.family)
 

@@ -120,6 +120,13 @@ def test_arguments_that_cannot_be_judged_are_refused_in_words(args: Any, said: s
         gradgate.check(lambda x: 1 * x, lambda x: x, args)
 
 
+def test_where_nothing_can_be_said_about_the_gradient_the_check_fails_and_says_why() -> None:
+    nan = torch.tensor([1.0, float("nan")])
+    said = r"nothing could be said about the gradient here\ngradient_exact: no problem could be judged"
+    with pytest.raises(AssertionError, match=said):
+        gradgate.check(lambda x: x * x, lambda x: x**2, (nan,))
+
+
 def test_a_function_beside_itself_is_refused() -> None:
     with pytest.raises(gradgate.UsageError, match="the same object"):
         gradgate.check(plain, plain, arguments())

@@ -7,11 +7,8 @@ from typing import Any
 import pytest
 
 import gradgate
-from gradgate.references import registry
 from gradgate.references.backends import to_numpy
-from gradgate.suites.judging.engine import Run, judge
-from gradgate.suites.judging.subject import Subject
-from gradgate.suites.judging.verdict import Task, Verdict
+from gradgate.suites.tests.pairs.verdicts import refuted, upheld
 
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
@@ -19,32 +16,6 @@ jnp = jax.numpy
 DIMS = {"B": (3, 4), "H": (2, 5)}
 X = {"x": gradgate.normal("B H")}
 EPS = 1e-6
-
-
-def judged(pair: Any, claims: tuple[str, ...] = (), examples: int = 4) -> dict[str, Verdict]:
-    """Verdicts by claim, of all claims unless told."""
-    method = pair.lowered
-    subject = Subject(method, pair)
-    try:
-        return {
-            claim.name: judge(Task.of(method, claim), subject, Run(examples=examples))
-            for claim in method.claims if not claims or claim.name in claims
-        }  # fmt: skip
-    finally:
-        registry.forget(method.family)
-
-
-def refuted(pair: Any, claim: str) -> str:
-    """The reason for which a claim is refuted."""
-    found = judged(pair, (claim,))[claim]
-    assert found.verdict == "refuted", found
-    return str(found.reason)
-
-
-def upheld(pair: Any, claims: tuple[str, ...] = (), besides: tuple[str, ...] = ()) -> None:
-    found = {name: verdict for name, verdict in judged(pair, claims).items() if name not in besides}
-    assert found
-    assert not {name: verdict for name, verdict in found.items() if verdict.verdict != "upheld"}
 
 
 def plain_norm(x: Any, w: Any) -> Any:

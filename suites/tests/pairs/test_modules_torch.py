@@ -9,40 +9,13 @@ import pytest
 
 import gradgate
 from gradgate.references import registry
-from gradgate.suites.judging.engine import Run, judge
-from gradgate.suites.judging.subject import Subject
-from gradgate.suites.judging.verdict import Task, Verdict
+from gradgate.suites.tests.pairs.verdicts import refuted, upheld
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
 
 DIMS = {"B": (3, 4), "H": (2, 5)}
 X = {"x": gradgate.normal("B H")}
-
-
-def judged(pair: Any, claims: tuple[str, ...] = (), examples: int = 6) -> dict[str, Verdict]:
-    """Verdicts by claim, of all claims unless told."""
-    method = pair.lowered
-    subject = Subject(method, pair)
-    try:
-        return {
-            claim.name: judge(Task.of(method, claim), subject, Run(examples=examples))
-            for claim in method.claims if not claims or claim.name in claims
-        }  # fmt: skip
-    finally:
-        registry.forget(method.family)
-
-
-def refuted(pair: Any, claim: str, examples: int = 6) -> str:
-    """The reason for which a claim is refuted."""
-    found = judged(pair, (claim,), examples)[claim]
-    assert found.verdict == "refuted", found
-    return str(found.reason)
-
-
-def upheld(pair: Any, claims: tuple[str, ...] = (), examples: int = 6) -> None:
-    wrong = {name: found for name, found in judged(pair, claims, examples).items() if found.verdict != "upheld"}
-    assert not wrong
 
 
 class Norm(nn.Module):

@@ -1,0 +1,37 @@
+"""What a pair's claims come to in this process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gradgate.references import registry
+from gradgate.suites.judging.engine import Run, judge
+from gradgate.suites.judging.subject import Subject
+from gradgate.suites.judging.verdict import Task, Verdict
+
+
+def judged(pair: Any, claims: tuple[str, ...] = (), examples: int = 6) -> dict[str, Verdict]:
+    """Verdicts by claim, of all claims unless told."""
+    method = pair.lowered
+    subject = Subject(method, pair)
+    try:
+        return {
+            claim.name: judge(Task.of(method, claim), subject, Run(examples=examples))
+            for claim in method.claims if not claims or claim.name in claims
+        }  # fmt: skip
+    finally:
+        registry.forget(method.family)
+
+
+def refuted(pair: Any, claim: str, examples: int = 6) -> str:
+    """The reason for which a claim is refuted."""
+    found = judged(pair, (claim,), examples)[claim]
+    assert found.verdict == "refuted", found
+    return str(found.reason)
+
+
+def upheld(pair: Any, claims: tuple[str, ...] = (), examples: int = 6, besides: tuple[str, ...] = ()) -> None:
+    """These claims, or all, are upheld; what is said of those `besides` is left open."""
+    found = {name: verdict for name, verdict in judged(pair, claims, examples).items() if name not in besides}
+    assert found
+    assert not {name: verdict for name, verdict in found.items() if verdict.verdict != "upheld"}
