@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from gradgate.suites.pairs.spec import PairSpec
 
 
-def lower(pair: Pair) -> Method:
-    """The pair's class of problems, registered, and in it the pair as a method.
+def lower(pair: Pair) -> Family:
+    """The pair's class of problems, and in it the pair as its one method.
 
     Raises:
         UsageError: the declaration is wrong where only the functions can tell; says what is legal.
@@ -39,10 +39,7 @@ def lower(pair: Pair) -> Method:
     stress = tuple(shape for shape in shapes if shape.get("regime"))
     origin = pair.target or f"this process, pair {id(pair)}"
     letters = {dim: dim for dim in pair.dims}
-    registry.register(
-        Family(name, "", pair.spec, (method,), shapes, {}, stress, letters, _measured(pair, shapes), origin=origin)
-    )
-    return method
+    return Family(name, "", pair.spec, (method,), shapes, {}, stress, letters, _measured(pair, shapes), origin=origin)
 
 
 def _free(pair: Pair) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 from gradgate.references import draws as layouts
 from gradgate.references import registry
 from gradgate.references.backends import named_leaves, precision, tree_map
-from gradgate.references.contract import DTYPES, Claim, Method, Tree, UsageError
+from gradgate.references.contract import DTYPES, Claim, Family, Method, Tree, UsageError
 from gradgate.suites.pairs import functions, masks, trees
 from gradgate.suites.pairs.draws import Draw
 from gradgate.suites.pairs.spec import ONLY, ZERO, PairProblem, PairSpec, bare, generator, integers_of
@@ -204,9 +204,16 @@ class Pair:
 
         return specs(self, self.called)
 
-    @functools.cached_property
+    @property
     def lowered(self) -> Method:
-        """The pair as a method of its own class of problems, which is registered."""
+        """The pair as a method of its own class of problems, which is registered, again if it was forgotten."""
+        known = registry.families().get(self._family.name)
+        if known is not None and known.origin != self._family.origin:  # another pair of the name came in between
+            del vars(self)["_family"]
+        return registry.register(self._family).methods[0]
+
+    @functools.cached_property
+    def _family(self) -> Family:
         from gradgate.suites.pairs.lowering import lower
 
         return lower(self)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from gradgate.references import registry
 from gradgate.references.contract import Spec, installed
 from gradgate.references.registry import spec_class
 from gradgate.suites import cli
@@ -54,6 +55,12 @@ class Ran:
 def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """What one test measures or judges is not there for the next one, and the user's cache stays as it is."""
     monkeypatch.setenv("GRADGATE_CACHE", str(tmp_path_factory.mktemp("cache")))
+
+
+@pytest.fixture(autouse=True)
+def _own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A class of problems that one test registers is not there for the next one."""
+    monkeypatch.setattr(registry, "_REGISTERED", {})
 
 
 @pytest.fixture(params=["jax", "torch"])

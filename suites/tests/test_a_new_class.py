@@ -159,13 +159,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         del sys.modules[name]
 
 
-@pytest.fixture(autouse=True)
-def _forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a test registers, and measures, is no other test's."""
-    monkeypatch.setattr(registry, "_REGISTERED", {})
-    monkeypatch.setenv("GRADGATE_CACHE", str(tmp_path / "cache"))
-
-
 @pytest.fixture
 def relay(folder: Path) -> Family:
     """The class, registered."""
@@ -372,3 +365,4 @@ def test_a_folder_in_references_is_found_without_being_registered(
         registry._in_this_folder.cache_clear()
         for name in [name for name in sys.modules if name.startswith(place)]:
             del sys.modules[name]
+        vars(gradgate.references).pop("relay", None)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import itertools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import hypothesis
@@ -328,3 +330,19 @@ def test_every_claim_of_a_reference_finds_problems(family: str, monkeypatch: pyt
 
         engine.draw(search, put, dataclasses.replace(method, options=()), claim, CHECKS[claim.check], Run(12))
         assert found, (method.key, claim.name)
+
+
+def test_what_a_seed_draws_does_not_depend_on_imported_modules(
+    family: Family, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def drawn() -> list[Spec]:
+        found: list[Spec] = []
+        engine._falsify(strategies.specs(family), found.append, 60, 7)
+        return found
+
+    before = drawn()
+    name = f"full_of_numbers_{family.name}"
+    (tmp_path / f"{name}.py").write_text(f"NUMBERS = {[*range(100, 240)]}, {[n / 7 for n in range(100)]}\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    importlib.import_module(name)
+    assert drawn() == before
