@@ -64,10 +64,10 @@ def verify(session: nox.Session) -> None:
 @nox.session(venv_backend="none")
 def tests(session: nox.Session) -> None:
     """The project's own tests, then every claim of the references on few problems through the pytest plugin."""
-    run(session, "pytest", "-n", "2", "--dist", "loadgroup", *(session.posargs or ["suites/tests"]))
+    beside = ("-n", "2", "--dist", "loadgroup", "--durations", "40", "--durations-min", "5")
+    run(session, "pytest", *beside, *(session.posargs or ["suites/tests"]))
     if not session.posargs:
-        claims = ["suites/test_methods.py", "--examples", "12"]
-        run(session, "pytest", "-q", "-n", "2", "--dist", "loadgroup", *claims)
+        run(session, "pytest", "-q", *beside, "suites/test_methods.py", "--examples", "12")
 
 
 @nox.session(venv_backend="none")
