@@ -1,6 +1,7 @@
 """What there is to verify: classes of problems, their methods, and callables that are given by name.
 
-A class is a folder beside this file, an entry point of the group ``gradgate.families``, or what `register` is given.
+A class is a folder beside this file, an entry point of the groups ``gradgate.families`` and ``gradgate.pairs``, or what
+`register` is given.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 from gradgate.references import counts, laws
 from gradgate.references.claims import contract_claims
@@ -23,8 +24,8 @@ from gradgate.references.loading import is_path, load, module_of, shortest
 from gradgate.references.restriction import check_fields, check_where, left, words
 
 ENTRY_POINTS = "gradgate.methods"
-FAMILIES = "gradgate.families"
-"""The group of entry points whose values name classes of problems."""
+GROUPS = ("gradgate.families", "gradgate.pairs")
+"""The groups of entry points whose values name classes of problems: Families, and pairs."""
 _REGISTERED: dict[str, Family] = {}
 
 
@@ -265,19 +266,20 @@ def _in_this_folder() -> dict[str, Family]:
 
 @functools.cache
 def of_entry_points() -> dict[str, Family]:
-    """Name -> Family, of every installed entry point in the group ``gradgate.families``.
+    """Name -> Family, of every installed entry point in one of `GROUPS`.
 
     Raises:
-        UsageError: one of them names no Family, or one whose name is taken.
+        UsageError: one of them names no Family and no pair, or one whose name is taken.
     """
     found: dict[str, Family] = {}
-    for point in sorted(metadata.entry_points(group=FAMILIES)):
-        try:
-            declared = _at(point.value)
-            _check(declared, {**_in_this_folder(), **found}.get(declared.name))
-        except UsageError as error:
-            raise UsageError(f"the entry point {point.name} of {FAMILIES}: {error}") from None
-        found[declared.name] = declared
+    for group in GROUPS:
+        for point in sorted(metadata.entry_points(group=group)):
+            try:
+                declared = _at(point.value)
+                _check(declared, {**_in_this_folder(), **found}.get(declared.name))
+            except UsageError as error:
+                raise UsageError(f"the entry point {point.name} of {group}: {error}") from None
+            found[declared.name] = declared
     return found
 
 
@@ -297,7 +299,7 @@ def _at(target: str) -> Family:
     except Exception as error:
         raise UsageError(f"importing {place} raised {type(error).__name__}: {error}") from error
     if hasattr(declared, "found_at"):  # a pair, which is a class of problems with one method
-        return family(declared.found_at(f"{place}:{name}").lowered.family)
+        return cast("Family", declared.found_at(f"{place}:{name}").family)
     if not isinstance(declared, Family):
         raise UsageError(f"{target} is a {type(declared).__name__}, no Family")
     return declared if declared.origin else dataclasses.replace(declared, origin=f"{place}:{name}")

@@ -207,13 +207,14 @@ class Pair:
     @property
     def lowered(self) -> Method:
         """The pair as a method of its own class of problems, which is registered, again if it was forgotten."""
-        known = registry.families().get(self._family.name)
-        if known is not None and known.origin != self._family.origin:  # another pair of the name came in between
-            del vars(self)["_family"]
-        return registry.register(self._family).methods[0]
+        known = registry.families().get(self.family.name)
+        if known is not None and known.origin != self.family.origin:  # another pair of the name came in between
+            del vars(self)["family"]
+        return registry.register(self.family).methods[0]
 
     @functools.cached_property
-    def _family(self) -> Family:
+    def family(self) -> Family:
+        """The pair's class of problems, not registered."""
         from gradgate.suites.pairs.lowering import lower
 
         return lower(self)

@@ -314,7 +314,7 @@ def test_an_entry_point_names_a_class(folder: Path, monkeypatch: pytest.MonkeyPa
     from importlib.metadata import EntryPoint
 
     def points(group: str) -> list[EntryPoint]:
-        return [EntryPoint("relay", f"{folder}:FAMILY", registry.FAMILIES)] if group == registry.FAMILIES else []
+        return [EntryPoint("relay", f"{folder}:FAMILY", group)] if group == "gradgate.families" else []
 
     monkeypatch.setattr(registry.metadata, "entry_points", points)
     registry.of_entry_points.cache_clear()

@@ -238,3 +238,19 @@ odd = gradgate.Pair(square, fussy, {"x": normal("T")}, {"T": (3,)}, framework="t
     ran = verify(f"{file(code)}:odd", "--claim", "tree")
     assert ran.status == UNMEASURED, ran.out + ran.err
     assert "the reference raised ValueError at T=3: only even lengths" in ran.out
+
+
+def test_a_pair_of_an_entry_point_is_judged_by_its_name(
+    file: Callable[..., Path], tmp_path: Path, process: Callable[..., Any]
+) -> None:
+    file(WRONG, name="theirs.py")
+    about = tmp_path / "theirs-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1\n")
+    (about / "entry_points.txt").write_text("[gradgate.pairs]\nright = theirs:right\nwrong = theirs:wrong\n")
+    asked = ("-m", "gradgate.suites.cli", "verify", "--claim", "gradient_exact")
+    ran = process(*asked, "--family", "right", cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)})
+    assert ran.status == RIGHT, ran.out + ran.err
+    assert "1 of 1 claims as declared" in ran.out
+    ran = process(*asked, "--family", "wrong", cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)})
+    assert ran.status == REFUTED, ran.out + ran.err
