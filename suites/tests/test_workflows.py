@@ -1,14 +1,23 @@
-"""The workflows, read by actionlint."""
+"""The workflows, read by actionlint; and the one that the README gives to other repositories, run as printed."""
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 import subprocess
+import sys
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-GITHUB = Path(__file__).resolve().parents[2] / ".github"
+from gradgate.hw_profiles.profile import availability, load
+from gradgate.suites.tests.scratch import Scratch
+
+ROOT = Path(__file__).resolve().parents[2]
+GITHUB = ROOT / ".github"
 pytestmark = pytest.mark.skipif(not GITHUB.exists(), reason="not a checkout")
 
 
@@ -45,3 +54,85 @@ def test_a_workflow_with_a_misspelt_key_and_an_unknown_context_is_refused(linter
     assert ran.returncode == 1
     assert "githb" in ran.stdout
     assert "iff" in ran.stdout
+
+
+def printed(kind: str, first: str) -> str:
+    """The block of the README of that language and first line."""
+    blocks = re.findall(r"^```(\w+)\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    [text] = [text for found, text in blocks if found == kind and text.startswith(first)]
+    return str(text)
+
+
+@pytest.fixture
+def settings() -> str:
+    return printed("toml", "# pyproject.toml\n[tool.gradgate]")
+
+
+@pytest.fixture
+def workflow() -> str:
+    """As printed, with gradgate's action in place of its name elsewhere."""
+    text = printed("yaml", "# .github/workflows/gradients.yml")
+    assert "<owner>/gradgate@<commit>" in text
+    return text.replace("<owner>/gradgate@<commit>", "./gradgate")
+
+
+def inputs(workflow: str) -> dict[str, Any]:
+    """What the workflow gives to gradgate's action."""
+    yaml = pytest.importorskip("yaml")
+    [step] = [s for s in yaml.safe_load(workflow)["jobs"]["gradients"]["steps"] if s["uses"] == "./gradgate"]
+    return dict(step["with"])
+
+
+def test_actionlint_finds_nothing_in_the_workflow_of_the_readme(linter: Path, tmp_path: Path, workflow: str) -> None:
+    (tmp_path / "gradients.yml").write_text(workflow)
+    ran = lint(linter, tmp_path / "gradients.yml")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_the_workflow_of_the_readme_names_the_extras_of_its_profiles(workflow: str, settings: str) -> None:
+    named = inputs(workflow)["extras"].split(",")
+    for name in tomllib.loads(settings)["tool"]["gradgate"]["profiles"]:
+        profile = load(name)
+        assert profile.compiler == "host" or profile.compiler in named
+
+
+def test_the_workflow_of_the_readme_gates_a_repository(tmp_path: Path, workflow: str, settings: str) -> None:
+    yaml = pytest.importorskip("yaml")
+    for name in tomllib.loads(settings)["tool"]["gradgate"]["profiles"]:
+        found = availability(load(name))
+        if not found.available:
+            pytest.skip(found.reason)
+    [step] = [s for s in yaml.safe_load((ROOT / "action.yml").read_text())["runs"]["steps"] if s.get("id") == "gate"]
+    made = Scratch(tmp_path / "theirs")
+    example = (ROOT / "suites" / "guide" / "examples" / "cross_entropy.py").read_text()
+    made.commit({"pyproject.toml": settings, "tests/gradients.py": example})
+    made.branch()
+    made.replace("tests/gradients.py", ("d = d.astype(x.dtype)", "d = d.astype(x.dtype) * 1.0001"))
+    made.commit()
+    python, out = shims(tmp_path)
+    given = inputs(workflow)
+    env = {
+        **os.environ, "BASE": "main", "EXTRAS": given["extras"], "INSTALL": given.get("install", "true"),
+        "ACTION": str(ROOT), "OUT": str(out), "GITHUB_OUTPUT": str(out / "output"),
+        "GITHUB_STEP_SUMMARY": str(out / "summary"), "PATH": f"{python}{os.pathsep}{os.environ['PATH']}",
+        "GRADGATE_CACHE": str(tmp_path / "cache"),
+    }  # fmt: skip
+    ran = subprocess.run(
+        ["bash", "-c", step["run"]], cwd=made.root, env=env, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 1, ran.stdout + ran.stderr
+    assert (out / "installed").read_text().split()[-1] == f"{ROOT}[{given['extras']}]"
+    assert "verdict=FAIL" in (out / "output").read_text()
+    assert "gradient_exact" in (out / "summary").read_text()
+
+
+def shims(folder: Path) -> tuple[Path, Path]:
+    """A folder with `python` and `gradgate` of this environment, whose pip only writes what it is asked for."""
+    places, out = folder / "bin", folder / "out"
+    places.mkdir()
+    out.mkdir()
+    pip = f'if [ "$1 $2" = "-m pip" ]; then echo "$@" > {out}/installed; exit 0; fi'
+    for name, program in (("python", ""), ("gradgate", "-m gradgate.suites.cli")):
+        (places / name).write_text(f'#!/bin/sh\n{pip}\nexec {sys.executable} {program} "$@"\n')
+        (places / name).chmod(0o755)
+    return places, out
