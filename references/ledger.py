@@ -214,7 +214,7 @@ def entry(statement: Statement, methods: Sequence[Method], found: Iterable[Publi
 
 def figure_name(row: Published) -> str:
     """``place / series / x`` of a figure."""
-    return f"{row.place} / {row.series} / {row.x}"
+    return row.name
 
 
 def _matching(pattern: str, every: Mapping[str, Any], statement: Statement) -> list[str]:

@@ -1,20 +1,148 @@
-"""What a paper printed, beside what is measured here: single figures, rows of tables, points of curves.
+"""What a paper printed, beside what is measured here, and what is expected of the two: a figure can fail.
 
-A family's ``paper`` module lists them in ``PUBLISHED``; ``gradgate paper`` measures them, and writes what it found to
-``paper.json`` beside that module, from which the report is rendered.
+A family's ``paper/rows.py`` lists single figures, rows of tables and points of curves in ``PUBLISHED``. ``gradgate
+paper`` measures them, and keeps what it found in ``paper.json`` beside that folder. The verdict on a figure is computed
+from the measured value and the declaration each time that it is shown, so a new declaration needs no new measurement.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from gradgate.references.errors import UsageError, unknown
+
+HOW = ("equal", "at least", "at most")
+"""How a measured figure can agree with a printed one."""
+LOOSEST = 0.5
+"""The widest relative tolerance: what lies further off is another figure."""
+EXPECTED = ("upheld", "refuted", "unexplained")
+"""What a printed figure can be declared as."""
+OUTCOMES = {
+    "upheld": 0,
+    "refuted as declared": 0,
+    "unexplained": 0,
+    "not as declared": 1,
+    "not measured here": 2,
+    "undeclared": 2,
+}
+"""What a printed figure comes to -> the exit status of a run that has it, in the order in which they are counted."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What it means that a measured figure agrees with the printed one; made by `equal`, `at_least` or `at_most`.
+
+    Attributes:
+        how: the measured figure is this beside the printed one; a name in `HOW`.
+        within: relative tolerance, of the printed figure.
+        because: a sentence: why the paper's words mean this, and why the tolerance is this wide.
+
+    Raises:
+        UsageError: says what is wrong and what is legal.
+    """
+
+    how: str
+    within: float
+    because: str
+
+    def __post_init__(self) -> None:
+        if self.how not in HOW:
+            raise unknown("agreement", self.how, HOW)
+        if not 0 <= self.within <= LOOSEST:
+            raise UsageError(
+                f"a relative tolerance must be between 0 and {LOOSEST:g}, not {self.within!r}: a figure further off is "
+                f"another figure; say at_least or at_most, or declare the figure refuted or unexplained"
+            )
+        if not self.because.strip():
+            raise UsageError(f"{self.words()}: say in a sentence why this is agreement, and why it is this wide")
+
+    def holds(self, ours: float, printed: float) -> bool:
+        """Whether a measured figure agrees; nothing that is not finite does.
+
+        >>> equal(0.05, "two digits are printed").holds(104.0, 100.0)
+        True
+        >>> at_least("the paper says: over 10 times").holds(9.9, 10.0)
+        False
+        """
+        if not math.isfinite(ours):
+            return False
+        slack = self.within * abs(printed)
+        return (self.how == "at most" or ours >= printed - slack) and (
+            self.how == "at least" or ours <= printed + slack
+        )
+
+    def words(self) -> str:
+        """Such as ``equal within 5%``, ``at least, within 1%`` or ``at most``."""
+        told = f"within {100 * self.within:.3g}%"
+        return f"equal {told}" if self.how == "equal" else f"{self.how}, {told}" if self.within else self.how
+
+
+def equal(within: float, because: str) -> Agreement:
+    """The measured figure is the printed one, within a relative tolerance."""
+    return Agreement("equal", within, because)
+
+
+def at_least(because: str, within: float = 0.0) -> Agreement:
+    """The measured figure is the printed one or more."""
+    return Agreement("at least", within, because)
+
+
+def at_most(because: str, within: float = 0.0) -> Agreement:
+    """The measured figure is the printed one or less."""
+    return Agreement("at most", within, because)
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What is declared of a printed figure; made by `upheld`, `refuted` or `unexplained`.
+
+    Attributes:
+        verdict: a name in `EXPECTED`.
+        agreement: what agreeing with the printed figure means.
+        instead: the value that the reason gives in place of the printed one; measured must be this.
+        spread: relative tolerance around `instead`.
+    """
+
+    verdict: str
+    agreement: Agreement
+    instead: float | None = None
+    spread: float = 0.05
+
+    def __post_init__(self) -> None:
+        if self.verdict not in EXPECTED:
+            raise unknown("expectation", self.verdict, EXPECTED)
+        if self.verdict == "refuted" and self.instead is None:
+            raise UsageError("a refuted figure says which value was found instead: refuted(..., instead=2.85)")
+        if not 0 <= self.spread <= LOOSEST:
+            raise UsageError(f"the spread around `instead` must be between 0 and {LOOSEST:g}, not {self.spread!r}")
+
+    def keeps(self, ours: float) -> bool:
+        """Whether a measured figure is still the one that the reason explains; True where no value is named."""
+        return self.instead is None or equal(self.spread, "spread").holds(ours, self.instead)
+
+
+def upheld(agreement: Agreement) -> Expectation:
+    """The measured figure agrees with the printed one."""
+    return Expectation("upheld", agreement)
+
+
+def refuted(agreement: Agreement, instead: float, spread: float = 0.05) -> Expectation:
+    """The measured figure does not agree, for a reason that was tested: it is `instead`, within `spread`."""
+    return Expectation("refuted", agreement, instead, spread)
+
+
+def unexplained(agreement: Agreement, instead: float | None = None, spread: float = 0.05) -> Expectation:
+    """The measured figure does not agree, and no reason was found; the row's `reason` says what was ruled out."""
+    return Expectation("unexplained", agreement, instead, spread)
 
 
 @dataclass(frozen=True)
 class Published:
-    """One figure of a paper and how it is measured here.
+    """One figure of a paper, how it is measured here, and what is expected.
 
     Attributes:
         place: where it is printed, such as ``Table 2``; what is ours alone says so.
@@ -24,8 +152,16 @@ class Published:
         measured: ``module:function`` of `arguments` that returns a number, a dict of lists for a curve, or text that is
             drawn. It raises ``LookupError`` with a sentence where it cannot be measured here.
         arguments: plain JSON types.
-        printed: the paper's figure; None where it has only a plot, or nothing.
-        reason: why ours differs, as far as it was tested.
+        printed: the paper's figure; None where it has only a plot, or nothing. What a paper says of a whole curve is a
+            number too: let `measured` return the quantity that it speaks of, such as a largest quotient.
+        reason: why ours differs, as far as it was tested; for what is unexplained, what was tried and ruled out.
+        expects: what is declared of a printed figure; None where that is still to be done.
+        unlike: empty where the same quantity is printed and measured. Else how the two differ, such as ``printed are
+            seconds on an H100, ours is a roofline``. Unlike quantities refute nothing.
+        drawn: the paper has a plot of it and prints no number.
+
+    Raises:
+        UsageError: the declaration contradicts itself, or lacks its reason; says what to do.
     """
 
     place: str
@@ -36,9 +172,133 @@ class Published:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     printed: float | None = None
     reason: str = ""
+    expects: Expectation | None = field(default=None, kw_only=True)
+    unlike: str = field(default="", kw_only=True)
+    drawn: bool = field(default=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if wrong := _contradiction(self):
+            raise UsageError(f"{self.name}: {wrong}")
 
     @property
     def key(self) -> str:
         """What a result is found again by: unchanged as long as the same thing is measured."""
         told = [self.place, self.series, self.x, self.unit, self.measured, dict(self.arguments)]
         return json.dumps(told, sort_keys=True, ensure_ascii=False)
+
+    @property
+    def name(self) -> str:
+        """``place / series / x``."""
+        return f"{self.place} / {self.series} / {self.x}"
+
+    @property
+    def kind(self) -> str:
+        """``printed``: it has a verdict. ``drawn``: the paper has a plot without a number. ``ours``: it has neither."""
+        return "printed" if self.printed is not None else "drawn" if self.drawn else "ours"
+
+
+def _contradiction(row: Published) -> str:
+    """What is wrong with a declaration; "" where nothing is."""
+    expects = row.expects
+    if row.printed is None:
+        return "nothing is printed, so nothing can be expected: leave out expects" if expects else ""
+    if not math.isfinite(row.printed):
+        return f"a printed figure is a finite number, not {row.printed!r}"
+    if row.drawn:
+        return "a figure that is drawn has no printed number: leave out drawn, or printed"
+    if expects is None or expects.verdict == "upheld":
+        return ""
+    if not row.reason.strip():
+        told = "why it differs, as tested" if expects.verdict == "refuted" else "what was tried and ruled out"
+        return f"declared {expects.verdict}: say in reason {told}"
+    if row.unlike and expects.verdict == "refuted":
+        return f"unlike quantities refute nothing ({row.unlike}): measure the same quantity, or declare it unexplained"
+    if expects.instead is not None and expects.agreement.holds(expects.instead, row.printed):
+        return (
+            f"declared {expects.verdict}, but {expects.instead:g} agrees with the printed {row.printed:g} "
+            f"({expects.agreement.words()}): declare it upheld"
+        )
+    return ""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What a printed figure comes to.
+
+    Attributes:
+        outcome: a name in `OUTCOMES`.
+        sentence: which figure, what is printed and measured, what agreement is, what was declared, what to do.
+    """
+
+    outcome: str
+    sentence: str
+
+    @property
+    def status(self) -> int:
+        """The exit status of a run that has it."""
+        return OUTCOMES[self.outcome]
+
+
+def judge(row: Published, ours: Any, problem: str = "") -> Judged | None:
+    """The verdict on a figure, from what was measured and what is declared; None where no number is printed.
+
+    Args:
+        row: the figure.
+        ours: what was measured; None where nothing was.
+        problem: why it could not be measured.
+    """
+    if row.printed is None:
+        return None
+    if ours is None:
+        return Judged("not measured here", f"{row.name}: {problem or 'not measured yet'}")
+    if isinstance(ours, bool) or not isinstance(ours, (int, float)) or not math.isfinite(ours):
+        what = f"{ours}" if isinstance(ours, (int, float)) else f"a {type(ours).__name__}"
+        return Judged(
+            "not measured here",
+            f"{row.name}: a number is printed, and {row.measured} returns {what}; let it return a finite number",
+        )
+    told = f"{row.name}: printed {_number(row.printed, row.unit)}, measured {_number(ours, row.unit)}"
+    told += f", ratio {ours / row.printed:.3g}" if row.printed else ""
+    if row.unlike:
+        told += f" (unlike: {row.unlike})"
+    if row.expects is None:
+        return Judged("undeclared", f"{told}; no expectation is declared: say upheld, refuted or unexplained")
+    told += f"; agreement: {row.expects.agreement.words()}; declared {row.expects.verdict}"
+    if wrong := _against(row.expects, ours, row.printed):
+        return Judged("not as declared", f"{told}, but {wrong}")
+    return Judged("refuted as declared" if row.expects.verdict == "refuted" else row.expects.verdict, told)
+
+
+def _against(expects: Expectation, ours: float, printed: float) -> str:
+    """What speaks against a declaration, and what to do; "" where nothing does."""
+    agrees = expects.agreement.holds(ours, printed)
+    if expects.verdict == "upheld":
+        remedy = "correct what is measured, or declare it refuted or unexplained with its reason"
+        return "" if agrees else f"it does not agree: {remedy}"
+    if agrees:
+        return "it agrees: declare it upheld"
+    if not expects.keeps(ours):
+        return (
+            f"its reason is about {expects.instead:.4g} within {100 * expects.spread:.3g}%: test the reason again, and "
+            "declare what is found"
+        )
+    return ""
+
+
+def _number(value: float, unit: str) -> str:
+    return f"{value:.4g} {unit}".rstrip()
+
+
+def counts(judged: Iterable[Judged]) -> dict[str, int]:
+    """Outcome -> how many, of all outcomes, in their order."""
+    found = [one.outcome for one in judged]
+    return {name: found.count(name) for name in OUTCOMES}
+
+
+def summary(found: Mapping[str, int]) -> str:
+    """Counts in words, such as ``3 upheld, 1 unexplained``; what does not occur is left out.
+
+    >>> summary({"upheld": 3, "refuted as declared": 0, "unexplained": 1})
+    '3 upheld, 1 unexplained'
+    """
+    return ", ".join(f"{count} {name}" for name, count in found.items() if count) or "no printed figures"
