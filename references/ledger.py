@@ -23,10 +23,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gradgate.references import registry
+from gradgate.references import published, registry
 from gradgate.references.contract import Claim, Method
 from gradgate.references.errors import UsageError, unknown
-from gradgate.references.published import Published
+from gradgate.references.published import Judged, Published
 
 FILE = "ledger.toml"
 LONGEST = 12
@@ -86,6 +86,23 @@ class Entry:
         declared = {claim.expected for _, claim in self.claims}
         return " and ".join(name for name in ("upheld", "refuted") if name in declared)
 
+    def verdict(self, judged: Mapping[str, Judged]) -> str:
+        """What its figures come to, such as ``2 upheld, 1 unexplained`` or ``all unexplained``.
+
+        Args:
+            judged: key of a printed figure -> its verdict.
+        """
+        found = published.counts(judged[row.key] for row in self.rows if row.key in judged)
+        occurring = [name for name, count in found.items() if count]
+        if len(occurring) == 1 and found[occurring[0]] > 1:
+            return f"all {occurring[0]}"
+        return occurring[0] if occurring and sum(found.values()) == 1 else published.summary(found)
+
+    def rests_on_unexplained(self, judged: Mapping[str, Judged]) -> bool:
+        """Whether nothing judges it but figures, and every printed one is unexplained."""
+        found = [judged[row.key].outcome for row in self.rows if row.key in judged]
+        return not self.claims and bool(found) and set(found) == {"unexplained"}
+
 
 @dataclass(frozen=True)
 class Ledger:
@@ -105,6 +122,10 @@ class Ledger:
     def counts(self) -> dict[str, int]:
         """How many statements are of each kind; every kind is named."""
         return {kind: sum(entry.statement.kind == kind for entry in self.entries) for kind in KINDS}
+
+    def unexplained(self, judged: Mapping[str, Judged]) -> int:
+        """How many statements rest on unexplained figures alone; `judged` as for `Entry.verdict`."""
+        return sum(entry.rests_on_unexplained(judged) for entry in self.entries)
 
     @property
     def summary(self) -> str:

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from gradgate.references import ledger, registry
 from gradgate.references.contract import Method
 from gradgate.references.errors import UsageError
 from gradgate.suites.commands import arguments
-from gradgate.suites.console import terminal
+from gradgate.suites.console import paper_table, terminal
+from gradgate.suites.measuring import paper_results
+
+FIGURE = (
+    "place", "series", "x", "unit", "printed", "ours", "kind", "unlike", "expected", "agreement", "outcome", "reason",
+)  # fmt: skip
+"""What is told of a figure of a paper; see `paper_results.told`."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,23 +61,25 @@ def _papers(chosen: argparse.Namespace) -> int:
         raise UsageError("--paper lists the statements of whole papers: leave out --method and --framework")
     names = [registry.family(chosen.family).name] if chosen.family else list(registry.families())
     found = [one for one in map(ledger.of_family, names) if one.entries or chosen.family]
+    kept = {one.family: paper_results.kept(one.family) for one in found}
     if chosen.json:
-        print(json.dumps({"papers": [_paper(one) for one in found]}, indent=1, ensure_ascii=False))
+        papers = [_paper(one, {row["key"]: row for row in kept[one.family]}) for one in found]
+        print(json.dumps({"papers": papers}, indent=1, ensure_ascii=False))
     else:
-        terminal.papers(found)
+        paper_table.statements(found, {family: paper_results.judged(rows) for family, rows in kept.items()})
     return 0
 
 
-def _paper(one: ledger.Ledger) -> dict[str, Any]:
+def _paper(one: ledger.Ledger, kept: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     return {
         "family": one.family,
         "paper": one.paper,
         "counts": one.counts,
-        "statements": [_statement(entry) for entry in one.entries],
+        "statements": [_statement(entry, kept) for entry in one.entries],
     }
 
 
-def _statement(entry: ledger.Entry) -> dict[str, Any]:
+def _statement(entry: ledger.Entry, kept: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     said = entry.statement
     return {
         "place": said.place,
@@ -80,9 +89,6 @@ def _statement(entry: ledger.Entry) -> dict[str, Any]:
             {"method": method.name, "framework": method.framework, "name": claim.name, "expected": claim.expected}
             for method, claim in entry.claims
         ],
-        "figures": [
-            {"place": row.place, "series": row.series, "x": row.x, "unit": row.unit, "printed": row.printed}
-            for row in entry.rows
-        ],
+        "figures": [{name: kept[row.key][name] for name in FIGURE} for row in entry.rows if row.key in kept],
         "reason": said.reason,
     }

@@ -1,4 +1,4 @@
-"""``gradgate paper``: measure again what a paper printed, and keep it as JSON beside the family."""
+"""``gradgate paper``: measure again what a paper printed, keep it as JSON beside the family, and judge it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import time
 from collections.abc import Generator, Sequence
+from pathlib import Path
 from typing import Any
 
 from gradgate.hw_profiles.fingerprint import fingerprint
@@ -18,10 +19,10 @@ from gradgate.references import registry
 from gradgate.references.errors import UsageError, unknown
 from gradgate.references.published import Published
 from gradgate.suites.commands import arguments
-from gradgate.suites.console import terminal
+from gradgate.suites.console import paper_table, terminal
 from gradgate.suites.console.files import write_atomically
 from gradgate.suites.console.progress import progress
-from gradgate.suites.measuring.paper_results import SCHEMA, published, read, results_path
+from gradgate.suites.measuring.paper_results import SCHEMA, blank, kept, published, read, results_path, told
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,23 +31,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--place", metavar="P", help="only what is printed there, for example 'Table 2'")
     processes = "processes (default 1; ratios of times want a quiet machine)"
     arguments.add(parser, "--jobs", default=1, metavar="N", help=processes)
-    parser.add_argument("--again", action="store_true", help="measure what is already there too")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--again", action="store_true", help="measure what is already there too")
+    which.add_argument("--kept", action="store_true", help="measure nothing: judge what is kept; alone, of all papers")
     arguments.add(parser, "--shard")
     results = "results, read and written (default: beside the family's paper.py)"
     arguments.add(parser, "--json", help=results)
 
 
 def main(chosen: argparse.Namespace) -> int:
-    """Measure what is missing, one after another, and write after each; the exit status.
+    """Measure what is missing, write after each, and judge every printed figure; the exit status.
 
     What an earlier run measured with the same toolchain is kept, so an interrupted run goes on where it stopped.
 
     Returns:
-        0 all is measured; 2 something could not be measured.
+        0 every figure is as declared; 1 one is not; 2 one could not be measured, or has no expectation.
 
     Raises:
         UsageError: a wrong name; lists what is legal.
     """
+    if chosen.kept and not chosen.family:
+        return _all_kept(chosen)
     asked = published(chosen.family)
     if chosen.shard.of > 1 and not chosen.json:
         raise UsageError("a share of a paper is kept in a file of its own: --shard needs --json FILE")
@@ -55,21 +60,39 @@ def main(chosen: argparse.Namespace) -> int:
         if chosen.place not in places:
             raise unknown("place", chosen.place, places)
     path = chosen.json or results_path(chosen.family)
-    versions, rows = fingerprint(), {row["key"]: row for row in read(path)["results"]}
+    placed = [item for item in asked if chosen.place in (None, item.place)]
+    own = chosen.shard.part(placed, lambda item: item.key)
+    rows = {row["key"]: row for row in read(path)["results"]}
+    if not chosen.kept:
+        keys = {"keys": [item.key for item in own]}
+        share = {"shard": chosen.shard.to_dict(len(placed)) | keys} if chosen.shard.of > 1 else {}
+        _measure_missing(asked, own, rows, path, share, chosen)
+    return paper_table.show({chosen.family: [told(item, rows.get(item.key) or blank(item)) for item in own]})
 
-    def kept(item: Published) -> bool:
+
+def _all_kept(chosen: argparse.Namespace) -> int:
+    if chosen.place or chosen.json or chosen.shard.of > 1:
+        raise UsageError("--place, --json and --shard are about one paper: say --family too")
+    found = {family: kept(family) for family in registry.families()}
+    return paper_table.show({family: rows for family, rows in found.items() if rows})
+
+
+def _measure_missing(
+    asked: Sequence[Published], own: Sequence[Published], rows: dict[str, dict[str, Any]], path: Path,
+    share: dict[str, Any], chosen: argparse.Namespace,
+) -> None:  # fmt: skip
+    """Measure what `rows` lacks of `own`, put it there, and write all of `asked` that is known after each."""
+    versions = fingerprint()
+
+    def there(item: Published) -> bool:
         row = rows.get(item.key)
         return row is not None and row["fingerprint"] == versions and row["ours"] is not None
 
-    placed = [item for item in asked if chosen.place in (None, item.place)]
-    own = chosen.shard.part(placed, lambda item: item.key)
-    wanted = [item for item in own if chosen.again or not kept(item)]
-    keys = {"keys": [item.key for item in own]}
-    share = {"shard": chosen.shard.to_dict(len(placed)) | keys} if chosen.shard.of > 1 else {}
+    wanted = [item for item in own if chosen.again or not there(item)]
     terminal.note(f"{len(wanted)} of {len(asked)} figures to measure; the others are in {path}")
 
-    def keep() -> None:  # a reason is told, not measured: what is listed holds for earlier results too
-        known = [rows[one.key] | {"reason": one.reason} for one in asked if one.key in rows]
+    def keep() -> None:  # a reason and a verdict are told, not measured: what is listed holds for earlier results too
+        known = [told(one, rows[one.key]) for one in asked if one.key in rows]
         write_atomically(
             path, json.dumps({"schema": SCHEMA, **share, "results": known}, indent=1, ensure_ascii=False) + "\n"
         )
@@ -81,7 +104,6 @@ def main(chosen: argparse.Namespace) -> int:
             keep()
             show.advance(line=False)
             show.note(f"[{show.done}/{len(wanted)}] {sentence(rows[item.key])}")
-    return 2 if any(rows[item.key]["ours"] is None for item in wanted) else 0
 
 
 def _all_measured(wanted: Sequence[Published], jobs: int) -> Generator[tuple[Published, dict[str, Any]], None, None]:
@@ -100,15 +122,11 @@ def _all_measured(wanted: Sequence[Published], jobs: int) -> Generator[tuple[Pub
 
 
 def row(item: Published, found: dict[str, Any], versions: dict[str, str]) -> dict[str, Any]:
-    """One result: what was printed, what was measured, their ratio, and what it depends on."""
-    ours = found["ours"]
-    known = isinstance(ours, (int, float)) and bool(item.printed)
-    return {
-        "key": item.key, "place": item.place, "series": item.series, "x": item.x, "unit": item.unit,
-        "printed": item.printed, "ours": ours, "ratio": ours / item.printed if known else None, "reason": item.reason,
-        "problem": found["problem"], "seconds": round(found["seconds"], 1),
+    """One result: what was printed, what was measured, their ratio, the verdict, and what it depends on."""
+    return told(item, blank(item) | {
+        "ours": found["ours"], "problem": found["problem"], "seconds": round(found["seconds"], 1),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(), "fingerprint": versions,
-    }  # fmt: skip
+    })  # fmt: skip
 
 
 def sentence(result: dict[str, Any]) -> str:

@@ -7,14 +7,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rich.console import Console
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from gradgate.references.claims import GRADIENT_CLAIMS
 from gradgate.references.contract import Method
-from gradgate.references.ledger import NOT_YET, Entry, Ledger
-from gradgate.references.published import Published
 from gradgate.suites.judging.explain import EXACT, LABELS, alike, explain, told_alike
 from gradgate.suites.judging.outcomes import FAILED, exit_status, last_line
 from gradgate.suites.judging.verdict import Verdict
@@ -126,43 +123,6 @@ def methods(found: Sequence[Method]) -> None:
         for claim in method.claims:
             expected = "  (expected: refuted)" if claim.expected == "refuted" else ""
             out.print(f"  {claim.name:24} {claim.statement} — {claim.source}{expected}", markup=False)
-
-
-def papers(found: Sequence[Ledger]) -> None:
-    """The statements of papers, and what became of each."""
-    out = console()
-
-    def line(text: str, indent: int) -> None:
-        out.print(Padding(Text(text), (0, 0, 0, indent), expand=False))
-
-    for ledger in found:
-        out.print(Text(f"{ledger.family}: {ledger.paper}", style="bold"))
-        line(f"{len(ledger.entries)} statements: {ledger.summary}", 2)
-        for entry in ledger.entries:
-            said = entry.statement
-            line(f"{said.place}: “{said.words}”", 2)
-            if entry.claims:
-                line(f"claim, expected {entry.expected}: {', '.join(said.claims)}", 6)
-            if entry.expected == "upheld and refuted":
-                line(f"refuted is {', '.join(_refuted(entry))}", 6)
-            if entry.rows:
-                line(f"{_figures(entry.rows)}: {'; '.join(said.figures)}", 6)
-            if said.reason:
-                line(f"{said.kind}: {said.reason.removeprefix(NOT_YET)}", 6)
-
-
-def _refuted(entry: Entry) -> list[str]:
-    """The claims of a statement that are declared refuted."""
-    named: dict[tuple[str, str], list[str]] = {}
-    for method, claim in entry.claims:
-        if claim.expected == "refuted":
-            named.setdefault((method.name, claim.name), []).append(method.framework)
-    return [f"{m}:{'*' if len(frameworks) > 1 else frameworks[0]}:{c}" for (m, c), frameworks in named.items()]
-
-
-def _figures(rows: Sequence[Published]) -> str:
-    printed = sum(row.printed is not None for row in rows)
-    return f"{len(rows)} {'figure' if len(rows) == 1 else 'figures'}, {printed} beside a printed number"
 
 
 def profiles(rows: Sequence[dict[str, Any]]) -> None:

@@ -1,19 +1,29 @@
-"""What papers printed, and the files in which ``gradgate paper`` keeps what it measured of it."""
+"""What papers printed, the files in which ``gradgate paper`` keeps what it measured of it, and the verdicts on both."""
 
 from __future__ import annotations
 
-import importlib
 import importlib.resources
 import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from gradgate.references import registry
+from gradgate.references import ledger, registry
 from gradgate.references.errors import UsageError
-from gradgate.references.published import Published
+from gradgate.references.published import Judged, Published, judge
 
 SCHEMA = 1
 RESULTS = "paper.json"
+
+
+def listed(family: str) -> tuple[Published, ...]:
+    """The figures that a family lists of its paper; none where it lists none, or is in one file.
+
+    Raises:
+        UsageError: no such family; a declaration contradicts itself.
+    """
+    package = registry.package(registry.family(family).name)
+    return ledger.rows(package) if package else ()
 
 
 def published(family: str | None) -> tuple[Published, ...]:
@@ -24,20 +34,10 @@ def published(family: str | None) -> tuple[Published, ...]:
     """
     if not family:
         raise UsageError(f"say which paper: --family {' | '.join(registry.families())}")
-    package = registry.package(registry.family(family).name)
-    found = _listed(f"{package}.paper.rows") if package else ()
+    found = listed(family)
     if not found:
         raise UsageError(f"{family} lists no figures of its paper to measure")
     return found
-
-
-def _listed(place: str) -> tuple[Published, ...]:
-    try:
-        return tuple(getattr(importlib.import_module(place), "PUBLISHED", ()))
-    except ModuleNotFoundError as error:
-        if not f"{place}.".startswith(f"{error.name}."):
-            raise  # the module is there, and imports one that is not
-        return ()
 
 
 def results_path(family: str) -> Path:
@@ -67,3 +67,48 @@ def read(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{path} holds no results of gradgate paper: {error!r}") from None
     return dict(found)
+
+
+def told(item: Published, result: Mapping[str, Any]) -> dict[str, Any]:
+    """A result with what is declared of its figure today, and the verdict: nothing of this is measured.
+
+    Args:
+        item: the figure as it is listed.
+        result: at least `ours` and `problem`.
+    """
+    ours, expects = result["ours"], item.expects
+    known = isinstance(ours, (int, float)) and bool(item.printed)
+    judged = judge(item, ours, result.get("problem", ""))
+    return dict(result) | {
+        "printed": item.printed, "ratio": ours / item.printed if known else None, "reason": item.reason,
+        "kind": item.kind, "unlike": item.unlike, "expected": expects.verdict if expects else "",
+        "agreement": expects.agreement.words() if expects else "",
+        "because": expects.agreement.because if expects else "", "instead": expects.instead if expects else None,
+        "outcome": judged.outcome if judged else "", "sentence": judged.sentence if judged else "",
+    }  # fmt: skip
+
+
+def kept(family: str) -> list[dict[str, Any]]:
+    """Every listed figure of a family with what is kept of it and its verdict; `ours` is None where nothing is kept.
+
+    Raises:
+        UsageError: what is listed or kept is wrong; says what.
+    """
+    found = listed(family)
+    if not found:
+        return []
+    measured = {row["key"]: row for row in read(results_path(family))["results"]}
+    return [told(item, measured.get(item.key) or blank(item)) for item in found]
+
+
+def blank(item: Published) -> dict[str, Any]:
+    """What is known of a figure before it is measured."""
+    return {
+        "key": item.key, "place": item.place, "series": item.series, "x": item.x, "unit": item.unit, "ours": None,
+        "problem": "not measured yet", "seconds": 0.0, "date": "", "fingerprint": {},
+    }  # fmt: skip
+
+
+def judged(rows: Iterable[Mapping[str, Any]]) -> dict[str, Judged]:
+    """The key of each printed figure -> its verdict, of rows that were `told`."""
+    return {row["key"]: Judged(row["outcome"], row["sentence"]) for row in rows if row["outcome"]}

@@ -45,7 +45,7 @@ def outcome(expects: Expectation | None, ours: Any) -> str:
         (OVER, 10.0, 9.99), (OVER, 1e9, 0.0), (at_least("about 10", 0.1), 9.0, 8.9),
         (UNDER, 10.0, 10.01), (UNDER, -5.0, 11.0), (at_most("about 10", 0.1), 11.0, 11.1),
     ],
-)  # fmt: skip
+)
 def test_what_agrees_is_upheld_and_what_does_not_is_not_as_declared(
     agreement: Agreement, inside: float, outside: float
 ) -> None:
