@@ -44,7 +44,7 @@ CHUNK = Option(
     usual=lambda spec: min(64, spec.length),
 )  # fmt: skip
 PREFIX_SUM = Option(
-    "prefix_sum", "explicit, iterative or block", lambda spec: PREFIX_SUMS, illegal=("parallel", 1, None),
+    "prefix_sum", "explicit, iterative, matrix or block", lambda spec: PREFIX_SUMS, illegal=("parallel", 1, None),
     usual=lambda spec: "block",
 )  # fmt: skip
 EVERY = Option("every", "an integer of at least 1", lambda spec: (1, 2), illegal=(0, -2, 1.5, None, True))

@@ -7,19 +7,22 @@ from typing import Any
 
 from gradgate.references.contract import IllegalOption
 
-PREFIX_SUMS = ("explicit", "iterative", "block")
+PREFIX_SUMS = ("explicit", "iterative", "matrix", "block")
 TERMS = ("all", "key", "query", "suffix")
 """What of the printed block backward is read literally."""
 LONGEST_BLOCK = 64
-"""The paper's choice (App. B)."""
+"""The paper's choice (App. B); of ``matrix`` too, as d and M are often 64."""
 
 
 def block_size(prefix_sum: str, tokens: int) -> int:
-    """Tokens per block of a slice: 1, or of ``block`` √n rounded up, at most 64.
+    """Tokens per block of a slice, at most 64: 1 of ``iterative``, √n rounded up of ``block``, else n.
 
     √n keeps what a block holds, c·D1 numbers, small beside the slice's n tokens where 64 would be most of the slice.
+    ``matrix`` holds c² numbers per head, never more than 64 for each of the slice's tokens.
     """
-    return 1 if prefix_sum == "iterative" else min(LONGEST_BLOCK, math.isqrt(max(tokens, 1) - 1) + 1)
+    if prefix_sum == "iterative":
+        return 1
+    return min(LONGEST_BLOCK, max(tokens, 1) if prefix_sum == "matrix" else math.isqrt(max(tokens, 1) - 1) + 1)
 
 
 def check_prefix_sum(value: Any) -> str:
@@ -30,7 +33,7 @@ def check_prefix_sum(value: Any) -> str:
     """
     if isinstance(value, str) and value in PREFIX_SUMS:
         return value
-    raise IllegalOption(f"prefix_sum must be explicit, iterative or block, not {value!r}")
+    raise IllegalOption(f"prefix_sum must be explicit, iterative, matrix or block, not {value!r}")
 
 
 def check_term(value: Any) -> str:

@@ -21,6 +21,7 @@ _SUFFIX_T = "suffix = after + torch.cumsum(outer(g, q).flip(0), 0).flip(0)"
 _SUFFIX_J = "suffix = after + reverse_cumsum(outer(g, q))"
 _U_T = "U = state + torch.cumsum(outer(v, k), 0)\n    suffix"
 _U_J = "U = state + jnp.cumsum(outer(v, k), axis=0)\n    suffix"
+_SCORES = "s, t = scores(q, k), scores(g, v)"
 _SECOND_T = "problem.finish(p, X, out, r, start), second, X, out)"
 _SECOND_J = "return problem.finish(p, X, out, r, start), after\n"
 
@@ -134,6 +135,18 @@ STRUCTURAL = (
         name="sign_of_queries", story="the gradient of Q̃ has the wrong sign", source="operator: flip a sign",
         torch=_TA(_RULE_T, _RULE_T.replace("return transposed", "return -transposed")),
         jax=_JA(_RULE_J, _RULE_J.replace("return transposed", "return -transposed")),
+    ),
+    *_kept(
+        name="mask_off_by_one", story="of the masked products, one mask leaves out the position itself",
+        source="operator: off by one in time",
+        torch=_TA(_SCORES, "s, t = scores(q, k), torch.tril(scores(g, v), -1)"),
+        jax=_JA(_SCORES, "s, t = scores(q, k), jnp.tril(scores(g, v), -1)"),
+    ),
+    *_kept(
+        name="state_added_twice", story="beside the masked products, the state after the block is read: its tokens "
+        "count twice", source="operator: double counting",
+        torch=_TA("turned(state, g)", "turned(state + summed(k, v), g)"),
+        jax=_JA("turned(state, g)", "turned(state + summed(k, v), g)"),
     ),
     *_kept(
         name="values_detached", story="the first half of each head's values gets no gradient",

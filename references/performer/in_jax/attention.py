@@ -1,4 +1,6 @@
-"""Linear attention over one slice in JAX, its prefix sums explicit, iterative or in blocks (SLiM Performers, App. B).
+"""Linear attention over one slice in JAX: prefix sums, explicit, iterative or in blocks, or products of matrices.
+
+Source: SLiM Performers, §2.1 and App. B.
 
 In the words of the code, for one layer: Q̃ is ``q`` and K̃ is ``k`` (n, batch, k, M), V with a last column of ones is
 ``v`` (n, batch, k, d+1), so that R and S are one state U = Σ v kᵀ (batch, k, d+1, M), curR and curS one ``state``,
@@ -53,19 +55,21 @@ def blocked(prefix_sum: str, keep: bool = False, backward: Callable[..., Any] | 
     """Attention with a block's T and U in memory at a time.
 
     Args:
-        prefix_sum: ``block``, or ``iterative``: blocks of one token, the iteration of Katharopoulos et al. (2020).
+        prefix_sum: ``block``; ``iterative``: blocks of one token, the iteration of Katharopoulos et al. (2020); or
+            ``matrix``: blocks without T and U, by masked products of matrices.
         keep: True: keep the state before each block, in place of rebuilding it by subtraction.
-        backward: the backward pass of a block; None: `pull_block`. An erratum gives another.
+        backward: the backward pass of a block; None: `pull_block`, or `pull_masked` of ``matrix``. An erratum gives
+            another.
 
     Returns:
         The attention.
 
     Source:
-        App. B, Eq. 24 and 25, corrected.
+        App. B, Eq. 24 and 25, corrected; ``matrix`` is beyond the paper.
 
     Stores:
-        q, k, v and the state after the slice; for a while one block's c·D1 numbers; with `keep`, ⌈n/c⌉·D1 numbers, one
-        state per block of the n tokens.
+        q, k, v and the state after the slice; for a while one block's c·D1 numbers, or c²·k of ``matrix``; with `keep`,
+        ⌈n/c⌉·D1 numbers, one state per block of the n tokens.
 
     Computes:
         Each block's sums once forward and once back; without `keep`, a subtraction per block.
@@ -86,7 +90,8 @@ def blocked(prefix_sum: str, keep: bool = False, backward: Callable[..., Any] | 
         n = len(prepared[0])
         xs = jax.tree.map(lambda x: _blocks(wide(x), block_size(prefix_sum, n)), (*prepared, g))
         last, befores = (states[0], states) if keep else (states, None)
-        rule = functools.partial(_pulled, backward or pull_block)
+        own = pull_masked if prefix_sum == "matrix" else pull_block
+        rule = functools.partial(_pulled, backward or own)
         (_, grad), pulled = jax.lax.scan(rule, (last, grad), (*xs, befores), reverse=True)
         back = (x.reshape(-1, *x.shape[2:])[:n].astype(like.dtype) for x, like in zip(pulled, prepared, strict=True))
         return tuple(back), grad
@@ -107,6 +112,8 @@ def _run_keeping(prefix_sum: str, prepared: Any, state: Any) -> tuple[Any, Any]:
 
     def block(state: Any, xs: tuple[Any, Any, Any]) -> tuple[Any, Any]:
         q, k, v = xs
+        if prefix_sum == "matrix":
+            return state + summed(k, v), (masked_product(scores(q, k), v) + queried(state, q), state)
         U = state + jnp.cumsum(outer(v, k), axis=0)
         return U[-1], (contract(U, q), state)
 
@@ -156,6 +163,55 @@ def pull_block(state: Any, after: Any, before: Any, q: Any, k: Any, v: Any, g: A
     return transposed(U, g), transposed(suffix, v), contract(suffix, k)  # of q, k, v
 
 
+# out = tril(q kᵀ) v + q U_0ᵀ holds the same sums in another order: the c² numbers q_l·k_j per head in place of the c·D1
+# of U. With s_lj = q_l·k_j and t_lj = g_l·v_j for j ≤ l, and G the cotangent of the state after the block,
+#     dq = t k + g U_0,    dk = tᵀ q + v G,    dv = sᵀ g + k Gᵀ.
+def pull_masked(state: Any, after: Any, before: Any, q: Any, k: Any, v: Any, g: Any) -> tuple[Any, Any, Any]:
+    """`pull_block` by products of matrices: the same cotangents without T and U.
+
+    Args:
+        state: U before the block, (batch, k, d+1, M).
+        after: cotangent of the state after the block, shaped like it.
+        before: cotangent of the state before the block; not read.
+        q, k: (c, batch, k, M).
+        v: (c, batch, k, d+1).
+        g: cotangent of out, (c, batch, k, d+1).
+
+    Returns:
+        The cotangents of q, k and v, each shaped like its own.
+
+    Source:
+        Beyond the paper: Eq. 2 in its first form within a block, and in its second between blocks.
+
+    Stores:
+        2·c² numbers per head.
+    """
+    s, t = scores(q, k), scores(g, v)
+    dq = masked_product(t, k) + turned(state, g)
+    dk = masked_product(t.mT, q) + turned(after, v)
+    return dq, dk, masked_product(s.mT, g) + queried(after, k)
+
+
+def scores(q: Any, k: Any) -> Any:
+    """(c, …, M) and (c, …, M) -> q_l·k_j where j ≤ l, else 0: (…, c, c)."""
+    return jnp.tril(jnp.einsum("i...m,j...m->...ij", q, k))
+
+
+def masked_product(weights: Any, v: Any) -> Any:
+    """(…, c, c) and (c, …, D) -> (c, …, D): Σ_j weights_lj v_j."""
+    return jnp.einsum("...ij,j...d->i...d", weights, v)
+
+
+def queried(state: Any, q: Any) -> Any:
+    """(…, d+1, M) and (c, …, M) -> (c, …, d+1): one state for all tokens."""
+    return jnp.einsum("...dm,i...m->i...d", state, q)
+
+
+def turned(state: Any, g: Any) -> Any:
+    """(…, d+1, M) and (c, …, d+1) -> (c, …, M): the transpose of one state for all tokens."""
+    return jnp.einsum("...dm,i...d->i...m", state, g)
+
+
 def reverse_cumsum(x: Any) -> Any:
     """Sums over this position and all later ones, along axis 0."""
     return jax.lax.cumsum(x, axis=0, reverse=True)
@@ -191,7 +247,7 @@ def attention(prefix_sum: str, keep: bool = False) -> Attention:
     """The attention over one slice by the name of its prefix sums.
 
     Args:
-        prefix_sum: ``explicit``, ``iterative`` or ``block``.
+        prefix_sum: ``explicit``, ``iterative``, ``matrix`` or ``block``.
         keep: as for `blocked`; ``explicit`` ignores it.
 
     Returns:

@@ -56,13 +56,14 @@ def slim(problem: PerformerProblem, *, chunk: int, prefix_sum: str = "block") ->
         problem: any `PerformerProblem` of JAX arrays, float64, float32 or bfloat16; its class lists the shapes.
         chunk: C, tokens per slice, an integer of at least 1. The last slice may be shorter. L and more means one slice.
         prefix_sum: how sums inside a slice are computed: ``explicit``, a parallel prefix sum; ``iterative``, token by
-            token; or ``block``, in blocks of c = min(64, ⌈√C⌉) tokens.
+            token; ``block``, in blocks of c = min(64, ⌈√C⌉) tokens; or ``matrix``, no prefix sum but masked products
+            of matrices in blocks of c = min(64, C) tokens.
 
     Returns:
         The loss, a scalar, and its gradient, a tree like ``problem.params`` with the same shapes and dtypes.
 
     Raises:
-        IllegalOption: `chunk` is not an integer of at least 1, or `prefix_sum` is none of the three.
+        IllegalOption: `chunk` is not an integer of at least 1, or `prefix_sum` is none of the four.
 
     Source:
         Algorithms 1 and 2, with X^(r−1,n) in place of the X^(r,n) of Eq. 16, and App. B corrected.
@@ -70,8 +71,8 @@ def slim(problem: PerformerProblem, *, chunk: int, prefix_sum: str = "block") ->
     Stores:
         States and their cotangents, 2·s·D1 numbers per sequence, float32 at least, where D1 = M(d + 1)k; and the
         activations of one slice in all s layers, which grow linearly with C and not with L. ``explicit`` adds 2·C·D1
-        numbers per layer and sequence to these, the other two the c·D1 numbers of one block at a time (c = 1 for
-        ``iterative``).
+        numbers per layer and sequence to these, ``block`` and ``iterative`` the c·D1 numbers of one block at a time
+        (c = 1 for ``iterative``), ``matrix`` c²·k.
 
     Computes:
         s·L VJPs of F and of G. Evaluations: s·L of each, and s·C·⌊(L − 1)/C⌋ more of each, because every slice but the
@@ -95,14 +96,15 @@ def slim_kept(problem: PerformerProblem, *, chunk: int, prefix_sum: str = "block
         problem: any `PerformerProblem` of JAX arrays, float64, float32 or bfloat16; its class lists the shapes.
         chunk: C, tokens per slice, an integer of at least 1. The last slice may be shorter. L and more means one slice.
         prefix_sum: how sums inside a slice are computed: ``explicit``, a parallel prefix sum; ``iterative``, token by
-            token; or ``block``, in blocks of c = min(64, ⌈√C⌉) tokens.
+            token; ``block``, in blocks of c = min(64, ⌈√C⌉) tokens; or ``matrix``, no prefix sum but masked products
+            of matrices in blocks of c = min(64, C) tokens.
         every: m, an integer of at least 1: the states before every m-th slice are kept.
 
     Returns:
         The loss, a scalar, and its gradient, a tree like ``problem.params`` with the same shapes and dtypes.
 
     Raises:
-        IllegalOption: `chunk` or `every` is not an integer of at least 1, or `prefix_sum` is none of the three.
+        IllegalOption: `chunk` or `every` is not an integer of at least 1, or `prefix_sum` is none of the four.
 
     Source:
         Beyond the paper: it keeps states that Eq. 19 rebuilds.

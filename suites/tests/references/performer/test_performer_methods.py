@@ -39,14 +39,14 @@ def wrong(method: str, spec: Any, **options: Any) -> set[str]:
     return {leaf.partition(".")[2] or leaf for leaf in found}
 
 
-@pytest.mark.parametrize("prefix_sum", ["explicit", "iterative", "block"])
+@pytest.mark.parametrize("prefix_sum", ["explicit", "iterative", "block", "matrix"])
 @pytest.mark.parametrize("chunk", [1, 3, 4, 12, 13, 100])
 def test_slim_is_exact_for_every_chunk_and_prefix_sum(chunk: int, prefix_sum: str, torch: Any) -> None:
     spec = PerformerSpec(length=13, layers=2, seed=1, dropout=0.2)
     assert worst("torch", "slim", spec, chunk=chunk, prefix_sum=prefix_sum) < 1000
 
 
-@pytest.mark.parametrize(("chunk", "prefix_sum"), [(4, "block"), (13, "explicit")])
+@pytest.mark.parametrize(("chunk", "prefix_sum"), [(4, "block"), (13, "explicit"), (5, "matrix")])
 def test_slim_is_exact_in_jax_too(chunk: int, prefix_sum: str, jax: Any) -> None:
     spec = PerformerSpec(length=13, layers=2, seed=1, dropout=0.2)
     assert worst("jax", "slim", spec, chunk=chunk, prefix_sum=prefix_sum) < 1000
@@ -103,7 +103,7 @@ def test_bfloat16_states_lose_nothing_over_a_long_sequence(torch: Any) -> None:
         (
             "slim",
             {"chunk": 2, "prefix_sum": "parallel"},
-            "prefix_sum must be explicit, iterative or block, not 'parallel'",
+            "prefix_sum must be explicit, iterative, matrix or block, not 'parallel'",
         ),
         ("slim_kept", {"chunk": 2, "every": 0}, "every must be an integer of at least 1, not 0"),
         ("block_printed", {"term": "value"}, "term must be all, key, query or suffix, not 'value'"),
@@ -121,6 +121,7 @@ def test_an_illegal_option_is_refused_with_the_legal_values(
 def test_blocks_are_as_long_as_the_root_of_the_slice_up_to_the_papers_64(tokens: int, size: int) -> None:
     assert block_size("block", tokens) == size
     assert block_size("iterative", tokens) == 1
+    assert block_size("matrix", tokens) == min(tokens, 64)
 
 
 def test_a_training_in_slices_stays_as_close_as_rounding_and_a_wrong_gradient_does_not(jax: Any) -> None:
