@@ -14,6 +14,8 @@ from gradgate.references.published import Judged, Published, judge
 
 SCHEMA = 1
 RESULTS = "paper.json"
+NOT_YET = "not measured yet"
+"""The problem of a figure of which nothing is kept."""
 
 
 def listed(family: str) -> tuple[Published, ...]:
@@ -105,7 +107,7 @@ def blank(item: Published) -> dict[str, Any]:
     """What is known of a figure before it is measured."""
     return {
         "key": item.key, "place": item.place, "series": item.series, "x": item.x, "unit": item.unit, "ours": None,
-        "problem": "not measured yet", "seconds": 0.0, "date": "", "fingerprint": {},
+        "problem": NOT_YET, "seconds": 0.0, "date": "", "fingerprint": {},
     }  # fmt: skip
 
 

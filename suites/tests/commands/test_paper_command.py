@@ -13,7 +13,7 @@ import pytest
 from gradgate.references import registry
 from gradgate.references.errors import UsageError
 from gradgate.references.performer.paper import rows as paper
-from gradgate.references.published import Published
+from gradgate.references.published import Expectation, Published, equal, refuted, unexplained, upheld
 from gradgate.suites.commands import paper as paper_command
 from gradgate.suites.measuring import paper_results
 
@@ -77,10 +77,94 @@ def test_a_reason_that_was_rewritten_is_that_of_kept_results_too(
     assert listed.count("operator:add") == 1
 
 
+CLOSE = equal(0.1, "two digits are printed")
+OFF = "tested: another compiler"
+
+
+@pytest.mark.parametrize(
+    ("expects", "ours", "status", "said"),
+    [
+        (upheld(CLOSE), 4.1, 0, "1 printed figure: 1 upheld; as declared"),
+        (upheld(CLOSE), 6.0, 1, "1 printed figure: 1 not as declared; NOT as declared"),
+        (refuted(CLOSE, instead=6.0), 6.0, 0, "1 printed figure: 1 refuted as declared; as declared"),
+        (refuted(CLOSE, instead=6.0), 7.0, 1, "its reason is about 6 within 5%"),
+        (refuted(CLOSE, instead=6.0), 4.0, 1, "declared refuted, but it agrees"),
+        (unexplained(CLOSE), 6.0, 0, "1 printed figure: 1 unexplained; as declared"),
+        (unexplained(CLOSE), 4.0, 1, "declared unexplained, but it agrees"),
+        (None, 4.0, 2, "1 printed figure: 1 undeclared; not every figure has a verdict"),
+        (upheld(CLOSE), None, 2, "1 printed figure: 1 not measured here; not every figure has a verdict"),
+    ],
+)
+def test_the_verdict_on_a_figure_decides_the_exit_status_also_of_what_is_kept(
+    expects: Expectation | None, ours: float | None, status: int, said: str,
+    gradgate: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    item = Published("Table 1", "a", 1, "B", "operator:add", {}, 4.0, OFF, expects=expects)
+    monkeypatch.setattr(paper, "PUBLISHED", [item])
+    path = tmp_path / "paper.json"
+    found = paper_command.row(item, {"ours": ours, "problem": "" if ours else "no compiler", "seconds": 1.0}, {})
+    path.write_text(json.dumps({"schema": 1, "results": [found]}))
+    before = path.read_bytes()
+    ran = gradgate("paper", "--family", "performer", "--json", path, "--kept")
+    assert ran.status == status, ran.out
+    assert said in ran.out
+    assert path.read_bytes() == before, "what is kept is judged, and not written"
+
+
+def test_a_figure_that_is_measured_now_is_judged_now(
+    listed: list[str], gradgate: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "paper.json"
+    for expects, status, outcome in ((upheld(CLOSE), 1, "not as declared"), (unexplained(CLOSE), 0, "unexplained")):
+        item = dataclasses.replace(ITEMS[0], expects=expects, reason=OFF)
+        monkeypatch.setattr(paper, "PUBLISHED", [item])
+        ran = gradgate("paper", "--family", "performer", "--json", path)
+        assert ran.status == status
+        (result,) = json.loads(path.read_text())["results"]
+        assert (result["outcome"], result["expected"]) == (outcome, expects.verdict)
+        assert (result["agreement"], result["because"]) == ("equal within 10%", "two digits are printed")
+    assert listed == ["operator:add"], "a new declaration needs no new measurement"
+
+
+def test_a_failure_outweighs_what_could_not_be_measured(
+    listed: list[str], gradgate: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paper, "PUBLISHED", [dataclasses.replace(item, expects=upheld(CLOSE)) for item in ITEMS])
+    ran = gradgate("paper", "--family", "performer", "--json", tmp_path / "paper.json")
+    assert ran.status == 1
+    assert "Table 1 / a / 1: printed 4 B, measured 6 B, ratio 1.5; agreement: equal within 10%; declared upheld" in (
+        ran.out
+    )
+    assert "Table 1 / a / 2: it is not here" in ran.out
+    assert "2 printed figures: 1 not as declared, 1 not measured here; NOT as declared" in ran.out
+
+
+def test_an_undeclared_figure_is_listed_and_a_plot_is_only_counted(
+    gradgate: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plot = Published("Fig. 1", "b", 1, "B", "operator:add", drawn=True)
+    monkeypatch.setattr(paper, "PUBLISHED", [ITEMS[0], plot])
+    path = tmp_path / "paper.json"
+    results = [
+        paper_command.row(item, {"ours": 4.0, "problem": "", "seconds": 1.0}, {}) for item in (ITEMS[0], plot)
+    ]  # fmt: skip
+    path.write_text(json.dumps({"schema": 1, "results": results}))
+    ran = gradgate("paper", "--family", "performer", "--json", path, "--kept")
+    assert ran.status == 2
+    assert " ".join(next(line for line in ran.out.splitlines() if "a, 1" in line).split()) == "a, 1 4 4 1 B undeclared"
+    assert "1 printed figure: 1 undeclared; 1 without a printed number" in ran.out
+
+
+def test_kept_without_a_family_judges_all_papers_and_takes_no_option_of_one(gradgate: Callable[..., Any]) -> None:
+    ran = gradgate("paper", "--kept", "--place", "Table 1")
+    assert ran.status == 3
+    assert "are about one paper: say --family too" in ran.err
+    assert gradgate("paper", "--kept", "--again").status == 3
+
+
 def test_wrong_names_are_refused_with_what_is_legal(gradgate: Callable[..., Any], tmp_path: Path) -> None:
     for arguments, message in (
         ((), "say which paper: --family"),
-        (("--family", "state_space"), "state_space lists no figures of its paper to measure"),
         (("--family", "performer", "--place", "Table 9"), "unknown place 'Table 9'; legal: .*Table 2"),
     ):
         ran = gradgate("paper", *arguments)

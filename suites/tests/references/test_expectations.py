@@ -1,0 +1,62 @@
+"""What is declared of the papers' figures, beside what is kept of them in ``paper.json``."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from gradgate.references import registry
+from gradgate.references.published import Published, equal, upheld
+from gradgate.suites.measuring import paper_results
+
+UNDECLARED = {"bilevel": 69, "chain": 17, "invertible": 10, "performer": 32}
+"""Family -> how many printed figures may have no expectation yet. A number here may only fall, down to 0."""
+PAPERS = tuple(name for name in registry.families() if registry.package(name))
+
+
+def wrong(rows: list[dict[str, Any]], allowed: int) -> list[str]:
+    """What speaks against the figures of a family, in sentences."""
+    found = [row["sentence"] for row in rows if row["outcome"] == "not as declared"]
+    found += [
+        f"{row['sentence']}; gradgate paper measures it"
+        for row in rows
+        if row["outcome"] == "not measured here" and row["problem"] == paper_results.NOT_YET
+    ]
+    undeclared = [row["sentence"] for row in rows if row["outcome"] == "undeclared"]
+    return found + (undeclared if len(undeclared) > allowed else [])
+
+
+@pytest.mark.parametrize("family", PAPERS)
+def test_the_kept_figures_are_as_declared_and_no_more_are_undeclared_than_were(family: str) -> None:
+    found = wrong(paper_results.kept(family), UNDECLARED.get(family, 0))
+    assert not found, "\n".join(found)
+
+
+def made(ours: float | None, *, declared: bool = True) -> dict[str, Any]:
+    expects = upheld(equal(0.1, "two digits are printed")) if declared else None
+    item = Published("Table 1", "a", 1, "B", "operator:add", {}, 4.0, expects=expects)
+    blank = paper_results.blank(item)
+    return paper_results.told(item, blank if ours is None else blank | {"ours": ours, "problem": ""})
+
+
+@pytest.mark.parametrize(
+    ("rows", "allowed", "count"),
+    [
+        ([made(4.0)], 0, 0), ([made(5.0)], 0, 1), ([made(None)], 0, 1),
+        ([made(4.0, declared=False)], 1, 0), ([made(4.0, declared=False)], 0, 1),
+    ],
+)  # fmt: skip
+def test_a_figure_that_is_not_as_declared_not_measured_or_undeclared_is_found(
+    rows: list[dict[str, Any]], allowed: int, count: int
+) -> None:
+    assert len(wrong(rows, allowed)) == count
+
+
+@pytest.mark.parametrize("family", PAPERS)
+def test_results_are_kept_of_listed_figures_alone(family: str) -> None:
+    listed = {item.key for item in paper_results.listed(family)}
+    kept = [row["key"] for row in paper_results.read(paper_results.results_path(family))["results"]]
+    stale = [" / ".join(map(str, json.loads(key)[:3])) for key in kept if key not in listed]
+    assert not stale, f"gradgate paper --family {family} drops what is listed no more: {', '.join(stale)}"
