@@ -10,7 +10,6 @@ In the sections Stores and Computes, a number is one array element of the proble
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +18,7 @@ import jax.numpy as jnp
 
 from gradgate.references.contract import Tree, check_integer
 from gradgate.references.performer.in_jax.attention import Attention, attention, wide
+from gradgate.references.performer.in_jax.pullback import Lean, without
 from gradgate.references.performer.problem import PerformerProblem
 from gradgate.references.performer.slicing import check_prefix_sum
 
@@ -213,26 +213,27 @@ def _pull_slice(
 
     def forward(X: Any, xs: tuple[Tree, Any]) -> tuple[Any, Any]:
         p, r = xs
-        prepared, pull_first = jax.vjp(lambda p, X: inside.prepare(*problem.project(p, X)), _first(p), X)
+        mine, rest = _first(p), _second(p)
+        prepared, pull_first = jax.vjp(lambda p, X: inside.prepare(*problem.project(p, X)), mine, X)
         state = before(r, lambda: inside.total(prepared))
 
         def second(p: Tree, X: Any, prepared: Any, state: Any) -> tuple[Any, Any]:
             out, after = inside.attend(prepared, state)
             return problem.finish(p, X, out, r, start), after
 
-        (X, _), pull_second = jax.vjp(second, _second(p), X, prepared, state)
-        return X, (state, _without_weights(pull_first), _without_weights(pull_second))
+        (X, _), pull_second = jax.vjp(second, rest, X, prepared, state)
+        return X, (state, without(mine, pull_first), without(rest, pull_second))
 
     layers, numbers = params["layers"], problem.layer_numbers()
     X, (states, *pulls) = jax.lax.scan(forward, X, (layers, numbers))
     loss, pull_loss = jax.vjp(lambda head, X: problem.slice_loss({"head": head}, X, start), params["head"], X)
     d_head, g = pull_loss(jnp.ones_like(loss))
 
-    def backward(carry: tuple[Any, Tree], xs: tuple[Tree, Any, Any, list[Any]]) -> tuple[tuple[Any, Tree], Any]:
+    def backward(carry: tuple[Any, Tree], xs: tuple[Tree, Any, Any, list[Lean]]) -> tuple[tuple[Any, Tree], Any]:
         g, grads = carry
         p, r, cotangent, (pull_first, pull_second) = xs
-        d_second, g, d_prepared, cotangent = _with_weights(pull_second, _second(p))((g, cotangent))
-        d_first, g_first = _with_weights(pull_first, _first(p))(d_prepared)
+        d_second, g, d_prepared, cotangent = pull_second(_second(p), (g, cotangent))
+        d_first, g_first = pull_first(_first(p), d_prepared)
         grads = _added_at(_added_at(grads, d_second, r), d_first, r)
         return (g + g_first, grads), cotangent
 
@@ -255,19 +256,6 @@ def _first(p: Tree) -> Tree:
 def _second(p: Tree) -> Tree:
     """What G reads of a layer."""
     return {"norms": p["norms"], "feed_forward": p["feed_forward"]}
-
-
-# A pullback is a pytree, so a scan over layers can stack them. What it stored are residuals and, apart from them, those
-# of its arguments that it needs. The weights among these would be copied once per layer: they are taken out here and
-# put back from the parameters.
-def _without_weights(pull: Any) -> Any:
-    """A pullback without its first argument's residuals."""
-    return dataclasses.replace(pull, args_res=[None, *pull.args_res[1:]])
-
-
-def _with_weights(pull: Any, weights: Tree) -> Any:
-    """The pullback with them."""
-    return dataclasses.replace(pull, args_res=[weights, *pull.args_res[1:]])
 
 
 def _added_at(grads: Tree, part: Tree, r: Any) -> Tree:
