@@ -33,6 +33,8 @@ LONGEST = 12
 """Words of the paper that a statement may have."""
 NOT_YET = "not covered yet: "
 """How the reason of a statement begins that could be measured here, and is not."""
+NO_NUMBER = "without a printed number"
+"""The verdict on figures that the paper only draws, or that are ours: there is none."""
 KINDS = ("claim", "figure", "not measurable", "not covered yet")
 """What a statement can become."""
 FIELDS = ("place", "words", "claims", "figures", "reason")
@@ -87,21 +89,28 @@ class Entry:
         return " and ".join(name for name in ("upheld", "refuted") if name in declared)
 
     def verdict(self, judged: Mapping[str, Judged]) -> str:
-        """What its figures come to, such as ``2 upheld, 1 unexplained`` or ``all unexplained``.
+        """What its figures come to, such as ``2 upheld, 1 unexplained``, ``all unexplained`` or `NO_NUMBER`.
 
         Args:
             judged: key of a printed figure -> its verdict.
         """
-        found = published.counts(judged[row.key] for row in self.rows if row.key in judged)
-        occurring = [name for name, count in found.items() if count]
-        if len(occurring) == 1 and found[occurring[0]] > 1:
-            return f"all {occurring[0]}"
-        return occurring[0] if occurring and sum(found.values()) == 1 else published.summary(found)
+        found = [judged[row.key] for row in self.rows if row.key in judged]
+        outcomes = [one.outcome for one in found]
+        if not outcomes:
+            return NO_NUMBER
+        if len(set(outcomes)) == 1:
+            return outcomes[0] if len(outcomes) == 1 else f"all {outcomes[0]}"
+        return published.summary(published.counts(found))
 
-    def rests_on_unexplained(self, judged: Mapping[str, Judged]) -> bool:
-        """Whether nothing judges it but figures, and every printed one is unexplained."""
-        found = [judged[row.key].outcome for row in self.rows if row.key in judged]
-        return not self.claims and bool(found) and set(found) == {"unexplained"}
+    def rests_on(self, judged: Mapping[str, Judged]) -> str:
+        """Why its figures do not settle it, though nothing else judges it; "" where a claim or a figure does.
+
+        ``unexplained`` where every printed one is; `NO_NUMBER` where none is printed: then it cannot fail.
+        """
+        if self.claims or not self.rows:
+            return ""
+        outcomes = {judged[row.key].outcome for row in self.rows if row.key in judged}
+        return "" if outcomes - {"unexplained"} else "unexplained" if outcomes else NO_NUMBER
 
 
 @dataclass(frozen=True)
@@ -123,9 +132,12 @@ class Ledger:
         """How many statements are of each kind; every kind is named."""
         return {kind: sum(entry.statement.kind == kind for entry in self.entries) for kind in KINDS}
 
-    def unexplained(self, judged: Mapping[str, Judged]) -> int:
-        """How many statements rest on unexplained figures alone; `judged` as for `Entry.verdict`."""
-        return sum(entry.rests_on_unexplained(judged) for entry in self.entries)
+    def unsettled(self, judged: Mapping[str, Judged]) -> str:
+        """How many statements their figures do not settle, in words; "" where there are none; see `Entry.rests_on`."""
+        found = [entry.rests_on(judged) for entry in self.entries]
+        kinds = (("unexplained", "on unexplained figures alone"), (NO_NUMBER, f"on figures {NO_NUMBER} alone"))
+        told = [f"{n} {'rests' if n == 1 else 'rest'} {words}" for kind, words in kinds if (n := found.count(kind))]
+        return ", ".join(told)
 
     @property
     def summary(self) -> str:

@@ -106,9 +106,9 @@ def statements(found: Sequence[Ledger], verdicts: Mapping[str, Mapping[str, Judg
         out.print(Text(f"{ledger.family}: {ledger.paper}", style="bold"))
         _indented(out, f"{len(ledger.entries)} statements: {ledger.summary}", 2)
         if judged:
-            rest = ledger.unexplained(judged)
-            told = f"; {rest} {'statement rests' if rest == 1 else 'statements rest'} on unexplained figures alone"
-            _indented(out, line(list(judged.values())) + (told if rest else ""), 2)
+            _indented(out, line(list(judged.values())), 2)
+        if unsettled := ledger.unsettled(judged):
+            _indented(out, f"of the statements {unsettled}", 2)
         for entry in ledger.entries:
             _statement(out, entry, judged)
 

@@ -27,7 +27,8 @@ def render(report: Report) -> str:
     laws = {f"law-{row.anchor}": memory_plot.of_verdict(row.verdict) for row in measured}
     known = registry.families()
     families = [m.family for m in report.matrices if m.family in known]
-    papers = paper_section.of_families(families)
+    kept = paper_section.kept(families)
+    papers, judged = paper_section.places(kept), paper_section.judged(kept)
     ledgers = [found for found in map(ledger.of_family, families) if found.entries]
     laws |= {place.anchor: place.figure for place in papers if place.figure}
     return environment().get_template("page.html").render(
@@ -39,7 +40,8 @@ def render(report: Report) -> str:
         dtypes=list(GRADIENT_CLAIMS),
         figure=plot.figure(report.rows) if drawn else None,
         measured=measured, laws=laws, papers=papers, powers=power_section.of_families(families),
-        all_dtypes=power_section.DTYPES, ledgers=ledgers,
+        all_dtypes=power_section.DTYPES, ledgers=ledgers, judged=judged, figures=paper_section.total(judged),
+        tones=paper_section.TONES,
         plotly_js=Markup(get_plotlyjs()) if drawn or laws else "",
     )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""The papers' tables and figures beside ours, as ``gradgate paper`` last measured them."""
+"""The papers' tables and figures beside ours, as ``gradgate paper`` last measured them, with today's verdicts."""
 
 from __future__ import annotations
 
@@ -7,11 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from gradgate.references import registry
+from gradgate.references.published import Judged, counts
 from gradgate.suites.measuring import paper_results
 from gradgate.suites.report.memory_plot import COLOURS
 from gradgate.suites.report.plot import FONT
 
 Row = Mapping[str, Any]
+TONES = {
+    "upheld": "upheld", "refuted as declared": "finding", "unexplained": "unexpected", "not as declared": "failure",
+    "not measured here": "error", "undeclared": "inapplicable",
+}  # fmt: skip
+"""Outcome of a figure -> class of its colour."""
 
 
 @dataclass(frozen=True)
@@ -37,15 +43,30 @@ class Place:
     dates: str
 
 
-def of_families(names: Iterable[str]) -> list[Place]:
-    """What is kept of these families, place by place."""
-    places = []
-    for family in filter(registry.package, names):
-        results = paper_results.read(paper_results.results_path(family))["results"]
-        for i, name in enumerate(dict.fromkeys(row["place"] for row in results)):
-            chosen = [row for row in results if row["place"] == name]
-            places.append(place(family, name, f"paper-{family}-{i}", chosen))
-    return places
+def kept(names: Iterable[str]) -> dict[str, list[dict[str, Any]]]:
+    """Family -> every figure of its paper that it lists, with what is kept and its verdict; nothing is measured."""
+    return {family: paper_results.kept(family) for family in filter(registry.package, names)}
+
+
+def places(papers: Mapping[str, list[dict[str, Any]]]) -> list[Place]:
+    """The places of what is kept, paper by paper."""
+    found = []
+    for family, rows in papers.items():
+        for i, name in enumerate(dict.fromkeys(row["place"] for row in rows)):
+            chosen = [row for row in rows if row["place"] == name]
+            found.append(place(family, name, f"paper-{family}-{i}", chosen))
+    return found
+
+
+def judged(papers: Mapping[str, list[dict[str, Any]]]) -> dict[str, dict[str, Judged]]:
+    """Family -> key of a printed figure -> its verdict."""
+    return {family: paper_results.judged(rows) for family, rows in papers.items()}
+
+
+def total(verdicts: Mapping[str, Mapping[str, Judged]]) -> dict[str, int]:
+    """Outcome -> how many printed figures of all papers; empty where none is printed."""
+    found = counts(one for rows in verdicts.values() for one in rows.values())
+    return found if any(found.values()) else {}
 
 
 def place(family: str, name: str, anchor: str, results: list[Row]) -> Place:
@@ -65,7 +86,7 @@ def place(family: str, name: str, anchor: str, results: list[Row]) -> Place:
         lines |= {key: (x, values) for key, values in list(curve.items())[1:] if isinstance(values, list)}
         notes |= {key: value for key, value in curve.items() if isinstance(value, (int, float))}
     figure = _figure(lines, results[0]["unit"], "linear" if curves else "log") if lines else None
-    dates = sorted({row["date"] for row in results})
+    dates = sorted({row["date"] for row in results} - {""}) or [paper_results.NOT_YET]
     told = dates[0] if len(dates) == 1 else f"{dates[0]} … {dates[-1]}"
     return Place(family, name, anchor, rows, figure, notes, drawings, told)
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from gradgate.references import ledger, registry
+from gradgate.references import ledger, published, registry
 from gradgate.references.contract import Claim
 from gradgate.references.errors import UsageError
-from gradgate.references.ledger import Statement
-from gradgate.references.published import Published
+from gradgate.references.ledger import NO_NUMBER, Statement
+from gradgate.references.published import OUTCOMES, Judged, Published, equal, unexplained
 from gradgate.suites import cli
 from gradgate.suites.console import paper_table
 
@@ -173,3 +173,53 @@ def test_list_paper_as_json_has_the_expectation_of_every_claim(capsys: pytest.Ca
 def test_list_paper_of_one_method_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["list", "--paper", "--method", "mixflow"]) == 3
     assert "leave out --method and --framework" in capsys.readouterr().err
+
+
+CLOSE = equal(0.1, "two digits are printed")
+
+
+def judged(*outcomes: tuple[Published, float]) -> dict[str, Judged]:
+    """The key of each row -> its verdict, where it is declared unexplained and this is measured."""
+    found = {}
+    for row, ours in outcomes:
+        declared = dataclasses.replace(row, expects=unexplained(CLOSE), reason="tested")
+        one = published.judge(declared, ours)
+        assert one is not None
+        found[row.key] = one
+    return found
+
+
+def test_a_statement_whose_printed_figures_are_all_unexplained_is_shown_so(capsys: pytest.CaptureFixture[str]) -> None:
+    one = made(given(figures=["Table 1"]), given(words="drawn", figures=["Table 10"]), given(words="r", reason="r"))
+    known = judged((ROWS[0], 9.0), (ROWS[1], 9.0))
+    first, drawn, reason = one.entries
+    assert (first.rests_on(known), drawn.rests_on(known), reason.rests_on(known)) == ("unexplained", NO_NUMBER, "")
+    assert (first.verdict(known), drawn.verdict(known)) == ("all unexplained", NO_NUMBER)
+    assert one.unsettled(known) == (
+        "1 rests on unexplained figures alone, 1 rests on figures without a printed number alone"
+    )
+    paper_table.statements([one], {"any": known})
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "2 figures, all unexplained: Table 1" in shown
+    assert f"of the statements {one.unsettled(known)}" in shown
+
+
+def test_one_figure_that_is_not_unexplained_or_a_claim_settles_a_statement(capsys: pytest.CaptureFixture[str]) -> None:
+    one = made(given(figures=["Table 1"]), given(words="c", figures=["Table 1"], claims=["mixflow:jax:memory_law"]))
+    known = judged((ROWS[0], 9.0), (ROWS[1], 2.0))
+    assert [entry.rests_on(known) for entry in one.entries] == ["", ""]
+    assert one.entries[0].verdict(known) == "1 unexplained, 1 not as declared"
+    assert one.unsettled(known) == ""
+    paper_table.statements([one], {"any": known})
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "not as declared: Table 1 / bytes, TPU / 44M" in shown
+    assert "of the statements" not in shown
+
+
+def test_list_paper_as_json_has_the_verdict_of_every_figure(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["list", "--paper", "--family", "invertible", "--json"]) == 0
+    (paper,) = json.loads(capsys.readouterr().out)["papers"]
+    figures = [figure for statement in paper["statements"] for figure in statement["figures"]]
+    assert figures
+    assert all((figure["outcome"] in OUTCOMES) == (figure["printed"] is not None) for figure in figures)
+    assert sum(len(entry.rows) for entry in ledger.of_family("invertible").entries) == len(figures)
