@@ -45,6 +45,10 @@ WINDOW = Option(
     illegal=(0, -1, 2.5, None, True),
     usual=lambda spec: min(16, spec.length),
 )
+INSTANCES = Option(
+    "instances", "an integer of at least 1", ragged, illegal=(0, -1, 1.5, "all", True), usual=lambda spec: 7 * 8,
+)  # fmt: skip
+"""How many VJPs run at once. Usual are the paper's 7 instances on each of 8 GPUs (§4.5)."""
 DEVICES = Option(
     "devices",
     "an integer from 1 to the number of layers; in JAX at most the number of its devices",
@@ -148,6 +152,10 @@ def _methods(framework: str) -> tuple[Method, ...]:
             gradient=CUT, source="Eq. 7",
         ),
         declare("reverse_recurrence", LINEAR, options=(CHUNK,), source="beyond the paper"),
+        declare(
+            "adjoint_parallel", QUADRATIC, module=f"in_{framework}.parallel", options=(INSTANCES,), source="§4.5",
+        ),
+        declare("associative_scan", LINEAR, module=f"in_{framework}.parallel", source="beyond the paper"),
         declare(
             "adjoint_distributed", QUADRATIC, _own_layers(framework), module=f"in_{framework}.distributed",
             options=(DEVICES,), source="§4.4, Alg. 1–4", **SHARDED[framework],

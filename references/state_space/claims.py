@@ -35,6 +35,50 @@ ROOT = "at a chunk of about √T, temporary memory grows like √T or slower"
 LINEAR_WORK = "its FLOPs grow linearly with T"
 EVERYTHING = "temporary memory grows linearly with T: every activation is stored"
 
+CHAIN = "its longest chain of operations grows linearly with T: doubling T again adds twice as much"
+LEVELS = "its longest chain of operations grows like log T: doubling T adds as much each time"
+
+
+def _chain(method: str, framework: str, growth: int, statement: str, source: str, **claim: Any) -> Claim:
+    """What doubling T again adds to the longest chain, over what doubling it once adds: 2 if linear, 1 if log T."""
+    return figure(
+        claim.pop("name", "chain_law"), statement, source, printed=growth, unit="times", tolerance=0.05,
+        measured=f"{PAPER}:doubling_{method}_{framework}", **claim,
+    )  # fmt: skip
+
+
+def _faster(name: str, instances: int, framework: str, which: str, source: str) -> Claim:
+    return figure(
+        name,
+        f"{which} leave {instances} times fewer batches of VJPs one after another, at T = {2 * instances}", source,
+        printed=instances, measured=f"{PAPER}:acceleration_{instances}_{framework}", unit="times",
+    )  # fmt: skip
+
+
+def _at_once(framework: str) -> dict[str, tuple[Claim, ...]]:
+    """Method -> its claims about what may run at once."""
+    parallel = [
+        _chain("adjoint_parallel", framework, 2, f"on as many instances as can be used, {CHAIN}", OURS),
+        _faster("acceleration_7", 7, framework, "7 instances", "§4.5"),
+    ]
+    if framework == "jax":  # PyTorch would run 157,080 VJPs for the last
+        parallel.append(_faster("acceleration_56", 56, framework, "7 instances on each of 8 GPUs", "§4.5"))
+        parallel.append(_faster("acceleration_280", 280, framework, "five times as many", "Fig. 6, caption"))
+    return {
+        "backprop": (_chain("backprop", framework, 2, CHAIN, "§4.5: its sequential nature"),),
+        "adjoint_parallel": tuple(parallel),
+        "associative_scan": (
+            _chain("associative_scan", framework, 1, LEVELS, OURS),
+            _chain(
+                "associative_scan", framework, 2, f"backpropagation is sequential: {CHAIN}", "§4.5",
+                name="chain_law_printed", expected="refuted",
+                declared_reason="a linear recurrence is a product of affine maps, which may be multiplied in any order "
+                "that keeps theirs: a parallel prefix, and its derivative is one too",
+            ),
+        ),
+    }  # fmt: skip
+
+
 JAX: dict[str, tuple[Claim, ...]] = {
     "backprop": (
         _memory("memory_law", EVERYTHING, "§1: the baseline", LONG, 1, bound="equal", spec=SMALL),
@@ -84,6 +128,19 @@ JAX: dict[str, tuple[Claim, ...]] = {
         ),
         _work(1, LINEAR_WORK, OURS, spec=SMALL),
     ),
+    "adjoint_parallel": (
+        _memory(
+            "memory_law",
+            "on 56 instances, temporary memory grows linearly with T at most, and at T = 65536 it is at least 3 times "
+            "below backprop's",
+            "§4.5", LONG, 1, spec=SMALL, below=("backprop", 3.0),
+        ),
+        _work(2, "its FLOPs grow like T²: (1+T)T/2 VJPs of A and of B", "§4.3", spec=SMALL),
+    ),
+    "associative_scan": (
+        _memory("memory_law", EVERYTHING, OURS, LONG, 1, bound="equal", spec=SMALL),
+        _work(1, LINEAR_WORK, OURS, spec=SMALL),
+    ),
     "adjoint_distributed": (
         per_device(
             "memory_per_device", "what grows with the layers is shared out: on each of Υ = 4 devices it is Mem/Υ",
@@ -114,11 +171,27 @@ TORCH: dict[str, tuple[Claim, ...]] = {
             options={"window": 4},
         ),
     ),
+    "adjoint_parallel": (
+        _memory(
+            "memory_law", "on 4 instances, temporary memory grows linearly with T at most, through y and h", "§4.5",
+            (4, 8, 16, 32, 64), 1, spec=EAGER, options={"instances": 4},
+        ),
+        _work(
+            2, "its products of matrices grow like T²: (1+T)T/2 VJPs of A and of B", "§4.3", (8, 16, 32, 64, 128),
+            spec=EAGER, tolerance=0.15,
+        ),
+    ),
+    "associative_scan": (
+        _memory("memory_law", EVERYTHING, OURS, (4, 8, 16, 32, 64), 1, bound="equal", spec=EAGER),
+        _work(1, LINEAR_WORK, OURS, (4, 8, 16, 32, 64), spec=EAGER),
+    ),
     "reverse_recurrence": (
         _memory("memory_law", ROOT, OURS, (4, 16, 64, 256, 1024), 0.5, spec=EAGER),
         _work(1, LINEAR_WORK, OURS, (4, 16, 64, 256, 1024), spec=EAGER),
     ),
 }  # fmt: skip
 
-PROMISES = {"jax": joined(JAX, counted("jax")), "torch": joined(TORCH, counted("torch"))}
+PROMISES = {
+    "jax": joined(JAX, _at_once("jax"), counted("jax")), "torch": joined(TORCH, _at_once("torch"), counted("torch")),
+}  # fmt: skip
 """Framework -> method -> its claims about memory, work and counts."""

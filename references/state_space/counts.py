@@ -12,6 +12,7 @@ from gradgate.references.contract import Claim
 from gradgate.references.counts import claim
 
 HERE = "gradgate.references.state_space.counts"
+OURS = "beyond the paper"
 
 
 def plain(spec: Any, **_: Any) -> dict[str, Calls]:
@@ -23,7 +24,7 @@ def plain(spec: Any, **_: Any) -> dict[str, Calls]:
 # The forward pass evaluates each net once per token. Going back, a VJP of A and B at token i for each token t that
 # reaches it evaluates the net at i again, as a VJP needs its net's intermediate numbers; likewise the VJP of C at t.
 # In PyTorch, where the VJPs of all tokens at one lag are one batch, λ is advanced by A^t of its own evaluation per
-# layer and token; in JAX by the A that the VJP before it has evaluated.
+# layer and token; in JAX, and on several instances, by the A that the VJP before it has evaluated.
 def sharded(spec: Any, *, framework: str, window: int | None = None, **_: Any) -> dict[str, Calls]:
     """Adjoint sharding, each token reaching back `window` tokens, or all."""
     tokens, reach = spec.layers * spec.length, window or spec.length
@@ -54,15 +55,20 @@ def claims(framework: str) -> dict[str, tuple[Claim, ...]]:
         return (claim("counts", statement, source, formula=f"{HERE}:{formula}", given={"framework": framework}),)
 
     more = ", and A once more" if framework == "torch" else ""
-    adjoint = f"evaluates each net once forward, and once more for each VJP{more}"
+    once = "evaluates each net once forward, and once more for each VJP"
+    adjoint = f"{once}{more}"
+    batched = claim("counts", once, "§4.5", formula=f"{HERE}:sharded", given={"framework": "jax"})
+    plainly = "evaluates each net once per layer and token, and pulls it back once"
     return {
-        "backprop": counted("plain", "evaluates each net once per layer and token, and pulls it back once", "Eq. 1"),
+        "backprop": counted("plain", plainly, "Eq. 1"),
         "adjoint_sharding": counted("sharded", adjoint, "Alg. 1–4"),
         "adjoint_sharding_printed": counted("sharded", adjoint, "Alg. 1–4"),
         "adjoint_truncated": counted("sharded", adjoint, "Eq. 7"),
         "adjoint_distributed": counted("sharded", f"{adjoint}, on all devices together", "§4.4"),
+        "adjoint_parallel": (batched,),
+        "associative_scan": counted("plain", plainly, OURS),
         "reverse_recurrence": counted(
             "recurrence", "evaluates each net twice, and a third time in every slice but the last, per layer and token"
-            + more, "beyond the paper",
+            + more, OURS,
         ),
     }  # fmt: skip

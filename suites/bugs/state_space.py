@@ -7,6 +7,7 @@ import functools
 from gradgate.suites.bugs.declare import ROUNDING, bug, erratum
 from gradgate.suites.bugs.edits import Edit
 from gradgate.suites.bugs.operators import when
+from gradgate.suites.bugs.state_space_parallel import AT_ONCE
 
 _bug = functools.partial(bug, "state_space")
 _recurrence = functools.partial(_bug, method="reverse_recurrence")
@@ -363,6 +364,7 @@ MUTANTS = (
     *STRUCTURAL,
     *IN_ONE_CELL,
     *WINDOWED,
+    *AT_ONCE,
     *MEMORY,
     *erratum("state_space", "adjoint_sharding_printed", "adjoint_sharding"),
 )

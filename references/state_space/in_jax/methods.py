@@ -10,6 +10,7 @@ In the sections Stores and Computes, a number is one array element of the proble
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -113,14 +114,19 @@ def adjoint_truncated(problem: StateSpaceProblem, *, window: int) -> tuple[Any, 
 
 
 def _sharded(problem: StateSpaceProblem, window: int) -> tuple[Any, Tree]:
-    """Alg. 4 on one device: forward through all layers, then each layer's gradient from the last to the first."""
+    return by_layers(problem, lambda p, saved, g: pull_layer(problem, p, saved, g, window))
+
+
+def by_layers(problem: StateSpaceProblem, pull: Callable[[Tree, Any, Any], tuple[Any, Tree]]) -> tuple[Any, Tree]:
+    """Alg. 4 on one device: forward through all layers, then each layer's gradient from the last to the first.
+
+    `pull` is of (parameters of layer k, what `run_layer` kept of it, g_k) -> (g_{k−1}, gradient of its parameters).
+    """
     params, data = problem.params, problem.data
     y, pull_embedding = jax.vjp(lambda e: problem.embed(e, data["tokens"]), params["embedding"])
     y, saved = jax.lax.scan(lambda y, p: run_layer(problem, p, y), y, params["layers"])
     loss, (d_head, g) = head_gradients(problem, params["head"], y, data["targets"], data["upstream"])
-    g, d_layers = jax.lax.scan(
-        lambda g, layer: pull_layer(problem, *layer, g, window), g, (params["layers"], saved), reverse=True
-    )
+    g, d_layers = jax.lax.scan(lambda g, layer: pull(*layer, g), g, (params["layers"], saved), reverse=True)
     return loss, {"embedding": pull_embedding(g)[0], "layers": d_layers, "head": d_head}
 
 

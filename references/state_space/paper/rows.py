@@ -6,8 +6,47 @@ vjp_A, vjp_B and vjp_C each takes around 0.6MB memory and 1798144 FLOPs". One ne
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
+
+DEPTH = {"jax": 256, "torch": 8}
+"""Framework -> T from which its doublings are looked at: PyTorch's programs are traced operator by operator."""
+
+
+def doubling(method: str, framework: str, profile: str = "") -> float:
+    """What doubling T again adds to a method's longest chain of operations, over what doubling it once adds."""
+    from gradgate.references.state_space.paper import depth
+    from gradgate.references.state_space.problem import StateSpaceSpec
+
+    options = {"instances": 4 * DEPTH[framework]} if method == "adjoint_parallel" else {}
+    chains = [
+        depth.of_method(method, framework, StateSpaceSpec(length=factor * DEPTH[framework], layers=1), **options)
+        for factor in (1, 2, 4)
+    ]
+    return (chains[2] - chains[1]) / (chains[1] - chains[0])
+
+
+def acceleration(instances: int, framework: str, profile: str = "") -> float:
+    """Batches of VJPs of A one after another on one instance over those on several, at T = 2·instances."""
+    from gradgate.references.state_space.paper import depth
+    from gradgate.references.state_space.problem import StateSpaceSpec
+
+    spec = StateSpaceSpec(length=2 * instances, layers=1, state=1, width=1, batch=1)
+    alone, together = (depth.batches("adjoint_parallel", framework, spec, instances=m)["A"] for m in (1, instances))
+    return alone / together
+
+
+doubling_backprop_jax = functools.partial(doubling, "backprop", "jax")
+doubling_backprop_torch = functools.partial(doubling, "backprop", "torch")
+doubling_adjoint_parallel_jax = functools.partial(doubling, "adjoint_parallel", "jax")
+doubling_adjoint_parallel_torch = functools.partial(doubling, "adjoint_parallel", "torch")
+doubling_associative_scan_jax = functools.partial(doubling, "associative_scan", "jax")
+doubling_associative_scan_torch = functools.partial(doubling, "associative_scan", "torch")
+acceleration_7_jax = functools.partial(acceleration, 7, "jax")
+acceleration_7_torch = functools.partial(acceleration, 7, "torch")
+acceleration_56_jax = functools.partial(acceleration, 7 * 8, "jax")
+acceleration_280_jax = functools.partial(acceleration, 5 * 8 * 7, "jax")
 
 WIDTH, STATE, BATCH = 128, 225, 8
 PRINTED_FLOPS, PRINTED_BYTES = 1_798_144, 600_000
