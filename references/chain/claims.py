@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gradgate.references.chain import errata
 from gradgate.references.chain.counts import claims as counted
 from gradgate.references.contract import Claim
 from gradgate.references.counts import joined
@@ -105,7 +106,10 @@ WITHIN = memory_law(
 
 BOUNDED: dict[str, dict[str, tuple[Claim, ...]]] = {
     "jax": {"precise_dp": SOLVER},
-    "torch": {"uniform_dp": (WITHIN,), "precise_dp": (*SOLVER, BUDGET, CLOSE, WITHIN)},
+    "torch": {
+        "uniform_dp": (WITHIN, *errata.UNIFORM),
+        "precise_dp": (*SOLVER, BUDGET, CLOSE, WITHIN, errata.FALLBACK, *errata.PRECISE),
+    },
 }
 PROMISES = {name: joined(_of(name), bounded, counted(name)) for name, bounded in BOUNDED.items()}
 """Framework -> method -> its claims about memory, work and counts."""

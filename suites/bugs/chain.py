@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 
-from gradgate.references.laws import figure
+from gradgate.references.chain import errata
+from gradgate.references.contract import Claim
 from gradgate.suites.bugs import chain_executor
 from gradgate.suites.bugs.declare import bug, impostor
 from gradgate.suites.bugs.edits import Edit
@@ -198,27 +199,19 @@ MEMORY = (
 )  # fmt: skip
 
 
-def _misprint(name: str, story: str) -> Mutant:
-    """The solver as printed: what it states is no gradient but a figure, which must be refuted."""
-    claim = figure(
-        "optimal", "the solver's compute and peak are those of the machine's shortest path", "Alg. 3.4, as printed",
-        printed=1.0, measured=f"gradgate.suites.bugs.chain_errata:{name}", unit="times the true figure", tolerance=0.0,
-    )  # fmt: skip
+def _misprint(method: str, claim: Claim) -> Mutant:
+    """The thesis as printed: what it states is no gradient but a figure, which must be refuted."""
     [made] = impostor(
-        "chain", f"{name}_printed", "precise_dp", "precise_dp", ("optimal",), story=story,
-        source="an erratum, the thesis as printed",
+        "chain", f"{method}_{claim.name}", method, method, (claim.name,),
+        story=f"{claim.source}: {claim.declared_reason}", source="an erratum, the thesis as printed",
     )[1:]  # fmt: skip
-    return dataclasses.replace(made, claims=(claim,))
+    return dataclasses.replace(made, claims=(dataclasses.replace(claim, expected="upheld", declared_reason=""),))
 
 
-MISPRINTS = (
-    _misprint("memory_for_compute", "Alg. 3.4, line 8 takes memory for compute of a backward"),
-    _misprint("quadratic_overwritten", "Alg. 3.3, line 6: each j overwrites the quadratic cost with its last term"),
-    _misprint("left_read_at_j", "line 50 reads the peak of the left subproblem at [i][j] instead of [i][k]"),
-    _misprint("backward_size_for_forward", "line 37 takes the backward's size of x_k for the forward's"),
-    _misprint("failure_propagated", "§3.1.9: where (i, j) fails, every longer (i, j') is said to fail"),
-    _misprint("first_value_counted", "Eq. 3.4 counts f_i, which the definition of C(i, j, m) leaves out"),
-    _misprint("table_bounded_by_slots", "Alg. 2.1, line 8: no chain longer than the number of slots is ever solved"),
+MISPRINTS = tuple(
+    _misprint(method, claim)
+    for method, claims in (("precise_dp", errata.PRECISE), ("uniform_dp", errata.UNIFORM))
+    for claim in claims
 )
 
 MUTANTS = (*PUBLISHED, *STRUCTURAL, *MEMORY, *MISPRINTS, *chain_executor.BROKEN)

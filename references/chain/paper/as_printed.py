@@ -1,11 +1,11 @@
-"""The thesis' solver as printed, one mistake at a time: each must be refuted, and is by a chain it gets wrong.
+"""The thesis' solver and equations as printed, one misprint at a time, and the walks over its machine that judge them.
 
 Algorithm 3.4 solves for chains whose forward tensor f_l is value and recording in one, b_l the cotangent. `solve` is
-that algorithm with every mistake mended, in plain loops; `mistakes` puts single ones back. What it computes is a cost
-and a peak, so that is what is compared: with shortest paths over the same machine (`reachable`).
+that algorithm with every misprint corrected, in plain loops; `misprints` puts single ones back. It states a cost, which
+`reachable` finds by shortest paths over the same machine. Line 37 takes β^b for β^f too, but its result is never read.
 
-The other two errata are shown beside it: Eq. 3.4 counts f_i, which the definition of C(i, j, m) leaves out
-(`recompute_peak`), and Alg. 2.1 bounds t by m_max (`uniform_table_printed`).
+`recompute_peak` is Eq. 3.4, `recompute_compute` is Alg. 3.3; `recompute_walk` runs the strategy that both are about.
+`uniform_table` is Alg. 2.1.
 """
 
 from __future__ import annotations
@@ -13,17 +13,19 @@ from __future__ import annotations
 import heapq
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeAlias
 
 INFINITE = float("inf")
-MISTAKES = {
-    "memory for compute": "line 8 takes β, memory, for α, compute, of a backward",
-    "quadratic overwritten": "Alg. 3.3, line 6: each j overwrites the quadratic cost with its last term",
-    "left read at j": "line 50 reads the peak of the left subproblem at [i][j] instead of [i][k]",
-    "backward size for forward": "line 37 takes the backward's size of x_k for the forward's in the peak of a sweep",
-    "failure propagated": "§3.1.9 and line 65: where (i, j) fails, every longer (i, j') is said to fail; but a value "
-    "may be stored in a sweep past it, while a smaller cotangent than b_j is held, and so (i, j') may fit",
+FAILED = INFINITE
+Misprint: TypeAlias = Literal["compute", "overwritten", "left", "failure", "m_min"]
+MISPRINTS: dict[Misprint, str] = {
+    "compute": "Alg. 3.4, line 8: c ← β_i^b, memory for the compute α_i^b",
+    "overwritten": "Alg. 3.3, line 6: compute_quad ← its last term, which must be added",
+    "left": "Alg. 3.4, line 50: peak_L ← B[i][j][m − 1], where the left subproblem is (i, k)",
+    "failure": "§3.1.9 and Alg. 3.4, line 65: where (i, j) fails, 'all i', j' where i' ≤ i and j' ≥ j must fail too'",
+    "m_min": "§3.1.10: 'every (i, j, m) subproblem for m ≤ m_min is guaranteed to fail', and the loop starts there",
 }
-"""Name -> what is printed."""
+"""Name -> what is printed. The second changes nothing alone: as long as k = j − 1 is tried, its case is not reached."""
 
 
 @dataclass(frozen=True)
@@ -44,66 +46,139 @@ class Printed:
         return len(self.alpha_f) - 2
 
 
-def solve(p: Printed, budget: int, mistakes: Collection[str] = ()) -> tuple[float, float]:
-    """The compute and the peak that Alg. 3.4 states for the whole chain.
+Table: TypeAlias = list[list[list[float]]]
+
+
+class Stated(NamedTuple):
+    """What Alg. 3.4 states, and what it would do.
+
+    Attributes:
+        compute: in the units of the costs; infinite where it says that no policy fits.
+        peak: slots, f_0 among them; infinite where no policy fits.
+        walked: the peak of the policy, by a walk that does not look at what is stated; infinite without a policy.
+    """
+
+    compute: float
+    peak: float
+    walked: float
+
+
+def solve(p: Printed, budget: int, misprints: Collection[Misprint] = (), *, fallback: bool = True) -> Stated:
+    """What Alg. 3.4 states of the whole chain.
 
     Args:
         p: the costs.
         budget: memory M, in slots, an integer.
-        mistakes: names of MISTAKES: those to put back as printed, the rest corrected.
-
-    Returns:
-        (compute, peak) in the units of `p`, f_0 included in the peak; both infinite where no schedule fits.
+        misprints: names of MISPRINTS: those to leave as printed; the rest is corrected. B and C start as 0 and ∞, which
+            is the kindest reading of "left"; what "m_min" leaves out has failed.
+        fallback: whether recomputing everything is resorted to where every k fails, as lines 63 to 69 say.
 
     Source:
-        Algs. 3.3 and 3.4.
+        Algs. 3.3 and 3.4, §3.1.10.
 
     Stores:
-        2·N²·M numbers.
+        3·N²·M numbers.
 
     Computes:
         N³·M/6 steps of a Python loop.
     """
     N, M = p.N, budget - p.beta_f[0]
-    C = [[[INFINITE] * (M + 1) for _ in range(N + 2)] for _ in range(N + 1)]
-    B = [[[INFINITE] * (M + 1) for _ in range(N + 2)] for _ in range(N + 1)]
-    for m in range(M + 1):
-        for i in range(N, -1, -1):
-            _row(p, i, m, B, C, mistakes)
-    return (C[0][N + 1][M], B[0][N + 1][M] + p.beta_f[0]) if M >= 0 else (INFINITE, INFINITE)
+    if M < 0:
+        return Stated(INFINITE, INFINITE, INFINITE)
+    tables = _Tables(p, M, misprints, fallback)
+    if tables.B[0][N + 1][M] == FAILED or tables.C[0][N + 1][M] == INFINITE:
+        return Stated(INFINITE, INFINITE, INFINITE)
+    f_0 = p.beta_f[0]
+    return Stated(tables.C[0][N + 1][M], tables.B[0][N + 1][M] + f_0, f_0 + tables.walk(0, N + 1, M))
 
 
-def _row(p: Printed, i: int, m: int, B: list, C: list, mistakes: Collection[str]) -> None:
-    bf, bb, N = p.beta_f, p.beta_b, p.N
-    base = bb[i] + bb[i + 1]
-    if base > m:
-        return  # every j fails
-    B[i][i + 1][m], C[i][i + 1][m] = base, bb[i] if "memory for compute" in mistakes else p.alpha_b[i]
-    sweep, quadratic, sweep_peak, peak = 0.0, C[i][i + 1][m], 0, base
-    for j in range(i + 2, N + 2):
-        sweep += p.alpha_f[j - 1]
-        quadratic = sweep + p.alpha_b[j - 1] + (0 if "quadratic overwritten" in mistakes else quadratic)
-        sweep_peak = max(sweep_peak, (0 if j - 2 == i else bf[j - 2]) + bf[j - 1])
-        peak = max(peak, bb[j] + sweep_peak, bf[j - 1] + bb[j] + bb[j - 1])
-        best = INFINITE
-        forward, forward_peak = 0.0, 0
-        for k in range(i + 1, j):
-            forward += p.alpha_f[k]
-            size = bb[k] if "backward size for forward" in mistakes else bf[k]
-            forward_peak = max(forward_peak, (0 if k - 1 == i else bf[k - 1]) + size)
-            if bb[j] + forward_peak > m or m - bf[k] < 0:
+def curve(p: Printed, budget: int, misprints: Collection[Misprint] = ()) -> list[float]:
+    """The compute that Alg. 3.4 states for 0 … `budget` slots, all from one table; infinite where no policy fits.
+
+    Args:
+        p: the costs.
+        budget: the most slots.
+        misprints: as of `solve`.
+
+    Source:
+        Algs. 3.3 and 3.4, §3.1.10.
+
+    Computes:
+        As `solve` once.
+    """
+    tables, f_0 = _Tables(p, budget - p.beta_f[0], misprints, True), p.beta_f[0]
+    return [INFINITE] * f_0 + tables.C[0][p.N + 1]
+
+
+class _Tables:
+    """B, C and D of Alg. 3.4, indexed by i, j and m; D holds k, or 0 where everything is recomputed."""
+
+    def __init__(self, p: Printed, M: int, misprints: Collection[Misprint], fallback: bool) -> None:
+        def table(value: float) -> Table:
+            return [[[value] * (M + 1) for _ in range(p.N + 2)] for _ in range(p.N + 1)]
+
+        self.p, self.misprints, self.fallback = p, misprints, fallback
+        self.B, self.C, self.D = table(FAILED if "m_min" in misprints else 0), table(INFINITE), table(0)
+        for m in range(recompute_peak(p, 0, p.N + 1) if "m_min" in misprints else 0, M + 1):
+            for i in range(p.N, -1, -1):
+                self.row(i, m)
+
+    def fail(self, i: int, first: int, last: int, m: int) -> None:
+        """Mark (i, first … last) as failed."""
+        for j in range(first, last + 1):
+            self.B[i][j][m] = FAILED
+
+    def row(self, i: int, m: int) -> None:
+        """Solve (i, j, m) for every j: the body of the loop over i."""
+        p, N, wrong = self.p, self.p.N, self.misprints
+        bf, bb, B, C = p.beta_f, p.beta_b, self.B, self.C
+        base = bb[i] + bb[i + 1]
+        if base > m:
+            self.fail(i, i + 1, N + 1, m)
+            return
+        B[i][i + 1][m], C[i][i + 1][m] = base, bb[i] if "compute" in wrong else p.alpha_b[i]
+        sweep, quadratic, sweep_peak, peak = 0.0, C[i][i + 1][m], 0, base
+        for j in range(i + 2, N + 2):
+            sweep += p.alpha_f[j - 1]
+            quadratic = sweep + p.alpha_b[j - 1] + (0 if "overwritten" in wrong else quadratic)
+            sweep_peak = max(sweep_peak, (0 if j - 2 == i else bf[j - 2]) + bf[j - 1])
+            peak = max(peak, bb[j] + sweep_peak, bf[j - 1] + bb[j] + bb[j - 1])
+            if self.checkpoint(i, j, m):
                 continue
-            right, left = B[k][j][m - bf[k]], B[i][j if "left read at j" in mistakes else k][m]
-            most = max(bb[j] + forward_peak, bf[k] + right, left)
-            cost = forward + C[k][j][m - bf[k]] + C[i][k][m]
-            if most <= m and cost < best:
-                best, B[i][j][m], C[i][j][m] = cost, most, cost
-        if best == INFINITE:
-            if peak > m:
-                if "failure propagated" in mistakes:
+            if peak > m or not self.fallback:
+                self.fail(i, j, N + 1 if "failure" in wrong else j, m)
+                if "failure" in wrong:
                     return
                 continue
-            B[i][j][m], C[i][j][m] = peak, quadratic
+            B[i][j][m], C[i][j][m], self.D[i][j][m] = peak, quadratic, 0
+
+    def checkpoint(self, i: int, j: int, m: int) -> bool:
+        """Try every k: the innermost loop; whether one of them works."""
+        bf, bb, B, C = self.p.beta_f, self.p.beta_b, self.B, self.C
+        best, works, forward, forward_peak = INFINITE, False, 0.0, 0
+        for k in range(i + 1, j):
+            forward += self.p.alpha_f[k]
+            forward_peak = max(forward_peak, (0 if k - 1 == i else bf[k - 1]) + bf[k])
+            if bb[j] + forward_peak > m or m - bf[k] < 0:
+                continue
+            right, left = B[k][j][m - bf[k]], B[i][j if "left" in self.misprints else k][m]
+            most = max(bb[j] + forward_peak, bf[k] + right, left)
+            if most > m:
+                continue
+            works = True
+            cost = forward + C[k][j][m - bf[k]] + C[i][k][m]
+            if cost < best:
+                best, B[i][j][m], C[i][j][m], self.D[i][j][m] = cost, most, cost, k
+        return works
+
+    def walk(self, i: int, j: int, m: int) -> float:
+        """The most slots beside f_i while the policy of (i, j, m) runs, b_j among them."""
+        p, k = self.p, int(self.D[i][j][m])
+        if j == i + 1 or not k:
+            return recompute_walk(p, i, j)[1]
+        sweep = max(p.beta_f[i + 1], *(p.beta_f[n - 1] + p.beta_f[n] for n in range(i + 2, k + 1)), 0)
+        right = p.beta_f[k] + self.walk(k, j, m - p.beta_f[k])
+        return max(p.beta_b[j] + sweep, right, self.walk(i, k, m))
 
 
 def reachable(p: Printed, budget: int) -> float:
@@ -151,13 +226,14 @@ def reachable(p: Printed, budget: int) -> float:
     return INFINITE
 
 
-def recompute_peak(p: Printed, i: int, j: int, printed: bool = False) -> int:
+def recompute_peak(p: Printed, i: int, j: int, *, first_counted: bool = False, short: bool = False) -> int:
     """Eq. 3.4: the peak of recomputing everything on (i, j), f_i not counted.
 
     Args:
         p: the costs.
         i, j: the ends of the segment, 0 ≤ i < j ≤ N + 1.
-        printed: True: the last term counts f_i too, at l = i, as printed.
+        first_counted: True: the last term runs over i ≤ l, as printed, and so counts f_i.
+        short: True: the sweep to f_{j'} runs over l < j', as printed, and so ends one step early.
 
     Returns:
         The peak, in slots.
@@ -167,25 +243,68 @@ def recompute_peak(p: Printed, i: int, j: int, printed: bool = False) -> int:
     """
     bf, bb = p.beta_f, p.beta_b
     sweeps = [
-        bb[stop + 1] + max([bf[i + 1], *(bf[n - 1] + bf[n] for n in range(i + 2, stop + 1))])
+        bb[stop + 1] + max([bf[i + 1], *(bf[n - 1] + bf[n] for n in range(i + 2, stop + (not short)))])
         for stop in range(i + 1, j)
     ]
-    backwards = [(bf[n] if n > i or printed else 0) + bb[n + 1] + bb[n] for n in range(i, j)]
+    backwards = [(bf[n] if n > i or first_counted else 0) + bb[n + 1] + bb[n] for n in range(i, j)]
     return max(sweeps + backwards)
 
 
-def uniform_table_printed(longest: int, slots: int) -> dict[tuple[int, int], float]:
-    """Alg. 2.1 as printed, which never solves a t beyond the number of slots: its line 8 runs t to m_max.
+def recompute_compute(p: Printed, i: int, j: int, *, overwritten: bool = False) -> float:
+    """Alg. 3.3: the compute of recomputing everything on (i, j), carried along as j moves right.
 
     Args:
-        longest: the largest t.
+        p: the costs.
+        i, j: the ends of the segment, 0 ≤ i < j ≤ N + 1.
+        overwritten: True: line 6 sets compute_quad to its last term, as printed, where it must add it.
+
+    Returns:
+        The compute, in the units of `p`.
+
+    Source:
+        Alg. 3.3.
+    """
+    sweep, compute = 0.0, p.alpha_b[i]
+    for end in range(i + 2, j + 1):
+        sweep += p.alpha_f[end - 1]
+        compute = sweep + p.alpha_b[end - 1] + (0 if overwritten else compute)
+    return compute
+
+
+def recompute_walk(p: Printed, i: int, j: int) -> tuple[float, int]:
+    """Recompute everything on (i, j), step by step: the oracle of Eq. 3.4 and of Alg. 3.3.
+
+    Args:
+        p: the costs.
+        i, j: the ends of the segment, 0 ≤ i < j ≤ N + 1.
+
+    Returns:
+        The compute, and the most slots held at once; f_i, which is given, is not counted.
+    """
+    compute, peak = 0.0, 0
+    for stop in range(j - 1, i - 1, -1):  # from f_i to f_stop, holding b_{stop + 1}; then back to b_stop
+        held = 0
+        for n in range(i + 1, stop + 1):
+            compute += p.alpha_f[n]
+            peak, held = max(peak, p.beta_b[stop + 1] + held + p.beta_f[n]), p.beta_f[n]
+        compute += p.alpha_b[stop]
+        peak = max(peak, held + p.beta_b[stop + 1] + p.beta_b[stop])
+    return compute, peak
+
+
+def uniform_table(longest: int, slots: int, *, bounded: bool = False) -> dict[tuple[int, int], float]:
+    """Alg. 2.1, its linear cost 2t − 1: t − 1 forwards that record nothing, and t that do.
+
+    Args:
+        longest: t_max.
         slots: m_max.
+        bounded: True: line 8 runs t to m_max, as printed, where t_max is meant.
 
     Returns:
         (t, m) -> C[t, m], for the pairs that are solved.
 
     Source:
-        Alg. 2.1, as printed.
+        Alg. 2.1.
     """
     C = {}
     for t in range(1, longest + 1):
@@ -193,6 +312,6 @@ def uniform_table_printed(longest: int, slots: int) -> dict[tuple[int, int], flo
         for m in range(t, slots + 1):
             C[t, m] = 2.0 * t - 1
     for m in range(2, slots + 1):
-        for t in range(m + 1, slots + 1):
+        for t in range(m + 1, (slots if bounded else longest) + 1):
             C[t, m] = min(y + C[y, m] + C[t - y, m - 1] for y in range(1, t))
     return C

@@ -80,7 +80,7 @@ def precise_dp(costs: Costs, budget: int, slot: int | None = None) -> Schedule:
         IllegalOption: budget or slot is not an integer of at least 1.
         BudgetTooSmall: states the least budget that suffices: in bytes, or with such slots.
 
-    Source: Alg. 3.4, mended as CLAIMS and `as_printed` say; the module's docstring derives it. Cost: there.
+    Source: Alg. 3.4, corrected as `paper.as_printed` says; the module's docstring derives it. Cost: there.
     """
     budget = check_integer("budget", budget, 1)
     slot = None if slot is None else check_integer("slot", slot, 1)

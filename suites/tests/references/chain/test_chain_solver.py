@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gradgate.references.chain.paper import as_printed
 from gradgate.references.chain.schedules import classic
 from gradgate.references.chain.schedules.costs import Costs
 from gradgate.references.chain.schedules.schedule import Schedule
@@ -203,54 +202,3 @@ def test_costs_survive_json() -> None:
 
 def test_the_tables_of_densenet_at_a_megabyte_stay_below_two_gigabytes() -> None:
     assert table_bytes(Costs.uniform(130), 12_000) < 2e9
-
-
-@st.composite
-def printed_costs(draw: st.DrawFn) -> as_printed.Printed:
-    N = draw(st.integers(1, 5))
-    return as_printed.Printed(*(draw(st.lists(st.integers(1, 6), min_size=N + 2, max_size=N + 2)) for _ in range(4)))
-
-
-@settings(max_examples=80, deadline=None, derandomize=True)
-@given(printed_costs(), st.integers(3, 30))
-def test_the_printed_algorithm_mended_is_optimal(costs: as_printed.Printed, budget: int) -> None:
-    assert as_printed.solve(costs, budget)[0] == as_printed.reachable(costs, budget)
-
-
-COUNTEREXAMPLES = {
-    "memory for compute": (as_printed.Printed([1, 1, 1], [1, 1, 1], [1, 1, 1], [2, 2, 2]), 20),
-    "left read at j": (as_printed.Printed([1] * 5, [1] * 5, [1] * 5, [1] * 5), 20),
-    "backward size for forward": (as_printed.Printed([1] * 4, [1] * 4, [1, 5, 5, 5], [1] * 4), 11),
-    "failure propagated": (
-        as_printed.Printed([1, 4, 6, 5, 3, 5, 4], [5, 1, 0, 2, 4, 0, 2], [3, 5, 2, 1, 5, 2, 1], [4, 4, 1, 3, 5, 0, 1]),
-        14,
-    ),
-}
-
-
-@pytest.mark.parametrize("mistake", sorted(COUNTEREXAMPLES))
-def test_each_mistake_of_the_printed_algorithm_gives_a_wrong_cost(mistake: str) -> None:
-    costs, budget = COUNTEREXAMPLES[mistake]
-    assert as_printed.solve(costs, budget)[0] == as_printed.reachable(costs, budget)
-    assert as_printed.solve(costs, budget, [mistake])[0] != as_printed.reachable(costs, budget)
-
-
-def test_the_overwritten_quadratic_cost_shows_as_soon_as_the_case_is_reached() -> None:
-    costs, budget = COUNTEREXAMPLES["left read at j"]
-    both = as_printed.solve(costs, budget, ["left read at j", "quadratic overwritten"])[0]
-    assert as_printed.solve(costs, budget, ["left read at j"])[0] == 3 + 2 + 1 + 4  # Eq. 3.5: recompute everything
-    assert both == 3 + 1  # its last term only: three forwards, one backward
-    assert both < as_printed.reachable(costs, budget) == 3 + 4
-
-
-def test_equation_3_4_as_printed_counts_the_value_that_its_definition_leaves_out() -> None:
-    costs = as_printed.Printed([1] * 3, [1] * 3, [9, 1, 1], [1, 1, 1])
-    mended, printed = (as_printed.recompute_peak(costs, 0, 2, printed) for printed in (False, True))
-    assert (mended, printed) == (3, 11)
-    assert math.isfinite(as_printed.reachable(costs, 9 + mended))
-
-
-def test_algorithm_2_1_as_printed_never_reaches_chains_longer_than_its_memory() -> None:
-    printed = as_printed.uniform_table_printed(10, 4)
-    assert (10, 3) not in printed
-    assert (4, 3) in printed

@@ -1,0 +1,129 @@
+"""Fig. 4.1, compute over slots of uniform networks: what §4.1 reads off it, and what such networks can cost at least.
+
+"The compute and memory costs of every forward and backward tensor is 1." Alg. 3.4, corrected, then states REVOLVE's
+number of forwards for N + 1 steps with m − 3 values besides (`least`), which no schedule undercuts.
+"""
+
+from __future__ import annotations
+
+from gradgate.references.chain.paper import as_printed
+from gradgate.references.chain.schedules import classic
+from gradgate.references.published import Published, at_most, equal, refuted, unexplained, upheld
+
+HERE = "gradgate.references.chain.paper.tradeoff"
+ROWS_HERE = "gradgate.references.chain.paper.rows"
+READ = "§4.1: 'read approximately from the graph'"
+
+
+def least(stages: int, slots: int) -> int:
+    """The least compute of N uniform stages with m slots, N + 1 backwards among it.
+
+    f_0, the cotangent and the tensor in passing take a slot each; the other m − 3 hold values. Raises LookupError below
+    four slots, where nothing fits.
+    """
+    if slots < 4:
+        raise LookupError(f"{slots} slots hold no step of a uniform network; 4 do")
+    return classic.revolve_forwards(stages + 1, slots - 3)
+
+
+def overhead(stages: int, few: int, many: int) -> float:
+    """By how many percent the least compute with few slots exceeds that with many."""
+    return 100 * (least(stages, few) / least(stages, many) - 1)
+
+
+def slots_within(stages: int, percent: float, most: int = 60) -> int:
+    """The least number of slots with at most so many percent more compute than with `most`."""
+    return next(m for m in range(4, most + 1) if overhead(stages, m, most) <= percent)
+
+
+def extra_forwards(stages: int, slots: int) -> float:
+    """Forwards beyond one pass, over the stages: 1 is one more forward pass."""
+    return (least(stages, slots) - (2 * stages + 1)) / stages
+
+
+def solver_overhead(stages: int, few: int, many: int) -> float:
+    """The same as `overhead`, of what Alg. 3.4, corrected, states."""
+    costs = _curve(stages, many)
+    return 100 * (costs[few] / costs[many] - 1)
+
+
+def _curve(
+    stages: int, most: int, forward: int = 1, backward: int = 1, misprint: as_printed.Misprint | None = None
+) -> list[float]:
+    ones = [1] * (stages + 2)
+    costs = as_printed.Printed(ones, ones, [forward] * (stages + 2), [backward] * (stages + 2))
+    return as_printed.curve(costs, most, () if misprint is None else (misprint,))
+
+
+def readings(stages: int) -> str:
+    """A table of what §4.1 reads off: with other sizes of the tensors than 1, and with each misprint and sizes of 1."""
+    tried: list[tuple[int, int, as_printed.Misprint | None]] = [(f, b, None) for f in (1, 2) for b in (1, 2)]
+    tried += [(1, 1, misprint) for misprint in as_printed.MISPRINTS]
+    lines = ["slots of f, of b, misprint | operations at 60 | 40 to 10 | 60 to 10 | none run again | within 30% of 60"]
+    for forward, backward, misprint in tried:
+        cost = _curve(stages, 60, forward, backward, misprint)
+        full = next((str(m) for m, each in enumerate(cost) if each == 2 * stages + 1), "above 60")
+        few = next(m for m, each in enumerate(cost) if each <= 1.3 * cost[60])
+        lines.append(
+            f"{forward}, {backward}, {misprint or 'none'} | {cost[60]:g} | {_more(cost[10], cost[40])} | "
+            f"{_more(cost[10], cost[60])} | from {full} | from {few}"
+        )
+    return "\n".join(lines)
+
+
+def _more(cost: float, base: float) -> str:
+    return f"+{100 * (cost / base - 1):.1f}%"
+
+
+def _rows() -> list[Published]:
+    place, more = "Fig. 4.1, uniform networks", "% more compute"
+    tried = (
+        "tried for 20 and 40 stages (tables beside this): each misprint of Alg. 3.4 alone changes nothing; an f of two "
+        "slots gives 44 slots without recomputation and 93 operations, but 74% in place of 38%; a b of two gives 37%"
+    )
+    floor = f"below REVOLVE's number of forwards, which no schedule undercuts and the solver reaches; {tried}"
+    full = "by the thesis' own Eq. 2.19, N stages need N + 3 slots without recomputation and then cost 2N + 1; " + tried
+    rows = [Published(place, "curves", "slots", "operations", f"{ROWS_HERE}:uniform_curves", drawn=True)]
+    for N, few, many in ((20, 10, 40), (100, 24, 60), (100, 10, 60)):
+        x, told = f"N = {N}, {many} to {few} slots", {"stages": N, "few": few, "many": many}
+        rows.append(Published(place, "this solver", x, more, f"{ROWS_HERE}:uniform_overhead", told))
+    for N in (20, 40):
+        x = f"N = {N}, other sizes of the tensors, and each misprint alone"
+        rows.append(Published(place, "tried", x, "", f"{HERE}:readings", {"stages": N}))
+    return [
+        *rows,
+        Published(
+            place, "Alg. 3.4 corrected", "N = 20, 40 to 10 slots", more, f"{HERE}:solver_overhead",
+            {"stages": 20, "few": 10, "many": 40}, 38.0, tried, expects=unexplained(equal(0.1, READ), instead=31.7),
+        ),
+        Published(
+            place, "least compute", "N = 20, 9 slots", "extra forward passes", f"{HERE}:extra_forwards",
+            {"stages": 20, "slots": 9}, 1.0,
+            expects=upheld(at_most("§4.1: 2√20 ≈ 9 slots are Chen's optimum, of one recomputation")),
+        ),
+        Published(
+            place, "least compute", "N = 20, least slots without recomputation", "slots", f"{HERE}:slots_within",
+            {"stages": 20, "percent": 0.0}, 40.0, full, expects=refuted(equal(0.1, READ), instead=23),
+        ),
+        Published(
+            place, "least compute", "N = 40, 60 slots", "operations", f"{HERE}:least", {"stages": 40, "slots": 60},
+            100.0, full, expects=refuted(equal(0.1, f"{READ}; 'just under 100'"), instead=81),
+        ),
+        Published(
+            place, "least compute", "N = 40, least slots within 30% of 60 slots", "slots", f"{HERE}:slots_within",
+            {"stages": 40, "percent": 30.0}, 11.0, floor,
+            expects=refuted(equal(0.2, f"{READ}; 'just over 10'"), instead=19),
+        ),
+        Published(
+            place, "least compute", "N = 100, 60 to 24 slots", more, f"{HERE}:overhead",
+            {"stages": 100, "few": 24, "many": 60}, 5.0, floor,
+            expects=refuted(at_most("'hardly any visible effect': a twentieth is visible"), instead=14.75),
+        ),
+        Published(
+            place, "least compute", "N = 100, 60 to 10 slots", more, f"{HERE}:overhead",
+            {"stages": 100, "few": 10, "many": 60}, 40.0, floor, expects=refuted(equal(0.1, READ), instead=47.1),
+        ),
+    ]  # fmt: skip
+
+
+ROWS = tuple(_rows())
