@@ -25,6 +25,7 @@ from typing import Any
 
 from gradgate.references import published, registry
 from gradgate.references.contract import Claim, Method
+from gradgate.references.derived import begins
 from gradgate.references.errors import UsageError, unknown
 from gradgate.references.published import Judged, Published
 
@@ -238,7 +239,7 @@ def entry(statement: Statement, methods: Sequence[Method], found: Iterable[Publi
     listed = {figure_name(row): row for row in found}
     figures: dict[str, Published] = {}
     for start in statement.figures:
-        chosen = {name: row for name, row in listed.items() if _begins(name, start)}
+        chosen = {name: row for name, row in listed.items() if begins(name, start)}
         if not chosen:
             raise unknown(f"figure of the statement at {statement.place}", start, _starts(start, listed))
         figures |= chosen
@@ -266,10 +267,6 @@ def _matching(pattern: str, every: Mapping[str, Any], statement: Statement) -> l
         near = sorted({key for key in every if key.startswith(f"{method}:")}) or sorted(every)
         raise unknown(f"claim of the statement at {statement.place}", pattern, near)
     return chosen
-
-
-def _begins(name: str, start: str) -> bool:
-    return name.startswith(start) and (len(name) == len(start) or not name[len(start)].isalnum())
 
 
 def _starts(start: str, listed: Mapping[str, Published]) -> list[str]:

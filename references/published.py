@@ -188,8 +188,8 @@ class Published:
 
     @property
     def name(self) -> str:
-        """``place / series / x``."""
-        return f"{self.place} / {self.series} / {self.x}"
+        """``place / series / x``, without those that are empty."""
+        return " / ".join(str(part) for part in (self.place, self.series, self.x) if part != "")
 
     @property
     def kind(self) -> str:

@@ -16,13 +16,14 @@ from typing import Any
 
 from gradgate.hw_profiles.fingerprint import fingerprint
 from gradgate.references import registry
+from gradgate.references.derived import is_derived
 from gradgate.references.errors import UsageError, unknown
 from gradgate.references.published import Published
 from gradgate.suites.commands import arguments
 from gradgate.suites.console import paper_table, terminal
 from gradgate.suites.console.files import write_atomically
 from gradgate.suites.console.progress import progress
-from gradgate.suites.measuring.paper_results import SCHEMA, blank, kept, published, read, results_path, told
+from gradgate.suites.measuring.paper_results import SCHEMA, blank, complete, kept, published, read, results_path, told
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,14 +61,18 @@ def main(chosen: argparse.Namespace) -> int:
         if chosen.place not in places:
             raise unknown("place", chosen.place, places)
     path = chosen.json or results_path(chosen.family)
-    placed = [item for item in asked if chosen.place in (None, item.place)]
+    placed = [item for item in asked if chosen.place in (None, item.place) and not is_derived(item)]
     own = chosen.shard.part(placed, lambda item: item.key)
     rows = {row["key"]: row for row in read(path)["results"]}
     if not chosen.kept:
         keys = {"keys": [item.key for item in own]}
         share = {"shard": chosen.shard.to_dict(len(placed)) | keys} if chosen.shard.of > 1 else {}
         _measure_missing(asked, own, rows, path, share, chosen)
-    return paper_table.show({chosen.family: [told(item, rows.get(item.key) or blank(item)) for item in own]})
+    told_here = {item.key for item in own}
+    if chosen.shard.of == 1:  # what follows from other figures takes all shares
+        told_here |= {item.key for item in asked if chosen.place in (None, item.place)}
+    found = complete(asked, rows.values())
+    return paper_table.show({chosen.family: [row for row in found if row["key"] in told_here]})
 
 
 def _all_kept(chosen: argparse.Namespace) -> int:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import importlib.resources
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from gradgate.references import ledger, registry
+from gradgate.references.derived import derive, is_derived
 from gradgate.references.errors import UsageError
 from gradgate.references.published import Judged, Published, judge
 
@@ -97,10 +98,24 @@ def kept(family: str) -> list[dict[str, Any]]:
         UsageError: what is listed or kept is wrong; says what.
     """
     found = listed(family)
-    if not found:
-        return []
-    measured = {row["key"]: row for row in read(results_path(family))["results"]}
-    return [told(item, measured.get(item.key) or blank(item)) for item in found]
+    return complete(found, read(results_path(family))["results"]) if found else []
+
+
+def complete(items: Sequence[Published], results: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Every figure of a paper, in order, with its result and its verdict; what follows from others is computed here."""
+    measured = {row["key"]: row for row in results}
+    return [
+        told(item, _derived(item, items, measured) if is_derived(item) else measured.get(item.key) or blank(item))
+        for item in items
+    ]
+
+
+def _derived(item: Published, items: Sequence[Published], measured: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    try:
+        ours, date = derive(item, items, measured)
+    except LookupError as error:
+        return blank(item) | {"problem": str(error)}
+    return blank(item) | {"ours": ours, "date": date, "problem": ""}
 
 
 def blank(item: Published) -> dict[str, Any]:

@@ -155,6 +155,22 @@ def test_an_undeclared_figure_is_listed_and_a_plot_is_only_counted(
     assert "1 printed figure: 1 undeclared; 1 without a printed number" in ran.out
 
 
+def test_a_figure_that_follows_from_others_is_judged_and_not_measured(
+    listed: list[str], gradgate: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = {"of": "Table 1 / a", "take": "largest"}
+    told = Published("Table 1", "most", "", "B", "gradgate.references.derived:value", asked, 4.0, expects=upheld(CLOSE))
+    monkeypatch.setattr(paper, "PUBLISHED", [told, dataclasses.replace(ITEMS[0], printed=None)])
+    path = tmp_path / "paper.json"
+    ran = gradgate("paper", "--family", "performer", "--json", path)
+    assert ran.status == 1
+    assert "Table 1 / most: printed 4 B, measured 6 B" in ran.out
+    assert listed == ["operator:add"]
+    assert len(json.loads(path.read_text())["results"]) == 1, "what is kept is what was measured"
+    share = gradgate("paper", "--family", "performer", "--json", path, "--shard", "1/2", "--kept")
+    assert "Table 1 / most" not in share.out, "it takes the figures of all shares"
+
+
 def test_kept_without_a_family_judges_all_papers_and_takes_no_option_of_one(gradgate: Callable[..., Any]) -> None:
     ran = gradgate("paper", "--kept", "--place", "Table 1")
     assert ran.status == 3
