@@ -9,10 +9,11 @@
         1.0, expects=upheld(at_most('§4.1: "while consuming much less memory"')),
     )
 
-with ``quotient_of = "gradgate.references.derived:quotient"``. There are `value`, `quotient`, `span` and `growth`. A
-curve is named by the beginning of its figures' names, ``place / series / x``, up to the end of a word. A list in what is
-measured as a dict of lists is named ``place / series / x / name of the list``. The argument ``between`` takes the points
-with x from its first number to its second.
+with ``quotient_of = "gradgate.references.derived:quotient"``. There are `value`, `quotient`, `span` and `growth`.
+
+A curve is named by the beginning of its figures' names, ``place / series / x``, up to the end of a word. A list in what
+is measured as a dict of lists is named ``place / series / x / name of the list``. The argument ``between`` takes the
+points with x from its first number to its second.
 """
 
 from __future__ import annotations
