@@ -14,10 +14,11 @@ from xml.etree import ElementTree
 import pytest
 
 import gradgate.suites.guide
+from gradgate.suites.tests.guide.test_worked_pages import FRAMEWORK
 
 FOLDER = Path(gradgate.suites.guide.__file__).parent
-PAGES = [page for page in sorted(FOLDER.glob("*.md")) if page.stem != "pairs"]
-"""Pages whose blocks stand for themselves; those of the page on pairs build on each other: `test_pairs_page`."""
+PAGES = [page for page in sorted(FOLDER.glob("*.md")) if page.stem not in FRAMEWORK]
+"""Pages whose blocks stand for themselves; those of the others build on each other: `test_worked_pages`."""
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 

@@ -1,4 +1,4 @@
-"""The page on pairs: its files are written, its changes applied and its commands run, in order."""
+"""The pages that build something up: their files are written, changes applied and commands run, in order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ PROGRAMS = {
     "python": (), "pytest": ("-m", "pytest", "-p", "no:cacheprovider"), "gradgate": ("-m", "gradgate.suites.cli"),
 }  # fmt: skip
 
-pytestmark = pytest.mark.xdist_group("pairs_page")
+FRAMEWORK = {"pairs": "torch", "jax_op": "jax", "torch_module": "torch"}
+"""Page -> what it imports."""
 
 
 def words(text: str) -> str:
@@ -36,21 +37,25 @@ def check_shown(shown: str, told: str) -> None:
         rest = rest.partition(words(part))[2]
 
 
-def test_the_page_does_what_it_says(
-    tmp_path: Path, torch: Any, process: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("page", FRAMEWORK)
+def test_a_page_does_what_it_says(
+    page: str, tmp_path: Path, process: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    pytest.importorskip(FRAMEWORK[page])
     monkeypatch.setenv("GRADGATE_CACHE", str(tmp_path / "cache"))
     made = Scratch(tmp_path / "page")
     made.commit({".gitignore": "__pycache__/\n"})
-    found = BLOCK.findall((FOLDER / "pairs.md").read_text(encoding="utf-8"))
-    assert {kind for kind, _, _ in found} == {"python", "toml", "diff", "sh", "text"}
+    found = BLOCK.findall((FOLDER / f"{page}.md").read_text(encoding="utf-8"))
+    assert (
+        {"python", "diff", "sh", "text"} <= {kind for kind, _, _ in found} <= {"python", "toml", "diff", "sh", "text"}
+    )
     told: str | None = None
     for kind, name, text in found:
         assert (kind == "text") == (told is not None), f"a command and its output follow each other: {text}"
         if name:
             made.write({name: text})
         elif kind == "diff":
-            if (made.root / "pyproject.toml").exists():
+            if (made.root / "pyproject.toml").exists():  # what a gate compares with
                 made.commit()
             (tmp_path / "change.diff").write_text(text)
             made.git("apply", str(tmp_path / "change.diff"))
