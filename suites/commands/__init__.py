@@ -64,8 +64,11 @@ COMMANDS = {
         ),
     ),
     "paper": Command(
-        "measure again what a paper printed; resumes",
-        ("gradgate paper --family performer --place 'Table 2'   the paper's figures beside ours",),
+        "measure again what a paper printed, and judge it; resumes",
+        (
+            "gradgate paper --family performer --place 'Table 2'   the paper's figures beside ours",
+            "gradgate paper --kept                                 judge what is kept of all papers; measures nothing",
+        ),
     ),
     "repeat": Command(
         "judge every claim that draws problems under many seeds; resumes",
