@@ -33,8 +33,7 @@ def _budgets(framework: str, method: str, spec: Any) -> tuple[int, ...]:
     most = simulate(classic.save_all(costs.stages), costs).peak
     least = minimum_budget(costs)
     if method == "uniform_dp":
-        slots = range(1, min(costs.stages, classic.MOST_SLOTS) + 1)
-        least = min(simulate(classic.uniform_dp(costs.stages, n), costs).peak for n in slots)
+        least = simulate(classic.uniform_least(costs), costs).peak
     return tuple(sorted({most, (most + least) // 2, (most + 3 * least) // 4, least}, reverse=True))
 
 

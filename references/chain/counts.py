@@ -103,7 +103,7 @@ def uniform_dp(spec: Any, *, framework: str, budget: int) -> dict[str, Calls]:
 
     costs, n = _costs(spec, framework), spec.layers + 1
     tried = []
-    for slots in range(1, min(n, classic.MOST_SLOTS) + 1):
+    for slots in range(1, n + 1):
         found = simulate(classic.uniform_dp(n, slots), costs)
         if found.peak <= budget:
             tried.append((found.compute, found.peak, slots))

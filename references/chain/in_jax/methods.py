@@ -178,8 +178,8 @@ revolve = _scheduled(
 def uniform_dp(problem: ChainProblem, *, budget: int) -> tuple[jax.Array, Tree]:
     """Loss and gradient by the cheapest uniform policy whose peak is within a budget of bytes.
 
-    The policy of Gruslys et al. stores so many values at once, its slots. Of all numbers of slots up to 64, the one of
-    least FLOPs is used among those whose peak, as planned, is within the budget.
+    The policy of Gruslys et al. stores so many values at once, its slots. Of all numbers of slots, the one of least
+    FLOPs is used among those whose peak, as planned, is within the budget.
 
     Args:
         problem: any `ChainProblem` of JAX arrays, float64, float32 or bfloat16; its class lists the shapes.
@@ -201,7 +201,7 @@ def uniform_dp(problem: ChainProblem, *, budget: int) -> tuple[jax.Array, Tree]:
 
     Computes:
         The fewest evaluations of stages that m slots allow (`counts.least_forwards`), and one VJP per stage. Once per
-        shape, stages are traced; at each call, up to 64 schedules are made and simulated.
+        shape, stages are traced; once per shape and budget, a schedule per number of slots is made and simulated.
 
     Not for:
         Layers of very unequal cost: it counts stages, not FLOPs. Use `precise_dp`.

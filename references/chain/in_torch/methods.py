@@ -27,7 +27,6 @@ from gradgate.references.chain.problem import ChainProblem
 from gradgate.references.chain.schedules import classic
 from gradgate.references.chain.schedules.costs import Costs
 from gradgate.references.chain.schedules.schedule import Schedule
-from gradgate.references.chain.schedules.simulate import simulate
 from gradgate.references.chain.schedules.solver import minimum_budget
 from gradgate.references.chain.schedules.solver import precise_dp as solve
 from gradgate.references.contract import Spec, Tree
@@ -203,8 +202,8 @@ revolve = _scheduled(
 def uniform_dp(problem: ChainProblem, *, budget: int) -> tuple[torch.Tensor, Tree]:
     """Loss and gradient by the cheapest uniform policy whose peak is within a budget of bytes.
 
-    The policy of Gruslys et al. stores so many values at once, its slots. Of all numbers of slots up to 64, the one of
-    least FLOPs is used among those whose peak, as profiled, is within the budget.
+    The policy of Gruslys et al. stores so many values at once, its slots. Of all numbers of slots, the one of least
+    FLOPs is used among those whose peak, as profiled, is within the budget.
 
     Args:
         problem: any `ChainProblem` of PyTorch tensors, float64, float32 or bfloat16; its class lists the shapes.
@@ -227,7 +226,7 @@ def uniform_dp(problem: ChainProblem, *, budget: int) -> tuple[torch.Tensor, Tre
 
     Computes:
         The fewest evaluations of stages that m slots allow (`counts.least_forwards`), and one VJP per stage. Once per
-        shape, stages are profiled; at each call, up to 64 schedules are made and simulated.
+        shape, stages are profiled; once per shape and budget, a schedule per number of slots is made and simulated.
 
     Not for:
         Layers of very unequal cost: it counts stages, not FLOPs. Use `precise_dp`.
@@ -273,9 +272,7 @@ def precise_dp(problem: ChainProblem, *, budget: int) -> tuple[torch.Tensor, Tre
 
 def _uniform_module(sequence: nn.Sequential, sample: torch.Tensor) -> CheckpointedSequential:
     costs = costs_of_sequence(sequence, sample, compute="flops")
-    slots = range(1, min(costs.stages, classic.MOST_SLOTS) + 1)
-    schedule = min((classic.uniform_dp(costs.stages, n) for n in slots), key=lambda s: simulate(s, costs).peak)
-    return CheckpointedSequential(sequence, schedule, sample, costs)
+    return CheckpointedSequential(sequence, classic.uniform_least(costs), sample, costs)
 
 
 def _precise_module(sequence: nn.Sequential, sample: torch.Tensor) -> CheckpointedSequential:

@@ -16,9 +16,6 @@ from gradgate.references.chain.schedules.simulate import simulate
 from gradgate.references.chain.schedules.solver import BudgetTooSmall
 from gradgate.references.contract import check_integer
 
-MOST_SLOTS = 64
-"""Slots that are tried at most to give a uniform schedule its budget."""
-
 
 def save_all(stages: int) -> Schedule:
     """Plain backprop: every stage saved, nothing run twice. Stores N recordings."""
@@ -78,28 +75,50 @@ def uniform_dp(stages: int, slots: int) -> Schedule:
     Raises IllegalOption unless both are at least 1.
     """
     stages, slots = check_integer("stages", stages, 1), check_integer("slots", slots, 1)
-    policy = uniform_policy(stages, min(slots, stages))
-    return Schedule.of(_built(0, stages, lambda i, j, m: i + policy[min(m, j - i)][j - i], slots))
+    policy = uniform_policy(stages)
+    return Schedule.of(_built(0, stages, lambda i, j, m: i + policy.offset(j - i, min(m, j - i)), slots))
+
+
+class UniformPolicy:
+    """D[t][m] of Alg. 2.1 for t up to N stages; a number of slots is solved for when it is first asked for.
+
+    Args:
+        stages: N.
+    """
+
+    def __init__(self, stages: int) -> None:
+        import numpy as np
+
+        self.stages = stages
+        lengths = np.arange(stages + 1)
+        self._cost = lengths * (lengths + 1) / 2
+        self._rows: list[Sequence[int]] = [[max(t - 1, 0) for t in range(stages + 1)]]
+
+    def offset(self, length: int, slots: int) -> int:
+        """How far the first stored value of `length` stages lies from their start, with so many slots, both from 1."""
+        while len(self._rows) < slots:
+            self._rows.append(self._next())
+        return self._rows[slots - 1][length]
+
+    def _next(self) -> Sequence[int]:
+        """The choices with one slot more, from the costs with the slots solved so far."""
+        import numpy as np
+
+        row, chosen = np.zeros(self.stages + 1), [0] * (self.stages + 1)
+        row[1] = 1.0
+        lengths = np.arange(self.stages + 1)
+        for t in range(2, self.stages + 1):
+            each = lengths[1:t] + self._cost[t - 1 : 0 : -1] + row[1:t]
+            best = int(each.argmin())
+            row[t], chosen[t] = each[best], best + 1
+        self._cost = row
+        return chosen
 
 
 @functools.lru_cache(maxsize=8)
-def uniform_policy(stages: int, slots: int) -> Sequence[Sequence[int]]:
-    """D[m][t] of Alg. 2.1: how far the first stored value of t stages lies from their start, with m slots, m ≤ t."""
-    import numpy as np
-
-    cost = [np.arange(stages + 1) * (np.arange(stages + 1) + 1) / 2]
-    policy = [[0] * (stages + 1), [max(t - 1, 0) for t in range(stages + 1)]]
-    for m in range(1, slots):
-        row, chosen = np.zeros(stages + 1), [0] * (stages + 1)
-        row[1] = 1.0
-        for t in range(2, stages + 1):
-            y = np.arange(1, t)
-            each = y + cost[m - 1][t - y] + row[1:t]
-            best = int(each.argmin())
-            row[t], chosen[t] = each[best], best + 1
-        cost.append(row)
-        policy.append(chosen)
-    return policy
+def uniform_policy(stages: int) -> UniformPolicy:
+    """The policy of Alg. 2.1 for chains of so many stages; the same object each time."""
+    return UniformPolicy(stages)
 
 
 def within(make: Callable[[int], Schedule], most: int, costs: Costs, budget: int) -> Schedule:
@@ -118,12 +137,23 @@ def within(make: Callable[[int], Schedule], most: int, costs: Costs, budget: int
 
 
 def uniform_within(costs: Costs, budget: int) -> Schedule:
-    """`uniform_dp` with the number of slots that computes least within the budget, by `within`; errors as there.
+    """`uniform_dp` with the number of slots, of 1 to N, that computes least within the budget, by `within`.
 
-    Raises IllegalOption too unless the budget is an integer of at least 1.
+    Raises IllegalOption too unless the budget is an integer of at least 1. Cost: N schedules made and simulated, once
+    per costs and budget.
     """
-    budget, stages = check_integer("budget", budget, 1), costs.stages
-    return within(functools.partial(uniform_dp, stages), min(stages, MOST_SLOTS), costs, budget)
+    return _uniform_within(costs, check_integer("budget", budget, 1))
+
+
+@functools.lru_cache(maxsize=64)
+def _uniform_within(costs: Costs, budget: int) -> Schedule:
+    return within(functools.partial(uniform_dp, costs.stages), costs.stages, costs, budget)
+
+
+def uniform_least(costs: Costs) -> Schedule:
+    """`uniform_dp` with the number of slots whose simulated peak is the least; cost as `uniform_within`."""
+    tried = (uniform_dp(costs.stages, slots) for slots in range(1, costs.stages + 1))
+    return min(tried, key=lambda schedule: simulate(schedule, costs).peak)
 
 
 def usual_checkpoints(stages: int) -> int:

@@ -53,43 +53,60 @@ class Machine:
     costs: Costs
 
     def __post_init__(self) -> None:
-        self.values, self.recorded, self.following = {0}, set[int](), self.costs.stages
+        """Hold x_0 alone."""
+        c = self.costs
+        self.stages = self.following = c.stages
+        self.values, self.recorded = {0}, set[int]()
         self.produced = False
+        self._holders = [1, *[0] * self.stages]  # of x_k: `values`, the recordings of k and k + 1, and the caller
+        self._bytes = c.fixed + c.output[0]  # without the cotangent
 
     def held(self) -> int:
         """Bytes in memory now."""
-        c, N = self.costs, self.costs.stages
-        alive = self.values | {0}
-        for stage in self.recorded:
-            if c.saves_input[stage - 1]:
-                alive.add(stage - 1)
-            if c.saves_output[stage - 1]:
-                alive.add(stage)
-        if self.produced and self.following == N:
-            alive.add(N)
-        total = c.fixed + sum(c.output[k] for k in alive) + sum(c.saved[stage - 1] for stage in self.recorded)
-        return total + (c.gradient[self.following] if self.following < N else 0)
+        return self._bytes + (self.costs.gradient[self.following] if self.following < self.stages else 0)
+
+    def _hold(self, k: int, more: int = 1) -> None:
+        before, self._holders[k] = self._holders[k], self._holders[k] + more
+        self._bytes += self.costs.output[k] * ((self._holders[k] > 0) - (before > 0))
+
+    def _record(self, stage: int, more: int) -> None:
+        c = self.costs
+        self._bytes += more * c.saved[stage - 1]
+        if c.saves_input[stage - 1]:
+            self._hold(stage - 1, more)
+        if c.saves_output[stage - 1]:
+            self._hold(stage, more)
 
     def run(self, op: Operation) -> Step:
         """Perform one operation."""
         c, before, stage = self.costs, self.held(), op.index
         if op.kind == "drop":
             self.values.remove(stage)
+            if stage:  # x_0 is the caller's
+                self._hold(stage, -1)
             return Step(op, before, self.held(), 0.0)
         if op.kind == "backward":
-            arriving = c.gradient[stage] if stage == c.stages else 0
+            arriving = c.gradient[stage] if stage == self.stages else 0
             peak, compute = before + arriving + c.backward_peak[stage - 1], c.backward[stage - 1]
             self.recorded.remove(stage)
+            self._record(stage, -1)
+            if stage == self.stages and self.produced:
+                self._hold(stage, -1)
             self.following -= 1
         else:
             saving = op.kind == "save"
             # An x_l that is in memory already is computed beside itself, and only then replaced.
             peak = before + (c.save_peak if saving else c.forward_peak)[stage - 1]
             compute = c.forward[stage - 1]
-            self.values.add(stage)
-            if saving:
+            if stage not in self.values:
+                self.values.add(stage)
+                self._hold(stage)
+            if saving and stage not in self.recorded:
                 self.recorded.add(stage)
-            self.produced = self.produced or stage == c.stages
+                self._record(stage, 1)
+            if stage == self.stages and not self.produced:
+                self.produced = True
+                self._hold(stage)
         after = self.held()
         return Step(op, max(peak, after), after, compute)
 
@@ -100,7 +117,7 @@ def simulate(schedule: Schedule, costs: Costs) -> Simulation:
     Raises:
         UsageError: schedule and costs are of chains of different length.
 
-    Cost: operations × stages at most.
+    Cost: linear in the number of operations.
     """
     if schedule.stages != costs.stages:
         raise UsageError(f"the schedule has {schedule.stages} stages, the costs have {costs.stages}")

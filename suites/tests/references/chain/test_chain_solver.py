@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from gradgate.references.chain.schedules import classic
 from gradgate.references.chain.schedules.costs import Costs
 from gradgate.references.chain.schedules.schedule import Schedule
-from gradgate.references.chain.schedules.search import least_compute
-from gradgate.references.chain.schedules.simulate import simulate
+from gradgate.references.chain.schedules.search import held, least_compute
+from gradgate.references.chain.schedules.simulate import Machine, simulate
 from gradgate.references.chain.schedules.solver import (
     BudgetTooSmall,
     least_memory,
@@ -202,3 +202,35 @@ def test_costs_survive_json() -> None:
 
 def test_the_tables_of_densenet_at_a_megabyte_stay_below_two_gigabytes() -> None:
     assert table_bytes(Costs.uniform(130), 12_000) < 2e9
+
+
+def test_a_uniform_schedule_may_take_as_many_slots_as_there_are_stages() -> None:
+    costs = Costs.uniform(100)
+    free = classic.uniform_within(costs, 10**6)
+    assert sum(free.runs()) == 2 * 100 - 1 == classic.revolve_forwards(100, 100)
+    tight = classic.uniform_within(costs, 80)
+    best = min(
+        sum(other.runs())
+        for other in (classic.uniform_dp(100, slots) for slots in range(1, 101))
+        if simulate(other, costs).peak <= 80
+    )
+    assert sum(tight.runs()) == best < classic.revolve_forwards(100, 64)
+
+
+def test_a_uniform_schedule_refuses_what_is_no_budget_though_an_equal_one_was_solved() -> None:
+    costs = Costs.uniform(3)
+    classic.uniform_within(Costs.of([1], [1], [0, 0]), 1)
+    for budget in (True, 30.0, 0):
+        classic.uniform_within(costs, 30)
+        with pytest.raises(IllegalOption, match="budget"):
+            classic.uniform_within(costs, budget)  # type: ignore[arg-type]
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(any_costs(7), st.integers(1, 7))
+def test_what_a_machine_holds_is_the_sum_over_all_that_is_alive(costs: Costs, slots: int) -> None:
+    machine = Machine(costs)
+    for op in classic.uniform_dp(costs.stages, slots).operations:
+        machine.run(op)
+        state = (frozenset(machine.values), -1, frozenset(machine.recorded), machine.following)
+        assert machine.held() == held(costs, state)
