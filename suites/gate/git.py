@@ -8,11 +8,14 @@ import tarfile
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from gradgate.references.contract import UsageError
 
 CODE = (".py", ".toml")
 """Untracked files with these endings can change a figure, so they count as changes of the tree."""
+TRUSTED: dict[str, Any] = {"filter": "tar"} if hasattr(tarfile, "tar_filter") else {}
+"""How an archive that git has made is unpacked; Python before 3.11.4 knows no filters."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +115,7 @@ class Repository:
             )
             assert archive.stdout is not None
             with archive.stdout, tarfile.open(fileobj=archive.stdout, mode="r|") as tar:
-                tar.extractall(folder, filter="tar")
+                tar.extractall(folder, **TRUSTED)
                 while archive.stdout.read(1 << 16):  # the padding after the last file
                     pass
             if archive.wait():
