@@ -77,6 +77,7 @@ SHARED = (
 
 JAX: dict[str, tuple[Claim, ...]] = {
     "full": _full(LONG, LARGE),
+    "full_iterative": _full(LONG, LARGE),
     "slim": (
         *_laws(LONG, LARGE, 64, LONG),
         *SHARED,
@@ -104,6 +105,7 @@ JAX: dict[str, tuple[Claim, ...]] = {
 
 TORCH: dict[str, tuple[Claim, ...]] = {
     "full": _full(SHORT, EAGER),
+    "full_iterative": _full(SHORT, EAGER),
     "slim": _laws(SHORT, EAGER, 4, (128, 256, 512, 1024, 2048)),
     "slim_kept": (
         _memory(

@@ -20,12 +20,6 @@ def plain(spec: Any, **_: Any) -> dict[str, Calls]:
     return dict.fromkeys("FG", Calls(every, 0, every))
 
 
-def twice(spec: Any, **_: Any) -> dict[str, Calls]:
-    """Eq. 16 read literally: each layer is put into its own output, and both runs of it are differentiated."""
-    every = 2 * spec.layers * spec.length
-    return dict.fromkeys("FG", Calls(every, 0, every))
-
-
 # Algorithm 1 runs every slice forward for its states, and Algorithm 2 once more to go back through it; the states
 # before the last slice are at hand when the first pass gets there, so that slice is run once. The first pass needs no
 # output of the last layer's G: PyTorch leaves it out; in JAX all layers are the steps of one scan, which runs it.
@@ -47,8 +41,8 @@ def claims(framework: str) -> dict[str, tuple[Claim, ...]]:
     slices = "runs F and G of each layer twice per token forward, but once in the last slice, and once back"
     return {
         "full": counted("plain", once, "Eq. 5–10"),
+        "full_iterative": counted("plain", once, "Eq. 5–10"),
         "slim": counted("sliced", slices, "§3.4"),
         "slim_kept": counted("sliced", slices, "beyond the paper"),
         "block_printed": counted("plain", once, "App. B"),
-        "eq16_printed": counted("twice", "runs each layer twice, as Eq. 16 puts it into itself", "Eq. 16"),
     }

@@ -18,6 +18,7 @@ from gradgate.references.draws import Constant, Integers, Normal, draw
 from gradgate.references.performer import tokens
 from gradgate.references.performer.dropout import scaled_mask
 from gradgate.references.performer.features import FEATURE_MAPS, orthogonal_rows, random_features
+from gradgate.references.performer.once import gelu_once
 
 CHOICES = {
     "feature_map": FEATURE_MAPS,
@@ -308,7 +309,7 @@ class PerformerProblem(Problem):
         Y = xp.astype(xp.reshape(ratio, X.shape), X.dtype)
         H = self._join(p, X, Y, 1, r, start)
         f, x = p["feed_forward"], self._norm(p, H, 2) if norm == "pre" else H
-        hidden = gelu(xp, xp.matmul(x, f["w1"]) + f["b1"])
+        hidden = gelu_once(self.backend, gelu, xp, xp.matmul(x, f["w1"]) + f["b1"])
         return self._join(p, H, xp.matmul(hidden, f["w2"]) + f["b2"], 2, r, start)
 
     def zero_states(self) -> Any:

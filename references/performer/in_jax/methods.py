@@ -43,10 +43,69 @@ def full(problem: PerformerProblem) -> tuple[Any, Tree]:
         s·L evaluations and s·L VJPs of F and of G. FLOPs grow linearly with L.
 
     Not for:
-        Sequences whose activations do not fit in memory. Use `slim`; with C = L and ``block`` it takes one slice too,
-        and does not store U for all tokens.
+        Sequences whose activations do not fit in memory. Use `slim`; or, where U alone does not fit,
+        `full_iterative`.
     """
     return jax.value_and_grad(problem.loss)(problem.params)
+
+
+def full_iterative(problem: PerformerProblem, *, prefix_sum: str = "block") -> tuple[Any, Tree]:
+    """Loss and gradient by backprop over the whole sequence at once, with attention by App. B.
+
+    Attention stores no prefix sums but `explicit`'s; its backward pass rebuilds them by subtraction. The paper measures
+    this as its full algorithm (§4.2, Table 2).
+
+    Args:
+        problem: any `PerformerProblem` of JAX arrays, float64, float32 or bfloat16; its class lists the shapes.
+        prefix_sum: how sums are computed: ``explicit``, a parallel prefix sum; ``iterative``, token by token;
+            ``block``, in blocks of c = min(64, ⌈√L⌉) tokens; or ``matrix``, no prefix sum but masked products of
+            matrices in blocks of c = min(64, L) tokens.
+
+    Returns:
+        The loss, a scalar, and its gradient, a tree like ``problem.params`` with the same shapes and dtypes.
+
+    Raises:
+        IllegalOption: `prefix_sum` is none of the four.
+
+    Source:
+        The baseline of Table 2, Eq. 5–10; App. B corrected.
+
+    Stores:
+        The activations of all L tokens and s layers; of attention the states after the last token, s·D1 numbers per
+        sequence, float32 at least, where D1 = M(d + 1)k, and the c·D1 numbers of one block at a time, or c²·k of
+        ``matrix``. ``explicit`` adds 2·L·D1 numbers per layer and sequence.
+
+    Computes:
+        s·L evaluations and s·L VJPs of F and of G. FLOPs grow linearly with L.
+
+    Not for:
+        Sequences whose activations do not fit in memory, nor those where subtraction loses the early states. Use
+        `slim`, or `slim_kept`.
+    """
+    inside = attention(check_prefix_sum(prefix_sum))
+    return jax.value_and_grad(lambda params: whole_loss(problem, params, inside))(problem.params)
+
+
+def whole_loss(problem: PerformerProblem, params: Tree, inside: Attention) -> Any:
+    """The loss of the whole sequence as one slice.
+
+    Args:
+        problem: any PerformerProblem of JAX arrays.
+        params: like ``problem.params``.
+        inside: the attention.
+
+    Returns:
+        The loss, a scalar.
+    """
+
+    def layer(X: Any, xs: tuple[Tree, Any, Any]) -> tuple[Any, None]:
+        p, r, state = xs
+        out, _ = inside.attend(inside.prepare(*problem.project(p, X)), state)
+        return problem.finish(p, X, out, r, 0), None
+
+    X = problem.embed(params["embedding"], 0, problem.length)
+    X, _ = jax.lax.scan(layer, X, (params["layers"], problem.layer_numbers(), problem.zero_states()))
+    return problem.slice_loss(params, X)
 
 
 def slim(problem: PerformerProblem, *, chunk: int, prefix_sum: str = "block") -> tuple[Any, Tree]:

@@ -10,13 +10,12 @@ import jax.numpy as jnp
 
 from gradgate.references.contract import Tree
 from gradgate.references.performer.in_jax.attention import (
-    Attention,
-    attention,
     blocked,
     contract,
     pull_block,
     transposed,
 )
+from gradgate.references.performer.in_jax.methods import whole_loss
 from gradgate.references.performer.problem import PerformerProblem, outer
 from gradgate.references.performer.slicing import check_term
 
@@ -49,8 +48,8 @@ def block_printed(problem: PerformerProblem, *, term: str = "all") -> tuple[Any,
     Not for:
         Any use but refuting App. B. Use `slim` with C = L, which corrects it.
     """
-    rule = functools.partial(printed_rule, check_term(term))
-    return jax.value_and_grad(lambda params: _loss(problem, params, blocked("block", backward=rule), 1))(problem.params)
+    inside = blocked("block", backward=functools.partial(printed_rule, check_term(term)))
+    return jax.value_and_grad(lambda params: whole_loss(problem, params, inside))(problem.params)
 
 
 def printed_rule(
@@ -79,46 +78,3 @@ def printed_rule(
         S = state[..., -1, :] + jnp.cumsum(k, axis=0)
         dq = g[..., -1:] * S + transposed(state[..., :-1, :], g[..., :-1])
     return dq, dk, dv
-
-
-def eq16_printed(problem: PerformerProblem) -> tuple[Any, Tree]:
-    """Loss and gradient of what Eq. 16–18 define as printed: layer r reads its own output X^(r,n).
-
-    That is an equation for X^(r,n), not a rule to compute it. The output of Algorithm 2, which reads X^(r−1,n), does
-    not solve the equation: put into Eq. 16, it gives another X^(r,n) by Eq. 18, and this loss goes on from there.
-
-    Args:
-        problem: any `PerformerProblem` of JAX arrays, float64, float32 or bfloat16; its class lists the shapes.
-
-    Returns:
-        A scalar that is not the loss, and its gradient, a tree like ``problem.params`` with the same shapes and dtypes.
-
-    Source:
-        Eq. 16, as printed.
-
-    Stores:
-        Twice what `full` stores, because every layer runs twice.
-
-    Computes:
-        2·s·L evaluations and 2·s·L VJPs of F and of G, twice those of `full`.
-
-    Not for:
-        Any use but refuting Eq. 16. Use `full` or `slim`.
-    """
-    inside = attention("explicit")
-    return jax.value_and_grad(lambda params: _loss(problem, params, inside, 2))(problem.params)
-
-
-def _loss(problem: PerformerProblem, params: Tree, inside: Attention, times: int) -> Any:
-    """The loss of the whole sequence as one slice, each layer applied `times` times in a row."""
-
-    def layer(X: Any, xs: tuple[Tree, Any, Any]) -> tuple[Any, None]:
-        p, r, state = xs
-        for _ in range(times):
-            out, _ = inside.attend(inside.prepare(*problem.project(p, X)), state)
-            X = problem.finish(p, X, out, r, 0)
-        return X, None
-
-    X = problem.embed(params["embedding"], 0, problem.length)
-    X, _ = jax.lax.scan(layer, X, (params["layers"], problem.layer_numbers(), problem.zero_states()))
-    return problem.slice_loss(params, X)
