@@ -16,7 +16,7 @@ from gradgate.suites.console.terminal import console
 
 STYLES = {"refuted as declared": "yellow", "unexplained": "yellow", "not as declared": "red"}
 """Outcome -> colour; the others have none."""
-STATUS_LINE = {0: "as declared", 1: "NOT as declared", 2: "not every figure has a verdict"}
+STATUS_LINE = {0: "as declared", 1: "NOT as declared", 2: "not everything was measured and declared"}
 """Exit status -> the end of the last line."""
 
 
@@ -31,7 +31,7 @@ def show(papers: Mapping[str, Sequence[Mapping[str, Any]]]) -> int:
     """
     out = console()
     judged: list[Judged] = []
-    unmeasured = False
+    unmeasured: list[str] = []
     for family, rows in papers.items():
         printed = [row for row in rows if row["outcome"]]
         found = [Judged(row["outcome"], row["sentence"]) for row in printed]
@@ -41,17 +41,22 @@ def show(papers: Mapping[str, Sequence[Mapping[str, Any]]]) -> int:
             out.print(Padding(grid, (0, 0, 0, 2), expand=False))
         out.print(f"  {line(found, len(rows) - len(printed))}", markup=False)
         judged += found
-        unmeasured |= any(row["ours"] is None for row in rows)
-    for outcome in ("not as declared", "not measured here"):
-        chosen = [one for one in judged if one.outcome == outcome]
+        unmeasured += [_unmeasured(row) for row in rows if row["ours"] is None and not row["outcome"]]
+    for outcome, more in (("not as declared", []), ("not measured here", unmeasured)):
+        chosen = [one.sentence for one in judged if one.outcome == outcome] + more
         if chosen:
             out.print(Text(f"\n{outcome}", style=f"bold {STYLES.get(outcome, '')}".strip()))
-        for one in chosen:
-            out.print(f"• {one.sentence}", markup=False, soft_wrap=True)
-    status = exit_status(judged, unmeasured)
+        for sentence in chosen:
+            out.print(f"• {sentence}", markup=False, soft_wrap=True)
+    status = exit_status(judged, bool(unmeasured))
     out.print()
     out.print(f"{line(judged)}; {STATUS_LINE[status]}", style="red" if status else "green")
     return status
+
+
+def _unmeasured(row: Mapping[str, Any]) -> str:
+    """Why a figure without a printed number has no measured one."""
+    return f"{row['place']} / {row['series']} / {row['x']}: {row['problem']} (no number is printed)"
 
 
 def exit_status(judged: Sequence[Judged], unmeasured: bool = False) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,7 +69,7 @@ def total(verdicts: Mapping[str, Mapping[str, Judged]]) -> dict[str, int]:
     return found if any(found.values()) else {}
 
 
-def place(family: str, name: str, anchor: str, results: list[Row]) -> Place:
+def place(family: str, name: str, anchor: str, results: Sequence[Row]) -> Place:
     """The results of one place: a number for x makes a point, dicts of lists are curves, text is drawn."""
     curves = [row["ours"] for row in results if isinstance(row["ours"], dict)]
     drawings = [row for row in results if isinstance(row["ours"], str)]

@@ -91,8 +91,8 @@ OFF = "tested: another compiler"
         (refuted(CLOSE, instead=6.0), 4.0, 1, "declared refuted, but it agrees"),
         (unexplained(CLOSE), 6.0, 0, "1 printed figure: 1 unexplained; as declared"),
         (unexplained(CLOSE), 4.0, 1, "declared unexplained, but it agrees"),
-        (None, 4.0, 2, "1 printed figure: 1 undeclared; not every figure has a verdict"),
-        (upheld(CLOSE), None, 2, "1 printed figure: 1 not measured here; not every figure has a verdict"),
+        (None, 4.0, 2, "1 printed figure: 1 undeclared; not everything was measured and declared"),
+        (upheld(CLOSE), None, 2, "1 printed figure: 1 not measured here; not everything was measured and declared"),
     ],
 )
 def test_the_verdict_on_a_figure_decides_the_exit_status_also_of_what_is_kept(
@@ -169,6 +169,21 @@ def test_a_figure_that_follows_from_others_is_judged_and_not_measured(
     assert len(json.loads(path.read_text())["results"]) == 1, "what is kept is what was measured"
     share = gradgate("paper", "--family", "performer", "--json", path, "--shard", "1/2", "--kept")
     assert "Table 1 / most" not in share.out, "it takes the figures of all shares"
+
+
+def test_a_plot_that_could_not_be_measured_is_named_with_its_problem(
+    gradgate: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plot = Published("Fig. 1", "b", 1, "B", "operator:add", drawn=True)
+    monkeypatch.setattr(paper, "PUBLISHED", [plot])
+    path = tmp_path / "paper.json"
+    ran = gradgate("paper", "--family", "performer", "--json", path, "--kept")
+    assert ran.status == 2
+    assert "Fig. 1 / b / 1: not measured yet (no number is printed)" in ran.out
+    found = paper_command.row(plot, {"ours": 3.0, "problem": "", "seconds": 1.0}, {})
+    path.write_text(json.dumps({"schema": 1, "results": [found]}))
+    ran = gradgate("paper", "--family", "performer", "--json", path, "--kept")
+    assert (ran.status, "not measured" in ran.out) == (0, False)
 
 
 def test_kept_without_a_family_judges_all_papers_and_takes_no_option_of_one(gradgate: Callable[..., Any]) -> None:
