@@ -76,9 +76,11 @@ class Agreement:
         )
 
     def words(self) -> str:
-        """Such as ``equal within 5%``, ``at least, within 1%`` or ``at most``."""
+        """Such as ``equal within 5%``, ``exactly equal``, ``at least, within 1%`` or ``at most``."""
         told = f"within {100 * self.within:.3g}%"
-        return f"equal {told}" if self.how == "equal" else f"{self.how}, {told}" if self.within else self.how
+        if self.how == "equal":
+            return f"equal {told}" if self.within else "exactly equal"
+        return f"{self.how}, {told}" if self.within else self.how
 
 
 def equal(within: float, because: str) -> Agreement:

@@ -41,9 +41,15 @@ def outcome(expects: Expectation | None, ours: Any) -> str:
 @pytest.mark.parametrize(
     ("agreement", "inside", "outside"),
     [
-        (CLOSE, 10.5, 10.6), (CLOSE, 9.5, 9.4), (equal(0.0, "counts"), 10.0, math.nextafter(10.0, 11)),
-        (OVER, 10.0, 9.99), (OVER, 1e9, 0.0), (at_least("about 10", 0.1), 9.0, 8.9),
-        (UNDER, 10.0, 10.01), (UNDER, -5.0, 11.0), (at_most("about 10", 0.1), 11.0, 11.1),
+        (CLOSE, 10.5, 10.6),
+        (CLOSE, 9.5, 9.4),
+        (equal(0.0, "counts"), 10.0, math.nextafter(10.0, 11)),
+        (OVER, 10.0, 9.99),
+        (OVER, 1e9, 0.0),
+        (at_least("about 10", 0.1), 9.0, 8.9),
+        (UNDER, 10.0, 10.01),
+        (UNDER, -5.0, 11.0),
+        (at_most("about 10", 0.1), 11.0, 11.1),
     ],
 )
 def test_what_agrees_is_upheld_and_what_does_not_is_not_as_declared(
@@ -51,6 +57,13 @@ def test_what_agrees_is_upheld_and_what_does_not_is_not_as_declared(
 ) -> None:
     assert outcome(upheld(agreement), inside) == "upheld"
     assert outcome(upheld(agreement), outside) == "not as declared"
+
+
+def test_an_agreement_is_told_in_words() -> None:
+    agreements = (CLOSE, equal(0.0, "counts"), OVER, at_most("about 10", 0.1))
+    assert [one.words() for one in agreements] == [
+        "equal within 5%", "exactly equal", "at least", "at most, within 10%",
+    ]  # fmt: skip
 
 
 def test_the_tolerance_of_a_negative_figure_is_relative_to_its_size() -> None:
