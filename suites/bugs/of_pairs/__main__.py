@@ -1,4 +1,4 @@
-"""``python -m gradgate.suites.bugs.of_pairs``: mutants × tools, the pairs that are right, and false alarms."""
+"""``python -m gradgate.suites.bugs.of_pairs``: mutants × tools, right pairs, false alarms, planted errors."""
 
 from __future__ import annotations
 
@@ -10,17 +10,24 @@ import sys
 from gradgate.suites.bugs.of_pairs import alarms, rivals
 from gradgate.suites.bugs.of_pairs.corpus import MUTANTS, pairs
 from gradgate.suites.bugs.of_pairs.mutant import EXAMPLES, judged, unbroken
+from gradgate.suites.calibration import power
+from gradgate.suites.judging.engine import Run
+from gradgate.suites.judging.subject import Subject
 from gradgate.suites.workers.worker import environment
+
+PLANTED = {"float64": 1e-11, "float32": 3e-5}
+"""Dtype -> the planted error that must be refuted in every leaf."""
 
 
 def main() -> int:
-    """The exit status: 1 if a mutant survives its claim, if a right pair is refuted, or if there is an alarm."""
+    """The exit status: 1 if a mutant survives, a right pair is refuted, or a planted error passes."""
     parser = argparse.ArgumentParser(prog="python -m gradgate.suites.bugs.of_pairs", description=__doc__)
     parser.add_argument("--examples", type=int, default=EXAMPLES, help="problems of a claim")
     parser.add_argument("--framework", choices=("jax", "torch"), default="", help="only this framework")
     parser.add_argument("--only", default="", help="only names that contain this text")
     parser.add_argument("--no-rivals", action="store_true", help="the claims alone, not the tools of today")
     parser.add_argument("--pairs", action="store_true", help="all claims of the pairs that are right")
+    parser.add_argument("--planted", action="store_true", help="the smallest error planted in one leaf that is refuted")
     parser.add_argument("--alarms", type=int, metavar="N", help="judge N random problems of the pairs that are right")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="of --alarms, at most about")
     parser.add_argument("--seed", type=int, default=0, help="of --alarms")
@@ -28,6 +35,8 @@ def main() -> int:
     os.environ.update(environment())
     if args.alarms is not None:
         return _alarms(args)
+    if args.planted:
+        return _planted(args)
     return _right(args) if args.pairs else _mutants(args)
 
 
@@ -79,6 +88,20 @@ def _right(args: argparse.Namespace) -> int:
                 print(f"{name} {verdict.task.claim}: {verdict.verdict}: {verdict.reason}")
         print(f"{name}: {sum(v.verdict == 'upheld' for v in verdicts)} of {len(verdicts)} claims upheld", flush=True)
     return bool(bad)
+
+
+def _planted(args: argparse.Namespace) -> int:
+    """The smallest relative error, planted in one leaf of a right pair, that is refuted; worst leaf by worst leaf."""
+    worst: dict[str, tuple[float, str]] = {}
+    for name in _chosen(args):
+        pair = unbroken(name)
+        for dtype in set(PLANTED) & set(pair.dtypes):
+            for delta, leaf in power.smallest(Subject(pair.lowered, pair), dtype, Run(args.examples)).values():
+                print(f"{name:32} {dtype:8} {delta:g} in {leaf}", flush=True)
+                worst[dtype] = max(worst.get(dtype, (0.0, "")), (delta, f"{leaf} of {name}"))
+    for dtype, (delta, where) in worst.items():
+        print(f"{dtype}: every leaf from {delta:g} on; the last one is {where}")
+    return any(delta > most for dtype, most in PLANTED.items() for delta, _ in [worst.get(dtype, (0.0, ""))])
 
 
 def _alarms(args: argparse.Namespace) -> int:
