@@ -1,7 +1,7 @@
 """How often the methods evaluate layers and inverses, and push or pull them: the formulas of their claims about counts.
 
-A call is one of a layer, of its inverse or of the head, on a whole batch. The chain has M layers, ψ and submersive ones
-among them.
+A call is one of a layer, of its inverse, of its pull-back by x (``pull``) or of the head, on a whole batch. ψ and
+submersive layers count among the chain's layers.
 """
 
 from __future__ import annotations
@@ -118,7 +118,8 @@ def moonwalk(spec: Any, *, framework: str, tangents: int, **_: Any) -> dict[str,
     }
 
 
-# Reverse mode by x, a forward and a backward pass; then phase 2. By the inverse, a step is an evaluation for y, the
+# By x alone a forward pass and each layer's own pull-back, a VJP of which is one of ones through tanh, its derivative;
+# then phase 2. By the inverse, a step is an evaluation for y, the
 # inverse at y and its VJP, then another evaluation and the VJP by the parameters, if there are any; by a solve, an
 # evaluation and a VJP for every number of y, and the same.
 def mixed(spec: Any, *, framework: str, vijp: str, **_: Any) -> dict[str, Calls]:
@@ -133,7 +134,10 @@ def mixed(spec: Any, *, framework: str, vijp: str, **_: Any) -> dict[str, Calls]
         inverse = Calls(layers - unused, 0, layers - unused)
     if vijp == "solve":
         vjps += spec.batch * sum(chain.outputs[: layers - unused])
-    return {"layer": Calls(layers + evaluations, 0, layers + vjps), "inverse": inverse, "head": Calls(2, 0, 2)}
+    return {
+        "layer": Calls(layers + evaluations, 0, chain.number("tanh") + vjps), "pull": Calls(layers),
+        "inverse": inverse, "head": Calls(2, 0, 2),
+    }  # fmt: skip
 
 
 def _parameters(spec: Any) -> int:
@@ -155,7 +159,6 @@ def claims(framework: str) -> dict[str, tuple[Claim, ...]]:
         "backprop": counted("plain", "evaluates and pulls back every layer once", "§3.1"),
         "forward": counted("forward", "pushes a tangent through every layer for each parameter", "§3.2"),
         "projected_forward": counted("pushed", tangent, "§3.3"),
-        "projected_forward_printed": counted("pushed", tangent, "§3.3"),
         "reversible": counted(
             "reversible", "evaluates every layer, then its inverse, and pulls it back once", "RevBackprop",
             where={"submersive": 0},

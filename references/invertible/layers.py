@@ -12,95 +12,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from gradgate.hw_profiles.calls import OnCall
-from gradgate.references.backends import namespace, tree_map
-from gradgate.references.contract import Tree, UsageError, countable, unknown
-from gradgate.references.draws import Normal
+from gradgate.references.backends import tree_map
+from gradgate.references.contract import Tree, UsageError, unknown
+from gradgate.references.invertible.layer import Layer, NotInvertible, Shape, Step, Vjp
+from gradgate.references.invertible.matrices import Linear, Submersion, right_solved
 from gradgate.references.invertible.residual import Residual
 
-Vjp = Callable[..., Any]
-"""``vjp(function, *primals) -> (value, pull)``, and ``pull(cotangent)`` gives a cotangent per primal."""
-Step = tuple[Any, Any, Tree]
+__all__ = [
+    "LAYERS", "NOT_INVERTIBLE", "PARAMETRISED", "SLOPE", "Coupling", "Downsampling", "Elementwise", "Layer", "Linear",
+    "NotInvertible", "Shape", "Step", "Submersion", "Vjp", "in_layer", "named", "vijp_by_solve", "vijp_of_inverse",
+]  # fmt: skip
 SLOPE = 0.2
 """Of the leaky ReLU, left of 0."""
-
-
-class NotInvertible(ValueError):
-    """A layer's inverse does not give its input back, or it has none.
-
-    Cause: a singular matrix, a saturated tanh, an inverse that is wrong or loses too many digits, fewer outputs than
-    inputs. Remedy: the message names the layer and the error; backprop and forward mode need no inverse, and Moonwalk
-    none of layers whose Jacobian is surjective.
-    """
-
-
-@dataclass(frozen=True)
-class Shape:
-    """What a layer reads: (batch, side, side, channels)."""
-
-    side: int
-    channels: int
-
-    @property
-    def numbers(self) -> int:
-        """n, numbers per sample."""
-        return self.side * self.side * self.channels
-
-
-@dataclass(frozen=True)
-class Layer:
-    """One invertible layer; `name` says which one an error is about.
-
-    Called with its parameters and x it gives y. The parameters are a dict as `layout` says, without the layer axis.
-    Its calls are counted as ``layer``, those of its inverse as ``inverse`` (`Problem.counted`).
-    """
-
-    name: str
-    backend: str
-    shape: Shape
-    on_call: OnCall | None = field(default=None, kw_only=True, repr=False, compare=False)
-
-    nets: ClassVar[Mapping[str, str]] = {}
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Make the `nets` of every kind of layer countable."""
-        super().__init_subclass__(**kwargs)
-        countable(cls)
-
-    def positions(self, net: str, *args: Any) -> int:
-        """One call counts once, however many samples and places there are."""
-        return 1
-
-    @property
-    def xp(self) -> Any:
-        """The Array API namespace."""
-        return namespace(self.backend)
-
-    def layout(self, count: int, scale: float, bias: float = 0.0) -> dict[str, Any]:
-        """The draws of `count` such layers' parameters, stacked."""
-        return {}
-
-    def __call__(self, p: Tree, x: Any) -> Any:
-        """X -> y."""
-        raise NotImplementedError
-
-    def inverse(self, p: Tree, y: Any) -> Any:
-        """Y -> x."""
-        raise NotImplementedError
-
-    def advance(self, vjp: Vjp, p: Tree, x: Any, h: Any) -> Step:
-        """x_{i−1}, h_{i−1} -> x_i, h_i = vijp(f_i, x_{i−1}, h_{i−1}) in closed form, and g_i = vjp(f_i, θ_i, h_i)."""
-        raise NotImplementedError
-
-    def retreat(self, vjp: Vjp, p: Tree, y: Any, h: Any) -> Step:
-        """x_i and h_i -> x_{i−1} by the inverse, h_{i−1}, and g_i."""
-        x = self.inverse(p, y)
-        _, pull = vjp(self, p, x)
-        dp, h = pull(h)
-        return x, h, dp
+FLAT = 2.0**-12
+"""The derivative of tanh below which phase 1 of mixed Moonwalk hands h over: half of float32's digits."""
 
 
 # y2 = x2 + F(x1), y1 = x1 has the Jacobian (identity, 0; F', identity): h_x2 = h_y2 and h_x1 = h_y1 + F'ᵀ h_y2. Read
@@ -118,7 +46,9 @@ class Coupling(Layer):
     residual: Residual
     affine: bool = False
 
-    nets: ClassVar[Mapping[str, str]] = {"_moved": "layer", "_shift": "inverse"}
+    nets: ClassVar[Mapping[str, str]] = {
+        "_moved": "layer", "_shift": "inverse", "push": "layer", "pull_x": "pull",
+    }  # fmt: skip
 
     @property
     def kept(self) -> int:
@@ -141,7 +71,28 @@ class Coupling(Layer):
         x2 = y2 - self._shift(p["shift"], x1)
         return self._join(x1, x2 * self.xp.exp(-self._log_scale(p, x1)) if self.affine else x2)
 
-    def advance(self, vjp: Vjp, p: Tree, x: Any, h: Any) -> Step:
+    def push(self, vjp: Vjp, p: Tree, x: Any) -> tuple[Any, Tree]:
+        """Keeps what the residual functions' pull-backs need; where affine, the log-scale and x2 too."""
+        x1, x2 = x[..., : self.kept], x[..., self.kept :]
+        shift, kept = self.residual.push(p["shift"], x1)
+        found = {"shift": kept}
+        if self.affine:
+            raw, found["scale"] = self.residual.push(p["scale"], x1)
+            found["log_scale"], found["x2"] = 0.5 * self.xp.tanh(raw), x2
+            x2 = x2 * self.xp.exp(found["log_scale"])
+        return self._join(x2 + shift, x1), found
+
+    def pull_x(self, p: Tree, kept: Tree, h: Any) -> Any:
+        """h_x2 = h_y2·e^s and h_x1 = h_y1 + t'ᵀ h_y2 + s'ᵀ (h_y2·x2·e^s)."""
+        h2, h1 = self._parts(h)
+        h1 = h1 + self.residual.pull(p["shift"], kept["shift"], h2)
+        if self.affine:
+            s = kept["log_scale"]
+            h2 = h2 * self.xp.exp(s)
+            h1 = h1 + self.residual.pull(p["scale"], kept["scale"], h2 * kept["x2"] * (0.5 - 2 * s * s))
+        return self._join(h1, h2)
+
+    def advance(self, vjp: Vjp, p: Tree, x: Any, h: Any, handed: Tree = None) -> Step:
         """As derived above; costs one forward and one backward pass of the residual functions."""
         x1, x2 = x[..., : self.kept], x[..., self.kept :]
         h1, h2 = h[..., : self.kept], h[..., self.kept :]
@@ -181,14 +132,18 @@ class Coupling(Layer):
 
 
 # h_{i−1} = h_i·f'(x) elementwise, so vijp divides by f'(x). Where tanh is flat 1 − tanh² has lost digits; dividing by
-# the very numbers that the VJP of phase 1 multiplied by cancels their error, however large. So they are asked of vjp.
+# the very numbers that phase 1 multiplied by cancels their error, however large. So both ask them of vjp.
+# Where f'(x) has been rounded to 0, h_{i−1} is 0 whatever h_i was: the Jacobian is singular, and no product with an
+# inverse brings h_i back, though it is finite. Where f'(x) is small, h_{i−1} holds few digits of h_i as soon as the
+# layers below add larger numbers to it. Phase 1 by reverse mode has h_i in its hands: where dividing by f'(x) would
+# lose 12 bits and more it hands h_i over, in the place of f'(x), which it needs no longer, and 0 elsewhere.
 @dataclass(frozen=True)
 class Elementwise(Layer):
     """Tanh, whose derivative falls to 0, or the leaky ReLU, which has a kink at 0."""
 
     function: str = "tanh"
 
-    nets: ClassVar[Mapping[str, str]] = {"__call__": "layer", "inverse": "inverse"}
+    nets: ClassVar[Mapping[str, str]] = {"__call__": "layer", "inverse": "inverse", "pull_x": "pull"}
 
     def __call__(self, p: Tree, x: Any) -> Any:
         """X -> y, number by number."""
@@ -198,98 +153,39 @@ class Elementwise(Layer):
         """Tanh: infinite where y has been rounded to ±1."""
         return self.xp.atanh(y) if self.function == "tanh" else self.xp.where(y > 0, y, y / SLOPE)
 
-    def advance(self, vjp: Vjp, p: Tree, x: Any, h: Any) -> Step:
-        """Divide by the derivative that `vjp` itself has."""
-        y, pull = vjp(lambda x: self({}, x), x)
-        return y, h / pull(self.xp.ones_like(x))[0], {}
-
-
-# y = x W + b: h_{i−1} = h_i Wᵀ, so h_iᵀ solves W h_iᵀ = h_{i−1}ᵀ; x solves Wᵀ xᵀ = (y − b)ᵀ.
-@dataclass(frozen=True)
-class Linear(Layer):
-    """Invertible matrix W on all numbers of a sample (dense), or on the channels of each place (1×1 convolution).
-
-    Source: the 1×1 convolution is Kingma and Dhariwal's (2018). Cost: an LU decomposition per inverse or vijp.
-    """
-
-    places: bool = False
-
-    nets: ClassVar[Mapping[str, str]] = {"__call__": "layer", "inverse": "inverse"}
-
     @property
-    def width(self) -> int:
-        """Rows of W."""
-        return self.shape.channels if self.places else self.shape.numbers
+    def hands_over(self) -> bool:
+        """Tanh does."""
+        return self.function == "tanh"
 
-    def layout(self, count: int, scale: float, bias: float = 0.0) -> dict[str, Any]:
-        """W without the identity, which the Spec adds, of spectral norm about 2/3·scale; and b."""
-        n = self.width
-        return {"w": Normal((count, n, n), scale / (3 * math.sqrt(n))), "b": Normal((count, n), 0.1, bias)}
+    def push(self, vjp: Vjp, p: Tree, x: Any) -> tuple[Any, Tree]:
+        """Keeps the derivative of tanh; of the leaky ReLU on which side of 0 x is, a byte."""
+        if self.function != "tanh":
+            return self(p, x), x > 0
+        y, pull = vjp(lambda x: self({}, x), x)
+        return y, pull(self.xp.ones_like(x))[0]
 
-    def __call__(self, p: Tree, x: Any) -> Any:
-        """X -> x W + b."""
-        return self.xp.reshape(self.xp.matmul(self._rows(x), p["w"]) + p["b"], x.shape)
+    def pull_x(self, p: Tree, kept: Tree, h: Any) -> Any:
+        """H times the derivative."""
+        return h * kept if self.function == "tanh" else self.xp.where(kept, h, SLOPE * h)
 
-    def inverse(self, p: Tree, y: Any) -> Any:
-        """By a linear solve; infinite or NaN where W is singular, and some backends raise."""
-        return self._solved(self.xp.matrix_transpose(p["w"]), self._rows(y) - p["b"], y.shape)
+    def handed(self, kept: Tree, h: Any) -> Tree:
+        """H where tanh is flatter than `FLAT`; 0 elsewhere.
 
-    def advance(self, vjp: Vjp, p: Tree, x: Any, h: Any) -> Step:
-        """One solve for vijp; g by vjp."""
-        h = self._solved(p["w"], self._rows(h), h.shape)
-        y, pull = vjp(lambda p: self(p, x), p)
-        return y, h, pull(h)[0]
-
-    def _rows(self, x: Any) -> Any:
-        return self.xp.reshape(x, (-1, self.width))
-
-    def _solved(self, matrix: Any, rows: Any, shape: tuple[int, ...]) -> Any:
-        turn = self.xp.matrix_transpose
-        return self.xp.reshape(turn(self.xp.linalg.solve(matrix, turn(rows))), shape)
-
-
-# y = x W + b with more rows in W than columns: h_{i−1} = h_i Wᵀ still has one solution h_i where W has full column
-# rank, though x cannot be had from y. With W = Q R it is h_iᵀ = R⁻¹ (h_{i−1} Q)ᵀ; what rounding has added to h_{i−1}
-# outside the range of Wᵀ is orthogonal to Q and drops out.
-@dataclass(frozen=True)
-class Submersion(Layer):
-    """W with more rows than columns, on the channels of each place: its Jacobian is surjective, and it has no inverse.
-
-    Not in the paper, which asks for invertible layers (§4); its last section leaves others open. Moonwalk passes it,
-    since vijp needs only a right inverse of ∂y/∂x; reversing backprop cannot. Cost: a QR decomposition per vijp.
-    """
-
-    outputs: int = 1
-
-    nets: ClassVar[Mapping[str, str]] = {"__call__": "layer"}
-
-    def layout(self, count: int, scale: float, bias: float = 0.0) -> dict[str, Any]:
-        """As `Linear`'s: W without the identity's first columns, and b."""
-        n, m = self.shape.channels, self.outputs
-        return {"w": Normal((count, n, m), scale / (3 * math.sqrt(n))), "b": Normal((count, m), 0.1, bias)}
-
-    def __call__(self, p: Tree, x: Any) -> Any:
-        """X -> x W + b, (batch, side, side, channels) -> (batch, side, side, outputs)."""
-        return self.xp.matmul(x, p["w"]) + p["b"]
-
-    def inverse(self, p: Tree, y: Any) -> Any:
-        """There is none.
-
-        Raises:
-            NotInvertible: always.
+        A derivative that is NaN counts as flat, so that NaN is handed on.
         """
-        raise NotInvertible(
-            f"{self.name} has no inverse: from {self.shape.channels} channels it makes {self.outputs}, its Jacobian is "
-            "surjective only; moonwalk, and moonwalk_mixed with vijp closed or solve, need none"
-        )
+        if self.function != "tanh":
+            return {}
+        return self.xp.where(kept >= FLAT, self.xp.zeros_like(h), h)
 
-    def advance(self, vjp: Vjp, p: Tree, x: Any, h: Any) -> Step:
-        """One QR decomposition and a solve for vijp; g by vjp."""
-        rows = self.xp.reshape(h, (-1, self.shape.channels))
-        h = right_solved(self.xp, p["w"], rows)
-        y, pull = vjp(lambda p: self(p, x), p)
-        h = self.xp.reshape(h, y.shape)
-        return y, h, pull(h)[0]
+    def advance(self, vjp: Vjp, p: Tree, x: Any, h: Any, handed: Tree = None) -> Step:
+        """Divide by the derivative that `vjp` itself has, where phase 1 has not handed over h_i."""
+        y, pull = vjp(lambda x: self({}, x), x)
+        slope = pull(self.xp.ones_like(x))[0]
+        if handed is None or not self.hands_over:
+            return y, h / slope, {}
+        flat = (handed != 0) | (slope == 0)  # h_i itself may be 0 where the derivative is: the quotient would be NaN
+        return y, self.xp.where(flat, handed, h / self.xp.where(flat, self.xp.ones_like(slope), slope)), {}
 
 
 @dataclass(frozen=True)
@@ -299,7 +195,7 @@ class Downsampling(Layer):
     A permutation: its inverse is its transpose, and vijp is ψ itself.
     """
 
-    nets: ClassVar[Mapping[str, str]] = {"__call__": "layer", "inverse": "inverse"}
+    nets: ClassVar[Mapping[str, str]] = {"__call__": "layer", "inverse": "inverse", "pull_x": "pull"}
 
     def __call__(self, p: Tree, x: Any) -> Any:
         """(batch, 2s, 2s, c) -> (batch, s, s, 4c)."""
@@ -309,11 +205,22 @@ class Downsampling(Layer):
 
     def inverse(self, p: Tree, y: Any) -> Any:
         """(batch, s, s, 4c) -> (batch, 2s, 2s, c)."""
+        return self._spread(y)
+
+    def push(self, vjp: Vjp, p: Tree, x: Any) -> tuple[Any, Tree]:
+        """Keeps nothing."""
+        return self(p, x), {}
+
+    def pull_x(self, p: Tree, kept: Tree, h: Any) -> Any:
+        """ψ^{-1} of h."""
+        return self._spread(h)
+
+    def _spread(self, y: Any) -> Any:
         side, c = self.shape.side, self.shape.channels
         squares = self.xp.reshape(y, (-1, side // 2, side // 2, 2, 2, c))
         return self.xp.reshape(self.xp.permute_dims(squares, (0, 1, 3, 2, 4, 5)), (-1, side, side, c))
 
-    def advance(self, vjp: Vjp, p: Tree, x: Any, h: Any) -> Step:
+    def advance(self, vjp: Vjp, p: Tree, x: Any, h: Any, handed: Tree = None) -> Step:
         """ψ of both."""
         return self(p, x), self(p, h), {}
 
@@ -378,13 +285,7 @@ def vijp_by_solve(vmap: Callable[..., Any], vjp: Vjp, layer: Layer, p: Tree, x: 
     size = math.prod(y.shape)
     rows = vmap(lambda row: pull(xp.reshape(row, y.shape))[0])(xp.eye(size, dtype=x.dtype))
     jacobian = xp.reshape(rows, (size, math.prod(x.shape)))
-    return xp.reshape(right_solved(xp, xp.matrix_transpose(jacobian), xp.reshape(h, (1, -1))), y.shape)
-
-
-def right_solved(xp: Any, matrix: Any, rows: Any) -> Any:
-    """Each row's r with r Aᵀ = row, A of full column rank (n, m), rows (k, n) in the range of Aᵀ -> (k, m)."""
-    q, r = xp.linalg.qr(matrix)
-    return xp.matrix_transpose(xp.linalg.solve(r, xp.matrix_transpose(xp.matmul(rows, q))))
+    return xp.reshape(right_solved(layer.backend, xp.matrix_transpose(jacobian), xp.reshape(h, (1, -1))), y.shape)
 
 
 def in_layer(params: Tree, index: Any) -> Tree:

@@ -54,6 +54,8 @@ class OwnInvertibleSpec(OwnSpec):
 class OwnLayer(Layer):
     """A reader's layer, between arrays of shape (batch, 1, 1, n); vijp is the VJP of its inverse."""
 
+    by_hand: ClassVar[bool] = False
+
     model: Any = field(default=None, repr=False, compare=False)
     inside: tuple[int, ...] = ()
 
@@ -71,7 +73,7 @@ class OwnLayer(Layer):
             raise NotInvertible(NO_INVERSE)
         return self._as(y, self.model.inverse(p, self._inside(y)))
 
-    def advance(self, vjp: Vjp, p: Tree, x: Any, h: Any) -> Step:
+    def advance(self, vjp: Vjp, p: Tree, x: Any, h: Any, handed: Tree = None) -> Step:
         """One VJP of the layer, and one of its inverse."""
         h = vijp_of_inverse(vjp, self, p, x, h)
         y, pull = vjp(lambda p: self(p, x), p)

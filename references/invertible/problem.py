@@ -265,6 +265,11 @@ class InvertibleProblem(Problem):
         """Every layer of the chain in order, each ``layer(p, x) -> y`` with ``layer.inverse(p, y)``."""
         return [layer for layer, _ in self.chain(self.params)]
 
+    @property
+    def by_hand(self) -> bool:
+        """Whether every layer's pull-back by x is written out (`Layer.pull_x`)."""
+        return all(layer.by_hand for block in self.blocks for layer in (*block.unit.values(), *block.after.values()))
+
     def chain(self, params: Tree) -> list[tuple[Layer, Tree]]:
         """Every layer in order with its own parameters, named in words such as ``block0[2].1_tanh``."""
         found: list[tuple[Layer, Tree]] = []

@@ -62,6 +62,44 @@ class Residual:
                 z = batch_norm(xp, z, p[f"gain{i}"], p[f"shift{i}"])
         return xp.reshape(z, (*x.shape[:-1], self.widths[-1]))
 
+    def push(self, p: Tree, x: Any) -> tuple[Any, list[Tree]]:
+        """As calling it, and per linear map what `pull` needs besides the parameters.
+
+        With batch norm that is z, the activation's output, whose sign is the ReLU's, and two numbers per channel;
+        without, the signs alone, or of tanh its output. The input of a linear map is not kept: its pull-back by the
+        input is W alone.
+        """
+        xp, kept = namespace(self.backend), []
+        z = xp.reshape(x, (x.shape[0], -1)) if self.kind == "dense" else x
+        for i in range(len(self.widths) - 1):
+            z = self._activate(self._linear(z, p[f"w{i}"]) + p[f"b{i}"])
+            needed = {"z": z if self.activation == "tanh" or self.norm == "batch" else z > 0}
+            if self.norm == "batch":
+                needed["mean"], needed["deviation"] = statistics(xp, z)
+                z = (z - needed["mean"]) * (p[f"gain{i}"] / needed["deviation"]) + p[f"shift{i}"]
+            kept.append(needed)
+        return xp.reshape(z, (*x.shape[:-1], self.widths[-1])), kept
+
+    def pull(self, p: Tree, kept: list[Tree], h: Any) -> Any:
+        """The cotangent of x from that of the output, by what `push` kept; as many products as one evaluation has."""
+        xp, places = namespace(self.backend), h.shape[:-1]
+        h = xp.reshape(h, (h.shape[0], -1)) if self.kind == "dense" else h
+        for i in reversed(range(len(self.widths) - 1)):
+            z = kept[i]["z"]
+            if self.norm == "batch":
+                h = batch_norm_pulled(xp, z - kept[i]["mean"], kept[i]["deviation"], p[f"gain{i}"], h)
+            if self.activation == "tanh":
+                h = h * (1 - z * z)
+            else:
+                h = xp.where(z > 0 if self.norm == "batch" else z, h, xp.zeros_like(h))
+            h = self._linear(h, self._turned(p[f"w{i}"]))
+        return xp.reshape(h, (*places, self.widths[0]))
+
+    def _turned(self, w: Any) -> Any:
+        """The weights of the transposed map: of a convolution, inputs and outputs exchanged and the kernel turned."""
+        xp = namespace(self.backend)
+        return xp.matrix_transpose(w) if self.kind == "dense" else xp.matrix_transpose(xp.flip(w, axis=(0, 1)))
+
     def _linear(self, z: Any, w: Any) -> Any:
         if self.kind == "dense":
             return z @ w
@@ -80,10 +118,25 @@ def batch_norm(xp: Any, z: Any, gain: Any, shift: Any) -> Any:
     The gain is multiplied with the small 1/σ first: so the pull-back by the gain needs no number per element that the
     one by z does not need as well.
     """
+    mean, deviation = statistics(xp, z)
+    return (z - mean) * (gain / deviation) + shift
+
+
+def statistics(xp: Any, z: Any) -> tuple[Any, Any]:
+    """Mean and standard deviation of z over all axes but the last, these axes kept with length 1."""
     axes = tuple(range(len(z.shape) - 1))
-    centred = z - xp.mean(z, axis=axes, keepdims=True)
-    deviation = xp.sqrt(xp.mean(centred * centred, axis=axes, keepdims=True) + EPSILON)
-    return centred * (gain / deviation) + shift
+    mean = xp.mean(z, axis=axes, keepdims=True)
+    centred = z - mean
+    return mean, xp.sqrt(xp.mean(centred * centred, axis=axes, keepdims=True) + EPSILON)
+
+
+# y = c·gain/σ + shift with c = z − mean z and σ² = mean c² + ε. The cotangent of c is h·gain/σ − c·gain·mean(h c)/σ³;
+# z gets it less its mean, and the mean of c is 0.
+def batch_norm_pulled(xp: Any, centred: Any, deviation: Any, gain: Any, h: Any) -> Any:
+    """The cotangent of `batch_norm`'s z from that of its result."""
+    axes = tuple(range(len(h.shape) - 1))
+    along = centred * (xp.mean(h * centred, axis=axes, keepdims=True) / (deviation * deviation))
+    return (h - xp.mean(h, axis=axes, keepdims=True) - along) * (gain / deviation)
 
 
 def convolve(backend: str, x: Any, w: Any) -> Any:

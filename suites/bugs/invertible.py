@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from gradgate.suites.bugs.declare import ROUNDING, bug, erratum, impostor
+from gradgate.suites.bugs.declare import ROUNDING, bug, impostor
 from gradgate.suites.bugs.edits import Edit
 
 _bug = functools.partial(bug, "invertible")
@@ -13,11 +13,12 @@ _mixed = functools.partial(_bug, method="moonwalk_mixed")
 _moonwalk = functools.partial(_bug, method="moonwalk")
 _T, _J = functools.partial(Edit, "in_torch.methods"), functools.partial(Edit, "in_jax.methods")
 _L, _P, _R = functools.partial(Edit, "layers"), functools.partial(Edit, "problem"), functools.partial(Edit, "residual")
+_M, _JP = functools.partial(Edit, "matrices"), functools.partial(Edit, "in_jax.phases")
 
 _ADVANCE = "return self._join(y2, x1), self._join(h2, h1 - d1), dp"
 _RETREAT = 'return self._join(x1, y2 - moved), self._join(h1 + d1, h2), {"shift": dp}'
 _MOVED = 'moved, pull = vjp(self._shift, p["shift"], x1)'
-_DIVIDED = "return y, h / pull(self.xp.ones_like(x))[0], {}"
+_DIVIDED = "h / self.xp.where(flat, self.xp.ones_like(slope), slope)"
 _RANDOM = "direction = random_direction(problem, seed)\n"
 
 PUBLISHED = (
@@ -50,9 +51,9 @@ PUBLISHED = (
         name="first_input_frozen", story="the input needs no gradient, so the parameters of the first layer get none",
         source="PT#7617, RevTorch#11: no input requires a gradient, so parameters get none",
         torch=_T(
-            "return loss, _stacked(problem, reversed(parts), d_head)",
+            "return loss, stacked(problem, reversed(parts), d_head)",
             "parts[-1] = tree_map(torch.zeros_like, parts[-1])\n"
-            "    return loss, _stacked(problem, reversed(parts), d_head)",
+            "    return loss, stacked(problem, reversed(parts), d_head)",
         ),
         jax=_J(
             "return loss, grads\n\n\ndef moonwalk(",
@@ -65,7 +66,7 @@ PUBLISHED = (
         name="forward_through_custom_rule", kill=("tree",), verdict="error",
         story="the loss has a reverse rule of its own, which forward mode cannot go through",
         source="jax PR 6127: a forward-mode derivative through a custom reverse rule is a TypeError",
-        jax=_J(
+        jax=_JP(
             'return problem.head_losses(params["head"], problem.body(params, x))',
             'rule = jax.custom_vjp(lambda x: problem.head_losses(params["head"], problem.body(params, x)))\n'
             "        rule.defvjp(lambda x: (rule(x), x), lambda x, g: (x,))\n        return rule(x)",
@@ -105,12 +106,12 @@ STRUCTURAL = (
     ),
     *_mixed(
         name="derivative_multiplied", story="vijp of an elementwise function multiplies by its derivative",
-        source="operator: transpose", both=_L(_DIVIDED, _DIVIDED.replace("h / pull", "h * pull")),
+        source="operator: transpose", both=_L(_DIVIDED, _DIVIDED.replace("h /", "h *")),
     ),
     *_mixed(
         name="matrix_transposed", story="vijp of a matrix solves with its transpose",
         source="operator: transpose",
-        both=_L(
+        both=_M(
             'h = self._solved(p["w"], self._rows(h), h.shape)',
             'h = self._solved(self.xp.matrix_transpose(p["w"]), self._rows(h), h.shape)',
         ),
@@ -118,7 +119,7 @@ STRUCTURAL = (
     *_reversible(
         name="bias_kept", story="the inverse of a matrix does not take the bias away",
         source="operator: drop a term",
-        both=_L("self._rows(y) - p[\"b\"], y.shape)", "self._rows(y), y.shape)"),
+        both=_M("self._rows(y) - p[\"b\"], y.shape)", "self._rows(y), y.shape)"),
     ),
     *_mixed(
         name="places_in_order_of_x",
@@ -133,9 +134,9 @@ STRUCTURAL = (
         name="h_of_the_step_before", story="a layer's gradient is read with the h of its input",
         source="operator: off by one in time",
         both=(
-            _L('h = self._solved(p["w"], self._rows(h), h.shape)',
+            _M('h = self._solved(p["w"], self._rows(h), h.shape)',
                'before, h = h, self._solved(p["w"], self._rows(h), h.shape)'),
-            _L("return y, h, pull(h)[0]\n\n    def _rows", "return y, h, pull(before)[0]\n\n    def _rows"),
+            _M("return y, h, pull(h)[0]\n\n    def _rows", "return y, h, pull(before)[0]\n\n    def _rows"),
         ),
     ),
     *_moonwalk(
@@ -155,14 +156,28 @@ STRUCTURAL = (
     ),
     *_mixed(
         name="input_gradient_twice", story="h_0 is counted twice", source="operator: double counting",
-        torch=_T(
-            "return gathered(problem, walk(problem, input_gradient_reverse(problem), advance))",
-            "return gathered(problem, walk(problem, 2 * input_gradient_reverse(problem), advance))",
-        ),
-        jax=_J(
-            "return walk(problem, input_gradient_reverse(problem), advance=advance)",
-            "return walk(problem, 2 * input_gradient_reverse(problem), advance=advance)",
-        ),
+        torch=_T("walk(problem, h, advance, handed))", "walk(problem, 2 * h, advance, handed))"),
+        jax=_J("walk(problem, h, advance=advance,", "walk(problem, 2 * h, advance=advance,"),
+    ),
+    *_mixed(
+        name="kernel_not_turned", story="the pull-back of a convolution does not turn its kernel",
+        source="operator: transpose",
+        both=_R("xp.matrix_transpose(xp.flip(w, axis=(0, 1)))", "xp.matrix_transpose(w)"),
+    ),
+    *_mixed(
+        name="statistics_constant", story="the pull-back of batch norm takes mean and deviation for constants",
+        source="operator: drop a term",
+        both=_R("return (h - xp.mean(h, axis=axes, keepdims=True) - along) * ", "return h * "),
+    ),
+    *_mixed(
+        name="scale_without_gradient", story="the pull-back of an affine coupling leaves out the log-scale",
+        source="operator: drop a term",
+        both=_L("h2 * kept[\"x2\"] * (0.5 - 2 * s * s)", "0 * h2 * kept[\"x2\"] * (0.5 - 2 * s * s)"),
+    ),
+    *_mixed(
+        name="nothing_handed_over", kill=("stability_flat",),
+        story="where tanh is flat, h is 0 divided by 0", source="the method itself until flat layers were handed over",
+        both=_L("self.xp.where(kept >= FLAT, self.xp.zeros_like(h), h)", "self.xp.zeros_like(h)"),
     ),
     *_mixed(
         name="way_without_effect", kill=("refusal",), story="the way to find vijp is not checked any more",
@@ -200,5 +215,4 @@ MUTANTS = (
     *PUBLISHED,
     *STRUCTURAL,
     *MEMORY,
-    *erratum("invertible", "projected_forward_printed", "projected_forward", ("unbiased",)),
 )

@@ -9,7 +9,6 @@ layers, n the numbers of one sample, d the parameters of one layer.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -17,13 +16,9 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from gradgate.references.contract import Tree, check_integer
-from gradgate.references.invertible.inverse_products import Advance, advance_by
-from gradgate.references.invertible.layers import in_layer
+from gradgate.references.invertible.in_jax.phases import gathered, input_gradient_forward, input_gradient_reverse, walk
+from gradgate.references.invertible.inverse_products import advance_by
 from gradgate.references.invertible.problem import InvertibleProblem
-
-CLOSED = advance_by("closed", jax.vjp)
-Visit = Callable[[Tree, Tree], Tree]
-"""(a unit's parameters, its gradient) -> what becomes of them, a tree of the same shapes and dtypes."""
 
 
 def backprop(problem: InvertibleProblem) -> tuple[Any, Tree]:
@@ -235,11 +230,14 @@ def moonwalk(problem: InvertibleProblem, *, tangents: int = 1) -> tuple[Any, Tre
     """
     tangents = check_integer("tangents", tangents, 1)
     problem.check_shapes()
-    return walk(problem, input_gradient_forward(problem, tangents))
+    return gathered(walk(problem, input_gradient_forward(problem, tangents)))
 
 
 def moonwalk_mixed(problem: InvertibleProblem, *, vijp: str = "closed") -> tuple[Any, Tree]:
     """Loss and exact gradient: h_0 by reverse mode with the parameters held constant, then `walk`.
+
+    Where a tanh is so flat that its derivative is below 2^-12, or 0, dividing by it would lose 12 bits, or all.
+    There phase 1 hands its own h_i over to `walk`, with ``closed`` only.
 
     Args:
         problem: any `InvertibleProblem` of JAX arrays, float64, float32 or bfloat16; its class lists the shapes.
@@ -258,7 +256,8 @@ def moonwalk_mixed(problem: InvertibleProblem, *, vijp: str = "closed") -> tuple
         Algorithm 1, §4.2.
 
     Stores:
-        Mx numbers per layer, what its VJP by x needs, which grow linearly with L; then Mθ numbers of one layer.
+        Mx numbers per layer, what its VJP by x needs, which grow linearly with L; then Mθ numbers of one layer. Of a
+        convolution with ReLU and batch norm that is one number per output: the ReLU's, which has its sign.
 
     Computes:
         Two evaluations and two VJPs of every layer: one of each in phase 1, by x alone, and one of each in `walk`,
@@ -270,115 +269,5 @@ def moonwalk_mixed(problem: InvertibleProblem, *, vijp: str = "closed") -> tuple
     """
     advance = advance_by(vijp, jax.vjp, jax.vmap)
     problem.check_shapes()
-    return walk(problem, input_gradient_reverse(problem), advance=advance)
-
-
-def input_gradient_reverse(problem: InvertibleProblem) -> Any:
-    """h_0 by backprop through x alone, the parameters held constant.
-
-    Args:
-        problem: any InvertibleProblem.
-
-    Returns:
-        h_0, with the shape and dtype of ``problem.x``.
-
-    Source:
-        Algorithm 1, phase 1, §4.2.
-
-    Stores:
-        Mx numbers per layer.
-
-    Computes:
-        One evaluation and one VJP of every layer and of the head.
-    """
-    return jax.grad(lambda x: problem.head_loss(problem.params["head"], problem.body(problem.params, x)))(problem.x)
-
-
-def input_gradient_forward(problem: InvertibleProblem, tangents: int) -> Any:
-    """h_0 by one JVP per number of a sample; sample after sample where batch norm joins them.
-
-    Args:
-        problem: any InvertibleProblem.
-        tangents: how many JVPs are pushed forward together, at least 1.
-
-    Returns:
-        h_0, with the shape and dtype of ``problem.x``.
-
-    Source:
-        Algorithm 1, phase 1, §4.1.
-
-    Stores:
-        The activations of one layer, and `tangents` tangents of them.
-
-    Computes:
-        n JVPs of every layer and of the head; batch·n with batch norm.
-    """
-    x, params = problem.x, problem.params
-
-    def losses(x: Any) -> Any:
-        return problem.head_losses(params["head"], problem.body(params, x))
-
-    def slopes(samples: Any, i: Any) -> Any:
-        """Every sample's loss along number i of some samples, (batch,)."""
-        unit = jnp.zeros(x[0].size, x.dtype).at[i].set(1).reshape(x.shape[1:])
-        return jax.jvp(losses, (x,), (samples[:, None, None, None] * unit,))[1]
-
-    def components(slope: Callable[[Any], Any]) -> Any:
-        return jax.lax.map(slope, jnp.arange(x[0].size), batch_size=min(tangents, x[0].size))
-
-    if not problem.spec.coupled:
-        every = jnp.ones(len(x), x.dtype)
-        return components(lambda i: slopes(every, i)).T.reshape(x.shape)
-    # Two loops, not one of batch·n steps: XLA for GPUs walks through the steps of a loop while it compiles.
-    found = jax.lax.map(lambda one: components(lambda i: slopes(one, i).sum()), jnp.eye(len(x), dtype=x.dtype))
-    return found.reshape(x.shape)
-
-
-def walk(
-    problem: InvertibleProblem,
-    h: Any,
-    visit: Visit = lambda p, dp: dp,
-    advance: Advance = CLOSED,
-) -> tuple[Any, Tree]:
-    """Phase 2: from h_0 forward through the chain; each unit's gradient goes to `visit` as soon as it is there.
-
-    Args:
-        problem: any InvertibleProblem.
-        h: h_0, like ``problem.x``.
-        visit: of the parameters and the gradient of a unit, of a layer between blocks, and last of the head. Its
-            results are returned in place of the gradients. If it returns updated parameters, never more than a unit's
-            gradient is in memory.
-        advance: one layer's step.
-
-    Returns:
-        The loss, a scalar, and a tree like ``problem.params`` of what `visit` returned, stacked per block.
-
-    Source:
-        Algorithm 1.
-
-    Stores:
-        x_i and h_i, Mθ numbers of one layer, and what `visit` returned.
-
-    Computes:
-        One evaluation and one VJP of every layer (of ψ, two evaluations and no VJP).
-    """
-    # The barrier keeps the compiler from seeing that these are the activations which phase 1 computed, all of which it
-    # would else keep and save itself the second pass.
-    x, h, params = jax.lax.optimization_barrier((problem.x, h, problem.params))
-    found = {}
-    for block in problem.blocks:
-        # Results take the parameters' place one by one, so that where these are donated nothing is kept twice.
-        def unit(carry: tuple[Any, Any, Tree], i: Any, block: Any = block) -> tuple[tuple[Any, Any, Tree], None]:
-            x, h, kept = carry
-            p, dp = in_layer(kept, i), {}
-            for key, layer in block.unit.items():
-                x, h, dp[key] = advance(layer, p[key], x, h)
-            return (x, h, jax.tree.map(lambda leaf, new: leaf.at[i].set(new), kept, visit(p, dp))), None
-
-        numbers = jnp.arange(problem.spec.layers)
-        (x, h, found[block.key]), _ = jax.lax.scan(unit, (x, h, params[block.key]), numbers)
-        for key, layer in block.after.items():
-            x, h, dp = advance(layer, params[key], x, h)
-            found[key] = visit(params[key], dp)
-    loss, d_head = jax.value_and_grad(problem.head_loss)(params["head"], x)
-    return loss, {**found, "head": visit(params["head"], d_head)}
+    h, handed = input_gradient_reverse(problem)
+    return gathered(walk(problem, h, advance=advance, handed=handed))

@@ -10,7 +10,7 @@ layers, n the numbers of one sample, d the parameters of one layer.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,15 @@ import torch
 
 from gradgate.references.backends import leaves, tree_map
 from gradgate.references.contract import Tree, check_integer
-from gradgate.references.invertible.inverse_products import Advance, advance_by
+from gradgate.references.invertible.in_torch.phases import (
+    components,
+    gathered,
+    input_gradient_forward,
+    input_gradient_reverse,
+    stacked,
+    walk,
+)  # fmt: skip
+from gradgate.references.invertible.inverse_products import advance_by
 from gradgate.references.invertible.problem import InvertibleProblem
 
 with warnings.catch_warnings():  # PyTorch's first JVP loads rules of its own that it calls deprecated itself
@@ -27,7 +35,6 @@ with warnings.catch_warnings():  # PyTorch's first JVP loads rules of its own th
 
 vjp: Callable[..., Any] = torch.func.vjp  # their annotations allow for a third value, which is not asked for here
 jvp: Callable[..., Any] = torch.func.jvp
-CLOSED = advance_by("closed", torch.func.vjp)
 
 
 def backprop(problem: InvertibleProblem) -> tuple[torch.Tensor, Tree]:
@@ -96,7 +103,7 @@ def forward(problem: InvertibleProblem, *, tangents: int = 1) -> tuple[torch.Ten
     def loss(theta: torch.Tensor) -> torch.Tensor:
         return problem.loss(_like(theta, problem.params))
 
-    found = _components(loss, flat, flat.numel(), tangents, lambda unit: unit)
+    found = components(loss, flat, flat.numel(), tangents, lambda unit: unit)
     return problem.loss(problem.params), _like(found, problem.params)
 
 
@@ -193,7 +200,7 @@ def reversible(problem: InvertibleProblem) -> tuple[torch.Tensor, Tree]:
     for layer, p in reversed(problem.chain(params)):
         x, h, dp = layer.retreat(vjp, p, x, h)
         parts.append(dp)
-    return loss, _stacked(problem, reversed(parts), d_head)
+    return loss, stacked(problem, reversed(parts), d_head)
 
 
 def moonwalk(problem: InvertibleProblem, *, tangents: int = 1) -> tuple[torch.Tensor, Tree]:
@@ -236,6 +243,9 @@ def moonwalk(problem: InvertibleProblem, *, tangents: int = 1) -> tuple[torch.Te
 def moonwalk_mixed(problem: InvertibleProblem, *, vijp: str = "closed") -> tuple[torch.Tensor, Tree]:
     """Loss and exact gradient: h_0 by reverse mode with the parameters held constant, then `walk`.
 
+    Where a tanh is so flat that its derivative is below 2^-12, or 0, dividing by it would lose 12 bits, or all.
+    There phase 1 hands its own h_i over to `walk`, with ``closed`` only.
+
     Args:
         problem: any `InvertibleProblem` of PyTorch tensors, float64, float32 or bfloat16; its class lists the shapes.
         vijp: how h_i is found from h_{i−1}: ``closed``, by each layer's own formula; ``inverse``, as the VJP of its
@@ -253,8 +263,8 @@ def moonwalk_mixed(problem: InvertibleProblem, *, vijp: str = "closed") -> tuple
         Algorithm 1, §4.2.
 
     Stores:
-        Mx numbers per layer, what its VJP by x needs, which grow linearly with L; then Mθ numbers of one layer.
-        `torch.conv2d` saves its input too, which a VJP by x does not need.
+        Mx numbers per layer, what its VJP by x needs, which grow linearly with L; then Mθ numbers of one layer. Of a
+        convolution with ReLU and batch norm that is one number per output: the ReLU's, which has its sign.
 
     Computes:
         Two evaluations and two VJPs of every layer: one of each in phase 1, by x alone, and one of each in `walk`,
@@ -266,122 +276,8 @@ def moonwalk_mixed(problem: InvertibleProblem, *, vijp: str = "closed") -> tuple
     """
     advance = advance_by(vijp, torch.func.vjp, torch.func.vmap)
     problem.check_shapes()
-    return gathered(problem, walk(problem, input_gradient_reverse(problem), advance))
-
-
-def input_gradient_reverse(problem: InvertibleProblem) -> torch.Tensor:
-    """h_0 by backprop through x alone, the parameters held constant.
-
-    Args:
-        problem: any InvertibleProblem.
-
-    Returns:
-        h_0, with the shape and dtype of ``problem.x``.
-
-    Source:
-        Algorithm 1, phase 1, §4.2.
-
-    Stores:
-        Mx numbers per layer; `torch.conv2d` saves its input too.
-
-    Computes:
-        One evaluation and one VJP of every layer and of the head.
-    """
-    params = problem.params
-    return torch.func.grad(lambda x: problem.head_loss(params["head"], problem.body(params, x)))(problem.x)
-
-
-def input_gradient_forward(problem: InvertibleProblem, tangents: int) -> torch.Tensor:
-    """h_0 by one JVP per number of a sample, or per number of the batch where batch norm joins the samples.
-
-    Args:
-        problem: any InvertibleProblem.
-        tangents: how many JVPs are pushed forward together, at least 1.
-
-    Returns:
-        h_0, with the shape and dtype of ``problem.x``.
-
-    Source:
-        Algorithm 1, phase 1, §4.1.
-
-    Stores:
-        The activations of one layer, and `tangents` tangents of them.
-
-    Computes:
-        n JVPs of every layer and of the head; batch·n with batch norm.
-    """
-    x, params, coupled = problem.x, problem.params, problem.spec.coupled
-    shape = x.shape if coupled else x.shape[1:]
-
-    def losses(x: torch.Tensor) -> torch.Tensor:
-        found = problem.head_losses(params["head"], problem.body(params, x))
-        return found.sum() if coupled else found
-
-    found = _components(losses, x, shape.numel(), tangents, lambda unit: unit.reshape(shape).expand(x.shape))
-    return (found if coupled else found.T).reshape(x.shape)
-
-
-def walk(problem: InvertibleProblem, h: torch.Tensor, advance: Advance = CLOSED) -> Iterator[tuple[str, Tree]]:
-    """Phase 2: from h_0 forward through the chain, each layer's gradient handed out as soon as it is there.
-
-    Args:
-        problem: any InvertibleProblem.
-        h: h_0, like ``problem.x``.
-        advance: one layer's step.
-
-    Yields:
-        (name, gradient) of every layer in order, such as ``block0[1].0_additive``; then (``head``, (loss, gradient)).
-        An optimiser that applies and drops each keeps the gradient of no more than a layer in memory.
-
-    Source:
-        Algorithm 1.
-
-    Stores:
-        x_i and h_i, and Mθ numbers of one layer.
-
-    Computes:
-        One evaluation and one VJP of every layer (of ψ, two evaluations and no VJP).
-    """
-    x = problem.x
-    for layer, p in problem.chain(problem.params):
-        x, h, dp = advance(layer, p, x, h)
-        yield layer.name, dp
-        del dp
-    d_head, loss = torch.func.grad_and_value(problem.head_loss)(problem.params["head"], x)
-    yield "head", (loss, d_head)
-
-
-def gathered(problem: InvertibleProblem, handed: Iterator[tuple[str, Tree]]) -> tuple[torch.Tensor, Tree]:
-    """All that `walk` yields for the problem, as the loss and a gradient like ``problem.params``."""
-    *parts, (loss, d_head) = [part for _, part in handed]
-    return loss, _stacked(problem, iter(parts), d_head)
-
-
-def _stacked(problem: InvertibleProblem, parts: Any, d_head: Tree) -> Tree:
-    """Gradients layer by layer, in order -> the tree of the parameters."""
-    grads: dict[str, Any] = {}
-    for block in problem.blocks:
-        units = [{key: next(parts) for key in block.unit} for _ in range(problem.spec.layers)]
-        grads[block.key] = tree_map(lambda *items: torch.stack(items), *units)
-        grads |= {key: next(parts) for key in block.after}
-    return {**grads, "head": d_head}
-
-
-def _components(
-    function: Callable[[torch.Tensor], torch.Tensor], at: torch.Tensor, size: int, tangents: int,
-    direction: Callable[[torch.Tensor], torch.Tensor],
-) -> torch.Tensor:  # fmt: skip
-    """JVPs of `function` along the directions of the `size` unit vectors, stacked on axis 0."""
-
-    def derivative(unit: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = torch.func.jvp(function, (at,), (direction(unit).to(at.dtype),))[1]
-        return found
-
-    found = []
-    for first in range(0, size, tangents):
-        numbers = torch.arange(first, min(first + tangents, size))
-        found.append(torch.func.vmap(derivative)(torch.nn.functional.one_hot(numbers, size)))
-    return torch.cat(found)
+    h, handed = input_gradient_reverse(problem)
+    return gathered(problem, walk(problem, h, advance, handed))
 
 
 def _like(flat: torch.Tensor, tree: Tree) -> Tree:

@@ -41,6 +41,16 @@ def mixed_work(profile: str) -> float:
     return 100 * work_ratio("moonwalk_mixed", "backprop", 18, 10)
 
 
+def moonwalk_work_6(profile: str) -> float:
+    """FLOPs of pure Moonwalk over forward's at 2 layers per block, batch norm and all, in percent."""
+    return 100 * work_ratio("moonwalk", "forward", 18, 2)
+
+
+def moonwalk_work_60(profile: str) -> float:
+    """The same at 20 layers per block."""
+    return 100 * work_ratio("moonwalk", "forward", 18, 20)
+
+
 def half_at_8(profile: str) -> float:
     """All bytes of pure Moonwalk over backprop's, 10 layers per block, 8 channels, in percent."""
     return _share("moonwalk", 8, profile)
@@ -69,48 +79,6 @@ def bytes_of(method: str, channels: int, layers: int, profile: str = PROFILE) ->
         LookupError: the profile's compiler gives no bytes; says why.
     """
     return _bytes(_method(method), revnet(channels, layers), profile)
-
-
-def step_bytes(method: str, handed_out: bool, profile: str = PROFILE) -> int:
-    """Temporary bytes of a step of gradient descent that overwrites its parameters, which outweigh activations here.
-
-    Args:
-        method: whose gradient.
-        handed_out: each unit's gradient is applied and dropped as `walk` hands it out; else all at the end.
-        profile: compiled for.
-    """
-    from gradgate.references.draws import shapes
-
-    problem = shapes(heavy())
-    found = _measured(step(method, handed_out), (problem.params, problem.data, problem), profile, donate=(0,))
-    return int(found.temp_bytes)
-
-
-def heavy() -> InvertibleSpec:
-    """Of 32 units with 33,000 parameters each, and 4 samples of 64 numbers."""
-    return InvertibleSpec(
-        dtype="float32", layers=32, channels=64, batch=4, depth=2, hidden=512, activation="relu", classes=10
-    )
-
-
-def step(method: str, handed_out: bool, rate: float = 1e-3) -> Callable[..., Any]:
-    """(params, data, problem) -> (loss, updated params) by gradient descent; see `step_bytes`."""
-    import jax
-
-    from gradgate.references.invertible.in_jax import methods as jax_impl
-
-    def descend(p: Any, dp: Any) -> Any:
-        return jax.tree.map(lambda p, g: p - rate * g, p, dp)
-
-    def stepped(params: Any, data: Any, problem: Any) -> Any:
-        problem = problem._replace(params=params, data=data)
-        if handed_out:
-            return jax_impl.walk(problem, jax_impl.input_gradient_reverse(problem), descend)
-        loss, grads = getattr(jax_impl, method)(problem)
-        grads = jax.lax.optimization_barrier(grads)  # all of them exist before any is applied
-        return loss, descend(params, grads)
-
-    return stepped
 
 
 def work_ratio(method: str, other: str, channels: int, layers: int, norm: str = "batch") -> float:
@@ -192,10 +160,15 @@ def _flops(method: str, channels: int, layers: int, norm: str) -> int:
 def _bytes(program: Callable[..., Any], spec: InvertibleSpec, profile: str) -> int:
     from gradgate.references.draws import shapes
 
-    return int(_measured(program, (shapes(spec),), profile).required_bytes)
+    return int(measured(program, (shapes(spec),), profile).required_bytes)
 
 
-def _measured(program: Callable[..., Any], arguments: tuple[Any, ...], profile: str, **more: Any) -> Any:
+def measured(program: Callable[..., Any], arguments: tuple[Any, ...], profile: str, **more: Any) -> Any:
+    """What a profile's compiler says of a program.
+
+    Raises:
+        LookupError: it gives no bytes; says why.
+    """
     from gradgate.hw_profiles.compile import measure
 
     found = measure(program, arguments, profile, **more)
@@ -205,6 +178,7 @@ def _measured(program: Callable[..., Any], arguments: tuple[Any, ...], profile: 
 
 
 HERE = "gradgate.references.invertible.paper.rows"
+STEPS = "gradgate.references.invertible.paper.steps"
 METHODS = ("backprop", "forward", "projected_forward", "reversible", "moonwalk", "moonwalk_mixed")
 
 
@@ -281,9 +255,17 @@ def _ours() -> list[Published]:
     steps = [
         Published(
             "Beyond the paper, one step of gradient descent", "handed out" if handed_out else "all, then applied",
-            method, "B of temporaries", f"{HERE}:step_bytes", {"method": method, "handed_out": handed_out},
+            method, "B of temporaries", f"{STEPS}:step_bytes", {"method": method, "handed_out": handed_out},
         )
         for method, handed_out in (("backprop", False), ("moonwalk_mixed", False), ("moonwalk_mixed", True))
+    ]  # fmt: skip
+    steps += [
+        Published(
+            "Beyond the paper, one step of Adam", "handed out" if handed_out else "all, then applied",
+            "moonwalk_mixed", "B of temporaries", f"{STEPS}:step_bytes",
+            {"method": "moonwalk_mixed", "handed_out": handed_out, "optimiser": "adam"},
+        )
+        for handed_out in (False, True)
     ]  # fmt: skip
     depth = [
         Published(

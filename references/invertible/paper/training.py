@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from gradgate.references.backends import leaves, precision, to_backend, to_numpy, tree_map
+from gradgate.references.backends import leaves, precision, to_backend, to_numpy
 from gradgate.references.contract import Tree, UsageError, unknown
+from gradgate.references.invertible.paper.steps import adam, adam_state
 from gradgate.references.invertible.problem import InvertibleProblem, InvertibleSpec
 
 Gradient = Callable[[InvertibleProblem], tuple[Any, Tree]]
-BETAS, EPSILON = (0.9, 0.999), 1e-8
-"""Of Adam, as in §6.1."""
 RECORD = 3073
 """Bytes of one image in CIFAR-10's binary files: a label and 3 channels of 32×32."""
 
@@ -102,16 +101,11 @@ def train(
 
     from gradgate.references.invertible.in_jax.methods import backprop
 
-    def step(problem: InvertibleProblem, moments: list[Tree], number: Any) -> tuple[Any, ...]:
+    def step(problem: InvertibleProblem, state: Tree, number: Any) -> tuple[Tree, Tree]:
         _, grads = gradient(problem)
-        one, two = BETAS
-        m = tree_map(lambda m, g: one * m + (1 - one) * g, moments[0], grads)
-        v = tree_map(lambda v, g: two * v + (1 - two) * g * g, moments[1], grads)
-
-        def moved(p: Any, m: Any, v: Any) -> Any:
-            return p - rate * (m / (1 - one**number)) / ((v / (1 - two**number)) ** 0.5 + EPSILON)
-
-        return tree_map(moved, problem.params, m, v), m, v
+        visit = adam(rate, number)
+        moved = {key: visit(problem.params[key], grads[key], state[key]) for key in grads}
+        return {key: p for key, (p, _) in moved.items()}, {key: left for key, (_, left) in moved.items()}
 
     def judged(problem: InvertibleProblem) -> tuple[Any, Tree, Tree]:
         head = problem.params["head"]
@@ -124,7 +118,7 @@ def train(
     errors: list[float | None] = []
     with precision("jax", spec.dtype):
         problem = spec.build("jax")
-        moments = [tree_map(lambda p: p * 0, problem.params) for _ in BETAS]
+        state = adam_state(problem.params)
         rng = np.random.default_rng([spec.seed, 6])
         for number in range(steps):
             chosen = rng.integers(0, len(xs), spec.batch)
@@ -136,7 +130,7 @@ def train(
                 error = distance(ours, exact)
                 accuracies.append(float(right))
                 errors.append(error if np.isfinite(error) else None)
-            params, *moments = stepped(problem, moments, float(number + 1))
+            params, state = stepped(problem, state, float(number + 1))
             problem = problem.with_params(params)
     return accuracies, errors
 

@@ -9,10 +9,11 @@ import pytest
 
 from gradgate.references import registry
 from gradgate.references.backends import leaves, precision, to_numpy
-from gradgate.references.contract import IllegalOption
+from gradgate.references.contract import IllegalOption, UsageError
 from gradgate.references.draws import shapes
 from gradgate.references.invertible.layers import NotInvertible
 from gradgate.references.invertible.paper import rows as paper
+from gradgate.references.invertible.paper import steps
 from gradgate.references.invertible.paper.training import curves, distance
 from gradgate.references.invertible.problem import InvertibleSpec
 from gradgate.references.oracle import split
@@ -137,20 +138,64 @@ def test_a_second_phase_that_reads_the_firsts_activations_fails_the_memory_law(m
 
 
 def test_gradients_that_are_applied_as_they_are_handed_out_are_not_in_memory(jax: Any) -> None:
-    kept, dropped = (paper.step_bytes("moonwalk_mixed", handed_out, "cpu") for handed_out in (False, True))
-    gradients = sum(4 * leaf.size for leaf in leaves(shapes(paper.heavy()).params["block0"]))
+    kept, dropped = (steps.step_bytes("moonwalk_mixed", handed_out, "cpu") for handed_out in (False, True))
+    gradients = sum(4 * leaf.size for leaf in leaves(shapes(steps.heavy()).params["block0"]))
     assert kept > gradients
     assert dropped < 0.5 * gradients
 
 
-def test_a_step_that_applies_handed_out_gradients_is_the_step_that_keeps_them(jax: Any) -> None:
+@pytest.mark.parametrize("optimiser", ["descent", "adam"])
+def test_steps_that_apply_handed_out_gradients_are_the_steps_that_keep_them(optimiser: str, jax: Any) -> None:
+    ends = []
     with precision("jax", "float64"):
-        problem = InvertibleSpec(unit="additive tanh", layers=3).build("jax")
-        steps = [
-            paper.step("moonwalk_mixed", handed)(problem.params, problem.data, problem) for handed in (True, False)
-        ]
-    assert distance(steps[0][1], steps[1][1]) < 1e-14
-    assert distance(steps[0][1], problem.params) > 1e-6
+        problem = InvertibleSpec(unit="additive tanh", layers=3, side=2, submersive=1).build("jax")
+        for method, handed_out in (("moonwalk_mixed", True), ("moonwalk_mixed", False), ("backprop", False)):
+            params, state = problem.params, steps.adam_state(problem.params) if optimiser == "adam" else {}
+            for number in (1.0, 2.0, 3.0):
+                step = steps.step(method, handed_out, optimiser)
+                _, params, state = step(params, state, problem.data, problem, number)
+            ends.append((params, state))
+        forgotten = steps.adam_state(problem.params) if optimiser == "adam" else {}
+        _, params, _ = steps.step("moonwalk_mixed", True, optimiser)(params, forgotten, problem.data, problem, 3.0)
+    assert distance(ends[0][0], ends[1][0]) < 1e-14
+    assert distance(ends[0][0], ends[2][0]) < 1e-10
+    assert distance(ends[0][0], problem.params) > 1e-4
+    assert distance(ends[0][0], params) > 1e-6
+    if optimiser == "adam":
+        assert distance(ends[0][1], ends[1][1]) < 1e-12
+
+
+def test_an_unknown_optimiser_is_refused(jax: Any) -> None:
+    with pytest.raises(UsageError, match="unknown optimiser 'adamw'; legal: adam, descent"):
+        steps.step("backprop", False, "adamw")
+
+
+@pytest.mark.parametrize("forgetful", [False, True])
+def test_in_pytorch_adam_overwrites_each_layer_as_its_gradient_is_handed_out(forgetful: bool, torch: Any) -> None:
+    from gradgate.references.invertible.in_torch import methods as torch_impl
+
+    spec = InvertibleSpec(unit="dense tanh", layers=3)
+    ours, theirs = spec.build("torch"), spec.build("torch")
+    whole: dict[str, Any] = steps.adam_state(theirs.params)
+    moments: dict[str, Any] = {}
+    for number in (1.0, 2.0, 3.0):
+        visit = steps.adam(1e-2, number)
+        h, handed = torch_impl.input_gradient_reverse(ours)
+        parts = {layer.name: p for layer, p in ours.chain(ours.params)}
+        if forgetful:
+            moments.clear()
+        for name, dp in torch_impl.walk(ours, h, handed=handed):
+            if name == "head":
+                _, dp = dp
+            p = ours.params["head"] if name == "head" else parts[name]
+            moved, moments[name] = visit(p, dp, moments.get(name) or steps.adam_state({"": p})[""])
+            for leaf, new in moved.items():
+                p[leaf].copy_(new)
+        _, grads = torch_impl.backprop(theirs)
+        for key, p in theirs.params.items():
+            moved, whole[key] = visit(p, grads[key], whole[key])
+            theirs = theirs.with_params({**theirs.params, key: moved})
+    assert (distance(ours.params, theirs.params) < 1e-10) is not forgetful
 
 
 def test_pytorch_hands_out_layers_in_order_and_keeps_none(torch: Any) -> None:
@@ -158,7 +203,7 @@ def test_pytorch_hands_out_layers_in_order_and_keeps_none(torch: Any) -> None:
     from gradgate.references.invertible.in_torch import methods as torch_impl
 
     problem: Any = InvertibleSpec(unit="dense tanh", layers=12, channels=24).build("torch")
-    h = torch_impl.input_gradient_reverse(problem)
+    h, _ = torch_impl.input_gradient_reverse(problem)
     names = [name for name, _ in torch_impl.walk(problem, h)]
     assert names[:3] == ["block0[0].0_dense", "block0[0].1_tanh", "block0[1].0_dense"]
     assert names[-1] == "head"
@@ -183,10 +228,17 @@ def test_projected_forward_repeats_itself_by_its_seed(framework: str) -> None:
     assert any((one[name] != other[name]).any() for name in one)
 
 
-def test_a_direction_of_unit_length_shrinks_the_mean(torch: Any) -> None:
-    spec = InvertibleSpec(layers=1, channels=2)
-    ours, printed = (run("torch", name, spec, seed=1)[1] for name in ("projected_forward", "projected_forward_printed"))
-    assert all(abs(printed[name]).max() < abs(ours[name]).max() for name in ours)
+def test_the_estimate_is_the_projection_times_the_squared_length_of_its_direction(torch: Any) -> None:
+    from gradgate.references.invertible.in_torch import methods as torch_impl
+
+    problem = InvertibleSpec(layers=2).build("torch")
+    u = torch.cat([leaf.ravel() for leaf in leaves(torch_impl.random_direction(problem, 3))])
+    exact = torch.cat([leaf.ravel() for leaf in leaves(torch_impl.backprop(problem)[1])])
+    found = torch.cat([leaf.ravel() for leaf in leaves(torch_impl.projected_forward(problem, seed=3)[1])])
+    unit = u / torch.linalg.norm(u)
+    projection = (exact @ unit) * unit
+    assert torch.allclose(found, torch.linalg.norm(u) ** 2 * projection, rtol=1e-10)
+    assert not torch.allclose(found, projection, rtol=0.5)
 
 
 def test_both_frameworks_give_one_gradient(jax: Any, torch: Any) -> None:
@@ -232,5 +284,5 @@ def test_phases_agree_on_the_inputs_gradient(framework: str) -> None:
     methods = import_module(f"gradgate.references.invertible.in_{framework}.methods")
     with precision(framework, "float64"):
         problem = InvertibleSpec(unit="additive tanh", batch=3).build(framework)
-        forward, reverse = methods.input_gradient_forward(problem, 3), methods.input_gradient_reverse(problem)
+        forward, (reverse, _) = methods.input_gradient_forward(problem, 3), methods.input_gradient_reverse(problem)
     assert to_numpy(forward) == pytest.approx(to_numpy(reverse), rel=1e-11, abs=1e-14)
