@@ -103,6 +103,11 @@ class Entry:
             return outcomes[0] if len(outcomes) == 1 else f"all {outcomes[0]}"
         return published.summary(published.counts(found))
 
+    def differing(self, judged: Mapping[str, Judged]) -> dict[str, Judged]:
+        """The name of each printed figure -> its verdict, where they are not all alike; else nothing."""
+        found = {row.name: judged[row.key] for row in self.rows if row.key in judged}
+        return found if len({one.outcome for one in found.values()}) > 1 else {}
+
     def rests_on(self, judged: Mapping[str, Judged]) -> str:
         """Why its figures do not settle it, though nothing else judges it; "" where a claim or a figure does.
 

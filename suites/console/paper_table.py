@@ -128,10 +128,8 @@ def _statement(out: Console, entry: Entry, judged: Mapping[str, Judged]) -> None
     if entry.rows:
         figures = f"{len(entry.rows)} {'figure' if len(entry.rows) == 1 else 'figures'}"
         _indented(out, f"{figures}, {entry.verdict(judged)}: {'; '.join(said.figures)}", 6)
-    found = {row.name: judged[row.key].outcome for row in entry.rows if row.key in judged}
-    if len(set(found.values())) > 1:
-        for name, outcome in found.items():
-            _indented(out, f"{outcome}: {name}", 8)
+    for name, one in entry.differing(judged).items():
+        _indented(out, f"{one.outcome}: {name}", 8)
     if said.reason:
         _indented(out, f"{said.kind}: {said.reason.removeprefix(NOT_YET)}", 6)
 
