@@ -107,6 +107,12 @@ def inversion(spec: Any, *, framework: str, **_: Any) -> dict[str, Calls]:
     return _counted(spec, True, (2 * T, _gradient(framework, True)), (T, _mixed(framework, True)))
 
 
+def buffered(spec: Any, *, framework: str, **_: Any) -> dict[str, Calls]:
+    """As `inversion`, and the first gradient once more, from which the grid comes."""
+    T = spec.steps
+    return _counted(spec, True, (2 * T + 1, _gradient(framework, True)), (T, _mixed(framework, True)))
+
+
 # In PyTorch the way to the last step is halved again and again, and every half that is passed is run once: of n steps
 # A(n) = ⌊n/2⌋ + A(⌈n/2⌉) + A(⌊n/2⌋) with A(1) = 0, which is the number of ones in the binary forms of 0 … n − 1; and
 # the last step itself, for V. In JAX T is cut into powers of two, 2^k steps are run forward, and going back, at each of
@@ -142,6 +148,12 @@ def claims(framework: str) -> dict[str, tuple[Claim, ...]]:
         "mixflow": counted("mixflow", products, "Algorithm 2, §4"),
         "reverse_over_forward": counted("reverse_over_forward", products, "Proposition 3.1"),
         "momentum_inversion": counted("inversion", products, "App. A.2", where={"optimiser": "momentum"}),
+        "compensated_inversion": counted(
+            "inversion", products, "App. A.2", where={"optimiser": ("momentum", "adam")}
+        ),
+        "buffered_inversion": counted(
+            "buffered", f"{products}, and one gradient to choose the grid", "App. A.2", where={"optimiser": "momentum"}
+        ),
         "log_remat": counted("log_remat", f"{products}, and each step up to log2 T times more", "App. A.2"),
         "gradient_replay": counted(
             "mixflow", "takes a gradient per step forward, and a product of second derivatives per step back",

@@ -23,6 +23,12 @@ NEEDS = {
 }
 
 
+TAKEN_BACK = {
+    "momentum_inversion": "momentum", "buffered_inversion": "momentum", "compensated_inversion": "momentum or Adam",
+}  # fmt: skip
+"""Method -> the optimisers whose steps it takes back."""
+
+
 @dataclass(frozen=True)
 class OwnBilevelSpec(OwnSpec):
     """Sizes of a reader's model, and those that methods ask for."""
@@ -72,9 +78,9 @@ def takes_block(function: Any) -> bool:
 
 
 def _unfit(method: Method, spec: Any) -> str:
-    if method.name == "momentum_inversion":
-        return "it takes steps of momentum back, and of your update only the step forward is known"
-    return ""
+    if method.name not in TAKEN_BACK:
+        return ""
+    return f"it takes steps of {TAKEN_BACK[method.name]} back, and of your update only the step forward is known"
 
 
 def _options(method: Method, spec: Any) -> tuple[Option, ...]:

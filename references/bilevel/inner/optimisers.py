@@ -75,12 +75,21 @@ def adam_update(
 ) -> tuple[Tree, dict[str, Tree]]:
     """Adam (Kingma & Ba, 2014, Algorithm 1), α per parameter: θ − α ⊙ m̂ / (√(v̂ + epsilon_root) + epsilon)."""
     b1, b2 = h["momentum"], h["decay"]
-    t = xp.astype(step, b1.dtype)
-    first, second = 1 - b1**t, 1 - b2**t
     m = tree_map(lambda m, g: b1 * m + (1 - b1) * g, state["m"], grad)
     v = tree_map(lambda v, g: b2 * v + (1 - b2) * g * g, state["v"], grad)
-    direction = tree_map(lambda m, v: m / first / (safe_root(xp, v / second + h["epsilon_root"]) + h["epsilon"]), m, v)
-    return _descend(rate, direction, theta), {"m": m, "v": v}
+    state = {"m": m, "v": v}
+    return _descend(rate, adam_direction(xp, h, step, state), theta), state
+
+
+def adam_direction(xp: Any, h: dict[str, Any], step: Any, state: dict[str, Tree]) -> Tree:
+    """m̂ / (√(v̂ + epsilon_root) + epsilon) of the state after a step: what the step multiplies by α."""
+    t = xp.astype(step, h["momentum"].dtype)
+    first, second = 1 - h["momentum"] ** t, 1 - h["decay"] ** t
+
+    def one(m: Any, v: Any) -> Any:
+        return m / first / (safe_root(xp, v / second + h["epsilon_root"]) + h["epsilon"])
+
+    return tree_map(one, state["m"], state["v"])
 
 
 def safe_root(xp: Any, x: Any) -> Any:

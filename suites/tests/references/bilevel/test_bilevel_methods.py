@@ -129,10 +129,20 @@ def test_rematerialised_layers_can_be_vectorised_over_and_differentiated_again_i
         torch.testing.assert_close(one, other)
 
 
-@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
-def test_an_optimiser_that_cannot_be_taken_back_is_refused(optimiser: str, framework: str) -> None:
-    with pytest.raises(ValueError, match=f"must be momentum, whose step can be taken back, not {optimiser}; see log"):
-        run(framework, "momentum_inversion", BilevelSpec(optimiser=optimiser))
+@pytest.mark.parametrize(
+    ("method", "optimiser", "message"),
+    [
+        ("momentum_inversion", "sgd", "must be momentum, not sgd; use log_remat, which needs no inverse"),
+        ("momentum_inversion", "adam", "must be momentum, not adam; use compensated_inversion, which takes Adam back"),
+        ("buffered_inversion", "adam", "must be momentum, not adam; use compensated_inversion"),
+        ("compensated_inversion", "sgd", "must be momentum or adam, whose step can be taken back, not sgd; use log"),
+    ],
+)
+def test_an_optimiser_that_cannot_be_taken_back_is_refused(
+    method: str, optimiser: str, message: str, framework: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        run(framework, method, BilevelSpec(optimiser=optimiser))
 
 
 @pytest.mark.parametrize(

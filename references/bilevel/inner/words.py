@@ -1,0 +1,127 @@
+"""Double words: a number as the unevaluated sum of two floats, of twice the digits (Dekker, 1971).
+
+Steps of an optimiser that are taken back multiply rounding errors by 1/μ each. In double words there are errors of u²
+to begin with, u the unit roundoff, so that log2(1/u) bits can be lost before one of a float's own is.
+
+A word is ``(high, low)``, two arrays of one shape and dtype with ``high = fl(high + low)``. In exact arithmetic every
+``low`` is 0, and high follows the plain formula.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from gradgate.references.backends import leaves, namespace, tree_map
+from gradgate.references.contract import Tree
+
+Word = tuple[Any, Any]
+"""high and low."""
+Words = tuple[Tree, Tree]
+"""A tree of words: the tree of the highs and that of the lows."""
+SPLITS = {"float64": 2.0**27 + 1, "float32": 2.0**12 + 1}
+"""Dtype -> Veltkamp's constant, which cuts a float into two halves of its digits."""
+
+
+def fixed(backend: str, x: Tree) -> Tree:
+    """`x`, rounded: under JAX a barrier, behind which no compiler fuses a product with the sum that it goes into.
+
+    A fused multiply-add rounds once where the error terms below, and the step that is taken back, assume two roundings.
+    """
+    if backend != "jax":
+        return x
+    import jax
+
+    return jax.lax.optimization_barrier(x)
+
+
+def widened(backend: str, tree: Tree) -> Tree:
+    """`tree` with bfloat16 leaves as float32, whose products have error terms of their own; others as they are."""
+    xp = namespace(backend)
+    return tree_map(lambda leaf: xp.astype(leaf, xp.float32) if dtype_of(leaf) == "bfloat16" else leaf, tree)
+
+
+def narrowed(backend: str, tree: Tree, known: Tree) -> Tree:
+    """The leaves of `tree` in the dtype that the leaves of `known` have."""
+    xp, dtype = namespace(backend), leaves(known)[0].dtype
+    return tree_map(lambda leaf: xp.astype(leaf, dtype), tree)
+
+
+def start(backend: str, tree: Tree) -> Words:
+    """`tree`, widened, as words."""
+    high = widened(backend, tree)
+    return high, tree_map(namespace(backend).zeros_like, high)
+
+
+def mapped(function: Callable[..., Sequence[Any]], number: int, *trees: Tree) -> tuple[Tree, ...]:
+    """The `number` trees of what `function` makes of the leaves of `trees`, leaf by leaf."""
+    found: list[Sequence[Any]] = []
+    tree_map(lambda *parts: found.append(function(*parts)), *trees)
+
+    def part(place: int) -> Tree:
+        each = iter(found)
+        return tree_map(lambda _: next(each)[place], trees[0])
+
+    return tuple(part(place) for place in range(number))
+
+
+def sum_of(a: Any, b: Any) -> Word:
+    """Sum of two floats a and b, without an error (Knuth)."""
+    s = a + b
+    t = s - a
+    return s, (a - (s - t)) + (b - t)
+
+
+def product_of(backend: str, a: Any, b: Any) -> Word:
+    """a·b of two floats without an error (Dekker), unless it over- or underflows."""
+    p = fixed(backend, a * b)
+    (a1, a2), (b1, b2) = halves(backend, a), halves(backend, b)
+    return p, ((a1 * b1 - p) + a1 * b2 + a2 * b1) + a2 * b2
+
+
+def plus(word: Word, x: Any) -> Word:
+    """Sum of a word and a float x."""
+    s, t = sum_of(word[0], x)
+    return _normal(s, t + word[1])
+
+
+def plus_word(word: Word, other: Word) -> Word:
+    """Sum of two words, in error by about 2u² of the larger."""
+    s, t = sum_of(word[0], other[0])
+    return _normal(s, t + (word[1] + other[1]))
+
+
+def minus(word: Word) -> Word:
+    """−word."""
+    return -word[0], -word[1]
+
+
+def times(backend: str, word: Word, x: Any) -> Word:
+    """word·x, x a float."""
+    p, e = product_of(backend, word[0], x)
+    return _normal(p, e + word[1] * x)
+
+
+def over(backend: str, word: Word, x: Any) -> Word:
+    """word/x, x a float: a quotient, and that of what it leaves."""
+    q = fixed(backend, word[0] / x)
+    p, e = product_of(backend, q, x)
+    return _normal(q, (((word[0] - p) - e) + word[1]) / x)
+
+
+def _normal(high: Any, low: Any) -> Word:
+    """The same sum as a word; |low| must not be above |high|."""
+    s = high + low
+    return s, low - (s - high)
+
+
+def halves(backend: str, x: Any) -> Word:
+    """The float x as a sum of two floats of half the digits each (Veltkamp)."""
+    c = fixed(backend, x * SPLITS[dtype_of(x)])
+    high = c - (c - x)
+    return high, x - high
+
+
+def dtype_of(leaf: Any) -> str:
+    """The name of a dtype, such as ``float32``."""
+    return str(leaf.dtype).removeprefix("torch.")
