@@ -126,7 +126,9 @@ def _statement(out: Console, entry: Entry, judged: Mapping[str, Judged]) -> None
     if entry.expected == "upheld and refuted":
         _indented(out, f"refuted is {', '.join(_refuted(entry))}", 6)
     if entry.rows:
+        printed = sum(row.key in judged for row in entry.rows)
         figures = f"{len(entry.rows)} {'figure' if len(entry.rows) == 1 else 'figures'}"
+        figures += f", {printed} with a printed number" if 0 < printed < len(entry.rows) else ""
         _indented(out, f"{figures}, {entry.verdict(judged)}: {'; '.join(said.figures)}", 6)
     for name, one in entry.differing(judged).items():
         _indented(out, f"{one.outcome}: {name}", 8)

@@ -204,6 +204,13 @@ def test_a_statement_whose_printed_figures_are_all_unexplained_is_shown_so(capsy
     assert f"of the statements {one.unsettled(known)}" in shown
 
 
+def test_list_paper_says_how_many_figures_have_a_printed_number(capsys: pytest.CaptureFixture[str]) -> None:
+    one = made(given(figures=["Table 1", "Table 10"]))
+    paper_table.statements([one], {"any": judged((ROWS[0], 9.0), (ROWS[1], 9.0))})
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "3 figures, 2 with a printed number, all unexplained: Table 1; Table 10" in shown
+
+
 def test_one_figure_that_is_not_unexplained_or_a_claim_settles_a_statement(capsys: pytest.CaptureFixture[str]) -> None:
     one = made(given(figures=["Table 1"]), given(words="c", figures=["Table 1"], claims=["mixflow:jax:memory_law"]))
     known = judged((ROWS[0], 9.0), (ROWS[1], 2.0))
