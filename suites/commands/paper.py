@@ -25,6 +25,9 @@ from gradgate.suites.console.files import write_atomically
 from gradgate.suites.console.progress import progress
 from gradgate.suites.measuring.paper_results import SCHEMA, blank, complete, kept, published, read, results_path, told
 
+MOVED = 0.01
+"""Relative change of a figure that is told when it is measured again."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``gradgate paper``."""
@@ -36,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     which.add_argument("--again", action="store_true", help="measure what is already there too")
     which.add_argument("--kept", action="store_true", help="measure nothing: judge what is kept; alone, of all papers")
     arguments.add(parser, "--shard")
-    results = "results, read and written (default: beside the family's paper.py)"
+    results = "results, read and written (default: beside the family's folder paper)"
     arguments.add(parser, "--json", help=results)
 
 
@@ -105,10 +108,11 @@ def _measure_missing(
     keep()
     with progress(len(wanted), "figures") as show, contextlib.closing(_all_measured(wanted, chosen.jobs)) as results:
         for item, found in results:
+            earlier = rows.get(item.key, {}).get("ours")
             rows[item.key] = row(item, found, versions)
             keep()
             show.advance(line=False)
-            show.note(f"[{show.done}/{len(wanted)}] {sentence(rows[item.key])}")
+            show.note(f"[{show.done}/{len(wanted)}] {sentence(rows[item.key])}{moved(earlier, found['ours'])}")
 
 
 def _all_measured(wanted: Sequence[Published], jobs: int) -> Generator[tuple[Published, dict[str, Any]], None, None]:
@@ -143,6 +147,14 @@ def sentence(result: dict[str, Any]) -> str:
         return f"{what}: measured"
     ratio = f", printed {result['printed']:.4g}, ratio {result['ratio']:.3g}" if result["ratio"] is not None else ""
     return f"{what}: {result['ours']:.4g} {result['unit']}{ratio}"
+
+
+def moved(earlier: Any, now: Any) -> str:
+    """That a number is another one than was kept, in words; "" where it is the same within `MOVED`, or not known."""
+    numbers = (int, float)
+    if not isinstance(earlier, numbers) or not isinstance(now, numbers) or abs(now - earlier) <= MOVED * abs(earlier):
+        return ""
+    return f"; it was {earlier:.4g}"
 
 
 def _prepare() -> None:

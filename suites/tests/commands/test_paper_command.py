@@ -66,6 +66,20 @@ def test_results_are_kept_with_ratio_and_fingerprint_and_only_missing_ones_measu
     assert len(listed) == 5
 
 
+def test_a_figure_that_moved_since_it_was_kept_is_told(
+    listed: list[str], gradgate: Callable[..., Any], tmp_path: Path
+) -> None:
+    path = tmp_path / "paper.json"
+    gradgate("paper", "--family", "performer", "--json", path)
+    same = gradgate("paper", "--family", "performer", "--json", path, "--again")
+    assert "it was" not in same.err
+    kept = json.loads(path.read_text())
+    kept["results"][0]["ours"] = 5.0
+    path.write_text(json.dumps(kept))
+    ran = gradgate("paper", "--family", "performer", "--json", path, "--again")
+    assert "Table 1, a, 1: 6 B, printed 4, ratio 1.5; it was 5" in ran.err
+
+
 def test_a_reason_that_was_rewritten_is_that_of_kept_results_too(
     listed: list[str], gradgate: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
