@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,3 +61,17 @@ def test_a_fixture_that_the_readme_does_not_name_is_found() -> None:
     conftest = "import pytest\n\n@pytest.fixture\ndef given(): ...\n\n@pytest.fixture\ndef _hidden(): ...\n"
     assert unnamed(conftest, "| `other` | all | it |\n`given` in a sentence") == ["given"]
     assert unnamed(conftest, "| `given` | all | it |\n") == []
+
+
+def test_the_tests_of_a_group_run_in_one_process(tmp_path: Path, process: Callable[..., Any]) -> None:
+    pytest.importorskip("xdist")
+    (tmp_path / "test_grouped.py").write_text(
+        "import os\nimport pathlib\nimport pytest\n\n"
+        "numbers = [pytest.param(n, marks=pytest.mark.xdist_group(str(n % 2))) for n in range(8)]\n\n"
+        "@pytest.mark.parametrize('n', numbers)\n"
+        "def test_n(n):\n    pathlib.Path(f'{n % 2}-{os.getpid()}').touch()\n"
+    )
+    ran = process("-m", "pytest", "-n", "2", "--dist", "loadgroup", "-p", "no:cacheprovider", cwd=tmp_path)
+    assert ran.status == 0, ran.out + ran.err
+    ran_in = sorted(path.name for path in tmp_path.glob("?-*"))
+    assert [name[0] for name in ran_in] == ["0", "1"], ran_in
