@@ -109,10 +109,15 @@ def _methods(framework: str) -> tuple[Method, ...]:
             "slim", SHARPEST, options=(CHUNK, PREFIX_SUM), kappa=KAPPA_SUBTRACTED, rounding=SUBTRACTED,
             source="§3, Algorithms 1 and 2; App. B mended", replaced=SUBTRACTING,
         ),
+        declare(
+            "slim_checkpointed", options=(CHUNK, PREFIX_SUM), kappa=KAPPA_SUBTRACTED, rounding=SUBTRACTED,
+            source="§5", replaced=SUBTRACTING,
+        ),
         declare("slim_kept", options=(CHUNK, PREFIX_SUM, EVERY), source="beyond the paper", replaced=(KEEPING,)),
         printed(
             "block_printed", *PRINTED_TERMS, options=(TERM,), source="App. B", declared_reason=REASONS["all"],
         ),
+        printed("one_by_one_printed", source="App. B", declared_reason=REASONS["key"]),
     )  # fmt: skip
 
 

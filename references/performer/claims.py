@@ -14,9 +14,11 @@ from gradgate.references.laws import figure, memory_law, work_law
 from gradgate.references.performer.counts import claims as counted
 
 PAPER = "gradgate.references.performer.paper.rows"
+DEPTH = "gradgate.references.performer.paper.depth"
 OURS = "beyond the paper"
 LARGE = {"layers": 3, "heads": 16, "head_width": 64, "expansion": 4, "vocabulary": 256}
 EAGER = {"layers": 2, "heads": 2, "head_width": 16, "expansion": 2, "vocabulary": 16}
+DEEP = {"length": 256, "heads": 2, "head_width": 16, "expansion": 4, "vocabulary": 16}
 LONG = (256, 512, 1024, 4096, 16384)
 SHORT = (16, 32, 64, 128, 256)
 
@@ -61,6 +63,21 @@ def _full(sizes: tuple[int, ...], spec: dict[str, Any]) -> tuple[Claim, ...]:
     )  # fmt: skip
 
 
+def _checkpointed(sizes: tuple[int, ...], spec: dict[str, Any], chunk: int, less: float) -> tuple[Claim, ...]:
+    return (
+        _memory(
+            "memory_law", f"at a chunk of {chunk} its temporary memory does not grow with L", sizes, 0, spec=spec,
+            options={"chunk": chunk},
+        ),
+        memory_law(
+            "memory_law_layers",
+            f"at a chunk of 64 its temporary memory grows linearly with s at most, and at s = 32 is {less:g} times "
+            "below slim's", "§5", variable="layers", sizes=(2, 4, 8, 16, 32), exponent=1, spec=DEEP,
+            options={"chunk": 64}, below=("slim", less),
+        ),
+    )  # fmt: skip
+
+
 STATES = "2·s·d_model·(M+1) numbers hold 𝓑 and 𝓖, in percent of what they are"
 WORK = "no more work than two forward passes, one backward pass and L·s·M·(d+1)·k additions, in percent of that,"
 SHARED = (
@@ -75,12 +92,38 @@ SHARED = (
     ),
 )  # fmt: skip
 
+
+def _depth(name: str, statement: str, source: str, printed: float, measured: str) -> Claim:
+    """Parallel time as the longest chain of operations: what a second doubling adds, over what the first one adds."""
+    return figure(
+        name, f"{statement}: what a second doubling adds to the longest chain of operations, over the first", source,
+        printed=printed, measured=f"{DEPTH}:{measured}", unit="times", tolerance=0.01,
+    )  # fmt: skip
+
+
+LINEAR, LEVELS = 2.0, 1.0
+"""What a second doubling adds over the first, of what grows linearly and of what grows like the logarithm."""
+PARALLEL = (
+    _depth("depth", "in parallel its time grows linearly with L at a fixed C", "Table 1", LINEAR, "doubling_slim"),
+    _depth("depth_one_token", "in parallel at C = 1 its time is O(L)", "Table 1", LINEAR, "doubling_slim_at_1"),
+    _depth("depth_of_a_slice", "in parallel the time of a slice is O(log C)", "§3.2", LEVELS, "doubling_chunk"),
+)
+
 JAX: dict[str, tuple[Claim, ...]] = {
-    "full": _full(LONG, LARGE),
+    "full": (
+        *_full(LONG, LARGE),
+        _depth("depth", "in parallel its time is O(log L)", "Table 1", LEVELS, "doubling_full"),
+    ),
     "full_iterative": _full(LONG, LARGE),
     "slim": (
         *_laws(LONG, LARGE, 64, LONG),
         *SHARED,
+        *PARALLEL,
+        figure(
+            "discrepancy",
+            "in float32 its gradient at C = 64 is the full algorithm's but for 1e-5, here at L = 1024, d_model = 512",
+            "§4.2, Fig. 2", printed=1e-5, measured=f"{PAPER}:discrepancy_at_64", unit="relative", bound="at most",
+        ),
         figure(
             "memory_one_token",
             "at C = 1, L = 16384 its bytes are those of a run of length 1 and two states, to within 10%, in percent",
@@ -95,6 +138,7 @@ JAX: dict[str, tuple[Claim, ...]] = {
             measured=f"{PAPER}:work_at_1", unit="%", bound="at most", tolerance=0.01,
         ),
     ),
+    "slim_checkpointed": _checkpointed(LONG, LARGE, 64, 2.0),
     "slim_kept": (
         _memory(
             "memory_law", "with a chunk of 64 and every state kept, memory grows with L, by s·D1 numbers per slice",
@@ -107,6 +151,7 @@ TORCH: dict[str, tuple[Claim, ...]] = {
     "full": _full(SHORT, EAGER),
     "full_iterative": _full(SHORT, EAGER),
     "slim": _laws(SHORT, EAGER, 4, (128, 256, 512, 1024, 2048)),
+    "slim_checkpointed": _checkpointed(SHORT, EAGER, 4, 2.0),
     "slim_kept": (
         _memory(
             "memory_law", "with a chunk of 4 and every state kept, memory grows with L, by s·D1 numbers per slice",

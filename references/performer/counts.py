@@ -31,6 +31,13 @@ def sliced(spec: Any, *, framework: str, chunk: int, **_: Any) -> dict[str, Call
     return {"F": Calls(every + spec.layers * before, 0, every), "G": Calls(every + swept * before, 0, every)}
 
 
+def checkpointed(spec: Any, *, framework: str, chunk: int, **_: Any) -> dict[str, Calls]:
+    """`sliced`, and each layer of a slice once more (§5)."""
+    every = spec.layers * spec.length
+    once = sliced(spec, framework=framework, chunk=chunk)
+    return {net: Calls(calls.evaluations + every, 0, calls.vjps) for net, calls in once.items()}
+
+
 def claims(framework: str) -> dict[str, tuple[Claim, ...]]:
     """Method -> its claim about all counts."""
 
@@ -43,6 +50,8 @@ def claims(framework: str) -> dict[str, tuple[Claim, ...]]:
         "full": counted("plain", once, "Eq. 5–10"),
         "full_iterative": counted("plain", once, "Eq. 5–10"),
         "slim": counted("sliced", slices, "§3.4"),
+        "slim_checkpointed": counted("checkpointed", "as slim, and F and G of each layer once more per token", "§5"),
         "slim_kept": counted("sliced", slices, "beyond the paper"),
         "block_printed": counted("plain", once, "App. B"),
+        "one_by_one_printed": counted("plain", once, "App. B"),
     }

@@ -203,11 +203,27 @@ MEMORY = (
     ),
 )  # fmt: skip
 
+CHECKPOINTED = (
+    *_bug(
+        method="slim_checkpointed", name="other_input_again", story="the layers of a slice run again from a wrong "
+        "input", source="operator: stale state",
+        torch=_T("given if again else pulls", "(kept[0] if kept else given) if again else pulls"),
+        jax=_J("layer(kept, p, r, state)[2:]", "layer(X, p, r, state)[2:]"),
+    ),
+    *impostor(
+        "performer", "nothing_checkpointed", "slim", "slim_checkpointed", ("memory_law_layers",),
+        story="checkpoints are asked for and all activations of the slice are kept",
+        source="tensorflow PR 39042: recomputation that saved nothing: count recomputations and measure bytes",
+    ),
+)  # fmt: skip
+
 MUTANTS = (
+    *CHECKPOINTED,
     *PUBLISHED,
     *STRUCTURAL,
     *MEMORY,
     *erratum("performer", "block_printed", "slim", without=("chunk", "prefix_sum")),
+    *erratum("performer", "one_by_one_printed", "slim", without=("chunk", "prefix_sum")),
     *(
         mutant
         for term in ("key", "query", "suffix")

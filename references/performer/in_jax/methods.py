@@ -185,7 +185,42 @@ def slim_kept(problem: PerformerProblem, *, chunk: int, prefix_sum: str = "block
     return _slices(problem, check_integer("chunk", chunk, 1), inside, check_integer("every", every, 1))
 
 
-def _slices(problem: PerformerProblem, chunk: int, inside: Attention, every: int | None) -> tuple[Any, Tree]:
+def slim_checkpointed(problem: PerformerProblem, *, chunk: int, prefix_sum: str = "block") -> tuple[Any, Tree]:
+    """Loss and exact gradient as `slim`, but of a slice's layers only the inputs are kept, and each layer is run again.
+
+    Args:
+        problem: any `PerformerProblem` of JAX arrays, float64, float32 or bfloat16; its class lists the shapes.
+        chunk: C, tokens per slice, an integer of at least 1. The last slice may be shorter. L and more means one slice.
+        prefix_sum: how sums inside a slice are computed: ``explicit``, a parallel prefix sum; ``iterative``, token by
+            token; ``block``, in blocks of c = min(64, ⌈√C⌉) tokens; or ``matrix``, no prefix sum but masked products
+            of matrices in blocks of c = min(64, C) tokens.
+
+    Returns:
+        The loss, a scalar, and its gradient, a tree like ``problem.params`` with the same shapes and dtypes.
+
+    Raises:
+        IllegalOption: `chunk` is not an integer of at least 1, or `prefix_sum` is none of the four.
+
+    Source:
+        §5: "Checkpointing techniques can also be used to reduce the memory consumption for storing" Φ^(n).
+
+    Stores:
+        States and their cotangents as `slim`; of one slice s·C·d_model numbers per sequence, the input of each layer,
+        and the activations of one layer.
+
+    Computes:
+        As `slim`, and s·L evaluations of F and of G more.
+
+    Not for:
+        One layer, or slices whose activations are small beside the states. Use `slim`.
+    """
+    inside = attention(check_prefix_sum(prefix_sum))
+    return _slices(problem, check_integer("chunk", chunk, 1), inside, every=None, again=True)
+
+
+def _slices(
+    problem: PerformerProblem, chunk: int, inside: Attention, every: int | None, again: bool = False
+) -> tuple[Any, Tree]:
     """Algorithm 1. The last slice, of 1 … C tokens, stands by itself: the states before it are at hand."""
     n = (problem.length - 1) // chunk  # full slices before the last one
     zero = problem.zero_states()
@@ -202,14 +237,16 @@ def _slices(problem: PerformerProblem, chunk: int, inside: Attention, every: int
         before = _subtracted(states)
         if every is not None:
             before = _taken(kept, i // every, before if every > 1 else None, i % every == 0)
-        part, states, cotangents, grads = _pull_slice(problem, inside, before, cotangents, grads, i * chunk, chunk)
+        part, states, cotangents, grads = _pull_slice(
+            problem, inside, before, cotangents, grads, i * chunk, chunk, again
+        )
         return (states, cotangents, loss + part, grads), None
 
     numbers = jnp.arange(n, dtype=jnp.int32)
     (states, kept), _ = jax.lax.scan(forward, (zero, kept), numbers) if n else ((zero, kept), None)
     grads = jax.tree.map(lambda leaf: wide(jnp.zeros_like(leaf)), problem.params)
     loss, states, cotangents, grads = _pull_slice(
-        problem, inside, lambda r, total: states[r], zero, grads, n * chunk, problem.length - n * chunk
+        problem, inside, lambda r, total: states[r], zero, grads, n * chunk, problem.length - n * chunk, again
     )
     if n:
         carry = (states, cotangents, loss, grads)
@@ -252,8 +289,9 @@ def _advance(problem: PerformerProblem, inside: Attention, states: Any, start: A
 # Between them 𝓑_r^(n−1) is made, from what the first put out; to both it is an input like any other, so the subtraction
 # is not differentiated here, yet a further derivative of the whole goes through it.
 def _pull_slice(
-    problem: PerformerProblem, inside: Attention, before: Before, cotangents: Any, grads: Tree, start: Any, count: int
-) -> tuple[Any, Any, Any, Tree]:
+    problem: PerformerProblem, inside: Attention, before: Before, cotangents: Any, grads: Tree, start: Any, count: int,
+    again: bool,
+) -> tuple[Any, Any, Any, Tree]:  # fmt: skip
     """Algorithm 2 on backprop: one slice forward once more, and back.
 
     Args:
@@ -263,6 +301,7 @@ def _pull_slice(
         cotangents: of the states after the slice.
         grads: the gradient of later slices, in at least float32.
         start, count: the slice.
+        again: keep of each layer its input alone, and run it again on the way back.
 
     Returns:
         The slice's loss, the states before it, their cotangents, and `grads` with its share added.
@@ -270,33 +309,37 @@ def _pull_slice(
     params = problem.params
     X, pull_embedding = jax.vjp(lambda e: problem.embed(e, start, count), params["embedding"])
 
-    def forward(X: Any, xs: tuple[Tree, Any]) -> tuple[Any, Any]:
-        p, r = xs
+    def layer(X: Any, p: Tree, r: Any, state: Any) -> tuple[Any, Any, Lean, Lean]:
         mine, rest = _first(p), _second(p)
         prepared, pull_first = jax.vjp(lambda p, X: inside.prepare(*problem.project(p, X)), mine, X)
-        state = before(r, lambda: inside.total(prepared))
+        state = before(r, lambda: inside.total(prepared)) if state is None else state
 
         def second(p: Tree, X: Any, prepared: Any, state: Any) -> tuple[Any, Any]:
             out, after = inside.attend(prepared, state)
             return problem.finish(p, X, out, r, start), after
 
         (X, _), pull_second = jax.vjp(second, rest, X, prepared, state)
-        return X, (state, without(mine, pull_first), without(rest, pull_second))
+        return X, state, without(mine, pull_first), without(rest, pull_second)
+
+    def forward(X: Any, xs: tuple[Tree, Any]) -> tuple[Any, Any]:
+        after, state, *pulls = layer(X, *xs, None)
+        return after, (state, X if again else pulls)
 
     layers, numbers = params["layers"], problem.layer_numbers()
-    X, (states, *pulls) = jax.lax.scan(forward, X, (layers, numbers))
+    X, (states, kept) = jax.lax.scan(forward, X, (layers, numbers))
     loss, pull_loss = jax.vjp(lambda head, X: problem.slice_loss({"head": head}, X, start), params["head"], X)
     d_head, g = pull_loss(jnp.ones_like(loss))
 
-    def backward(carry: tuple[Any, Tree], xs: tuple[Tree, Any, Any, list[Lean]]) -> tuple[tuple[Any, Tree], Any]:
+    def backward(carry: tuple[Any, Tree], xs: tuple[Any, ...]) -> tuple[tuple[Any, Tree], Any]:
         g, grads = carry
-        p, r, cotangent, (pull_first, pull_second) = xs
+        p, r, cotangent, state, kept = xs
+        pull_first, pull_second = layer(kept, p, r, state)[2:] if again else kept
         d_second, g, d_prepared, cotangent = pull_second(_second(p), (g, cotangent))
         d_first, g_first = pull_first(_first(p), d_prepared)
         grads = _added_at(_added_at(grads, d_second, r), d_first, r)
         return (g + g_first, grads), cotangent
 
-    xs = (layers, numbers, cotangents, pulls)
+    xs = (layers, numbers, cotangents, states, kept)
     (g, d_layers), cotangents = jax.lax.scan(backward, (g, grads["layers"]), xs, reverse=True)
     (d_embedding,) = pull_embedding(g)
     grads = {

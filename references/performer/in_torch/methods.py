@@ -168,7 +168,42 @@ def slim_kept(
     return in_slices(problem, check_integer("chunk", chunk, 1), inside, check_integer("every", every, 1))
 
 
-def in_slices(problem: PerformerProblem, chunk: int, inside: Attend, every: int | None) -> tuple[torch.Tensor, Tree]:
+def slim_checkpointed(problem: PerformerProblem, *, chunk: int, prefix_sum: str = "block") -> tuple[torch.Tensor, Tree]:
+    """Loss and exact gradient as `slim`, but of a slice's layers only the inputs are kept, and each layer is run again.
+
+    Args:
+        problem: any `PerformerProblem` of PyTorch tensors, float64, float32 or bfloat16; its class lists the shapes.
+        chunk: C, tokens per slice, an integer of at least 1. The last slice may be shorter. L and more means one slice.
+        prefix_sum: how sums inside a slice are computed: ``explicit``, a parallel prefix sum; ``iterative``, token by
+            token; ``block``, in blocks of c = min(64, ⌈√C⌉) tokens; or ``matrix``, no prefix sum but masked products
+            of matrices in blocks of c = min(64, C) tokens.
+
+    Returns:
+        The loss, a scalar, and its gradient, a tree like ``problem.params`` with the same shapes and dtypes.
+
+    Raises:
+        IllegalOption: `chunk` is not an integer of at least 1, or `prefix_sum` is none of the four.
+
+    Source:
+        §5: "Checkpointing techniques can also be used to reduce the memory consumption for storing" Φ^(n).
+
+    Stores:
+        States and their cotangents as `slim`; of one slice s·C·d_model numbers per sequence, the input of each layer,
+        and the activations of one layer.
+
+    Computes:
+        As `slim`, and s·L evaluations of F and of G more.
+
+    Not for:
+        One layer, or slices whose activations are small beside the states. Use `slim`.
+    """
+    inside = attention(check_prefix_sum(prefix_sum))
+    return in_slices(problem, check_integer("chunk", chunk, 1), inside, None, again=True)
+
+
+def in_slices(
+    problem: PerformerProblem, chunk: int, inside: Attend, every: int | None, again: bool = False
+) -> tuple[torch.Tensor, Tree]:
     """Algorithm 1; the states before the last slice are at hand, so that slice is not run forward twice.
 
     Args:
@@ -176,6 +211,7 @@ def in_slices(problem: PerformerProblem, chunk: int, inside: Attend, every: int 
         chunk: C, tokens per slice, at least 1.
         inside: the attention inside a slice.
         every: m: the states before every m-th slice are kept; None: none are.
+        again: as for `pull_slice`.
 
     Returns:
         The loss, a scalar, and its gradient, a tree like ``problem.params`` with the same shapes and dtypes.
@@ -204,7 +240,7 @@ def in_slices(problem: PerformerProblem, chunk: int, inside: Attend, every: int 
         start = starts[i]
         before = _taken(kept.pop(i)) if i in kept else _subtracted(states)
         count = min(chunk, problem.length - start)
-        loss, states, cotangents = pull_slice(problem, layers, inside, before, cotangents, grads, start, count)
+        loss, states, cotangents = pull_slice(problem, layers, inside, before, cotangents, grads, start, count, again)
         losses.append(loss)
     return torch.stack(losses).sum(), tree_map(lambda total, p: total.to(p.dtype), grads, problem.params)
 
@@ -240,7 +276,7 @@ def advance(
 # is not differentiated here, yet a further derivative of the whole goes through it.
 def pull_slice(
     problem: PerformerProblem, layers: Sequence[Tree], inside: Attend, before: Before,
-    cotangents: Sequence[torch.Tensor], grads: Tree, start: int, count: int,
+    cotangents: Sequence[torch.Tensor], grads: Tree, start: int, count: int, again: bool = False,
 ) -> tuple[torch.Tensor, list[torch.Tensor], list[torch.Tensor]]:  # fmt: skip
     """Algorithm 2 on backprop: one slice forward once more, and back; adds its share to `grads`.
 
@@ -252,30 +288,38 @@ def pull_slice(
         cotangents: of the states after the slice.
         grads: the gradient of later slices.
         start, count: the slice.
+        again: keep of each layer its input alone, and run it again on the way back.
 
     Returns:
         The slice's loss, the states before it, and their cotangents.
     """
     params = problem.params
     X, pull_embedding = vjp(lambda e: problem.embed(e, start, count), params["embedding"])
-    states, pulls = [], []
-    for r, p in enumerate(layers):
-        first = {name: p[name] for name in ("attention", "norms")}
-        second = {name: p[name] for name in ("norms", "feed_forward")}
+
+    def layer(r: int, X: torch.Tensor, state: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor, Any]:
+        first = {name: layers[r][name] for name in ("attention", "norms")}
+        second = {name: layers[r][name] for name in ("norms", "feed_forward")}
         (q, k, v), pull_first = vjp(problem.project, first, X)
-        state = before(r, k, v)
+        state = before(r, k, v) if state is None else state
         out, _, pull_attention = inside(q, k, v, state)
         X, pull_second = vjp(lambda p, X, out, r=r: problem.finish(p, X, out, r, start), second, X, out)
+        return X, state, (pull_first, pull_attention, pull_second)
+
+    states, kept = [], []
+    for r in range(len(layers)):
+        given = X
+        X, state, pulls = layer(r, X, None)
         states.append(state)
-        pulls.append((pull_first, pull_attention, pull_second))
-        del q, k, v, out
+        kept.append(given if again else pulls)
+        del pulls
 
     loss, pull_loss = vjp(lambda head, X: problem.slice_loss({"head": head}, X, start), params["head"], X)
     d_head, g = pull_loss(torch.ones_like(loss))
     _add(grads["head"], d_head)
     earlier: list[torch.Tensor] = []
     for r in reversed(range(len(layers))):
-        pull_first, pull_attention, pull_second = pulls.pop()
+        last = kept.pop()
+        pull_first, pull_attention, pull_second = layer(r, last, states[r])[2] if again else last
         d_second, g, d_out = pull_second(g)
         *d_qkv, cotangent = pull_attention(d_out, cotangents[r])
         d_first, g_first = pull_first(tuple(d_qkv))

@@ -52,6 +52,32 @@ def block_printed(problem: PerformerProblem, *, term: str = "all") -> tuple[Any,
     return jax.value_and_grad(lambda params: whole_loss(problem, params, inside))(problem.params)
 
 
+def one_by_one_printed(problem: PerformerProblem) -> tuple[Any, Tree]:
+    """The loss, and what App. B prints as the backward pass of the iteration one by one: a wrong gradient.
+
+    Args:
+        problem: any `PerformerProblem` of JAX arrays, float64, float32 or bfloat16; its class lists the shapes.
+
+    Returns:
+        The loss, a scalar and right, and the printed gradient, a tree like ``problem.params`` with the same shapes and
+        dtypes.
+
+    Source:
+        App. B, as printed: ∇_K̃ is gradRᵀV, without gradS, which is summed up and never read.
+
+    Stores:
+        As `full_iterative` with ``iterative``: activations linear in L.
+
+    Computes:
+        s·L evaluations and s·L VJPs of F and of G.
+
+    Not for:
+        Any use but refuting App. B. Use `full_iterative` with ``iterative``, which corrects it.
+    """
+    inside = blocked("iterative", backward=functools.partial(printed_rule, "key"))
+    return jax.value_and_grad(lambda params: whole_loss(problem, params, inside))(problem.params)
+
+
 def printed_rule(
     term: str, state: Any, after: Any, before: Any, q: Any, k: Any, v: Any, g: Any
 ) -> tuple[Any, Any, Any]:

@@ -45,6 +45,31 @@ def block_printed(problem: PerformerProblem, *, term: str = "all") -> tuple[torc
     return in_slices(problem, problem.length, blocked("block", rule=rule), None)
 
 
+def one_by_one_printed(problem: PerformerProblem) -> tuple[torch.Tensor, Tree]:
+    """The loss, and what App. B prints as the backward pass of the iteration one by one: a wrong gradient.
+
+    Args:
+        problem: any `PerformerProblem` of PyTorch tensors, float64, float32 or bfloat16; its class lists the shapes.
+
+    Returns:
+        The loss, a scalar and right, and the printed gradient, a tree like ``problem.params`` with the same shapes and
+        dtypes.
+
+    Source:
+        App. B, as printed: ∇_K̃ is gradRᵀV, without gradS, which is summed up and never read.
+
+    Stores:
+        As `full_iterative` with ``iterative``: activations linear in L.
+
+    Computes:
+        s·L evaluations and s·L VJPs of F and of G.
+
+    Not for:
+        Any use but refuting App. B. Use `full_iterative` with ``iterative``, which corrects it.
+    """
+    return in_slices(problem, problem.length, blocked("iterative", rule=functools.partial(printed_rule, "key")), None)
+
+
 def printed_rule(
     term: str, state: torch.Tensor, after: torch.Tensor, before: torch.Tensor,
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, g: torch.Tensor,

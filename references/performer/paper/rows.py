@@ -146,8 +146,29 @@ def discrepancy(name: str, chunk: int) -> float:
 
     problem: Any = configuration(name).build("torch")
     _, ours = torch_impl.slim(problem, chunk=chunk, prefix_sum="block")
-    _, theirs = torch_impl.slim(problem, chunk=problem.length, prefix_sum="block")
+    _, theirs = torch_impl.full_iterative(problem, prefix_sum="block")
     return _relative(ours, theirs)
+
+
+def discrepancy_at_64(profile: str = "", gradient: Callable[..., Any] | None = None, name: str = "II") -> float:
+    """The same in JAX at C = 64.
+
+    Args:
+        profile: of the claim; run on the CPU, whichever it is.
+        gradient: in the place of `slim`.
+        name: of a configuration.
+    """
+    from gradgate.references.backends import precision
+    from gradgate.references.performer.in_jax import methods as jax_impl
+
+    with precision("jax", "float32"):
+        import jax
+
+        problem: Any = configuration(name).build("jax")
+        chosen = gradient or functools.partial(jax_impl.slim, chunk=64)
+        _, ours = jax.jit(chosen)(problem)
+        _, theirs = jax.jit(jax_impl.full_iterative)(problem)
+        return _relative(ours, theirs)
 
 
 def drift(length: int, chunk: int, every: int | None, sharpness: float = 0.5, feature_map: str = "square") -> float:

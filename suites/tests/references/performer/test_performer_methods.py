@@ -72,6 +72,14 @@ def test_each_printed_term_spoils_its_own_projection_in_the_last_layer(term: str
     assert not {"feed_forward.w1", "feed_forward.w2", "norms.gain1", "w", "b"} & found
 
 
+def test_one_by_one_as_printed_spoils_the_keys_alone_in_the_last_layer(torch: Any) -> None:
+    spec = PerformerSpec(length=5, layers=1, heads=2, head_width=3, task="window", seed=4)
+    found = wrong("one_by_one_printed", spec)
+    assert "attention.key" in found
+    assert not {"attention.query", "attention.value", "feed_forward.w1", "norms.gain1", "w", "b"} & found
+    assert not wrong("full_iterative", spec, prefix_sum="iterative")
+
+
 def test_the_printed_block_backward_has_the_right_loss(framework: str) -> None:
     spec = PerformerSpec(length=5, seed=4)
     assert run(framework, "block_printed", spec)[0] == pytest.approx(run(framework, "full", spec)[0], rel=1e-14)
