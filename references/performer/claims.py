@@ -121,7 +121,7 @@ JAX: dict[str, tuple[Claim, ...]] = {
         *PARALLEL,
         figure(
             "discrepancy",
-            "in float32 its gradient at C = 64 is the full algorithm's but for 1e-5, here at L = 1024, d_model = 512",
+            "in float32 its gradient at C = 64 is the full algorithm's but for 1e-5, here at configuration I",
             "§4.2, Fig. 2", printed=1e-5, measured=f"{PAPER}:discrepancy_at_64", unit="relative", bound="at most",
         ),
         figure(

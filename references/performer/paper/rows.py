@@ -150,13 +150,13 @@ def discrepancy(name: str, chunk: int) -> float:
     return _relative(ours, theirs)
 
 
-def discrepancy_at_64(profile: str = "", gradient: Callable[..., Any] | None = None, name: str = "II") -> float:
-    """The same in JAX at C = 64.
+def discrepancy_at_64(profile: str = "", gradient: Callable[..., Any] | None = None, length: int = 512) -> float:
+    """The same in JAX at C = 64 and configuration I, both by products of matrices, which a CPU computes faster.
 
     Args:
         profile: of the claim; run on the CPU, whichever it is.
         gradient: in the place of `slim`.
-        name: of a configuration.
+        length: L.
     """
     from gradgate.references.backends import precision
     from gradgate.references.performer.in_jax import methods as jax_impl
@@ -164,10 +164,10 @@ def discrepancy_at_64(profile: str = "", gradient: Callable[..., Any] | None = N
     with precision("jax", "float32"):
         import jax
 
-        problem: Any = configuration(name).build("jax")
-        chosen = gradient or functools.partial(jax_impl.slim, chunk=64)
+        problem: Any = configuration("I", length=length).build("jax")
+        chosen = gradient or functools.partial(jax_impl.slim, chunk=64, prefix_sum="matrix")
         _, ours = jax.jit(chosen)(problem)
-        _, theirs = jax.jit(jax_impl.full_iterative)(problem)
+        _, theirs = jax.jit(functools.partial(jax_impl.full_iterative, prefix_sum="matrix"))(problem)
         return _relative(ours, theirs)
 
 
