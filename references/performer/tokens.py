@@ -85,6 +85,19 @@ def enwik8(folder: Path, split: str = "train") -> Any:
     return _bytes(raw[low * 10**6 : high * 10**6])
 
 
+def python_topics() -> Any:
+    """The help texts that Python ships, `pydoc_data.topics`, as int32 tokens (n,): bytes, those beyond ASCII as 127.
+
+    English prose with some code, about 600,000 bytes; the same on every machine with the same version of Python.
+    """
+    from pydoc_data import topics
+
+    import numpy as np
+
+    text = "\n".join(topics.topics[name] for name in sorted(topics.topics))
+    return np.minimum(_bytes(text.encode()), 127)
+
+
 def _read(path: Path, what: str) -> bytes:
     try:
         found = path.read_bytes()

@@ -1,4 +1,4 @@
-"""Training on the copying task, by one method or another, whose curves must be the same up to rounding.
+"""Training on the copying task and on a text, by one method or another, whose curves must be the same up to rounding.
 
 Two trainings with exact gradients are not equal bit for bit: rounding differs, and training amplifies it. How far they
 may part is measured, not guessed: the same training by plain backprop is run again from parameters moved by two units
@@ -7,7 +7,7 @@ in the last place. What parts from it by more than `KAPPA` times as much has ano
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,8 @@ BETAS, EPSILON = (0.9, 0.999), 1e-8
 """Of Adam, as in App. C."""
 
 Gradient = Callable[[PerformerProblem], tuple[Any, Tree]]
+Batches = Iterable[tuple[Any, Any]]
+"""Of each step what `tokens.arrange` takes: tokens, and those that follow, (L, batch) both."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +39,9 @@ class Curve:
 
 def train(
     spec: PerformerSpec, gradient: Gradient, steps: int, rate: float = 3e-3, *, then: Gradient | None = None,
-    moved: bool = False,
+    moved: bool = False, batches: Batches | None = None,
 ) -> Curve:  # fmt: skip
-    """Train in JAX with Adam, on newly drawn sequences at each step, the same for every method.
+    """Train in JAX with Adam, on other sequences at each step, the same for every method.
 
     Args:
         spec: of the copying task, or another.
@@ -48,6 +50,7 @@ def train(
         rate: of learning.
         then: the gradient of the second half of the steps: fine-tuning.
         moved: start from parameters moved by 2u.
+        batches: `steps` of them; None: newly drawn ones.
 
     Cost: one compilation for each gradient, then `steps` calls.
     """
@@ -58,7 +61,7 @@ def train(
         params = tree_map(lambda leaf: leaf[1], jittered(problem, 2)) if moved else problem.params
         moments = [tree_map(lambda p: p * 0, params) for _ in BETAS]
         losses = []
-        for step, (first, second) in enumerate(_sequences(spec, steps)):
+        for step, (first, second) in enumerate(_sequences(spec, steps) if batches is None else batches):
             chosen = then if then is not None and 2 * step >= steps else gradient
             data = tokens.arrange(spec.task, first, second)
             data = {name: to_backend("jax", array) for name, array in data.items()}
@@ -106,6 +109,66 @@ def curves(
     for name in ("moved", "chunk", "tuned"):
         result[f"distance_{name}"] = distance(found[name], found["full"])
     return result
+
+
+def windows(spec: PerformerSpec, text: Any, steps: int) -> list[tuple[Any, Any]]:
+    """Batches of windows of a text at random places, the same at every call.
+
+    Args:
+        spec: says length, batch and seed; its task is ``window``.
+        text: (n,) int32, longer than L.
+        steps: how many.
+
+    Returns:
+        For each step tokens (L, batch) and, of each window, the L tokens from the one that follows it, or the start.
+    """
+    rng = np.random.Generator(np.random.PCG64([spec.seed, 5]))
+    found = []
+    for _ in range(steps):
+        places = rng.integers(0, len(text) - spec.length, spec.batch)
+        window = np.stack([text[place : place + spec.length + 1] for place in places], axis=1)
+        found.append((window[:-1], np.broadcast_to(window[-1:], window[:-1].shape)))
+    return found
+
+
+def on_text(
+    length: int = 64, chunk: int = 16, steps: int = 40, gradient: Gradient | None = None, dtype: str = "float64"
+) -> dict[str, Any]:
+    """The paper's experiment on a text (§4.3, Fig. 3) at a size for two cores, on the help texts of Python.
+
+    Args:
+        length: L.
+        chunk: C.
+        steps: of Adam.
+        gradient: in the place of `slim`.
+        dtype: of all trainings.
+
+    Returns:
+        ``bits``: per character over the last tenth of the steps, of ``full``, ``chunk`` and ``tuned`` (full first, then
+        in slices); ``distance``: how far the parameters of the last two end from those of the first, the greater one.
+    """
+    from gradgate.references.performer.in_jax.methods import full, slim
+
+    spec = PerformerSpec(
+        dtype=dtype, length=length, layers=2, heads=2, head_width=16, expansion=4, vocabulary=128, batch=4,
+        task="window", norm="pre", sharpness=1.0,
+    )  # fmt: skip
+    batches = windows(spec, tokens.python_topics(), steps)
+
+    def sliced(problem: PerformerProblem) -> tuple[Any, Tree]:
+        return slim(problem, chunk=chunk, prefix_sum="matrix")
+
+    chosen = gradient or sliced
+    found = {
+        "full": train(spec, full, steps, batches=batches),
+        "chunk": train(spec, chosen, steps, batches=batches),
+        "tuned": train(spec, full, steps, then=chosen, batches=batches),
+    }
+    last = max(1, steps // 10)
+    return {
+        "bits": {name: float(np.mean(curve.losses[-last:]) / np.log(2)) for name, curve in found.items()},
+        "distance": max(distance(found[name], found["full"]) for name in ("chunk", "tuned")),
+    }
 
 
 _STEPS: dict[Gradient, Any] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gradgate.references.performer.paper import depth, rows
+from gradgate.references.performer.paper import depth, rows, training
 
 
 def test_the_discrepancy_of_slices_is_rounding_and_a_small_error_in_one_leaf_is_not(jax: Any) -> None:
@@ -17,6 +17,24 @@ def test_the_discrepancy_of_slices_is_rounding_and_a_small_error_in_one_leaf_is_
 
     assert 0 < rows.discrepancy_at_64(length=130) < 1e-5
     assert rows.discrepancy_at_64(gradient=wrong, length=130) > 1e-5
+
+
+def test_a_training_on_text_in_slices_stays_as_close_as_rounding_and_a_gradient_wrong_by_1e_4_does_not(
+    jax: Any,
+) -> None:
+    from gradgate.references.performer.in_jax.methods import full
+
+    def wrong(problem: Any) -> Any:
+        # Adam does not see a leaf that is out by a factor: another number's share is added to each.
+        loss, grads = full(problem)
+        query = grads["layers"]["attention"]["query"]
+        mixed = {**grads["layers"]["attention"], "query": query + 1e-4 * jax.numpy.roll(query, 1, axis=-1)}
+        return loss, {**grads, "layers": {**grads["layers"], "attention": mixed}}
+
+    right = training.on_text(steps=12)
+    assert right["distance"] < 1e-6
+    assert max(right["bits"].values()) - min(right["bits"].values()) < 1e-9
+    assert training.on_text(steps=12, gradient=wrong)["distance"] > 1e-6
 
 
 def test_iterations_token_by_token_are_not_as_shallow_as_prefix_sums(jax: Any) -> None:
