@@ -69,7 +69,7 @@ def quadratic_count(spec: Any, **_: Any) -> dict[str, int]:
     return {"A": _pairs(spec), "B": _pairs(spec), "C": spec.layers * spec.length}
 
 
-def truncated_count(spec: Any, *, window: int) -> dict[str, int]:
+def truncated_count(spec: Any, *, window: int, **_: Any) -> dict[str, int]:
     """T̄T − T̄(T̄−1)/2 VJPs of A and of B per layer, T̄ at most T: §4.3 with its sign mended."""
     reach = min(window, spec.length)
     count = spec.layers * (reach * spec.length - reach * (reach - 1) // 2)
@@ -159,6 +159,11 @@ def _methods(framework: str) -> tuple[Method, ...]:
         declare(
             "adjoint_distributed", QUADRATIC, _own_layers(framework), module=f"in_{framework}.distributed",
             options=(DEVICES,), source="§4.4, Alg. 1–4", **SHARDED[framework],
+        ),
+        declare(
+            "adjoint_distributed_truncated", *TRUNCATED[:2], module=f"in_{framework}.distributed",
+            options=(DEVICES, WINDOW), source="Alg. 4", oracle="cut_loss", gradient=CUT,
+            **{**SHARDED[framework], "disclaims": ("second_order", *(("vmap",) if framework == "torch" else ()))},
         ),
     )  # fmt: skip
 

@@ -14,6 +14,7 @@ from gradgate.references.laws import figure, memory_law, per_device, work_law
 from gradgate.references.state_space.counts import claims as counted
 
 PAPER = "gradgate.references.state_space.paper.rows"
+MISPRINTS = "gradgate.references.state_space.paper.misprints"
 OURS = "beyond the paper"
 SMALL = {"layers": 2, "batch": 2, "vocabulary": 16}
 WIDE = {"layers": 2, "batch": 8, "vocabulary": 16, "width": 64, "state": 32}
@@ -47,6 +48,14 @@ def _chain(method: str, framework: str, growth: int, statement: str, source: str
     )  # fmt: skip
 
 
+def _literal(name: str, statement: str, source: str, measured: str, reason: str = "") -> Claim:
+    """What the paper prints over what is right; with a reason it is refuted."""
+    return figure(
+        name, statement, source, printed=1, measured=f"{MISPRINTS}:{measured}", unit="times", tolerance=1e-9,
+        expected="refuted" if reason else "upheld", declared_reason=reason,
+    )  # fmt: skip
+
+
 def _faster(name: str, instances: int, framework: str, which: str, source: str) -> Claim:
     return figure(
         name,
@@ -55,16 +64,41 @@ def _faster(name: str, instances: int, framework: str, which: str, source: str) 
     )  # fmt: skip
 
 
+NO_VJP_WAITS = "no VJP of a net waits for another: at K = 4 the longest chain of them is 1"
+LAYERS = {
+    "adjoint_sharding": (
+        figure(
+            "layers_at_once_printed", NO_VJP_WAITS, "§4.4", printed=1, measured=f"{PAPER}:chain_of_vjps", unit="VJPs",
+            expected="refuted", declared_reason="what a layer is fed has come through the VJPs of all layers above it: "
+            "the chain is 4, as backprop's",
+        ),
+        figure(
+            "nets_at_once", "A, B and C of a layer do not wait for each other: at K = 4 the longest chain of their "
+            "evaluations is 4", "§4.4: Υ > K devices", printed=4, measured=f"{PAPER}:chain_of_evaluations",
+            unit="evaluations",
+        ),
+    ),
+    "adjoint_sharding_printed": (
+        figure(
+            "layers_at_once", f"{NO_VJP_WAITS}, of the gradient that Prop. 3 prints", "§4.4", printed=1,
+            measured=f"{PAPER}:chain_of_vjps_printed", unit="VJPs",
+        ),
+    ),
+}  # fmt: skip
+
+
 def _at_once(framework: str) -> dict[str, tuple[Claim, ...]]:
     """Method -> its claims about what may run at once."""
     parallel = [
         _chain("adjoint_parallel", framework, 2, f"on as many instances as can be used, {CHAIN}", OURS),
         _faster("acceleration_7", 7, framework, "7 instances", "§4.5"),
     ]
+    layers: dict[str, tuple[Claim, ...]] = {}
     if framework == "jax":  # PyTorch would run 157,080 VJPs for the last
+        layers = LAYERS
         parallel.append(_faster("acceleration_56", 56, framework, "7 instances on each of 8 GPUs", "§4.5"))
         parallel.append(_faster("acceleration_280", 280, framework, "five times as many", "Fig. 6, caption"))
-    return {
+    return layers | {
         "backprop": (_chain("backprop", framework, 2, CHAIN, "§4.5: its sequential nature"),),
         "adjoint_parallel": tuple(parallel),
         "associative_scan": (
@@ -114,6 +148,15 @@ JAX: dict[str, tuple[Claim, ...]] = {
             declared_reason="the formula gives 0.52 MB there, and 0.58 MB at P = 125, N = 256, "
             "whose FLOPs the paper prints",
         ),
+        _literal(
+            "initial_state", "∂y/∂θ + λ⁰ ∂b/∂θ + Σ λⁱ ∂f/∂θ is the derivative of a recurrence that starts from b(θ)",
+            "Prop. 1, Eq. 4 mended", "initial_state_mended",
+        ),
+        _literal(
+            "initial_state_printed", "∂y/∂θ + λ⁰ b(θ) + Σ λⁱ ∂f/∂θ is the derivative of a recurrence that starts from "
+            "b(θ)", "Prop. 1, Eq. 4", "initial_state_printed",
+            "b(θ) is the first state, and its derivative is wanted: they are alike where both are 0",
+        ),
     ),
     "adjoint_truncated": (
         _work(1, "at a fixed window its FLOPs grow linearly with T", "§4.3, Eq. 7", spec=SMALL, options={"window": 16}),
@@ -146,6 +189,20 @@ JAX: dict[str, tuple[Claim, ...]] = {
             "memory_per_device", "what grows with the layers is shared out: on each of Υ = 4 devices it is Mem/Υ",
             "§4.4", variable="layers", sizes=(8, 16, 32, 64, 128), devices=4,
             spec={"length": 256, "batch": 8, "vocabulary": 16},
+        ),
+        _literal(
+            "ranges", "Alg. 1 on K = 3 and Υ = 2, the last device with the rest of the layers, computes the loss",
+            "Alg. 1, Tables 2–6", "forward_mended",
+        ),
+        _literal(
+            "ranges_printed", "Alg. 1 with k = (υ−1)(K//Υ)+1, …, υ(K//Υ) on K = 3 and Υ = 2 computes the loss",
+            "Alg. 1, lines 3 and 10", "ranges_printed",
+            "where Υ does not divide K, no device computes the last K mod Υ layers; Tables 2–6 give them to the last",
+        ),
+        _literal(
+            "passed_printed", "Alg. 1 that passes y_{υ(K//Υ)−1} to device υ+1 computes the loss, on K = 4 and Υ = 2",
+            "Alg. 1, line 11", "passed_printed",
+            "one layer too low: the next device begins with layer υ(K//Υ)+1, which reads y_{υ(K//Υ)}",
         ),
     ),
 }  # fmt: skip

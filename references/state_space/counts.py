@@ -65,6 +65,7 @@ def claims(framework: str) -> dict[str, tuple[Claim, ...]]:
         "adjoint_sharding_printed": counted("sharded", adjoint, "Alg. 1–4"),
         "adjoint_truncated": counted("sharded", adjoint, "Eq. 7"),
         "adjoint_distributed": counted("sharded", f"{adjoint}, on all devices together", "§4.4"),
+        "adjoint_distributed_truncated": counted("sharded", f"{adjoint}, on all devices together", "Alg. 4"),
         "adjoint_parallel": (batched,),
         "associative_scan": counted("plain", plainly, OURS),
         "reverse_recurrence": counted(

@@ -9,6 +9,8 @@ from gradgate.suites.bugs.edits import Edit
 
 _PT, _PJ = functools.partial(Edit, "in_torch.parallel"), functools.partial(Edit, "in_jax.parallel")
 _parallel = functools.partial(bug, "state_space", method="adjoint_parallel")
+_distributed = functools.partial(bug, "state_space", method="adjoint_distributed_truncated")
+_DT, _DJ = functools.partial(Edit, "in_torch.distributed"), functools.partial(Edit, "in_jax.distributed")
 _scan = functools.partial(bug, "state_space", method="associative_scan")
 
 AT_ONCE = (
@@ -34,6 +36,13 @@ AT_ONCE = (
                   "for group in [g for g in walks.groups(instances) if len(g) == len(walks.groups(instances)[0])]:"),
         jax=_PJ("return stacks + [(len(group), jnp.asarray([list(group)])) for group in groups[len(full) :]]",
                 "return stacks"),
+    ),
+    *_distributed(
+        name="window_not_sent", kill=("options",), also=("vjp_count",),
+        story="the devices are not told the window: each token reaches all others",
+        source="operator: an option without effect",
+        torch=_DT("window=self.window or len(g))", "window=len(g))"),
+        jax=_DJ("pull_layer(problem, p, saved, g, window or T)", "pull_layer(problem, p, saved, g, T)"),
     ),
     *_scan(
         name="maps_in_the_wrong_order", story="two maps are composed the other way round: A₁A₂, A₁b₂ + b₁",

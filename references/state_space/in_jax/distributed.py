@@ -15,7 +15,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from gradgate.references.contract import IllegalOption, Tree, check_integer
-from gradgate.references.state_space.in_jax.methods import head_gradients, pull_layer, run_layer
+from gradgate.references.state_space.in_jax.methods import first_order_only, head_gradients, pull_layer, run_layer
 from gradgate.references.state_space.problem import StateSpaceProblem
 
 SHARDED, REPLICATED = PartitionSpec("device"), PartitionSpec()
@@ -58,6 +58,46 @@ def adjoint_distributed(problem: StateSpaceProblem, *, devices: int) -> tuple[An
     params, slots = problem.params, layer_slots(problem.spec.layers, devices)
     layers = _spread(params["layers"], slots)
     loss, grads = _program(problem, devices)(layers, params["embedding"], params["head"], problem.data)
+    return loss, grads | {"layers": _gather(grads["layers"], slots)}
+
+
+def adjoint_distributed_truncated(problem: StateSpaceProblem, *, devices: int, window: int) -> tuple[Any, Tree]:
+    """The loss and the gradient of `adjoint_truncated`, each device differentiating its own layers only.
+
+    Args:
+        problem: any `StateSpaceProblem` of JAX arrays, float64, float32 or bfloat16; its class lists the shapes.
+        devices: Υ, as for `adjoint_distributed`.
+        window: T̄, an integer of at least 1: how many tokens i each token t reaches, itself included.
+
+    Returns:
+        The loss, a scalar and not truncated, and the gradient of ``problem.cut_loss``, a tree like ``problem.params``
+        with the same shapes and dtypes, spread as that of `adjoint_distributed`.
+
+    Raises:
+        IllegalOption: `devices` or `window` is not such an integer.
+        NotComposable: the gradient is differentiated again.
+
+    Source:
+        Alg. 4, with Prop. 3 corrected.
+
+    Stores:
+        As `adjoint_distributed`.
+
+    Computes:
+        As `adjoint_truncated`, all devices together: no VJP runs twice. What is sent is as in `adjoint_distributed`.
+
+    Not for:
+        Speed: one device works at a time. Not for problems in which dependencies longer than `window` tokens matter.
+    """
+    devices, window = check_devices(problem, devices), check_integer("window", window, 1)
+    params = first_order_only(
+        problem.params,
+        "adjoint_distributed_truncated cannot be differentiated again: the states before the window are constants to "
+        "its gradient yet move with the parameters, so its derivative is no Hessian; use adjoint_distributed",
+    )
+    slots = layer_slots(problem.spec.layers, devices)
+    layers = _spread(params["layers"], slots)
+    loss, grads = _program(problem, devices, window)(layers, params["embedding"], params["head"], problem.data)
     return loss, grads | {"layers": _gather(grads["layers"], slots)}
 
 
@@ -108,13 +148,14 @@ def residency(problem: StateSpaceProblem, devices: int) -> list[dict[str, Any]]:
 
 
 def on_profile(
-    problem: StateSpaceProblem, *, devices: int
+    problem: StateSpaceProblem, *, devices: int, window: int | None = None
 ) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
     """The program of `adjoint_distributed` for Υ devices of a profile instead of this machine's.
 
     Args:
         problem: a StateSpaceProblem, or its shapes.
         devices: Υ, an integer from 1 to K.
+        window: T̄ of `adjoint_distributed_truncated`; None: all tokens.
 
     Returns:
         The program, its arguments as shapes, and ``mesh``, ``in_specs`` and ``out_specs`` for
@@ -128,7 +169,7 @@ def on_profile(
     layers = jax.eval_shape(lambda tree: _spread(tree, slots), params["layers"])
     placed = {"mesh": {"device": devices}, "in_specs": IN, "out_specs": OUT}
     arguments = (layers, params["embedding"], params["head"], problem.data)
-    return _mapped(problem, devices, None), arguments, placed
+    return _mapped(problem, devices, None, window), arguments, placed
 
 
 def check_devices(problem: StateSpaceProblem, devices: Any) -> int:
@@ -183,7 +224,9 @@ def _mesh(devices: int) -> Mesh:
 # same way to g_0. In the backward pass all other devices hold zeros, and a sum over devices gives each one the result.
 # No device waits within a branch: ppermute and psum are outside every cond, and check_vma is off, since it would put
 # the sums of a further derivative inside.
-def _mapped(problem: StateSpaceProblem, devices: int, mesh: Mesh | None) -> Callable[..., Any]:
+def _mapped(
+    problem: StateSpaceProblem, devices: int, mesh: Mesh | None, window: int | None = None
+) -> Callable[..., Any]:
     """Build (layers by slot, embedding, head, data) -> the loss and the gradients, layers by slot.
 
     Without a mesh it runs on the one that it is traced under.
@@ -216,7 +259,9 @@ def _mapped(problem: StateSpaceProblem, devices: int, mesh: Mesh | None) -> Call
         def pull_slot(g: Any, xs: tuple[Any, Tree, Any]) -> tuple[Any, Tree]:
             slot, p, saved = xs
             return if_occupied(
-                slot, lambda: pull_layer(problem, p, saved, g, T), lambda: (g, jax.tree.map(jnp.zeros_like, p))
+                slot,
+                lambda: pull_layer(problem, p, saved, g, window or T),
+                lambda: (g, jax.tree.map(jnp.zeros_like, p)),
             )
 
         def backward(carry: tuple[Any, Tree], stage: Any) -> tuple[tuple[Any, Tree], None]:
@@ -245,5 +290,5 @@ def _mapped(problem: StateSpaceProblem, devices: int, mesh: Mesh | None) -> Call
     return jax.shard_map(on_device, mesh=mesh, in_specs=IN, out_specs=OUT, check_vma=False)
 
 
-def _program(problem: StateSpaceProblem, devices: int) -> jax.stages.Wrapped:
-    return jax.jit(_mapped(problem, devices, _mesh(devices)))
+def _program(problem: StateSpaceProblem, devices: int, window: int | None = None) -> jax.stages.Wrapped:
+    return jax.jit(_mapped(problem, devices, _mesh(devices), window))

@@ -63,7 +63,48 @@ def adjoint_distributed(problem: StateSpaceProblem, *, devices: int) -> tuple[to
     """
     devices = check_integer("devices", devices, 1, problem.spec.layers)
     torch_ranks.refuse_transforms(problem, "adjoint_distributed", "adjoint_sharding")
-    answers = _run(problem, devices, measure=False)
+    return _joined(problem, devices, window=None)
+
+
+def adjoint_distributed_truncated(
+    problem: StateSpaceProblem, *, devices: int, window: int
+) -> tuple[torch.Tensor, Tree]:
+    """The loss and the gradient of `adjoint_truncated`, each device differentiating its own layers only.
+
+    Args:
+        problem: any `StateSpaceProblem` of PyTorch tensors, float64, float32 or bfloat16; its class lists the shapes.
+        devices: Υ, as for `adjoint_distributed`.
+        window: T̄, an integer of at least 1: how many tokens i each token t reaches, itself included.
+
+    Returns:
+        The loss, a scalar and not truncated, and the gradient of ``problem.cut_loss``, a tree like ``problem.params``
+        with the same shapes and dtypes.
+
+    Raises:
+        IllegalOption: `devices` or `window` is not such an integer.
+        NotComposable: a parameter is inside a torch.func transform or requires a gradient.
+        RuntimeError: a rank failed or ended; the message says how. The next call starts fresh ones.
+
+    Source:
+        Alg. 4, with Prop. 3 corrected.
+
+    Stores:
+        As `adjoint_distributed`.
+
+    Computes:
+        As `adjoint_truncated`, all devices together: no VJP runs twice. What is sent is as in `adjoint_distributed`.
+
+    Not for:
+        Speed: one device works at a time. Not for problems in which dependencies longer than `window` tokens matter.
+    """
+    devices, window = check_integer("devices", devices, 1, problem.spec.layers), check_integer("window", window, 1)
+    torch_ranks.refuse_transforms(problem, "adjoint_distributed_truncated", "adjoint_truncated")
+    return _joined(problem, devices, window)
+
+
+def _joined(problem: StateSpaceProblem, devices: int, window: int | None) -> tuple[torch.Tensor, Tree]:
+    """Loss and gradient from what the ranks answer; the nets' calls in the ranks are told here."""
+    answers = _run(problem, devices, measure=False, window=window)
     if problem.on_call is not None:
         for call in (call for answer in answers for call in answer.calls):
             problem.on_call(*call)
@@ -111,6 +152,7 @@ class Job:
     shape: tuple[int, int, int]
     counted: bool
     measure: bool
+    window: int | None = None
 
     def work(self) -> Answer:
         """One rank's share: its layers forwards (Alg. 1), then backwards (Alg. 2–4) with `adjoint_layers`."""
@@ -132,7 +174,7 @@ class Job:
         else:
             loss, grads["head"], g = head_gradient(problem, y, slice(None))
 
-        grads["layers"], g = adjoint_layers(problem, trace, g, window=len(g))
+        grads["layers"], g = adjoint_layers(problem, trace, g, window=self.window or len(g))
         if rank > 0:
             dist.send(g, rank - 1)
         else:
@@ -150,7 +192,7 @@ class Answer:
     resident: dict[str, Any]
 
 
-def _run(problem: StateSpaceProblem, devices: int, *, measure: bool) -> list[Answer]:
+def _run(problem: StateSpaceProblem, devices: int, *, measure: bool, window: int | None = None) -> list[Answer]:
     """Cut the problem into one Job per rank, and run them."""
     jobs = []
     for rank in range(devices):
@@ -168,7 +210,7 @@ def _run(problem: StateSpaceProblem, devices: int, *, measure: bool) -> list[Ans
         spec = dataclasses.replace(problem.spec, layers=end - first)
         part = type(problem)(spec, "torch", params, data)  # without `on_call`, which may not pickle
         shape = (*problem.data["tokens"].shape, problem.spec.width)
-        jobs.append(Job(part, range(first, end), shape, problem.on_call is not None, measure))
+        jobs.append(Job(part, range(first, end), shape, problem.on_call is not None, measure, window))
 
     return torch_ranks.run(jobs)
 

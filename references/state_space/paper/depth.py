@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from gradgate.hw_profiles import call_count, work
+from gradgate.hw_profiles.calls import MARKER
 from gradgate.references import registry
 from gradgate.references.backends import precision
 from gradgate.references.state_space.problem import StateSpaceProblem, StateSpaceSpec
@@ -35,12 +36,18 @@ TORCH_MOVES = frozenset({
     "as_strided",
 })  # fmt: skip
 """Operators of ATen that only move or make numbers."""
+Steps = Callable[[Any], int]
+"""Of an equation of JAX, how many steps it is."""
 NEVER = -math.inf
 """The chain between two arrays that do not depend on each other."""
 
 
-def of_jax(program: Callable[..., Any], arguments: Sequence[Any]) -> int:
+def of_jax(program: Callable[..., Any], arguments: Sequence[Any], steps: Steps | None = None) -> int:
     """The longest chain of operations of ``program(*arguments)``; arguments are trees of arrays or of their shapes.
+
+    Args:
+        program, arguments: what is traced.
+        steps: of an equation that runs no program; None: those of the module's docstring.
 
     Raises:
         LookupError: the program has a while loop, of which the text gives no chain.
@@ -52,10 +59,10 @@ def of_jax(program: Callable[..., Any], arguments: Sequence[Any]) -> int:
 
     closed = jax.make_jaxpr(program)(*arguments)
     live, _ = partial_eval.dce_jaxpr(closed.jaxpr, [True] * len(closed.jaxpr.outvars), instantiate=True)
-    return int(_chains(live).max())
+    return int(_chains(live, steps or _steps).max())
 
 
-def _chains(jaxpr: Any) -> Any:
+def _chains(jaxpr: Any, steps: Steps) -> Any:
     """The longest chain from each argument, and from the start, to each result: (results, arguments + 1)."""
     n = len(jaxpr.invars)
     start = np.full(n + 1, NEVER)
@@ -70,28 +77,28 @@ def _chains(jaxpr: Any) -> Any:
 
     for eqn in jaxpr.eqns:
         given = np.stack([start, *(of(var) for var in eqn.invars)])
-        found = _through(eqn)
+        found = _through(eqn, steps)
         if found is None:
-            made = np.repeat((given.max(0) + _steps(eqn))[None], len(eqn.outvars), 0)
+            made = np.repeat((given.max(0) + steps(eqn))[None], len(eqn.outvars), 0)
         else:
             made = _after(found, np.concatenate([given[1:], start[None]]))
         known |= dict(zip(eqn.outvars, made, strict=True))
     return np.stack([of(var) for var in jaxpr.outvars])
 
 
-def _through(eqn: Any) -> Any:
+def _through(eqn: Any, steps: Steps) -> Any:
     """The chains through an equation that runs a program, from its operands and the start; None: it runs none."""
     name, params = eqn.primitive.name, eqn.params
     if name == "scan":
-        return _scan(_chains(params["jaxpr"].jaxpr), params["num_consts"], params["num_carry"], params["length"])
+        return _scan(_chains(params["jaxpr"].jaxpr, steps), params["num_consts"], params["num_carry"], params["length"])
     if name == "cond":
-        branches = np.stack([_chains(branch.jaxpr) for branch in params["branches"]]).max(0)
+        branches = np.stack([_chains(branch.jaxpr, steps) for branch in params["branches"]]).max(0)
         return np.concatenate([branches.max(1, keepdims=True), branches], 1)  # all wait for what chooses the branch
     if name == "while":
         raise LookupError("the longest chain of a while loop is not to be read from its text")
     if name in work.CALLS:
         inner = params[work.CALLS[name]]
-        return _chains(getattr(inner, "jaxpr", inner))
+        return _chains(getattr(inner, "jaxpr", inner), steps)
     return None
 
 
@@ -134,7 +141,7 @@ def _steps(eqn: Any) -> int:
         return _levels(math.prod(shapes[0][axis] for axis in eqn.params["axes"]))
     if name.startswith("cum"):
         return _levels(shapes[0][eqn.params["axis"]])
-    return 0 if name == "gradgate_mark" else 1
+    return 0 if name == MARKER else 1
 
 
 def _levels(terms: int) -> int:
@@ -188,6 +195,26 @@ def of_method(name: str, framework: str, spec: StateSpaceSpec, **options: Any) -
             return method(problem.with_params(params), **options)
 
         return (of_jax if framework == "jax" else lambda run, given: of_torch(run, *given))(program, (problem.params,))
+
+
+def of_nets(name: str, spec: StateSpaceSpec, kind: str, **options: Any) -> int:
+    """The longest chain of calls of the nets by a method in JAX, each of which needs what the one before it gave.
+
+    Args:
+        name: of the method.
+        spec: the problem.
+        kind: of calls, ``evaluations`` or ``vjps``.
+        options: of the method.
+    """
+    [declared] = registry.methods("state_space", name, "jax")
+    method = registry.load(declared.implementation)
+
+    def steps(eqn: Any) -> int:
+        return int(eqn.primitive.name == MARKER and eqn.params["kind"] == kind)
+
+    with precision("jax", spec.dtype):
+        problem = spec.build("jax").counted(lambda net, kind, number: None)
+        return of_jax(lambda problem: method(problem, **options), (problem,), steps)
 
 
 class Together(StateSpaceProblem):

@@ -74,6 +74,29 @@ def test_a_shorter_window_is_not_backprop_but_the_gradient_of_the_cut_loss(windo
     assert compare(grads, cut, "float64").equal
 
 
+@pytest.mark.parametrize(("window", "devices"), [(1, 2), (2, 3), (9, 2)])
+def test_a_window_on_several_devices_is_that_on_one(window: int, devices: int, framework: str) -> None:
+    spec = StateSpace(length=4, layers=3, seed=2, decay=3.0)
+    found = run(framework, "adjoint_distributed_truncated", spec, devices=devices, window=window)
+    cut = truth.reference(spec, framework, "float64", "cut_loss", window=window)
+    assert compare(found[1], cut, "float64").equal
+    exact = not wrong(framework, "adjoint_distributed_truncated", spec, devices=devices, window=window)
+    assert exact == (window >= 4)
+
+
+@pytest.mark.parametrize("instances", [1, 2, 3, 100])
+@pytest.mark.parametrize("length", [1, 6, 7])
+def test_any_number_of_instances_gives_the_gradient_of_backprop(length: int, instances: int, torch: Any) -> None:
+    spec = StateSpace(length=length, structure="unstructured", seed=3)
+    assert not wrong("torch", "adjoint_parallel", spec, instances=instances)
+
+
+@pytest.mark.parametrize("structure", ["diagonal", "scalar", "unstructured"])
+@pytest.mark.parametrize("length", [1, 2, 5, 8, 13])
+def test_a_parallel_scan_of_any_length_is_the_recurrence(length: int, structure: str, torch: Any) -> None:
+    assert not wrong("torch", "associative_scan", StateSpace(length=length, structure=structure, seed=3))
+
+
 @pytest.mark.parametrize("chunk", [None, 1, 2, 3, 6, 7, 8, 100])
 def test_reverse_recurrence_is_exact_for_chunks_that_divide_the_length_or_not(chunk: int | None, torch: Any) -> None:
     assert not wrong("torch", "reverse_recurrence", StateSpace(length=7, layers=3, seed=3), chunk=chunk)
@@ -112,6 +135,13 @@ def test_each_device_holds_a_run_of_layers_and_all_are_held(framework: str) -> N
         ("reverse_recurrence", {"chunk": 0}, "chunk must be an integer of at least 1, not 0"),
         ("reverse_recurrence", {"chunk": "all"}, "chunk must be an integer of at least 1, not 'all'"),
         ("reverse_recurrence", {"chunk": True}, "chunk must be an integer of at least 1, not True"),
+        ("adjoint_parallel", {"instances": 0}, "instances must be an integer of at least 1, not 0"),
+        ("adjoint_parallel", {"instances": None}, "instances must be an integer of at least 1, not None"),
+        (
+            "adjoint_distributed_truncated",
+            {"devices": 2, "window": 0},
+            "window must be an integer of at least 1, not 0",
+        ),
         ("adjoint_distributed", {"devices": 0}, "devices must be an integer of at least 1 and at most 2, not 0"),
         ("adjoint_distributed", {"devices": 3}, "devices must be an integer of at least 1 and at most 2, not 3"),
     ],

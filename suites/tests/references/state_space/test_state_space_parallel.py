@@ -97,6 +97,15 @@ def test_the_chain_of_a_pytorch_program_is_that_of_its_operators(torch: Any) -> 
     assert depth.of_torch(lambda x: torch.outer(x, x) @ x[:, None], x) == 1 + 1 + 3
 
 
+@pytest.mark.parametrize(
+    ("method", "wanted"), [("adjoint_sharding", 3), ("adjoint_sharding_printed", 1), ("backprop", 3)]
+)
+def test_vjps_wait_for_those_of_the_layers_above_but_as_printed(method: str, wanted: int, jax: Any) -> None:
+    spec = StateSpace(length=2, layers=3)
+    assert depth.of_nets(method, spec, "vjps") == wanted
+    assert depth.of_nets(method, spec, "evaluations") == 3
+
+
 def test_doubling_tells_a_linear_chain_from_a_logarithmic_one(jax: Any) -> None:
     assert rows.doubling("reverse_recurrence", "jax") == pytest.approx(2, 0.01)
     assert rows.doubling("associative_scan", "jax") == pytest.approx(1, 0.01)

@@ -1,0 +1,308 @@
+"""What §4.5 and Table 1 count, counted here: FLOPs from traced programs, bytes from compiled ones, arrays by shape.
+
+A net is one dense layer, as the paper says, at P = 128, N = 225 and a batch of 8 sequences unless told. In Table 1 it
+puts out N² (unstructured A), N·P (unstructured B and C), 1 (scalar A) or N numbers (all others).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+WIDTH, STATE, BATCH = 128, 225, 8
+OUTPUTS = {
+    "unstructured": {"A": STATE**2, "B": STATE * WIDTH, "C": STATE * WIDTH},
+    "diagonal": {"A": STATE, "B": STATE, "C": STATE},
+    "scalar": {"A": 1, "B": STATE, "C": STATE},
+}
+"""Structure -> net -> numbers that it puts out for a token (Table 1)."""
+Program = tuple[Callable[..., Any], tuple[Any, ...]]
+
+
+def _dense(outputs: int) -> tuple[Callable[[Any, Any], Any], Any, Any, Any]:
+    """A dense layer (p, x) -> outputs, and the shapes of its parameters, of x, and of a cotangent."""
+    import jax
+
+    def shape(*sizes: int) -> Any:
+        return jax.ShapeDtypeStruct(sizes, "float32")
+
+    p = {"w": shape(WIDTH, outputs), "b": shape(outputs)}
+    return (lambda p, x: x @ p["w"] + p["b"]), p, shape(BATCH, WIDTH), shape(BATCH, outputs)
+
+
+def _by_parameters(outputs: int) -> Program:
+    """A VJP by the parameters, as Prop. 2 has it."""
+    import jax
+
+    net, p, x, cotangent = _dense(outputs)
+    return (lambda p, x, g: jax.vjp(lambda p: net(p, x), p)[1](g)), (p, x, cotangent)
+
+
+def _by_all(outputs: int) -> Program:
+    """A VJP by the parameters and by the input, without which nothing reaches the layer below."""
+    import jax
+
+    net, p, x, cotangent = _dense(outputs)
+    return (lambda p, x, g: jax.vjp(net, p, x)[1](g)), (p, x, cotangent)
+
+
+def _each_sequence(outputs: int) -> Program:
+    """A VJP by the parameters for each sequence of the batch by itself: as many gradients as sequences."""
+    import jax
+
+    net, p, x, cotangent = _dense(outputs)
+
+    def program(p: Any, x: Any, g: Any) -> Any:
+        return jax.vmap(lambda x, g: jax.vjp(lambda p: net(p, x), p)[1](g)[0])(x, g)
+
+    return program, (p, x, cotangent)
+
+
+def _forward(outputs: int) -> Program:
+    net, p, x, _ = _dense(outputs)
+    return net, (p, x)
+
+
+def _jacobian(outputs: int) -> Program:
+    """The Jacobian by the parameters, of each sequence by itself."""
+    import jax
+
+    net, p, x, _ = _dense(outputs)
+    return jax.vmap(jax.jacrev(net), (None, 0)), (p, x)
+
+
+PROGRAMS = {
+    "parameters": _by_parameters, "all": _by_all, "each sequence": _each_sequence, "forward": _forward,
+    "jacobian": _jacobian,
+}  # fmt: skip
+
+
+def flops(structure: str, net: str, of: str = "parameters") -> float:
+    """FLOPs of one VJP, or of another of `PROGRAMS`, 2 per multiply-add as Table 1 counts."""
+    from gradgate.hw_profiles import work
+
+    return float(work.of(*PROGRAMS[of](OUTPUTS[structure][net])).nominal_flops)
+
+
+def flops_ratio(structure: str, net: str, of: str, over: str) -> float:
+    """FLOPs of one of `PROGRAMS` over those of another."""
+    return flops(structure, net, of) / flops(structure, net, over)
+
+
+def numbers(structure: str, net: str, of: str = "parameters", profile: str = "cpu") -> float:
+    """Numbers that one VJP holds, compiled: arguments, results and temporaries, at four bytes a number.
+
+    Raises:
+        LookupError: the profile's compiler gives no bytes; says why.
+    """
+    from gradgate.hw_profiles.compile import measure
+
+    found = measure(*PROGRAMS[of](OUTPUTS[structure][net]), profile)
+    if found.required_bytes is None:
+        raise LookupError(f"{profile}: {found.reason}")
+    return found.required_bytes / 4
+
+
+def _layer(outputs: int) -> dict[str, Any]:
+    import jax
+
+    shape = jax.ShapeDtypeStruct
+    return {"w": shape((WIDTH, outputs), "float32"), "b": shape((outputs,), "float32")}
+
+
+def _parameters(layers: int) -> Any:
+    """Parameters of K layers of a diagonal SSM, as shapes."""
+    import jax
+
+    one = {net: _layer(outputs) for net, outputs in OUTPUTS["diagonal"].items()}
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((layers, *leaf.shape), leaf.dtype), one)
+
+
+def _size(tree: Any) -> int:
+    import jax
+
+    return sum(leaf.size for leaf in jax.tree.leaves(tree))
+
+
+def stored(length: int, layers: int, parameters: bool) -> float:
+    """Numbers that Alg. 1 stores for one sequence of a diagonal SSM, from the shapes of the arrays that it makes.
+
+    {A, C, h, y} of every layer and token, and dl/dy_K; with `parameters` the parameters of all layers too. B and C are
+    N numbers, as in Table 1, and act on the first of N and P numbers.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    def net(p: Any, y: Any) -> Any:
+        return y @ p["w"] + p["b"]
+
+    def layer(y: Any, p: Any) -> tuple[Any, Any]:
+        def token(h: Any, y: Any) -> tuple[Any, Any]:
+            a, c = net(p["A"], y), net(p["C"], y)
+            few = min(STATE, WIDTH)
+            h = a * h + jnp.zeros(STATE).at[:few].set(net(p["B"], y)[:few] * y[:few])
+            return h, {"A": a, "C": c, "h": h, "y": y + jnp.zeros(WIDTH).at[:few].set((c * h)[:few])}
+
+        kept = jax.lax.scan(token, jnp.zeros(STATE), y)[1]
+        return kept["y"], kept
+
+    def forward(p: Any, y: Any) -> Any:
+        y, kept = jax.lax.scan(layer, y, p)
+        return kept, jax.grad(lambda y: (y**2).sum())(y)
+
+    p = _parameters(layers)
+    kept = jax.eval_shape(forward, p, jax.ShapeDtypeStruct((length, WIDTH), "float32"))
+    return float(_size(kept) + (_size(p) if parameters else 0))
+
+
+def parameters_of_one_net() -> float:
+    """Parameters of a net of a diagonal SSM."""
+    return float(_size(_layer(OUTPUTS["diagonal"]["A"])))
+
+
+def adjoint_states(length: int, average: bool) -> float:
+    """FLOPs of all adjoint states of a diagonal SSM, or of one of the (1+T)T/2 on average.
+
+    λ^{t,t} is C^t, which is there; each of the T(T − 1)/2 others is the one before it times A^i.
+    """
+    import jax
+
+    from gradgate.hw_profiles import work
+
+    def program(c: Any, a: Any) -> Any:
+        return jax.lax.scan(lambda state, _: (state * a, None), c, None, length * (length - 1) // 2)[0]
+
+    shapes = jax.ShapeDtypeStruct((WIDTH, STATE), "float32"), jax.ShapeDtypeStruct((STATE,), "float32")
+    found = work.of(program, shapes).flops
+    return found / (length * (length + 1) // 2) if average else float(found)
+
+
+def products_first(structure: str, length: int) -> float:
+    """FLOPs of the adjoint states of one token by Alg. 2, over those of C times one A after another.
+
+    Alg. 2 computes ζ = (A…A, …, A, 𝕀) first, whose factors are as large as A, and multiplies by C then.
+    """
+    import jax
+
+    from gradgate.hw_profiles import work
+
+    full = structure == "unstructured"
+    c = jax.ShapeDtypeStruct((WIDTH, STATE), "float32")
+    a = jax.ShapeDtypeStruct((length, *((STATE, STATE) if full else (STATE,))), "float32")
+
+    def times(left: Any, right: Any) -> Any:
+        return left @ right if full else left * right
+
+    def printed(c: Any, a: Any) -> Any:
+        zeta = jax.lax.scan(lambda state, a: (times(state, a),) * 2, a[0], a[1:])[1]
+        return jax.lax.map(lambda z: times(c, z), zeta)
+
+    def in_turn(c: Any, a: Any) -> Any:
+        return jax.lax.scan(lambda state, a: (times(state, a),) * 2, times(c, a[0]), a[1:])[1]
+
+    return work.of(printed, (c, a)).flops / work.of(in_turn, (c, a)).flops
+
+
+def saved_vjps(length: int, window: int, printed: bool) -> float:
+    """Percent of the VJPs of A and B that truncation saves, by the counts that the claims judge."""
+    from gradgate.references import state_space
+    from gradgate.references.state_space.problem import StateSpaceSpec
+
+    spec = StateSpaceSpec(length=length, layers=1)
+    count = state_space.truncated_count_printed if printed else state_space.truncated_count
+    return 100 * (1 - count(spec, window=window)["A"] / state_space.quadratic_count(spec)["A"])
+
+
+def per_second(amount: str, profile: str = "nvidia-h100") -> float:
+    """How many batches of VJPs of 0.6 MB and 1,798,144 FLOPs a device does or holds, by its profile.
+
+    Args:
+        amount: ``bandwidth`` and ``compute``: in a second; ``memory``: at once.
+    """
+    from gradgate.hw_profiles.profile import load
+
+    device = load(profile)
+    if amount == "compute":
+        return float(device.peak["float16"] / 1_798_144)
+    return float((device.bandwidth if amount == "bandwidth" else device.memory_bytes) / 0.6e6)
+
+
+def quotient(over: float, under: float) -> float:
+    """What the paper divides."""
+    return over / under
+
+
+def vjp_curves(window: int) -> dict[str, list[float]]:
+    """VJPs of A and B of one layer over T, by the counts that the claims judge."""
+    from gradgate.references import state_space
+    from gradgate.references.state_space.problem import StateSpaceSpec
+
+    specs = [StateSpaceSpec(length=T, layers=1) for T in (1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000)]
+    return {
+        "tokens": [float(spec.length) for spec in specs],
+        "adjoint sharding": [2.0 * state_space.quadratic_count(spec)["A"] for spec in specs],
+        f"truncated to {window}": [2.0 * state_space.truncated_count(spec, window=window)["A"] for spec in specs],
+    }
+
+
+def _work(method: str, length: int, options: dict[str, Any]) -> int:
+    """FLOPs of loss and gradient of the class's 100 diagonal layers, B and C of N·P numbers."""
+    from gradgate.hw_profiles import work
+    from gradgate.references import registry
+    from gradgate.references.draws import shapes
+    from gradgate.references.state_space.problem import StateSpaceSpec
+
+    sizes = {"length": length, "layers": 100, "state": STATE, "width": WIDTH, "batch": BATCH, "vocabulary": 16}
+    spec = StateSpaceSpec(dtype="float32", activation="identity", **sizes)
+    [declared] = registry.methods("state_space", method, "jax")
+    function = registry.load(declared.implementation)
+    return work.of(lambda problem: function(problem, **options), (shapes(spec),)).nominal_flops
+
+
+def training_work() -> dict[str, list[float]]:
+    """FLOPs of one sequence over T; of adjoint sharding a 280th, as Fig. 6 assumes."""
+    lengths = (1_000, 5_000, 10_000, 50_000, 100_000)
+    return {
+        "tokens": [float(T) for T in lengths],
+        "backprop": [float(_work("backprop", T, {})) for T in lengths],
+        "adjoint sharding / 280": [_work("adjoint_sharding", T, {}) / 280 for T in lengths],
+        "truncated to 15, / 280": [_work("adjoint_truncated", T, {"window": 15}) / 280 for T in lengths],
+        "truncated to 2500, / 280": [_work("adjoint_truncated", T, {"window": 2500}) / 280 for T in lengths],
+    }
+
+
+def backward_share(method: str, length: int) -> float:
+    """Percent of the FLOPs of loss and gradient that the loss alone does not take."""
+    from gradgate.hw_profiles import work
+    from gradgate.references.draws import shapes
+    from gradgate.references.state_space.problem import StateSpaceSpec
+
+    sizes = {"length": length, "layers": 100, "state": STATE, "width": WIDTH, "batch": BATCH, "vocabulary": 16}
+    problem = shapes(StateSpaceSpec(dtype="float32", activation="identity", **sizes))
+    forward = work.of(lambda problem: problem.loss(problem.params), (problem,)).nominal_flops
+    return 100 * (1 - forward / _work(method, length, {}))
+
+
+def attention_exponent(profile: str = "cpu") -> float:
+    """The power of T with which the compiled bytes of softmax attention and its gradient grow, from 2048 to 8192.
+
+    Raises:
+        LookupError: the profile's compiler gives no bytes; says why.
+    """
+    import math
+
+    import jax
+
+    from gradgate.hw_profiles.compile import measure
+
+    def loss(q: Any, k: Any, v: Any) -> Any:
+        return (jax.nn.softmax(q @ k.T) @ v).sum()
+
+    found = []
+    for length in (2048, 8192):
+        shapes = (jax.ShapeDtypeStruct((length, 64), "float32"),) * 3
+        measured = measure(jax.grad(loss, (0, 1, 2)), shapes, profile)
+        if measured.temp_bytes is None:
+            raise LookupError(f"{profile}: {measured.reason}")
+        found.append(measured.temp_bytes)
+    return math.log(found[1] / found[0], 4)
