@@ -163,6 +163,12 @@ JAX: dict[str, tuple[Claim, ...]] = {
         LINEAR_GAIN,
         _work(LINEAR),
     ),
+    "mixflow_drop_in": (
+        _deep(
+            "memory_law", "its temporary memory grows linearly with L at most, and at L = 64 is 3 times below "
+            "truncated_bptt's", exponent=1, below=("truncated_bptt", 3.0), source="Listing 1",
+        ),
+    ),
     "momentum_inversion": (
         _long(
             "its temporary memory does not grow with T, and at T = 1024 is 50 times below mixflow's", 0,
@@ -216,6 +222,12 @@ TORCH: dict[str, tuple[Claim, ...]] = {
             declared_reason=INPUTS,
         ),
         _work(PRODUCTS, sizes=EAGER),
+    ),
+    "mixflow_drop_in": (
+        _deep(
+            "memory_law", "its temporary memory grows linearly with L at most, and at L = 32 is 3 times below "
+            "truncated_bptt's", exponent=1, below=("truncated_bptt", 3.0), source="Listing 2", sizes=EAGER,
+        ),
     ),
     "momentum_inversion": (
         _long(

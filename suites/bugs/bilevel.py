@@ -5,14 +5,17 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from gradgate.suites.bugs.declare import ROUNDING, bug, erratum, impostor
+from gradgate.suites.bugs.declare import ROUNDING, bug, impostor
 from gradgate.suites.bugs.edits import Edit
 from gradgate.suites.bugs.mutant import Mutant
 
 _mixflow = functools.partial(bug, "bilevel", method="mixflow")
 _inversion = functools.partial(bug, "bilevel", method="momentum_inversion")
+_compensated = functools.partial(bug, "bilevel", method="compensated_inversion")
+_buffered = functools.partial(bug, "bilevel", method="buffered_inversion")
+_drop_in = functools.partial(bug, "bilevel", method="mixflow_drop_in")
+_I = functools.partial(Edit, "inner.inverses")
 _T, _J, _O = (functools.partial(Edit, module) for module in ("in_torch.methods", "in_jax.methods", "inner.optimisers"))
-_OPTIONS = ("remat", "save_inner_grads")
 
 _RETURNED = "return _sum(d_theta, hessian), d_state, _sum(d_eta, d_eta_update, mixed)"
 _PRODUCT_T, _PRODUCT_J = "hessian, mixed = products(v)\n", "hessian, mixed = product(inner, theta, eta, x, v)\n"
@@ -64,7 +67,33 @@ PUBLISHED = (
     ),
 )  # fmt: skip
 
+_D = (functools.partial(Edit, "in_torch.drop_in"), functools.partial(Edit, "in_jax.drop_in"))
+_FOUND = "dict(zip(places, by_floats, strict=True))"
+
 STRUCTURAL = (
+    *_drop_in(
+        name="rule_without_eta", story="the rule gives η no cotangent, as if ∇L did not depend on it",
+        source="Listing 1: a custom rule has to return a cotangent for every input",
+        torch=_D[0](f" | {_FOUND}", ""),
+        jax=_D[1](f"found |= {_FOUND}", "found |= dict(zip(places, map(jnp.zeros_like, by_floats), strict=True))"),
+    ),
+    *_compensated(
+        name="beta_forgotten", story="m and v are taken back without being divided by β",
+        source="operator: drop a factor",
+        both=_I(
+            "words.over(backend, words.plus_word(word, words.minus(added)), factor)",
+            "words.plus_word(word, words.minus(added))",
+        ),
+    ),
+    *_buffered(
+        name="bits_of_the_step_before", story="the bytes that a step reads are those of υ before the one it takes back",
+        source="operator: off by one in time",
+        torch=Edit("in_torch.buffered", "grid.velocity_before(grad, buffer.pop(), carry)",
+                   "grid.velocity_before(grad, buffer.pop(0), carry)"),
+        jax=Edit("in_jax.buffered", "cotangents), (xs, buffer), reverse=True)",
+                 "cotangents), (xs, jax.tree.map(lambda leaf: leaf[::-1], buffer)), reverse=True)"),
+        kill=ROUNDING,
+    ),
     *_mixflow(
         name="hessian_sign", story="the Hessian's product enters with the wrong sign", source="operator: flip a sign",
         torch=_T(_RETURNED, "hessian = tree_map(torch.neg, hessian)\n    " + _RETURNED),
@@ -160,4 +189,4 @@ MEMORY = (
     ),
 )  # fmt: skip
 
-MUTANTS = (*PUBLISHED, *STRUCTURAL, *MEMORY, *erratum("bilevel", "algorithm2_printed", "mixflow", without=_OPTIONS))
+MUTANTS = (*PUBLISHED, *STRUCTURAL, *MEMORY)

@@ -76,43 +76,6 @@ def _listing1(inner: Callable[..., Any]) -> Callable[..., Tree]:
     return gradient
 
 
-@jax.jit
-def algorithm2_printed(problem: BilevelProblem) -> tuple[Any, Tree]:
-    """Loss, and the meta-gradient of Algorithm 2 read literally: ∇L comes from fwdrev_grad(L)(θ, x), without η.
-
-    η is not an argument of what is differentiated by a rule of its own, so ∂²L/∂η∂θ of Eq. 8 is missing.
-
-    Args:
-        problem: any `BilevelProblem` of JAX arrays, float64, float32 or bfloat16; its class lists the shapes.
-
-    Returns:
-        The loss, a scalar and right, and the printed gradient, a tree like ``problem.params`` with the same shapes and
-        dtypes.
-
-    Source:
-        Algorithms 1 and 2, lines 3 and 12, as printed.
-
-    Stores:
-        All that the reverse pass through T gradients of L reads: no step is checkpointed.
-
-    Computes:
-        Per step, one gradient of L and its VJP, which costs about two gradients more.
-
-    Not for:
-        Any use but refuting the printed Algorithm 2. Use `mixflow`, which keeps the missing term.
-    """
-
-    def outer(eta: Tree) -> Any:
-        def step(carry: Carry, x: Tree) -> tuple[Carry, None]:
-            grad = jax.grad(problem.inner_loss)(carry[0], jax.lax.stop_gradient(eta), x)
-            return problem.update(grad, *carry, eta, x), None
-
-        (theta, _), _ = jax.lax.scan(step, problem.init(eta), problem.xs)
-        return problem.outer_loss(theta, problem.y)
-
-    return jax.value_and_grad(outer)(problem.params)
-
-
 def listing3_printed(problem: BilevelProblem, *, mistake: str = "name") -> tuple[Any, Tree]:
     """Loss and meta-gradient with the checkpointed steps of Listing 3, one of its mistakes as printed.
 

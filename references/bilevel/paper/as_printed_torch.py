@@ -9,7 +9,7 @@ import torch
 from torch.utils import _pytree
 
 from gradgate.references.backends import tree_map
-from gradgate.references.bilevel.in_torch.methods import Carry, steps
+from gradgate.references.bilevel.in_torch.methods import steps
 from gradgate.references.bilevel.options import LISTING_2, check_mistake
 from gradgate.references.bilevel.problem import BilevelProblem
 from gradgate.references.contract import Tree
@@ -102,41 +102,3 @@ def _listing2(inner: Callable[..., torch.Tensor], mistake: str) -> Callable[...,
             return tuple(dict(zip(places, found, strict=True)).get(i) for i in range(len(inputs) + 1))
 
     return Gradient.apply
-
-
-def algorithm2_printed(problem: BilevelProblem) -> tuple[torch.Tensor, Tree]:
-    """Loss, and the meta-gradient of Algorithm 2 read literally: ∇L comes from fwdrev_grad(L)(θ, x), without η.
-
-    η is not an argument of what is differentiated by a rule of its own, so ∂²L/∂η∂θ of Eq. 8 is missing.
-
-    Args:
-        problem: any `BilevelProblem` of PyTorch tensors, float64, float32 or bfloat16; its class lists the shapes.
-
-    Returns:
-        The loss, a scalar and right, and the printed gradient, a tree like ``problem.params`` with the same shapes and
-        dtypes.
-
-    Source:
-        Algorithms 1 and 2, lines 3 and 12, as printed.
-
-    Stores:
-        All that the reverse pass through T gradients of L reads: no step is checkpointed.
-
-    Computes:
-        Per step, one gradient of L and its VJP, which costs about two gradients more.
-
-    Not for:
-        Any use but refuting the printed Algorithm 2. Use `mixflow`, which keeps the missing term.
-    """
-
-    def outer(eta: Tree) -> torch.Tensor:
-        carry: Carry = problem.init(eta)
-        constant = tree_map(lambda leaf: leaf.detach(), eta)
-        for x in steps(problem):
-            grad = torch.func.grad(problem.inner_loss)(carry[0], constant, x)
-            carry = problem.update(grad, *carry, eta, x)
-        loss: torch.Tensor = problem.outer_loss(carry[0], problem.y)
-        return loss
-
-    grads, value = torch.func.grad_and_value(outer)(problem.params)
-    return value, grads

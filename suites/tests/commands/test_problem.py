@@ -200,7 +200,7 @@ def test_methods_that_cannot_take_the_model_are_named_with_the_reason(model: Cal
     registry.family(address)
     left = own_problem.left_out(address)
     taken_back = {"momentum_inversion", "compensated_inversion", "buffered_inversion"}
-    assert set(left) == {*taken_back, "bilevel_sharded", "algorithm2_printed"}
+    assert set(left) == {*taken_back, "bilevel_sharded"}
     assert "of your update only the step forward is known" in left["momentum_inversion"]
     without = model("invertible", ("def inverse", "def _inverse"))
     registry.family(without)

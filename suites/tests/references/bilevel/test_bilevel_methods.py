@@ -300,6 +300,20 @@ def test_listing_1_has_no_further_derivative_and_ours_has(jax: Any) -> None:
     assert all(np.isfinite(to_numpy(leaf)).all() for leaf in leaves(along(mixflow)))
 
 
+def test_listing_1_refuses_an_inner_loss_that_closes_over_eta(jax: Any) -> None:
+    """Line 12 of Algorithm 2 calls it without η. Read so, it is no silent mistake."""
+    from gradgate.references.bilevel.paper.as_printed_jax import _listing1
+
+    problem = TOY.build("jax")
+
+    def outer(eta: Any) -> Any:
+        gradient = _listing1(lambda theta: ((eta["weights"] * theta) ** 2).sum())
+        return gradient(problem.params["weights"]).sum()
+
+    with pytest.raises(jax.errors.UnexpectedTracerError):
+        jax.grad(outer)(problem.params)
+
+
 @pytest.mark.parametrize(
     ("mistake", "error"), [("name", UnboundLocalError), ("result", TypeError), ("unpacking", ValueError)]
 )
