@@ -166,7 +166,7 @@ def figure(
     Args:
         printed: the paper's figure.
         measured: ``module:function`` of a profile's name that returns ours; it raises ``LookupError`` with a sentence
-            where the profile cannot tell.
+            where the profile cannot tell. If it has a parameter ``method``, it gets the method that is judged.
         unit: of both, such as ``bytes`` or ``FLOPs``.
         bound: whether ours may be ``at most`` the printed figure, or must ``equal`` it.
         tolerance: relative.

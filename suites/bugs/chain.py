@@ -158,6 +158,19 @@ STRUCTURAL = (
             "    if not fitting:\n        return tried[0][1]\n        raise",
         ),
     ),
+    *_bug(
+        name="sweeps_for_nothing", method="precise_dp", kill=("optimal_called",),
+        story="the solver counts no compute for a sweep to a stored value", source="operator: drop a term",
+        both=Edit("schedules.solver", "np.add(row, forward[n - 1], out=swept[n])", "swept[n] = row"),
+    ),
+    *_bug(
+        name="stores_the_nearest_value_only", method="precise_dp", kill=("optimal_called",),
+        story="the solver tries no other split than the one at the first stage", source="operator: a loop cut short",
+        both=(
+            Edit("schedules.solver", "both.min(axis=0)", "both[0]"),
+            Edit("schedules.solver", "for k in range(i + 1, j):\n            if", "for k in (i + 1,):\n            if"),
+        ),
+    ),
 )  # fmt: skip
 
 _PROFILES = {"jax": "nvidia-h100"}
@@ -171,8 +184,8 @@ MEMORY = (
             "chain", f"budget_ignored_by_{method}", "backprop", method, ("memory_law",), options=("budget",),
             story="the budget is taken and everything stored",
             source="tensorflow PR 39042: recomputation that saved nothing: count recomputations and measure bytes",
+            profiles=_PROFILES,
         )
-        if mutant.framework == "torch"  # in JAX bytes are the compiler's, and nothing is claimed of them
     ),
     *impostor(
         "chain", "nothing_matches", "backprop", "sqrt_n", ("memory_law",),
