@@ -37,6 +37,15 @@ AT_ONCE = (
         jax=_PJ("return stacks + [(len(group), jnp.asarray([list(group)])) for group in groups[len(full) :]]",
                 "return stacks"),
     ),
+    *_parallel(
+        name="gradients_kept", kill=("memory_law",),
+        story="the gradients of C of all batches of tokens are kept, and added up at the end",
+        source="new: this suite's own law of memory found it in the first version of adjoint_parallel",
+        torch=_PT('grads = tree_map(torch.add, grads, part["C"])',
+                  'grads = [*(grads if start else []), part["C"]]\n'
+                  "        if start + instances >= len(x):\n"
+                  "            grads = tree_map(lambda *each: torch.stack(each).sum(0), *grads)"),
+    ),
     *_distributed(
         name="window_not_sent", kill=("options",), also=("vjp_count",),
         story="the devices are not told the window: each token reaches all others",

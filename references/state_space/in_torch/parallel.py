@@ -47,9 +47,9 @@ def adjoint_parallel(problem: StateSpaceProblem, *, instances: int) -> tuple[tor
         §4.5, "7Υ instances", with Prop. 3 corrected.
 
     Stores:
-        y and h of every layer, K·T·batch·(P + N) numbers, and the intermediates of m VJPs, m·batch·O(N·P + |A|)
-        numbers, where |A| is N² (unstructured), N (diagonal) or 1 (scalar). A further derivative stores those of every
-        VJP.
+        y and h of every layer, K·T·batch·(P + N) numbers; going forward the nets of one layer for all T tokens,
+        T·batch·O(N·P + |A|) numbers, where |A| is N² (unstructured), N (diagonal) or 1 (scalar); going back the
+        intermediates of m VJPs, m·batch·O(N·P + |A|). A further derivative stores those of every VJP.
 
     Computes:
         K·T(T + 1)/2 VJPs of A and of B, and K·T of C. Evaluations: K·T + K·T(T + 1)/2 of A and of B, 2·K·T of C. For an
@@ -74,11 +74,14 @@ def _adjoint_layer(
 ) -> tuple[Tree, torch.Tensor]:
     """dL/dy_k -> (gradient of the layer, dL/dy_{k-1}), as ``methods.adjoint_layer``."""
     x, norm_vjp = vjp(problem.norm, y)
-    spans = [slice(first, first + instances) for first in range(0, len(x), instances)]
-    parts = [output_vjp(problem, p, x[span], h[1:][span], g[span]) for span in spans]
-    tops, grads_C, cotangents = zip(*parts, strict=True)
+    grads, tops, cotangents = tree_map(torch.zeros_like, p["C"]), [], []
+    for start in range(0, len(x), instances):
+        some = slice(start, start + instances)
+        top, part, cotangent = output_vjp(problem, p, x[some], h[1:][some], g[some])
+        grads = tree_map(torch.add, grads, part["C"])  # added up at once: T/m gradients would outweigh y and h
+        tops.append(top)
+        cotangents.append(cotangent)
     top, g_x = torch.cat(tops), torch.cat(cotangents)
-    grads = {"C": tree_map(lambda *leaves: torch.stack(leaves).sum(0), *grads_C)["C"]}
     nets = {net: tree_map(torch.zeros_like, p[net]) for net in "AB"}
 
     walks = Walks.of(len(x))
@@ -94,7 +97,7 @@ def _adjoint_layer(
             nets = tree_map(torch.add, nets, part)
             g_x = g_x.index_add(0, i, g_i)
             mu = problem.apply_transposed(a, mu)
-    return {**nets, **grads}, g + norm_vjp(g_x)[0]
+    return {**nets, "C": grads}, g + norm_vjp(g_x)[0]
 
 
 def _place(walks: Walks, first: int, step: int) -> tuple[int, int]:
