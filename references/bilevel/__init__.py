@@ -92,7 +92,10 @@ def _methods(framework: str) -> tuple[Method, ...]:
     return (
         declare("truncated_bptt", *ORACLE_CLAIMS, options=(REMAT, SAVE), source="Algorithm 1"),
         declare("mixflow", options=(REMAT, SAVE), source="Algorithm 2, Eq. 7, 8"),
-        declare("mixflow_drop_in", options=(REMAT,), module=f"{here}.drop_in", source="Listings 1 and 2, mended"),
+        declare(
+            "mixflow_drop_in", options=(REMAT,), module=f"{here}.drop_in", source="Listings 1 and 2, mended",
+            disclaims=("second_order",) if framework == "jax" else (),
+        ),
         declare("reverse_over_forward", source="Proposition 3.1"),
         declare(
             "momentum_inversion", module=f"{here}.static", kappa=KAPPA_INVERTED, rounding="loss_by_inversion",

@@ -92,7 +92,7 @@ STRUCTURAL = (
                    "grid.velocity_before(grad, buffer.pop(0), carry)"),
         jax=Edit("in_jax.buffered", "cotangents), (xs, buffer), reverse=True)",
                  "cotangents), (xs, jax.tree.map(lambda leaf: leaf[::-1], buffer)), reverse=True)"),
-        kill=ROUNDING,
+        kill=("stability",),
     ),
     *_mixflow(
         name="hessian_sign", story="the Hessian's product enters with the wrong sign", source="operator: flip a sign",

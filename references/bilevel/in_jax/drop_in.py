@@ -12,7 +12,7 @@ import numpy as np
 
 from gradgate.references.bilevel.in_jax.methods import Carry, block_of, inner_loss
 from gradgate.references.bilevel.problem import BilevelProblem
-from gradgate.references.contract import Tree
+from gradgate.references.contract import NotComposable, Tree
 
 
 def fwdrev_grad(inner: Callable[..., Any]) -> Callable[..., Tree]:
@@ -23,8 +23,11 @@ def fwdrev_grad(inner: Callable[..., Any]) -> Callable[..., Tree]:
             `inner` that closes over it. Inputs are trees; leaves of integers or booleans have no cotangent.
 
     Returns:
-        (θ, inputs …) -> a tree like θ. It can be differentiated in reverse mode, and what that gives in reverse mode
-        again; JAX refuses forward mode through it, as through every `jax.custom_vjp`.
+        (θ, inputs …) -> a tree like θ. It is for one reverse pass: JAX refuses forward mode through it, as through
+        every `jax.custom_vjp`, and a second reverse pass is refused here.
+
+    Raises:
+        NotComposable: what a reverse pass gives is differentiated again.
 
     Source:
         Listing 1. As printed it differentiates by every input, which `jax.grad` refuses where one is of integers.
@@ -44,7 +47,7 @@ def fwdrev_grad(inner: Callable[..., Any]) -> Callable[..., Tree]:
         return gradient(theta, *inputs), (theta, inputs)
 
     def backward(residuals: Any, v: Tree) -> tuple[Tree, ...]:
-        theta, inputs = residuals
+        (theta, inputs), v = _once((residuals, v))
         flat, structure = jax.tree.flatten(inputs)
         places = [i for i, leaf in enumerate(flat) if jnp.issubdtype(jnp.result_type(leaf), jnp.inexact)]
 
@@ -62,6 +65,20 @@ def fwdrev_grad(inner: Callable[..., Any]) -> Callable[..., Tree]:
     return gradient
 
 
+@jax.custom_jvp
+def _once(tree: Tree) -> Tree:
+    """`tree`; a derivative of it is refused."""
+    return tree
+
+
+@_once.defjvp
+def _refused(primals: Any, tangents: Any) -> Any:
+    raise NotComposable(
+        "the rule of fwdrev_grad is for one reverse pass: inside of jax.lax.scan JAX mistakes its arguments in a "
+        "second one; use mixflow, which writes the recursion out"
+    )
+
+
 @functools.partial(jax.jit, static_argnames=("remat",))
 def mixflow_drop_in(problem: BilevelProblem, *, remat: bool = False) -> tuple[Any, Tree]:
     """Loss and meta-gradient of a user's own loop over checkpointed steps, with `jax.grad` replaced by `fwdrev_grad`.
@@ -75,6 +92,7 @@ def mixflow_drop_in(problem: BilevelProblem, *, remat: bool = False) -> tuple[An
 
     Raises:
         IllegalOption: `remat` is neither True nor False.
+        NotComposable: a further derivative is taken.
 
     Source:
         Listing 1, mended, in Algorithm 2 with the checkpointed steps of §4.
@@ -87,7 +105,7 @@ def mixflow_drop_in(problem: BilevelProblem, *, remat: bool = False) -> tuple[An
         As `mixflow`: per step, two gradients of L and one gradient with tangents, which costs about two more.
 
     Not for:
-        Forward mode through the meta-gradient. Use `mixflow`, which writes the recursion out.
+        A further derivative of the meta-gradient. Use `mixflow`, which writes the recursion out.
     """
     gradient = fwdrev_grad(inner_loss(problem, remat))
 

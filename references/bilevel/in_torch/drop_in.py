@@ -14,6 +14,7 @@ from gradgate.references.bilevel.in_torch.methods import (
     inner_loss,
     steps,
 )
+from gradgate.references.bilevel.in_torch.remat import living
 from gradgate.references.bilevel.in_torch.remat import remat as rematerialised
 from gradgate.references.bilevel.options import check_flag
 from gradgate.references.bilevel.problem import BilevelProblem
@@ -38,7 +39,7 @@ class _Gradient(torch.autograd.Function):
 
     @staticmethod
     def backward(context: Any, *v: torch.Tensor) -> Any:
-        flat = list(context.saved_tensors)
+        flat = list(living(context))
         theta, _ = _pytree.tree_unflatten(flat, context.structure)
         number = len(_pytree.tree_leaves(theta))
         places = [i for i, leaf in enumerate(flat) if i >= number and leaf.is_floating_point()]
@@ -65,8 +66,7 @@ def fwdrev_grad(inner: Callable[..., torch.Tensor]) -> Callable[..., Tree]:
             of tensors; those of integers or booleans have no cotangent.
 
     Returns:
-        (θ, inputs …) -> a tree like θ. `backward`, `torch.autograd.grad` and `torch.func.grad` differentiate it; what
-        `torch.func.vjp` returns does so only while that still runs, since the rule takes transforms of its own.
+        (θ, inputs …) -> a tree like θ.
 
     Source:
         Listing 2. As printed it names ``loss``, which nothing binds, saves trees as if they were tensors, and

@@ -52,16 +52,16 @@ class _Remat(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, cotangent: Any) -> Any:
-        _, pull = torch.func.vjp(ctx.run, *_living(ctx))[:2]
+        _, pull = torch.func.vjp(ctx.run, *living(ctx))[:2]
         return None, *pull(cotangent)
 
     @staticmethod
     def jvp(ctx: Any, _: None, *tangents: Any) -> Any:
-        return torch.func.jvp(ctx.run, _living(ctx), tangents)[1]
+        return torch.func.jvp(ctx.run, living(ctx), tangents)[1]
 
 
-def _living(ctx: Any) -> tuple[torch.Tensor, ...]:
-    """The saved inputs, as the transforms see them that are still running.
+def living(ctx: Any) -> tuple[torch.Tensor, ...]:
+    """The tensors that an autograd function saved, as the transforms see them that are still running.
 
     A VJP may be pulled when the level that recorded it has been left. What was saved there is then a dead wrapper,
     which an operation sees through and a further transform does not; so there is one, which copies nothing.
