@@ -30,6 +30,8 @@ SHORT = (2, 4, 8, 16, 32)
 HEAVY = (64, 128, 256, 512, 1024)
 EAGER = {"batch": 64, "channels": 8, "hidden": 4}
 FEW = {"batch": 2, "channels": 4, "hidden": 2}
+NARROW = {"batch": 256, "channels": 2, "depth": 1, "classes": 2}
+"""Two parameters a layer, so few JVPs, and many samples, so that activations outweigh what 4 tangents take."""
 ONE = {"batch": 2, "channels": 4, "layers": 1}
 """For the laws in d: so that PyTorch, which must run what is counted, is quick."""
 
@@ -39,7 +41,7 @@ def _memory(
     sizes: tuple[int, ...] = (), **more: Any,
 ) -> Claim:  # fmt: skip
     usual, spec = (DEEP, {}) if framework == "jax" else (SHORT, EAGER)
-    sizes = sizes or usual
+    sizes, spec = sizes or usual, more.pop("spec", spec)
     if below:
         statement += f", and at L = {sizes[-1]} memory is at least {below[1]:g} times below {below[0]}'s"
     return memory_law(
@@ -144,6 +146,9 @@ TORCH: dict[str, tuple[Claim, ...]] = {
         _memory("torch", EVERYTHING, 1, bound="equal"), _work("torch"), _wide(2, "n²", "torch"), _heavy(),
     ),
     "forward": (
+        _memory(
+            "torch", DIRECTION, 1, ("backprop", 2.0), (16, 24, 32, 48, 64), options={"tangents": 4}, spec=NARROW,
+        ),
         _work("torch", 2, spec=FEW, options={"tangents": 1000}, sizes=(16, 32, 64, 128, 256)),
         _heavy(2, options={"tangents": 1000}),
     ),

@@ -75,8 +75,8 @@ class Residual:
             z = self._activate(self._linear(z, p[f"w{i}"]) + p[f"b{i}"])
             needed = {"z": z if self.activation == "tanh" or self.norm == "batch" else z > 0}
             if self.norm == "batch":
-                needed["mean"], needed["deviation"] = statistics(xp, z)
-                z = (z - needed["mean"]) * (p[f"gain{i}"] / needed["deviation"]) + p[f"shift{i}"]
+                centred, needed["mean"], needed["deviation"] = statistics(xp, z)
+                z = centred * (p[f"gain{i}"] / needed["deviation"]) + p[f"shift{i}"]
             kept.append(needed)
         return xp.reshape(z, (*x.shape[:-1], self.widths[-1])), kept
 
@@ -118,16 +118,16 @@ def batch_norm(xp: Any, z: Any, gain: Any, shift: Any) -> Any:
     The gain is multiplied with the small 1/σ first: so the pull-back by the gain needs no number per element that the
     one by z does not need as well.
     """
-    mean, deviation = statistics(xp, z)
-    return (z - mean) * (gain / deviation) + shift
+    centred, _, deviation = statistics(xp, z)
+    return centred * (gain / deviation) + shift
 
 
-def statistics(xp: Any, z: Any) -> tuple[Any, Any]:
-    """Mean and standard deviation of z over all axes but the last, these axes kept with length 1."""
+def statistics(xp: Any, z: Any) -> tuple[Any, Any, Any]:
+    """Z less its mean, its mean and its standard deviation over all axes but the last, which have length 1."""
     axes = tuple(range(len(z.shape) - 1))
     mean = xp.mean(z, axis=axes, keepdims=True)
     centred = z - mean
-    return mean, xp.sqrt(xp.mean(centred * centred, axis=axes, keepdims=True) + EPSILON)
+    return centred, mean, xp.sqrt(xp.mean(centred * centred, axis=axes, keepdims=True) + EPSILON)
 
 
 # y = c·gain/σ + shift with c = z − mean z and σ² = mean c² + ε. The cotangent of c is h·gain/σ − c·gain·mean(h c)/σ³;

@@ -106,7 +106,10 @@ STRUCTURAL = (
     ),
     *_mixed(
         name="derivative_multiplied", story="vijp of an elementwise function multiplies by its derivative",
-        source="operator: transpose", both=_L(_DIVIDED, _DIVIDED.replace("h /", "h *")),
+        source="operator: transpose", both=(
+            _L(_DIVIDED, _DIVIDED.replace("h /", "h *")),
+            _L("return y, h / slope, {}", "return y, h * slope, {}"),
+        ),
     ),
     *_mixed(
         name="matrix_transposed", story="vijp of a matrix solves with its transpose",
@@ -199,6 +202,12 @@ STRUCTURAL = (
 )  # fmt: skip
 
 MEMORY = (
+    *_mixed(
+        name="input_kept", kill=("memory_law_unit",),
+        story="phase 1 keeps the input of batch norm's successor too, as autograd keeps that of every convolution",
+        source="autograd's conv2d, which keeps its input",
+        torch=_R("kept.append(needed)", 'kept.append({**needed, "next": 1 * z})'),
+    ),
     *impostor(
         "invertible", "memory_grows_with_depth", "backprop", "reversible", ("memory_law",),
         story="what the inverse makes needless is stored all the same",

@@ -148,12 +148,13 @@ def components(
 ) -> torch.Tensor:  # fmt: skip
     """JVPs of `function` along the directions of the `size` unit vectors, stacked on axis 0."""
 
-    def derivative(unit: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = torch.func.jvp(function, (at,), (direction(unit).to(at.dtype),))[1]
+    def derivative(number: torch.Tensor) -> torch.Tensor:
+        unit = (torch.arange(size) == number).to(at.dtype)
+        found: torch.Tensor = torch.func.jvp(function, (at,), (direction(unit),))[1]
         return found
 
     found = []
     for first in range(0, size, tangents):
         numbers = torch.arange(first, min(first + tangents, size))
-        found.append(torch.func.vmap(derivative)(torch.nn.functional.one_hot(numbers, size)))
+        found.append(torch.func.vmap(derivative)(numbers))
     return torch.cat(found)

@@ -143,7 +143,7 @@ def test_an_h_of_0_behind_a_flat_tanh_stays_0(torch: Any) -> None:
 def test_rows_in_the_range_are_solved_for_by_substitution(backend: str) -> None:
     rng = np.random.default_rng(3)
     matrix, wanted = rng.standard_normal((5, 3)), rng.standard_normal((2, 3))
-    with precision(backend, "float64"):  # type: ignore[arg-type]
+    with precision(backend, "float64"):
         given = [to_backend(backend, array, "float64") for array in (matrix, wanted @ matrix.T)]
         found = to_numpy(right_solved(backend, *given))
     assert np.allclose(found, wanted, rtol=1e-12)

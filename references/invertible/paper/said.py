@@ -1,0 +1,137 @@
+"""What the paper says of its curves, each as one number from figures that are measured already."""
+
+from __future__ import annotations
+
+from gradgate.references.published import Published, at_least, at_most, refuted, unexplained, upheld
+
+VALUE, QUOTIENT = "gradgate.references.derived:value", "gradgate.references.derived:quotient"
+PARTS = "gradgate.references.invertible.paper.parts"
+GENERATED = "Fig. 4, 5 / training with tanh on the outputs / scale 0.3, spread 0.5"
+HEAVY_GRADIENTS = 4_263_936
+"""Bytes of the gradients of the network of one step (`steps.heavy`), its head's left out."""
+
+
+def _over(over: str, under: str, take: str = "last") -> dict[str, str]:
+    return {"over": over, "under": under, "take": take}
+
+
+def _memory() -> tuple[Published, ...]:
+    alike = "what every method keeps grows with the channels alike, so its share of backprop's bytes does not fall"
+    return (
+        Published(
+            "Abstract, memory", "moonwalk / forward", "8 channels, 10 layers per block", "times", QUOTIENT,
+            _over("Fig. 1 / 8 channels, moonwalk / 10", "Fig. 1 / 8 channels, forward / 10"), 1.0,
+            "Moonwalk holds h of the batch, as large as x, 16.8 MB here, which forward does not",
+            expects=refuted(at_most('"without allocating more memory"'), instead=1.167, spread=0.02),
+        ),
+        Published(
+            "§6.3, one layer", "moonwalk / backprop", "8 channels, 1 layer per block", "times", QUOTIENT,
+            _over("Fig. 1 / 8 channels, moonwalk / 1", "Fig. 1 / 8 channels, backprop / 1"), 1.0,
+            expects=upheld(at_least('"increased memory utilization when the architecture comprises only one layer"')),
+        ),
+        *(
+            Published(
+                "§6.3, expanded disparity", f"{method}, its share of backprop", "18 channels / 8 channels", "times",
+                QUOTIENT, _over(f"Fig. 2, share / 18 channels / {method}", f"Fig. 1, share / 8 channels / {method}"),
+                1.0, alike,
+                expects=refuted(at_most('"an expanded disparity": a smaller share'), instead=instead, spread=0.02),
+            )
+            for method, instead in (("moonwalk", 1.015), ("projected_forward", 1.075))
+        ),
+        Published(
+            "§6.3, Forward and the size of layers", "forward", "18 channels / 8 channels", "times", QUOTIENT,
+            _over("Fig. 2 / 18 channels, forward / 10", "Fig. 1 / 8 channels, forward / 10"), 1.0,
+            "forward keeps the activations of one layer and a tangent of them, which grow with the channels",
+            expects=refuted(at_most('"confined solely to the number of layers"'), instead=18 / 8, spread=0.25),
+        ),
+        Published(
+            "§6.5, alternative methods", "moonwalk_mixed / moonwalk", "8 channels, 10 layers per block", "times",
+            QUOTIENT, _over("Fig. 1 / 8 channels, moonwalk_mixed / 10", "Fig. 1 / 8 channels, moonwalk / 10"), 1.0,
+            "mixed keeps what VJPs by x need of every layer, and Moonwalk of one",
+            expects=refuted(
+                at_most('"we do not incur a memory disadvantage compared to alternative methods"'), instead=2.32,
+                spread=0.02,
+            ),
+        ),
+        Published(
+            "§6.5, increase over Forward", "moonwalk_mixed / forward", "18 channels, 10 layers per block", "times",
+            QUOTIENT, _over("Fig. 2 / 18 channels, moonwalk_mixed / 10", "Fig. 2 / 18 channels, forward / 10"), 1.0,
+            expects=upheld(at_least('"a noticeable increase in memory usage over Forward"')),
+        ),
+    )  # fmt: skip
+
+
+def _steps() -> tuple[Published, ...]:
+    descent, adam = ("Beyond the paper, one step of gradient descent", "Beyond the paper, one step of Adam")
+    part = at_most('"need not be stored": the gradient of one unit of 32 is 3% of all; the rest is activations')
+    return (
+        Published(
+            "§4.2, gradients stored", "backprop", "one step of gradient descent", "B", VALUE,
+            {"of": f"{descent} / all, then applied / backprop", "take": "last"}, float(HEAVY_GRADIENTS),
+            expects=upheld(at_least('"store all gradients before applying any": these bytes are the gradients')),
+        ),
+        *(
+            Published(
+                "Algorithm 1, apply and drop", "moonwalk_mixed, handed out / all, then applied", name, "times",
+                QUOTIENT,
+                _over(f"{place} / handed out / moonwalk_mixed", f"{place} / all, then applied / moonwalk_mixed"),
+                0.1, expects=upheld(part),
+            )
+            for name, place in (("gradient descent", descent), ("Adam", adam))
+        ),
+    )  # fmt: skip
+
+
+def _training() -> tuple[Published, ...]:
+    perfect = at_least('"both Backprop and Mixed achieve perfect accuracy"')
+    return tuple(
+        Published(
+            "Fig. 4, generated images", "train accuracy on the last batch", method, "", VALUE,
+            {"of": f"{GENERATED} / accuracy_{method}", "take": "last"}, 1.0, expects=upheld(perfect),
+        )
+        for method in ("backprop", "moonwalk_mixed")
+    )  # fmt: skip
+
+
+def _work() -> tuple[Published, ...]:
+    return (
+        Published(
+            "§6.2, faster than Reversible", "moonwalk_mixed / reversible", 30, "times", QUOTIENT,
+            _over("Fig. 3, work / moonwalk_mixed / backprop", "Fig. 3, work / reversible / backprop"), 1.0,
+            'mixed takes 5 passes through the convolutions where reversing takes 4; the paper says "might be possible"',
+            unlike="the sentence is about time, ours are FLOPs",
+            expects=unexplained(at_most('"it might be possible to make it faster than Reversible"'), instead=1.251),
+        ),
+    )  # fmt: skip
+
+
+def _parts() -> tuple[Published, ...]:
+    few, many = ("§6.2, bytes of forward / tangents together / 1", "§6.2, bytes of forward / tangents together / 256")
+    return (
+        Published(
+            "§4.1, phase 1 alone", "by JVPs", "256 layers / 16 layers", "times", f"{PARTS}:phase_one", {}, 1.0,
+            expects=upheld(at_most('"we avoid storing activations": 5% for what the compiler aligns', within=0.05)),
+        ),
+        Published(
+            "§4.2, phase 1 alone", "by reverse mode", "256 layers / 16 layers", "times", f"{PARTS}:phase_one_reverse",
+            {}, 2.0, expects=upheld(at_least('"Mx L": by reverse mode it grows with the layers')),
+        ),
+        Published(
+            "§6.3, dominated by Mx L", "moonwalk_mixed", "18 channels, 10 layers per block", "%",
+            f"{PARTS}:kept_by_mixed", {}, 50.0, expects=upheld(at_least('"mostly dominated by Mx L": more than half')),
+        ),
+        *(
+            Published(
+                "§6.2, bytes of forward", "tangents together", tangents, "B of temporaries", f"{PARTS}:forward_bytes",
+                {"tangents": tangents},
+            )
+            for tangents in (1, 16, 64, 256)
+        ),
+        Published(
+            "§6.2, more memory", "forward, 256 tangents together / one", "16 layers", "times", QUOTIENT,
+            _over(many, few), 1.0, expects=upheld(at_least('"at the cost of an increased overall memory footprint"')),
+        ),
+    )  # fmt: skip
+
+
+SAID = (*_memory(), *_steps(), *_training(), *_work(), *_parts())
