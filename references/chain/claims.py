@@ -159,7 +159,16 @@ BOUNDED: dict[str, dict[str, tuple[Claim, ...]]] = {
     },
     "torch": {
         "uniform_dp": (WITHIN, *errata.UNIFORM),
-        "precise_dp": (*SOLVER, _called("torch"), BUDGET, CLOSE, WITHIN, errata.FALLBACK, *errata.PRECISE),
+        "precise_dp": (
+            *SOLVER,
+            _called("torch"),
+            BUDGET,
+            CLOSE,
+            WITHIN,
+            errata.FALLBACK,
+            errata.PEAKS,
+            *errata.PRECISE,
+        ),
     },
 }
 PROMISES = {name: joined(_of(name), bounded, counted(name)) for name, bounded in BOUNDED.items()}

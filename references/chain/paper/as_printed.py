@@ -63,7 +63,9 @@ class Stated(NamedTuple):
     walked: float
 
 
-def solve(p: Printed, budget: int, misprints: Collection[Misprint] = (), *, fallback: bool = True) -> Stated:
+def solve(
+    p: Printed, budget: int, misprints: Collection[Misprint] = (), *, fallback: bool = True, peaks: bool = True
+) -> Stated:
     """What Alg. 3.4 states of the whole chain.
 
     Args:
@@ -72,6 +74,7 @@ def solve(p: Printed, budget: int, misprints: Collection[Misprint] = (), *, fall
         misprints: names of MISPRINTS: those to leave as printed; the rest is corrected. B and C start as 0 and ∞, which
             is the kindest reading of "left"; what "m_min" leaves out has failed.
         fallback: whether recomputing everything is resorted to where every k fails, as lines 63 to 69 say.
+        peaks: False: B only says what has failed; the peaks that it holds are compared with no budget.
 
     Source:
         Algs. 3.3 and 3.4, §3.1.10.
@@ -85,7 +88,7 @@ def solve(p: Printed, budget: int, misprints: Collection[Misprint] = (), *, fall
     N, M = p.N, budget - p.beta_f[0]
     if M < 0:
         return Stated(INFINITE, INFINITE, INFINITE)
-    tables = _Tables(p, M, misprints, fallback)
+    tables = _Tables(p, M, misprints, fallback, peaks)
     if tables.B[0][N + 1][M] == FAILED or tables.C[0][N + 1][M] == INFINITE:
         return Stated(INFINITE, INFINITE, INFINITE)
     f_0 = p.beta_f[0]
@@ -106,18 +109,20 @@ def curve(p: Printed, budget: int, misprints: Collection[Misprint] = ()) -> list
     Computes:
         As `solve` once.
     """
-    tables, f_0 = _Tables(p, budget - p.beta_f[0], misprints, True), p.beta_f[0]
+    tables, f_0 = _Tables(p, budget - p.beta_f[0], misprints), p.beta_f[0]
     return [INFINITE] * f_0 + tables.C[0][p.N + 1]
 
 
 class _Tables:
     """B, C and D of Alg. 3.4, indexed by i, j and m; D holds k, or 0 where everything is recomputed."""
 
-    def __init__(self, p: Printed, M: int, misprints: Collection[Misprint], fallback: bool) -> None:
+    def __init__(
+        self, p: Printed, M: int, misprints: Collection[Misprint], fallback: bool = True, peaks: bool = True
+    ) -> None:
         def table(value: float) -> Table:
             return [[[value] * (M + 1) for _ in range(p.N + 2)] for _ in range(p.N + 1)]
 
-        self.p, self.misprints, self.fallback = p, misprints, fallback
+        self.p, self.misprints, self.fallback, self.peaks = p, misprints, fallback, peaks
         self.B, self.C, self.D = table(FAILED if "m_min" in misprints else 0), table(INFINITE), table(0)
         for m in range(recompute_peak(p, 0, p.N + 1) if "m_min" in misprints else 0, M + 1):
             for i in range(p.N, -1, -1):
@@ -163,7 +168,7 @@ class _Tables:
                 continue
             right, left = B[k][j][m - bf[k]], B[i][j if "left" in self.misprints else k][m]
             most = max(bb[j] + forward_peak, bf[k] + right, left)
-            if most > m:
+            if FAILED in (right, left) or (self.peaks and most > m):
                 continue
             works = True
             cost = forward + C[k][j][m - bf[k]] + C[i][k][m]

@@ -51,6 +51,11 @@ def fallback_unneeded(profile: str = "") -> float:
     return _percent(as_printed.solve(*pair) == as_printed.solve(*pair, fallback=False) for pair in drawn())
 
 
+def peaks_unneeded(profile: str = "") -> float:
+    """Percent of the drawn pairs on which Alg. 3.4 states the same compute where B only says what has failed."""
+    return _percent(as_printed.solve(*pair).compute == as_printed.solve(*pair, peaks=False).compute for pair in drawn())
+
+
 def memory_for_compute(profile: str = "") -> float:
     """Alg. 3.4 with line 8 as printed."""
     return solver("compute")

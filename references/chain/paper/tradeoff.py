@@ -6,6 +6,8 @@ number of forwards for N + 1 steps with m − 3 values besides (`least`), which 
 
 from __future__ import annotations
 
+import math
+
 from gradgate.references.chain.paper import as_printed
 from gradgate.references.chain.schedules import classic
 from gradgate.references.published import Published, at_most, equal, refuted, unexplained, upheld
@@ -39,6 +41,16 @@ def slots_within(stages: int, percent: float, most: int = 60) -> int:
 def extra_forwards(stages: int, slots: int) -> float:
     """Forwards beyond one pass, over the stages: 1 is one more forward pass."""
     return (least(stages, slots) - (2 * stages + 1)) / stages
+
+
+def corner(stages: int) -> int:
+    """The least number of slots with which no stage is recomputed more than once."""
+    return 3 + next(s for s in range(1, stages + 2) if math.comb(s + 2, 2) >= stages + 1)
+
+
+def corner_growth(few: int, many: int) -> float:
+    """The power of N by which what those slots hold beside the three grows."""
+    return math.log((corner(many) - 3) / (corner(few) - 3)) / math.log(many / few)
 
 
 def solver_overhead(stages: int, few: int, many: int) -> float:
@@ -90,6 +102,20 @@ def _rows() -> list[Published]:
     for N in (20, 40):
         x = f"N = {N}, other sizes of the tensors, and each misprint alone"
         rows.append(Published(place, "tried", x, "", f"{HERE}:readings", {"stages": N}))
+    rows += [
+        Published(place, "least slots of at most one recomputation", x, "slots", f"{HERE}:corner", {"stages": N},
+                  printed, expects=upheld(equal(0.15, f"{READ}; {words}")))
+        for N, printed, x, words in (
+            (20, 9.0, "N = 20, the corner", "'about m = 9'"), (40, 11.0, "N = 40, the corner", "'just over 10'")
+        )
+    ]  # fmt: skip
+    rows.append(
+        Published(
+            place, "least slots of at most one recomputation", "N = 100 to 10,000", "power of N",
+            f"{HERE}:corner_growth", {"few": 100, "many": 10_000}, 0.5,
+            expects=upheld(equal(0.05, "'consistent with Chen's Θ(√N)'")),
+        )
+    )  # fmt: skip
     return [
         *rows,
         Published(

@@ -1,0 +1,99 @@
+"""Single statements of chapters 2 to 4, as figures that can fail: what is measured is in `background`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gradgate.references.published import Expectation, Published, at_least, at_most, equal, refuted, upheld
+
+HERE = "gradgate.references.chain.paper.background"
+EXACT = equal(0.0, "the sentence says so of every case")
+
+
+def _row(
+    place: str, series: str, x: str, unit: str, measured: str, told: dict[str, Any], printed: float,
+    expects: Expectation, reason: str = "",
+) -> Published:  # fmt: skip
+    return Published(place, series, x, unit, f"{HERE}:{measured}", told, printed, reason, expects=expects)
+
+
+def _learning() -> list[Published]:
+    climbs = "a misprint of the sign: the printed update follows the gradient up"
+    bias = "a misprint: b_m^{l+1} is meant, the bias of the layer that is computed; b_m^l has another length"
+    factor = "a misprint: the factor ∂L/∂y_j^N is left out, which the text below the equation asks for"
+    return [
+        _row("§2.1.1, gradient descent", "θ − η∇L", "x² + (y² − 1)², η = 0.05", "% of steps that do not rise",
+             "falling", {"sign": -1.0}, 100.0, upheld(EXACT)),
+        _row("§2.1.1, gradient descent", "θ + η∇L, as printed", "x² + (y² − 1)², η = 0.05",
+             "% of steps that do not rise", "falling", {"sign": 1.0}, 100.0, refuted(EXACT, instead=0.0), climbs),
+        _row("§2.1.1, gradient descent", "loss at the end", "from (1, 0.3)", "above the local minimum's", "limit_loss",
+             {"y": 0.3}, 0.0, upheld(EXACT)),
+        _row("§2.1.1, gradient descent", "loss at the end", "from (1, 0)", "above the local minimum's", "limit_loss",
+             {"y": 0.0}, 0.0, refuted(EXACT, instead=1.0),
+             "it converges to a saddle, which is no local minimum, however small η is"),
+        _row("§2.1.5, backprop by hand", "Eqs. 2.11 and 2.13 to 2.18, corrected", "20 drawn networks",
+             "% with right derivatives", "backprop_by_hand", {"misprint": ""}, 100.0, upheld(EXACT)),
+        _row("§2.1.5, backprop by hand", "Eq. 2.5 as printed", "20 drawn networks", "% with the loss of Eq. 2.1",
+             "backprop_by_hand", {"misprint": "2.5"}, 100.0, refuted(EXACT, instead=0.0), bias),
+        _row("§2.1.5, backprop by hand", "Eq. 2.14 as printed", "20 drawn networks", "% with right derivatives",
+             "backprop_by_hand", {"misprint": "2.14"}, 100.0, refuted(EXACT, instead=0.0), factor),
+        _row("§2.2.1, finite differences", "best error over backprop's", "float32, 20 drawn networks", "times",
+             "difference_error", {}, 10.0, upheld(at_least("'highly inaccurate': a digit worse at the best step"))),
+    ]  # fmt: skip
+
+
+def _memory() -> list[Published]:
+    digits = equal(5e-4, "four digits are printed")
+    trace = [
+        _row("Fig. 2.9", "ln x_1 + x_1 x_2 − sin x_2 at (2, 5)", what, "", "trace", {"what": what}, printed,
+             upheld(digits))
+        for what, printed in (("y", 11.652), ("x_1", 5.5), ("x_2", 1.716))
+    ]  # fmt: skip
+    pebbles = [
+        _row("Figs. 2.12 and 2.13, pebbles", "leaves first" if not lazy else "leaves as late as possible",
+             f"{leaves} leaves", "pebbles", "pebbles", {"leaves": leaves, "lazy": lazy}, printed,
+             upheld(equal(0.0, "a number of pebbles is whole")))
+        for leaves, lazy, printed in ((4, False, 5.0), (4, True, 3.0), (100, True, 3.0))
+    ]  # fmt: skip
+    return [
+        *trace,
+        *pebbles,
+        _row("§2.4.3, weights of a dense layer", "rise of the logarithm from 2w to 4w over that from w to 2w",
+             "w = 1000", "times", "weights_growth", {"width": 1000}, 2.0,
+             refuted(equal(0.05, "'an exponential growth' doubles the rise"), instead=1.0),
+             "the weights of w inputs and w outputs are w²: the growth is quadratic"),
+        _row("Eq. 2.19", "peak of saving everything", "600 drawn chains", "% equal to the walk's", "saving_all", {},
+             100.0, upheld(EXACT)),
+    ]  # fmt: skip
+
+
+def _checkpointing() -> list[Published]:
+    division = "a misprint: n/(k + 1) is meant, with which the solution holds for every n and k tried"
+    solution = "% of 9 pairs of n and k that k·log n to the base k + 1 solves"
+    return [
+        _row("§2.5.1, √N segments", "peak", "400 uniform stages", "√N", "segments_peak", {"stages": 400}, 2.0,
+             upheld(equal(0.1, "'approximately': the step at hand takes three slots besides"))),
+        _row("§2.5.1, √N segments", "overhead, a backward twice a forward", "100 stages", "%", "segments_overhead",
+             {"stages": 100}, 30.0, upheld(equal(0.05, "'around 30%'"))),
+        _row("§2.5.2, recursion", "g(n) = k + g(n/k + 1), as printed", "k = 1, 2, 3", solution, "recurrence",
+             {"printed": True}, 100.0, refuted(EXACT, instead=0.0), division),
+        _row("§2.5.2, recursion", "g(n) = k + g(n/(k + 1))", "k = 1, 2, 3", solution, "recurrence",
+             {"printed": False}, 100.0, upheld(EXACT)),
+        _row("§2.5.3, REVOLVE", "no stage runs more often than the least depth", "n ≤ 40, s ≤ 6", "% of the pairs",
+             "recursion_depth", {}, 100.0, upheld(EXACT)),
+        _row("§3.2.1, Listing 3.4", "as printed", "a module and a function as loss", "% that run", "listing_3_4", {},
+             100.0, refuted(EXACT, instead=0.0),
+             "__init__ does not call super().__init__(), and a module without it cannot hold or call one"),
+        _row("§3.2.3, Drop nested r times", "torch.utils.checkpoint", "r = 1 … 4", "% of r with r + 1 forwards",
+             "nested_drops", {"deepest": 4}, 100.0, upheld(EXACT)),
+        _row("§4.1, the solver beside √N segments", "compute at their peak", "100 uniform stages",
+             "times the solver's", "segments_over_solver", {"stages": 100}, 1.0,
+             upheld(equal(0.05, "'finds Chen's theoretical optimal policy': one as cheap, to a twentieth"))),
+        _row("§4.3, the uniform solver", "longest segment on which it recomputes everything", "100 stages, 12 slots",
+             "stages", "longest_quadratic", {"stages": 100, "slots": 12}, 1.0,
+             refuted(at_most("'impossible … to ever find such a strategy'"), instead=4.0),
+             "its base case C(t, 1) is that strategy, and its optimum comes to it wherever slots are used up"),
+    ]  # fmt: skip
+
+
+ROWS = (*_learning(), *_memory(), *_checkpointing())

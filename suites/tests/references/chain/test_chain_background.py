@@ -1,0 +1,63 @@
+"""Single statements of the thesis: each figure is right where the sentence is, and shows where it is not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gradgate.references.chain.paper import background, errata, said, tradeoff
+from gradgate.references.published import Judged, judge
+from gradgate.references.registry import load
+
+
+def _judged(measured: str) -> list[Judged]:
+    rows = [row for row in (*said.ROWS, *tradeoff.ROWS) if row.printed is not None and row.measured.endswith(measured)]
+    told = [judge(row, load(row.measured)(**row.arguments)) for row in rows]
+    return [one for one in told if one is not None]
+
+
+def test_every_statement_is_as_declared() -> None:
+    told = _judged("")
+    assert len(told) > 30
+    assert {one.outcome for one in told} == {"upheld", "refuted as declared", "unexplained"}
+
+
+def test_a_figure_that_comes_out_otherwise_is_not_as_declared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(background, "pebbles", lambda leaves, lazy: leaves + 2)
+    assert {one.outcome for one in _judged("background:pebbles")} == {"not as declared"}
+
+
+def test_descent_falls_into_a_minimum_and_stops_at_a_saddle() -> None:
+    assert (background.falling(-1.0), background.falling(1.0)) == (100.0, 0.0)
+    assert (background.limit_loss(0.3), background.limit_loss(0.0)) == (0.0, 1.0)
+
+
+def test_the_formulas_by_hand_are_those_of_complex_steps_and_of_differences() -> None:
+    weights, biases, x = background._network(np.random.default_rng(3))
+    ours = background._by_hand(weights, biases, x, "")[0]
+    assert np.allclose(ours, background._complex_step(weights, biases, x, 0), rtol=1e-13)
+    assert np.allclose(ours, background._differences(weights, biases, x, 1e-4), atol=1e-3)
+    assert not np.allclose(ours, background._by_hand(weights, biases, x, "2.14")[0])
+
+
+def test_pebbles_of_a_chain_grow_with_its_leaves_only_if_they_come_first() -> None:
+    assert [background.pebbles(leaves, lazy=False) for leaves in (2, 4, 50)] == [3, 5, 51]
+    assert [background.pebbles(leaves, lazy=True) for leaves in (2, 4, 50)] == [3, 3, 3]
+
+
+def test_a_uniform_chain_with_one_slot_is_recomputed_as_a_whole_and_with_many_nowhere() -> None:
+    assert background.longest_quadratic(30, 1) == 30
+    assert background.longest_quadratic(30, 30) == 1
+
+
+def test_no_peak_need_be_compared_but_failure_must_be_known() -> None:
+    assert errata.peaks_unneeded() == 100.0
+
+
+@pytest.mark.parametrize("stages", [20, 40])
+def test_the_corner_is_where_a_second_recomputation_begins(stages: int) -> None:
+    from gradgate.references.chain.schedules import classic
+
+    slots = tradeoff.corner(stages)
+    runs = [max(classic.revolve(stages + 1, m - 3).runs()) for m in (slots, slots - 1)]
+    assert runs[0] <= 3 < runs[1]  # the recorded run is one of them
