@@ -15,7 +15,8 @@ UNDECLARED = {"bilevel": 69, "invertible": 10, "performer": 32}
 """Family -> how many printed figures may have no expectation yet. A number here may only fall, down to 0."""
 NO_NUMBER = {"bilevel": 10, "chain": 16, "invertible": 10, "performer": 18, "state_space": 5}
 """Family -> how many statements of its ledger may rest on figures without a printed number alone: those cannot fail.
-Counted when the figures of a family were first judged; a number here may only fall. What a paper says of a curve is a figure that can fail (`gradgate.references.derived`)."""
+Counted when the figures of a family were first judged; a number here may only fall. What a paper says of a curve is a
+figure that can fail (`gradgate.references.derived`)."""
 PAPERS = tuple(name for name in registry.families() if registry.package(name))
 
 
