@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gradgate.references.performer.paper import depth, rows, training
+from gradgate.references.performer.paper import costs, depth, rows, training
 
 
 def test_the_discrepancy_of_slices_is_rounding_and_a_small_error_in_one_leaf_is_not(jax: Any) -> None:
@@ -47,3 +47,19 @@ def test_a_slice_of_iterations_is_not_as_shallow_as_one_of_prefix_sums(jax: Any)
     assert depth.chain("slim", 64, chunk=32, prefix_sum="iterative") > depth.chain(
         "slim", 64, chunk=32, prefix_sum="explicit"
     )
+
+
+def test_the_gradient_of_a_batch_is_the_sum_over_its_sequences_and_a_wrong_share_is_seen(torch: Any) -> None:
+    assert costs.accumulated() < 1e-12
+    assert costs.accumulated(wrong=1e-4) > 1e-6
+
+
+def test_favor_estimates_stray_less_with_more_features() -> None:
+    assert costs.favor_error(64) < 0.7 * costs.favor_error(16)
+    assert abs(costs.favor_mean() - 1) < 0.01
+
+
+def test_counts_of_the_paper_depend_on_what_is_counted(jax: Any) -> None:
+    assert costs.skipping() == 64 * 16 + 1024
+    assert 2.0 < costs.forward_over_formula() < 2.1
+    assert 1.9 < costs.backward_over_forward() < 2.1
