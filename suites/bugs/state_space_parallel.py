@@ -10,7 +10,7 @@ from gradgate.suites.bugs.edits import Edit
 _PT, _PJ = functools.partial(Edit, "in_torch.parallel"), functools.partial(Edit, "in_jax.parallel")
 _parallel = functools.partial(bug, "state_space", method="adjoint_parallel")
 _distributed = functools.partial(bug, "state_space", method="adjoint_distributed_truncated")
-_DT, _DJ = functools.partial(Edit, "in_torch.distributed"), functools.partial(Edit, "in_jax.distributed")
+_DJ = functools.partial(Edit, "in_jax.distributed")  # PyTorch's ranks cannot unpickle what an edited module made
 _scan = functools.partial(bug, "state_space", method="associative_scan")
 
 AT_ONCE = (
@@ -50,7 +50,6 @@ AT_ONCE = (
         name="window_not_sent", kill=("options",), also=("vjp_count",),
         story="the devices are not told the window: each token reaches all others",
         source="operator: an option without effect",
-        torch=_DT("window=self.window or len(g))", "window=len(g))"),
         jax=_DJ("pull_layer(problem, p, saved, g, window or T)", "pull_layer(problem, p, saved, g, T)"),
     ),
     *_scan(
