@@ -11,7 +11,7 @@ that algorithm with every misprint corrected, in plain loops; `misprints` puts s
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -111,6 +111,23 @@ def curve(p: Printed, budget: int, misprints: Collection[Misprint] = ()) -> list
     """
     tables, f_0 = _Tables(p, budget - p.beta_f[0], misprints), p.beta_f[0]
     return [INFINITE] * f_0 + tables.C[0][p.N + 1]
+
+
+def policy(p: Printed, budget: int) -> Callable[[int, int, int], int]:
+    """D of Alg. 3.4, corrected: (i, j, m) -> k, where m counts b_j and not f_i, as the tables do.
+
+    Args:
+        p: the costs.
+        budget: the most slots, f_0 among them.
+
+    Source:
+        Algs. 3.3 and 3.4.
+
+    Computes:
+        As `solve` once.
+    """
+    tables = _Tables(p, budget - p.beta_f[0], ())
+    return lambda i, j, m: int(tables.D[i][j][m])
 
 
 class _Tables:

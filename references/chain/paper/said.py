@@ -1,4 +1,7 @@
-"""Single statements of chapters 2 to 4, as figures that can fail: what is measured is in `background`."""
+"""Single statements of chapters 2 to 4, as figures that can fail.
+
+What is measured is in `background` and `executor_printed`.
+"""
 
 from __future__ import annotations
 
@@ -96,4 +99,26 @@ def _checkpointing() -> list[Published]:
     ]  # fmt: skip
 
 
-ROWS = (*_learning(), *_memory(), *_checkpointing())
+def _executor() -> list[Published]:
+    place, unit, here = "Alg. 3.5", "% of 12 drawn chains", "gradgate.references.chain.paper.executor_printed"
+
+    def tried(series: str, x: str, told: dict[str, bool], printed: float, **more: Any) -> Published:
+        return Published(place, series, x, unit, f"{here}:right", told, printed, **more)
+
+    return [
+        tried("gradient of plain backprop", "base case as printed", {"base_printed": True}, 0.0,
+              expects=upheld(equal(0.0, "§3.2.4: 'the base case as written does not work'"))),
+        tried("gradient of plain backprop", "f_{i+1} computed before its backward", {}, 100.0,
+              expects=upheld(equal(0.0, "§3.2.4 says how the base case is mended"))),
+        tried("gradient of plain backprop", "line 12 as printed, Layer_i for every l", {"layer_printed": True}, 100.0,
+              reason="a misprint: Layer_l is meant; right only where a sweep has one layer",
+              expects=refuted(EXACT, instead=25.0)),
+        tried("gradient of plain backprop", "cotangents handed over, as no frame may keep them", {"handed": True},
+              100.0, expects=upheld(EXACT)),
+        Published(place, "peak", "strong references on stack frames, 7 layers, least budget", "% more bytes",
+                  f"{here}:kept_by_frames", {}, 1.0,
+                  expects=upheld(at_least("§3.2.4: a frame's reference 'will prevent' that b_j is freed"))),
+    ]  # fmt: skip
+
+
+ROWS = (*_learning(), *_memory(), *_checkpointing(), *_executor())
