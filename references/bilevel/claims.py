@@ -187,8 +187,8 @@ JAX: dict[str, tuple[Claim, ...]] = {
     ),
     "buffered_inversion": (
         _long(
-            "its temporary memory grows linearly with T at most, and at T = 1024 is 7 times below mixflow's", 1,
-            spec={"optimiser": "momentum"}, below=("mixflow", 7.0),
+            "its temporary memory grows linearly with T at most, and at T = 1024 is 3.5 times below mixflow's", 1,
+            spec={"optimiser": "momentum"}, below=("mixflow", 3.5),
         ),
     ),
     "log_remat": (
@@ -225,8 +225,8 @@ TORCH: dict[str, tuple[Claim, ...]] = {
     ),
     "mixflow_drop_in": (
         _deep(
-            "memory_law", "its temporary memory grows linearly with L at most, and at L = 32 is 3 times below "
-            "truncated_bptt's", exponent=1, below=("truncated_bptt", 3.0), source="Listing 2", sizes=EAGER,
+            "memory_law", "its temporary memory grows linearly with L at most, and at L = 32 is 2.5 times below "
+            "truncated_bptt's", exponent=1, below=("truncated_bptt", 2.5), source="Listing 2", sizes=EAGER,
         ),
     ),
     "momentum_inversion": (
@@ -243,8 +243,8 @@ TORCH: dict[str, tuple[Claim, ...]] = {
     ),
     "buffered_inversion": (
         _long(
-            "its temporary memory grows linearly with T at most, and at T = 32 is at least 3 times below mixflow's", 1,
-            sizes=EAGER, spec={"optimiser": "momentum"}, below=("mixflow", 3.0),
+            "its temporary memory grows linearly with T at most, and at T = 32 is 2.5 times below mixflow's", 1,
+            sizes=EAGER, spec={"optimiser": "momentum"}, below=("mixflow", 2.5),
         ),
     ),
     "log_remat": (

@@ -13,6 +13,7 @@ from gradgate.references.bilevel.in_torch.methods import (
     gradient,
     inner_loss,
     steps,
+    value_and_gradients,
 )
 from gradgate.references.bilevel.in_torch.remat import living
 from gradgate.references.bilevel.in_torch.remat import remat as rematerialised
@@ -126,5 +127,5 @@ def mixflow_drop_in(problem: BilevelProblem, *, remat: bool = False) -> tuple[to
         )
         return loss
 
-    grads, value = torch.func.grad_and_value(outer)(problem.params)
+    value, (grads,) = value_and_gradients(outer, problem.params)
     return value, grads
