@@ -40,15 +40,15 @@ def digits(channels: int) -> tuple[Any, Any]:
     return xs, classes.astype(np.int32)
 
 
-def network(seed: int, layers: int = 3) -> InvertibleSpec:
-    """The Spec of the network of one start."""
+def network(seed: int, scale: float, layers: int = 3) -> InvertibleSpec:
+    """The Spec of the network of one start; `scale` is that of weights and of batch norm's gain."""
     return InvertibleSpec(
         dtype="float32", unit="additive tanh", layers=layers, blocks=2, side=8, channels=4, batch=64,
-        residual="patches", activation="relu", norm="batch", classes=10, scale=0.3, seed=seed,
+        residual="patches", activation="relu", norm="batch", classes=10, scale=scale, seed=seed,
     )  # fmt: skip
 
 
-def curves(method: str, steps: int = 400, seeds: int = SEEDS) -> dict[str, Any]:
+def curves(method: str, scale: float = 0.3, steps: int = 400, seeds: int = SEEDS) -> dict[str, Any]:
     """One method's trainings from `seeds` starts, recorded at every `EVERY`-th step.
 
     Returns:
@@ -56,7 +56,7 @@ def curves(method: str, steps: int = 400, seeds: int = SEEDS) -> dict[str, Any]:
         the gradient, relative to plain backprop's at the same parameters, over the starts where it is finite; and how
         many starts have ``drifted``, their error `LOST` or more, and ``overflowed``, their gradient not finite.
     """
-    trained = _trained(method, steps, seeds)
+    trained = _trained(method, scale, steps, seeds)
     accuracy, error = trained["accuracy"], trained["error"]
     finite = np.isfinite(error)
     middle = [float(np.median(row[ok])) if ok.any() else None for row, ok in zip(error, finite, strict=True)]
@@ -66,19 +66,19 @@ def curves(method: str, steps: int = 400, seeds: int = SEEDS) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def final_accuracy(method: str, steps: int = 400, seeds: int = SEEDS) -> float:
+def final_accuracy(method: str, scale: float = 0.3, steps: int = 400, seeds: int = SEEDS) -> float:
     """Accuracy on all images after the last step, the mean over the starts, in percent."""
-    return 100 * float(_trained(method, steps, seeds)["final"].mean())
+    return 100 * float(_trained(method, scale, steps, seeds)["final"].mean())
 
 
-def lost(method: str, steps: int = 400, seeds: int = SEEDS) -> float:
+def lost(method: str, scale: float = 0.3, steps: int = 400, seeds: int = SEEDS) -> float:
     """Starts, in percent, whose gradient was at some recorded step no better than 0, or not finite."""
-    error = _trained(method, steps, seeds)["error"]
+    error = _trained(method, scale, steps, seeds)["error"]
     return 100 * float((~(error < LOST)).any(0).mean())
 
 
 @functools.cache
-def _trained(method: str, steps: int, seeds: int) -> dict[str, Any]:
+def _trained(method: str, scale: float, steps: int, seeds: int) -> dict[str, Any]:
     """Records (steps / EVERY, seeds) of ``accuracy`` and ``error``, and ``final`` (seeds,).
 
     Cost: two compilations; every step takes `seeds` gradients at once.
@@ -88,7 +88,7 @@ def _trained(method: str, steps: int, seeds: int) -> dict[str, Any]:
 
     from gradgate.references.invertible.in_jax import methods
 
-    gradient, template = getattr(methods, method), network(0)
+    gradient, template = getattr(methods, method), network(0, scale)
     xs, classes = digits(template.channels)
     rng = np.random.default_rng(7)
     chosen = rng.integers(0, len(xs), (steps, template.batch))
@@ -114,7 +114,7 @@ def _trained(method: str, steps: int, seeds: int) -> dict[str, Any]:
 
     with precision("jax", template.dtype):
         given = template.build("jax")
-        starts = [network(seed).build("jax").params for seed in range(seeds)]
+        starts = [network(seed, scale).build("jax").params for seed in range(seeds)]
         params = tree_map(lambda *parts: jnp.stack(parts), *starts)
         state = jax.vmap(adam_state)(params)
         stepped = jax.jit(jax.vmap(functools.partial(step, given), in_axes=(0, 0, None, None, None)))

@@ -146,7 +146,11 @@ from gradgate.references.invertible.in_{framework} import methods as impl
 from gradgate.references.invertible.inverse_products import advance_by
 
 VJP = {{"torch": lambda: torch.func.vjp, "jax": lambda: jax.vjp}}[FRAMEWORK]()
-gathered = getattr(impl, "gathered", lambda problem, walked: walked)
+
+def walked(problem, advance):
+    h, handed = impl.input_gradient_reverse(problem)
+    steps = impl.walk(problem, h, advance=advance, handed=handed)
+    return impl.gathered(steps) if FRAMEWORK == "jax" else impl.gathered(problem, steps)
 
 def exact(formula, **given):
     return counts.claim(
@@ -156,20 +160,20 @@ def exact(formula, **given):
 
 MIXED, PURE = exact("mixed", vijp="closed"), exact("moonwalk", tangents=1000)
 
-def closed(layer, p, x, h):
-    return advance_by("closed", VJP)(layer, p, x, h)
+def closed(layer, p, x, h, handed):
+    return advance_by("closed", VJP)(layer, p, x, h, handed)
 
-def evaluated_twice(layer, p, x, h):
-    y, h, dp = closed(layer, p, x, h)
+def evaluated_twice(layer, p, x, h, handed):
+    y, h, dp = closed(layer, p, x, h, handed)
     return (y + layer(p, x)) / 2, h, dp
 
 @method(claims=[MIXED])
 def mixed(problem):
-    return gathered(problem, impl.walk(problem, impl.input_gradient_reverse(problem), advance=closed))
+    return walked(problem, closed)
 
 @method(claims=[MIXED])
 def mixed_with_a_layer_twice(problem):
-    return gathered(problem, impl.walk(problem, impl.input_gradient_reverse(problem), advance=evaluated_twice))
+    return walked(problem, evaluated_twice)
 
 @method(claims=[PURE])
 def moonwalk(problem):

@@ -36,12 +36,12 @@ def test_a_gradient_that_is_not_finite_has_overflown_and_a_finite_wrong_one_has_
     error = np.array([[1e-6, 1e-5, 2.0], [1.0, np.nan, np.inf], [np.nan, np.nan, np.nan]])
     trained = {"accuracy": np.full((3, 3), 0.5), "error": error, "final": np.array([0.5, 0.7, 0.9])}
     monkeypatch.setattr(digits, "_trained", lambda *given: trained)
-    found = digits.curves("reversible", 3 * digits.EVERY, 3)
+    found = digits.curves("reversible", 1.0, 3 * digits.EVERY, 3)
     assert found["drifted"] == [1, 1, 0]
     assert found["overflowed"] == [0, 2, 3]
     assert found["error"] == [1e-5, 1.0, None]
-    assert digits.lost("reversible", 3 * digits.EVERY, 3) == 100
-    assert digits.final_accuracy("reversible", 3 * digits.EVERY, 3) == pytest.approx(70)
+    assert digits.lost("reversible", 1.0, 3 * digits.EVERY, 3) == 100
+    assert digits.final_accuracy("reversible", 1.0, 3 * digits.EVERY, 3) == pytest.approx(70)
 
 
 def test_two_starts_train_at_once_and_end_in_different_places(jax: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,7 +50,7 @@ def test_two_starts_train_at_once_and_end_in_different_places(jax: Any, monkeypa
     xs = np.zeros((64, 8, 8, 4), np.float32)
     xs[np.arange(64), classes % 8, :, 0] = 1.0
     monkeypatch.setattr(digits, "digits", lambda channels: (xs, classes))
-    trained = digits._trained("moonwalk_mixed", digits.EVERY + 1, 2)
+    trained = digits._trained("moonwalk_mixed", 0.3, digits.EVERY + 1, 2)
     digits._trained.cache_clear()
     assert trained["accuracy"].shape == (2, 2)
     assert trained["accuracy"][1].mean() > trained["accuracy"][0].mean()
