@@ -30,7 +30,7 @@ STEP = 1e-30
 def _descend(sign: float, start: tuple[float, float], steps: int = 400, rate: float = 0.05) -> list[tuple[float, ...]]:
     """(x, y, L) of gradient descent on L = x² + (y² − 1)², whose minima are (0, ±1), and which has a saddle at 0."""
     x, y = start
-    found = []
+    found: list[tuple[float, ...]] = []
     for _ in range(steps):
         found.append((x, y, x**2 + (y**2 - 1) ** 2))
         x, y = x + sign * rate * 2 * x, y + sign * rate * 4 * y * (y**2 - 1)
@@ -107,10 +107,10 @@ def difference_error() -> float:
     for seed in range(NETS):
         weights, biases, x = _network(np.random.default_rng(seed))
         truth = _complex_step(weights, biases, x, 0)
-        low = [[a.astype(np.float32) for a in each] for each in (weights, biases)]
+        low, bias = ([a.astype(np.float32) for a in each] for each in (weights, biases))
         x32 = x.astype(np.float32)
-        ours = np.abs(_by_hand(*low, x32, "")[0] - truth).max()
-        best = min(np.abs(_differences(*low, x32, 2.0**-n) - truth).max() for n in range(1, 23))
+        ours = np.abs(_by_hand(low, bias, x32, "")[0] - truth).max()
+        best = min(np.abs(_differences(low, bias, x32, 2.0**-n) - truth).max() for n in range(1, 23))
         ratios.append(best / ours)
     return float(np.median(ratios))
 
@@ -229,7 +229,7 @@ def nested_drops(deepest: int) -> float:
 
     right = 0
     for depth in range(1, deepest + 1):
-        runs = []
+        runs: list[int] = []
 
         def layer(x: Any, runs: list[int] = runs) -> Any:
             runs.append(1)

@@ -48,11 +48,11 @@ def random_uniform_costs(seed: int, longest: int = 7) -> Costs:
     drawn, stages = random_costs(seed, 1), random.Random(seed).randint(1, longest)
     fields = {field.name: getattr(drawn, field.name) for field in dataclasses.fields(drawn)}
     output = max(drawn.output)
-    every = {name: value[-1:] * stages for name, value in fields.items() if isinstance(value, tuple)}
+    every: dict[str, Any] = {name: value[-1:] * stages for name, value in fields.items() if isinstance(value, tuple)}
     every |= dict.fromkeys(("output", "gradient"), (output,) * (stages + 1))
     every |= {"forward_peak": (max(output, *drawn.forward_peak),) * stages}
     every |= {"save_peak": (max(output + drawn.saved[0], *drawn.save_peak),) * stages}
-    return Costs(**{"fixed": drawn.fixed, **every})
+    return Costs(**every, fixed=drawn.fixed)
 
 
 def random_steady_costs(seed: int) -> Costs:
