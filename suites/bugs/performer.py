@@ -210,11 +210,6 @@ CHECKPOINTED = (
         torch=_T("given if again else pulls", "(kept[0] if kept else given) if again else pulls"),
         jax=_J("layer(kept, p, r, state)[2:]", "layer(X, p, r, state)[2:]"),
     ),
-    *impostor(
-        "performer", "nothing_checkpointed", "slim", "slim_checkpointed", ("memory_law_layers",),
-        story="checkpoints are asked for and all activations of the slice are kept",
-        source="tensorflow PR 39042: recomputation that saved nothing: count recomputations and measure bytes",
-    ),
 )  # fmt: skip
 
 MUTANTS = (

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from gradgate.references.performer.paper import costs, depth, rows, training
+from gradgate.references.performer.problem import PerformerSpec
 
 
 def test_the_discrepancy_of_slices_is_rounding_and_a_small_error_in_one_leaf_is_not(jax: Any) -> None:
@@ -63,3 +65,17 @@ def test_counts_of_the_paper_depend_on_what_is_counted(jax: Any) -> None:
     assert costs.skipping() == 64 * 16 + 1024
     assert 2.0 < costs.forward_over_formula() < 2.1
     assert 1.9 < costs.backward_over_forward() < 2.1
+
+
+def test_checkpoints_in_a_slice_keep_a_third_of_what_twelve_layers_keep_without(torch: Any) -> None:
+    from gradgate.hw_profiles.torch_memory import peak
+    from gradgate.references.backends import leaves
+    from gradgate.references.performer.in_torch import methods
+
+    problem = PerformerSpec(dtype="float32", length=32, layers=12, heads=1, head_width=4, expansion=4).build("torch")
+    held = leaves([problem.params, problem.data])
+    kept, again = (
+        peak(functools.partial(method, chunk=32), (problem,), held).activation_bytes
+        for method in (methods.slim, methods.slim_checkpointed)
+    )
+    assert again < kept / 3
