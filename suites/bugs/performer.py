@@ -189,7 +189,8 @@ MEMORY = (
         name="states_kept", kill=("memory_law",), story="the states that should be rebuilt are all kept",
         source="MemCNN#41: memory not constant in depth",
         torch=_T(
-            'attention(check_prefix_sum(prefix_sum)), None)', 'attention(check_prefix_sum(prefix_sum), keep=True), 1)'
+            "chunk, 1), attention(check_prefix_sum(prefix_sum)), None)",
+            "chunk, 1), attention(check_prefix_sum(prefix_sum), keep=True), 1)",
         ),
         jax=_J(
             'attention(check_prefix_sum(prefix_sum)), every=None)',
