@@ -29,14 +29,14 @@ class _Chain:
     def prepare(self, framework: str) -> None:
         """The problem, its costs and plain backprop, compiled."""
         on_host()
-        if not installed(framework):  # type: ignore[arg-type]
+    X
             raise NotImplementedError(f"{framework} is not installed")
         os.environ.update(environment())
         from gradgate.references.chain.problem import ChainSpec
 
         spec = ChainSpec(dtype="float32", layers=LAYERS, width=WIDTH, batch=BATCH, profile="uniform")
         self.methods: Any = importlib.import_module(f"gradgate.references.chain.in_{framework}.methods")
-        self.problem, self.costs = spec.build(framework), self.methods.costs_of(spec)
+        self.problem, self.costs = spec.build(framework), self.methods.costs_of(spec)  # type: ignore[arg-type]
         self.backprop = _ready(framework, self.methods.backprop, self.problem)
 
 
