@@ -29,7 +29,7 @@ class _Chain:
     def prepare(self, framework: str) -> None:
         """The problem, its costs and plain backprop, compiled."""
         on_host()
-    X
+        if not installed(framework):
             raise NotImplementedError(f"{framework} is not installed")
         os.environ.update(environment())
         from gradgate.references.chain.problem import ChainSpec
