@@ -218,13 +218,20 @@ def per_second(amount: str, profile: str = "nvidia-h100") -> float:
 
     Args:
         amount: ``bandwidth`` and ``compute``: in a second; ``memory``: at once.
+        profile: name of the device.
+
+    Raises:
+        LookupError: the profile does not say.
     """
     from gradgate.hw_profiles.profile import load
 
     device = load(profile)
     if amount == "compute":
         return float(device.peak["float16"] / 1_798_144)
-    return float((device.bandwidth if amount == "bandwidth" else device.memory_bytes) / 0.6e6)
+    found = device.bandwidth if amount == "bandwidth" else device.memory_bytes
+    if found is None:
+        raise LookupError(f"{profile}: its {amount} is not known")
+    return found / 0.6e6
 
 
 def quotient(over: float, under: float) -> float:
@@ -252,7 +259,14 @@ def _work(method: str, length: int, options: dict[str, Any]) -> int:
     from gradgate.references.draws import shapes
     from gradgate.references.state_space.problem import StateSpaceSpec
 
-    sizes = {"length": length, "layers": 100, "state": STATE, "width": WIDTH, "batch": BATCH, "vocabulary": 16}
+    sizes: dict[str, Any] = {
+        "length": length,
+        "layers": 100,
+        "state": STATE,
+        "width": WIDTH,
+        "batch": BATCH,
+        "vocabulary": 16,
+    }
     spec = StateSpaceSpec(dtype="float32", activation="identity", **sizes)
     [declared] = registry.methods("state_space", method, "jax")
     function = registry.load(declared.implementation)
@@ -277,7 +291,14 @@ def backward_share(method: str, length: int) -> float:
     from gradgate.references.draws import shapes
     from gradgate.references.state_space.problem import StateSpaceSpec
 
-    sizes = {"length": length, "layers": 100, "state": STATE, "width": WIDTH, "batch": BATCH, "vocabulary": 16}
+    sizes: dict[str, Any] = {
+        "length": length,
+        "layers": 100,
+        "state": STATE,
+        "width": WIDTH,
+        "batch": BATCH,
+        "vocabulary": 16,
+    }
     problem = shapes(StateSpaceSpec(dtype="float32", activation="identity", **sizes))
     forward = work.of(lambda problem: problem.loss(problem.params), (problem,)).nominal_flops
     return 100 * (1 - forward / _work(method, length, {}))

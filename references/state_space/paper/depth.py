@@ -166,13 +166,13 @@ def of_torch(program: Callable[..., Any], *arguments: Any) -> int:
     return deepest
 
 
-def _torch_steps(node: Any, tensor: type) -> int:
+def _torch_steps(node: Any, tensor: Any) -> int:
     """Steps of an operator of ATen."""
     name = getattr(getattr(node.target, "overloadpacket", node.target), "__name__", "")
-    found = node.meta.get("val")
+    found: Any = node.meta.get("val")
     if name in TORCH_MOVES or (isinstance(found, tensor) and not found.is_floating_point()):
         return 0
-    first = next((each.meta.get("val") for each in node.all_input_nodes if each.meta.get("val") is not None), None)
+    first: Any = next((each.meta.get("val") for each in node.all_input_nodes if each.meta.get("val") is not None), None)
     if name in ("mm", "bmm", "addmm", "dot", "mv", "baddbmm"):
         return 1 + _levels(node.all_input_nodes[-1].meta["val"].shape[-2])
     if name in ("sum", "mean", "amax", "prod", "logsumexp"):
