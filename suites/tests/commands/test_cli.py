@@ -46,7 +46,7 @@ def test_list_json_has_the_stable_names(gradgate: Callable[..., Any]) -> None:
     named = {(m["method"], m["framework"]) for m in methods if m["family"] == "state_space"}
     expected = {
         "backprop", "adjoint_sharding", "adjoint_sharding_printed", "adjoint_truncated", "reverse_recurrence",
-        "adjoint_distributed",
+        "adjoint_distributed", "adjoint_distributed_truncated", "adjoint_parallel", "associative_scan",
     }  # fmt: skip
     assert named == {(name, framework) for name in expected for framework in ("jax", "torch")}
 
