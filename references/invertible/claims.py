@@ -83,12 +83,12 @@ def _heavy(exponent: int = 1, **more: Any) -> Claim:
 def _below_forward(name: str, layers: int) -> Claim:
     return figure(
         name,
-        f"on the network of §6.1, {layers} layers, batch norm and batch 512, it does less work than forward, in percent "
-        "of forward's",
+        f"on the network of §6.1, {layers} layers, batch norm and batch 512, it does less work than forward, in "
+        "percent of forward's",
         "§6.4: \"Moonwalk significantly reduces computation time\"", printed=100,
         measured=f"{PAPER}:moonwalk_work_{layers}", unit="%", bound="at most", tolerance=0, expected="refuted",
-        declared_reason="batch norm joins the samples, so h_0 takes a JVP per number of the batch, 512·n, and forward one "
-        "per parameter",
+        declared_reason="batch norm joins the samples, so h_0 takes a JVP per number of the batch, 512·n, and forward "
+        "one per parameter",
     )  # fmt: skip
 
 
