@@ -28,20 +28,3 @@ def check_devices(spec: Any, value: Any) -> int:
     if spec.batch % devices:
         raise IllegalOption(f"devices must divide the batch of {spec.batch}, which {devices} does not")
     return devices
-
-
-LISTING_2 = ("name", "trees", "integers")
-"""Mistakes of Listing 2."""
-LISTING_3 = ("name", "result", "unpacking")
-"""Mistakes of Listing 3."""
-
-
-def check_mistake(value: Any, legal: tuple[str, ...]) -> str:
-    """`value` if it is one of a listing's mistakes.
-
-    Raises:
-        IllegalOption: it is not.
-    """
-    if value not in legal:
-        raise IllegalOption(f"mistake must be {', '.join(legal[:-1])} or {legal[-1]}, not {value!r}")
-    return str(value)

@@ -81,7 +81,7 @@ def _refused(primals: Any, tangents: Any) -> Any:
 
 @functools.partial(jax.jit, static_argnames=("remat",))
 def mixflow_drop_in(problem: BilevelProblem, *, remat: bool = False) -> tuple[Any, Tree]:
-    """Loss and meta-gradient of a user's own loop over checkpointed steps, with `jax.grad` replaced by `fwdrev_grad`.
+    """Loss and meta-gradient of a user's own loop over steps, whose gradient of L is by `fwdrev_grad`.
 
     Args:
         problem: any `BilevelProblem` of JAX arrays, float64, float32 or bfloat16; its class lists the shapes.
@@ -95,7 +95,7 @@ def mixflow_drop_in(problem: BilevelProblem, *, remat: bool = False) -> tuple[An
         NotComposable: a further derivative is taken.
 
     Source:
-        Listing 1, mended, in Algorithm 2 with the checkpointed steps of §4.
+        Listings 1 and 2, mended, in Algorithm 2.
 
     Stores:
         θ_i and υ_i of every step, T·(|θ| + |υ|) numbers; and the activations and tangents of one gradient of L, with

@@ -89,7 +89,7 @@ def fwdrev_grad(inner: Callable[..., torch.Tensor]) -> Callable[..., Tree]:
 
 
 def mixflow_drop_in(problem: BilevelProblem, *, remat: bool = False) -> tuple[torch.Tensor, Tree]:
-    """Loss and meta-gradient of a user's own loop over steps, with `torch.func.grad` replaced by `fwdrev_grad`.
+    """Loss and meta-gradient of a user's own loop over steps, whose gradient of L is by `fwdrev_grad`.
 
     Args:
         problem: any `BilevelProblem` of PyTorch tensors, float64, float32 or bfloat16; its class lists the shapes.
@@ -102,7 +102,7 @@ def mixflow_drop_in(problem: BilevelProblem, *, remat: bool = False) -> tuple[to
         IllegalOption: `remat` is neither True nor False.
 
     Source:
-        Listing 2, mended, in Algorithm 2. Its steps are not checkpointed.
+        Listings 1 and 2, mended, in Algorithm 2.
 
     Stores:
         θ_i and υ_i of every step and what the reverse pass through the update reads, some 2 to 8 times |θ| for each

@@ -10,7 +10,6 @@ from torch.utils import _pytree
 
 from gradgate.references.backends import tree_map
 from gradgate.references.bilevel.in_torch.methods import steps
-from gradgate.references.bilevel.options import LISTING_2, check_mistake
 from gradgate.references.bilevel.problem import BilevelProblem
 from gradgate.references.contract import Tree
 
@@ -45,7 +44,7 @@ def listing2_printed(problem: BilevelProblem, *, mistake: str = "trees") -> tupl
     Not for:
         Any use but refuting the printed Listing 2. Use `mixflow`.
     """
-    check_mistake(mistake, LISTING_2)
+    assert mistake in ("name", "trees", "integers")
 
     def inner(theta: Tree, eta: Tree, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         loss: torch.Tensor = problem.inner_loss(theta, eta, {"inputs": inputs, "targets": targets})

@@ -10,7 +10,6 @@ import jax
 from jax.ad_checkpoint import checkpoint_name
 
 from gradgate.references.bilevel.in_jax.methods import Carry
-from gradgate.references.bilevel.options import LISTING_3, check_mistake
 from gradgate.references.bilevel.problem import BilevelProblem
 from gradgate.references.contract import Tree
 
@@ -107,7 +106,7 @@ def listing3_printed(problem: BilevelProblem, *, mistake: str = "name") -> tuple
     Not for:
         Any use but refuting the printed Listing 3. Use `truncated_bptt`.
     """
-    check_mistake(mistake, LISTING_3)
+    assert mistake in ("name", "result", "unpacking")
     policy = jax.checkpoint_policies.save_only_these_names("inner_grads")
 
     def inner_step(eta: Tree, carry: Carry, x: Tree) -> Any:
