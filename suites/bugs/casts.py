@@ -100,13 +100,14 @@ STATE_SPACE = (
 )  # fmt: skip
 
 _kept = functools.partial(bug, "performer", method="slim_kept", source="new")
+_NEXT_T = "            outs.append(out)\n"
 _GRAD_J = "after, grad = grad, grad + summed(q, g)\n"
 
 PERFORMER = (
     *_kept(
         name="block_state_in_half", kill=ROUNDING, also=_BOTH,
         story="the state goes from block to block through float16",
-        torch=_TA("            state = U[-1].clone()\n", f"            state = {_t('U[-1]')}\n"),
+        torch=_TA(_NEXT_T, f"{_NEXT_T}            state = {_t('state')}\n"),
         jax=_JA("return U[-1], (contract(U, q), state)", f"return {_j('U[-1]')}, (contract(U, q), state)"),
     ),
     *_kept(
@@ -130,8 +131,8 @@ PERFORMER = (
         name="eight_bits_in_bfloat16", kill=_BFLOAT16,
         story="in bfloat16, the state goes from block to block through a float of eight bits",
         torch=_TA(
-            "            state = U[-1].clone()\n",
-            f"            state = {_t('U[-1]', 'float8_e5m2')} if q.dtype == torch.bfloat16 else U[-1].clone()\n",
+            _NEXT_T,
+            f"{_NEXT_T}            state = {_t('state', 'float8_e5m2')} if q.dtype == torch.bfloat16 else state\n",
         ),
         jax=_JA(
             "return U[-1], (contract(U, q), state)",
@@ -168,22 +169,20 @@ INVERTIBLE = (
     ),
     *_mixed(
         name="solved_in_half", kill=ROUNDING, also=_BOTH, story="the matrix of a solve has been through bfloat16",
-        both=_L("turn(self.xp.linalg.solve(matrix,", f"turn(self.xp.linalg.solve({_xp('matrix', 'bfloat16')},"),
+        both=Edit("matrices", "linalg.solve(matrix,", f"linalg.solve({_xp('matrix', 'bfloat16')},"),
     ),
     *_mixed(
         name="one_step_in_half", kill=("gradient_float32",),
         story="in float32, h_0 passes through bfloat16 once, between the two phases",
         torch=_T(
-            "return gathered(problem, walk(problem, input_gradient_reverse(problem), advance))",
-            "h = input_gradient_reverse(problem)\n"
-            f"    h = {_t('h', 'bfloat16')} if h.dtype == torch.float32 else h\n"
-            "    return gathered(problem, walk(problem, h, advance))",
+            "    h, handed = input_gradient_reverse(problem)\n",
+            "    h, handed = input_gradient_reverse(problem)\n"
+            f"    h = {_t('h', 'bfloat16')} if h.dtype == torch.float32 else h\n",
         ),
         jax=_J(
-            "return walk(problem, input_gradient_reverse(problem), advance=advance)",
-            "h = input_gradient_reverse(problem)\n"
-            f"    h = {_j('h', 'bfloat16')} if h.dtype == jnp.float32 else h\n"
-            "    return walk(problem, h, advance=advance)",
+            "    h, handed = input_gradient_reverse(problem)\n",
+            "    h, handed = input_gradient_reverse(problem)\n"
+            f"    h = {_j('h', 'bfloat16')} if h.dtype == jnp.float32 else h\n",
         ),
     ),
 )  # fmt: skip

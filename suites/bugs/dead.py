@@ -123,7 +123,7 @@ STATE_SPACE = (
 )  # fmt: skip
 
 _mixed = functools.partial(bug, "invertible", method="moonwalk_mixed", source="new")
-_DEVIATION = "deviation = xp.sqrt(xp.mean(centred * centred, axis=axes, keepdims=True) + EPSILON)"
+_DEVIATION = "return centred, mean, xp.sqrt(xp.mean(centred * centred, axis=axes, keepdims=True) + EPSILON)"
 
 INVERTIBLE = (
     *_mixed(
@@ -136,7 +136,8 @@ INVERTIBLE = (
         both=_R(
             _DEVIATION,
             "variance = xp.mean(centred * centred, axis=axes, keepdims=True)\n"
-            "    deviation = xp.where(variance > 0, xp.sqrt(variance) * xp.sqrt(1 + EPSILON / variance), EPSILON**0.5)",
+            "    positive = xp.sqrt(variance) * xp.sqrt(1 + EPSILON / variance)\n"
+            "    return centred, mean, xp.where(variance > 0, positive, EPSILON**0.5)",
         ),
     ),
     *_mixed(

@@ -112,8 +112,8 @@ def _sums_restart(size: int) -> tuple[Mutant, ...]:
         name=f"sums_restart_at_{size}",
         story=f"explicit prefix sums within a slice start anew after every tile of {size} tokens",
         torch=_TA(
-            "return contract(U, q), U[-1].clone()",
-            f"at = torch.arange(len(U))\n        U = {in_torch}\n        return contract(U, q), U[-1].clone()",
+            "        return contract(U, q), U[-1].clone()",
+            f"        at = torch.arange(len(U))\n        U = {in_torch}\n        return contract(U, q), U[-1].clone()",
         ),
         jax=_JA(
             "return contract(U, q), U[-1]\n",

@@ -109,7 +109,7 @@ PERFORMER = (
     ),
     *_slim(
         name="projected_again", story="F is evaluated once more for what is subtracted from the state",
-        torch=_T("state = before(r, k, v)\n", "state = before(r, *problem.project(p, X)[1:])\n"),
+        torch=_T("state = before(r, k, v) if", "state = before(r, *problem.project(first, X)[1:]) if"),
         jax=_J(
             "state = before(r, lambda: inside.total(prepared))",
             "state = before(r, lambda: inside.total(inside.prepare(*problem.project(p, X))))",
@@ -134,11 +134,11 @@ INVERTIBLE = (
         "invertible", "last_group_filled", "forward",
         story="the last group of tangents is filled up with tangents that are pushed already",
         torch=(
-            _T(
-                "numbers = torch.arange(first, min(first + tangents, size))",
+            Edit(
+                "in_torch.phases", "numbers = torch.arange(first, min(first + tangents, size))",
                 "numbers = torch.arange(first, first + tangents).clamp(max=size - 1)",
             ),
-            _T("return torch.cat(found)\n", "return torch.cat(found)[:size]\n"),
+            Edit("in_torch.phases", "return torch.cat(found)\n", "return torch.cat(found)[:size]\n"),
         ),
         jax=(
             _J(
@@ -151,7 +151,9 @@ INVERTIBLE = (
     ),
     *_mixed(
         name="layer_evaluated_twice", story="in the walk, a matrix is applied again to what its VJP has applied it to",
-        both=_L("return y, h, pull(h)[0]\n\n    def _rows", "return self(p, x), h, pull(h)[0]\n\n    def _rows"),
+        both=Edit(
+            "matrices", "return y, h, pull(h)[0]\n\n    def _rows", "return self(p, x), h, pull(h)[0]\n\n    def _rows"
+        ),
     ),
 )  # fmt: skip
 
