@@ -130,7 +130,9 @@ INVERSES_BY_VIJP = Claim(
 
 def _estimate(method: Method) -> Method:
     """Without the claims that its numbers are the gradient's: the paper says of a random projection that it is not."""
-    return dataclasses.replace(method, claims=tuple(claim for claim in method.claims if claim.name not in EXACT))
+    claims = tuple(claim for claim in method.claims if claim.name not in EXACT)
+    composes = tuple(name for name in method.composes if name not in EXACT)
+    return dataclasses.replace(method, claims=claims, composes=composes)
 
 
 def _methods(framework: str) -> tuple[Method, ...]:

@@ -25,9 +25,16 @@ from gradgate.suites.judging.verdict import Task
 
 METHODS = [method for family in registry.families().values() for method in family.methods]
 EVERY = pytest.mark.parametrize("method", METHODS, ids=[m.key for m in METHODS])
+GRADIENTS = [method for method in METHODS if "unbiased" not in {claim.check for claim in method.claims}]
+"""All but the random estimates, which are judged by their mean."""
+EVERY_GRADIENT = pytest.mark.parametrize("method", GRADIENTS, ids=[m.key for m in GRADIENTS])
 
 
-@EVERY
+def test_all_but_one_method_give_the_gradient_itself() -> None:
+    assert {method.name for method in METHODS} - {method.name for method in GRADIENTS} == {"projected_forward"}
+
+
+@EVERY_GRADIENT
 def test_every_composition_is_claimed_or_disclaimed_and_never_both(method: Method) -> None:
     legal = set(COMPOSITIONS[method.framework])
     assert set(method.composes) | set(method.disclaims) == legal
@@ -51,7 +58,7 @@ def test_whatever_is_expected_to_be_refuted_says_why_and_nothing_else_does(metho
         assert bool(claim.declared_reason) == (claim.expected == "refuted"), claim.name
 
 
-@EVERY
+@EVERY_GRADIENT
 def test_every_method_owes_the_contract(method: Method) -> None:
     owed = {claim.name for claim in contract_claims(options=method.options, dtypes=method.dtypes)}
     assert owed <= {claim.name for claim in method.claims}

@@ -168,7 +168,8 @@ def test_a_plug_in_is_judged_in_bfloat16_unless_told(declared: Callable[..., Met
 @pytest.mark.parametrize("one", registry.methods(), ids=lambda one: one.key)
 def test_every_reference_claims_a_gradient_in_each_of_its_dtypes(one: Method) -> None:
     claimed = {claim.name for claim in one.claims}
-    assert {dtype for dtype in DTYPES if f"gradient_{dtype}" in claimed} == set(one.dtypes)
+    estimated = "unbiased" in claimed  # a random estimate is judged by its mean
+    assert {dtype for dtype in DTYPES if f"gradient_{dtype}" in claimed} == (set() if estimated else set(one.dtypes))
 
 
 def test_a_restriction_that_every_family_knows_is_legal() -> None:

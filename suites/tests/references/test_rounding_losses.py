@@ -119,7 +119,7 @@ def test_a_loss_that_calls_what_the_method_calls_is_found(framework: str, monkey
 
     monkeypatch.setattr(InvertibleProblem, "loss_by_reversing", careless)
     [method] = registry.methods("invertible", "reversible", framework)
-    assert "layers.Linear.inverse" in shared(method, InvertibleSpec(unit="dense", layers=1))
+    assert "matrices.Linear.inverse" in shared(method, InvertibleSpec(unit="dense", layers=1))
 
 
 @pytest.mark.parametrize("loss", ["loss_by_reversing", "loss_by_vijp"])
