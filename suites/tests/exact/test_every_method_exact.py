@@ -79,12 +79,21 @@ def alive_cell(key: str) -> tuple[Spec, dict[str, Any]]:
             dead = len(zeros(oracle(key, spec, options)))
         except balls.Undecided:
             continue
-        if best is None or dead < fewest:
+        if (best is None or dead < fewest) and decided(key, spec, options):
             best, fewest = (spec, options), dead
-        if not fewest:
+        if best is not None and not fewest:
             break
     assert best is not None
     return best
+
+
+def decided(key: str, spec: Spec, options: dict[str, Any]) -> bool:
+    """Whether the method's program takes no branch on a number that may be zero."""
+    try:
+        CHECKS["gradient_exact"].function(Case(subject(key), METHODS[key].claim("gradient_exact"), spec, options))
+    except Rejected:
+        return False
+    return True
 
 
 def oracle(key: str, spec: Spec, options: dict[str, Any]) -> Values:
