@@ -76,8 +76,10 @@ SUBTRACTING = (
     ),
 )  # fmt: skip
 REBUILT = Claim(
-    "stability", "stability", "states rebuilt block by block lose no more than the last one's rounding; at sharpness 3, "
-    "which is left out here, subtraction loses them: see stability_sharp of slim", "§4.2",
+    "stability", "stability",
+    "states rebuilt block by block lose no more than the last one's rounding; at sharpness 3, which is left out here, "
+    "subtraction loses them: see stability_sharp of slim",
+    "§4.2",
     where={"sharpness": (0.1, 0.5, 1.0, 10.0)},
 )  # fmt: skip
 SHARPEST = Claim(
