@@ -207,8 +207,7 @@ class Pair:
     @property
     def lowered(self) -> Method:
         """The pair as a method of its own class of problems, which is registered, again if it was forgotten."""
-        known = registry.families().get(self.family.name)
-        if known is not None and known.origin != self.family.origin:  # another pair of the name came in between
+        if registry.origin(self.family.name) not in ("", self.family.origin):  # another of the name came in between
             del vars(self)["family"]
         return registry.register(self.family).methods[0]
 
