@@ -15,7 +15,7 @@ from gradgate.suites.judging.engine import Run
 from gradgate.suites.judging.subject import Subject
 from gradgate.suites.workers.worker import environment
 
-PLANTED = {"float64": 1e-11, "float32": 3e-5}
+BAR = {"float64": 1e-11, "float32": 3e-5}
 """Dtype -> the planted error that must be refuted in every leaf."""
 
 
@@ -95,13 +95,13 @@ def _planted(args: argparse.Namespace) -> int:
     worst: dict[str, tuple[float, str]] = {}
     for name in _chosen(args):
         pair = unbroken(name)
-        for dtype in set(PLANTED) & set(pair.dtypes):
+        for dtype in sorted(set(BAR) & set(pair.dtypes)):
             for delta, leaf in power.smallest(Subject(pair.lowered, pair), dtype, Run(args.examples)).values():
                 print(f"{name:32} {dtype:8} {delta:g} in {leaf}", flush=True)
                 worst[dtype] = max(worst.get(dtype, (0.0, "")), (delta, f"{leaf} of {name}"))
     for dtype, (delta, where) in worst.items():
         print(f"{dtype}: every leaf from {delta:g} on; the last one is {where}")
-    return any(delta > most for dtype, most in PLANTED.items() for delta, _ in [worst.get(dtype, (0.0, ""))])
+    return any(delta > BAR[dtype] for dtype, (delta, _) in worst.items())
 
 
 def _alarms(args: argparse.Namespace) -> int:

@@ -123,3 +123,13 @@ def test_the_command_fails_where_a_bug_survives(
     monkeypatch.setattr(sys, "argv", ["of_pairs", "--no-rivals"])
     assert command.main() == 1
     assert "survived: torch.gated.gate_none: upheld" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("smallest", "status"), [(2e-15, 0), (1e-3, 1)])
+def test_a_planted_error_that_passes_in_a_leaf_fails_the_run(
+    smallest: float, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.setattr(sys, "argv", ["of_pairs", "--planted", "--only", "torch_norms:grouped"])
+    monkeypatch.setattr(command.power, "smallest", lambda *_: {"x": (smallest, "x")})
+    assert command.main() == status

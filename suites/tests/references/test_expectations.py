@@ -11,8 +11,6 @@ from gradgate.references import ledger, registry
 from gradgate.references.published import Judged, Published, equal, judge, upheld
 from gradgate.suites.measuring import paper_results
 
-UNDECLARED = {"bilevel": 0, "invertible": 0, "performer": 0}
-"""Family -> how many printed figures may have no expectation yet. A number here may only fall, down to 0."""
 NO_NUMBER = {"bilevel": 10, "chain": 16, "invertible": 3, "performer": 4, "state_space": 5}
 """Family -> how many statements of its ledger may rest on figures without a printed number alone: those cannot fail.
 Counted when the figures of a family were first judged; a number here may only fall. What a paper says of a curve is a
@@ -20,21 +18,19 @@ figure that can fail (`gradgate.references.derived`)."""
 PAPERS = tuple(name for name in registry.families() if registry.package(name))
 
 
-def wrong(rows: list[dict[str, Any]], allowed: int) -> list[str]:
+def wrong(rows: list[dict[str, Any]]) -> list[str]:
     """What speaks against the figures of a family, in sentences."""
-    found = [row["sentence"] for row in rows if row["outcome"] == "not as declared"]
-    found += [
+    found = [row["sentence"] for row in rows if row["outcome"] in ("not as declared", "undeclared")]
+    return found + [
         f"{row['sentence']}; gradgate paper measures it"
         for row in rows
         if row["outcome"] == "not measured here" and row["problem"] == paper_results.NOT_YET
     ]
-    undeclared = [row["sentence"] for row in rows if row["outcome"] == "undeclared"]
-    return found + (undeclared if len(undeclared) > allowed else [])
 
 
 @pytest.mark.parametrize("family", PAPERS)
-def test_the_kept_figures_are_as_declared_and_no_more_are_undeclared_than_were(family: str) -> None:
-    found = wrong(paper_results.kept(family), UNDECLARED.get(family, 0))
+def test_the_kept_figures_are_declared_and_as_declared(family: str) -> None:
+    found = wrong(paper_results.kept(family))
     assert not found, "\n".join(found)
 
 
@@ -72,16 +68,10 @@ def made(ours: float | None, *, declared: bool = True) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("rows", "allowed", "count"),
-    [
-        ([made(4.0)], 0, 0), ([made(5.0)], 0, 1), ([made(None)], 0, 1),
-        ([made(4.0, declared=False)], 1, 0), ([made(4.0, declared=False)], 0, 1),
-    ],
-)  # fmt: skip
-def test_a_figure_that_is_not_as_declared_not_measured_or_undeclared_is_found(
-    rows: list[dict[str, Any]], allowed: int, count: int
-) -> None:
-    assert len(wrong(rows, allowed)) == count
+    ("row", "count"), [(made(4.0), 0), (made(5.0), 1), (made(None), 1), (made(4.0, declared=False), 1)]
+)
+def test_a_figure_that_is_not_as_declared_not_measured_or_undeclared_is_found(row: dict[str, Any], count: int) -> None:
+    assert len(wrong([row])) == count
 
 
 @pytest.mark.parametrize("family", PAPERS)
