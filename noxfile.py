@@ -22,7 +22,7 @@ nox.options.error_on_missing_interpreters = True
 
 ROOT = Path(__file__).parent
 PROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
-GROUPS = nox.project.dependency_groups(PROJECT, "history", "test", "lint", "build")
+GROUPS = nox.project.dependency_groups(PROJECT, "history", "test", "lint", "build", "site")
 EXTRAS = "jax,torch,cuda,tpu,report,dask,asv"
 JUDGED = {"jax": "cross_entropy.py", "torch": "rms_norm.py"}
 """Framework -> the example that is judged at both ends of its range."""
