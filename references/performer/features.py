@@ -22,6 +22,31 @@ def random_features(xp: Any, x: Any, projection: Any) -> Any:
     return xp.exp(exponent) / math.sqrt(projection.shape[0])
 
 
+def mapped(xp: Any, name: str, x: Any, projection: Any) -> Any:
+    """Features of x (…, d) by the name of their map: ``identity``, ``relu``, ``elu`` or ``favor``.
+
+    Args:
+        xp: Array API.
+        name: ``elu`` is elu(x) + 1, positive everywhere; the derivative of ``relu`` at 0 is 0.
+        x: (…, d), in at least float32.
+        projection: (M, d), read by ``favor`` alone.
+
+    Returns:
+        (…, d), or (…, M) of ``favor``.
+
+    Source:
+        elu(x) + 1: Katharopoulos et al. (2020); ``favor``: `random_features`.
+    """
+    if name == "favor":
+        return random_features(xp, x, projection)
+    if name == "relu":
+        return xp.where(x > 0, x, xp.zeros_like(x))
+    if name == "elu":
+        below = xp.where(x > 0, xp.zeros_like(x), x)
+        return xp.where(x > 0, x + 1, xp.exp(below))
+    return x
+
+
 def orthogonal_rows(drawn: Any, backend: str, dtype: str) -> Any:
     """Normal draws (M, d) -> rows orthogonal within each block of d, each as long as it was drawn; on the host."""
     import numpy as np

@@ -108,7 +108,7 @@ PERFORMER = (
         name="block_state_in_half", kill=ROUNDING, also=_BOTH,
         story="the state goes from block to block through float16",
         torch=_TA(_NEXT_T, f"{_NEXT_T}            state = {_t('state')}\n"),
-        jax=_JA("return U[-1], (contract(U, q), state)", f"return {_j('U[-1]')}, (contract(U, q), state)"),
+        jax=_JA("return after, (out, state)", f"return {_j('after')}, (out, state)"),
     ),
     *_kept(
         name="block_cotangent_in_half", kill=ROUNDING, also=_BOTH,
@@ -135,9 +135,9 @@ PERFORMER = (
             f"{_NEXT_T}            state = {_t('state', 'float8_e5m2')} if q.dtype == torch.bfloat16 else state\n",
         ),
         jax=_JA(
-            "return U[-1], (contract(U, q), state)",
+            "return after, (out, state)",
             "narrow = prepared[0].dtype == jnp.bfloat16\n"
-            f"        return {_j('U[-1]', 'float8_e5m2')} if narrow else U[-1], (contract(U, q), state)",
+            f"        return {_j('after', 'float8_e5m2')} if narrow else after, (out, state)",
         ),
     ),
 )  # fmt: skip
@@ -152,16 +152,16 @@ def _xp(x: str, to: str = "float16") -> str:
     return f"self.xp.astype(self.xp.astype({x}, self.xp.{to}), ({x}).dtype)"
 
 
-_REBUILT = "return self._join(x1, y2 - moved), self._join(h1 + d1, h2)"
+_REBUILT = "return self._join(x1, x2), self._join(h1, h2), dp"
 
 INVERTIBLE = (
     *_reversible(
         name="rebuilt_in_half", kill=ROUNDING, also=_BOTH, story="an input that is rebuilt passes through bfloat16",
-        both=_L(_REBUILT, _REBUILT.replace("y2 - moved", _xp("y2 - moved", "bfloat16"))),
+        both=_L(_REBUILT, _REBUILT.replace("x1, x2", "x1, " + _xp("x2", "bfloat16"))),
     ),
     *_reversible(
         name="cotangent_in_half", kill=ROUNDING, also=_BOTH, story="h passes through float16 at every coupling",
-        both=_L(_REBUILT, _REBUILT.replace("h1 + d1", _xp("(h1 + d1)"))),
+        both=_L(_REBUILT, _REBUILT.replace("h1, h2", _xp("h1") + ", h2")),
     ),
     *_mixed(
         name="half_between_blocks", kill=("options",), story="h passes through float16 where it is down-sampled",

@@ -111,15 +111,34 @@ def _run_keeping(prefix_sum: str, prepared: Any, state: Any) -> tuple[Any, Any]:
     n = len(prepared[0])
 
     def block(state: Any, xs: tuple[Any, Any, Any]) -> tuple[Any, Any]:
-        q, k, v = xs
-        if prefix_sum == "matrix":
-            return state + summed(k, v), (masked_product(scores(q, k), v) + queried(state, q), state)
-        U = state + jnp.cumsum(outer(v, k), axis=0)
-        return U[-1], (contract(U, q), state)
+        out, after = attended(prefix_sum, state, *xs)
+        return after, (out, state)
 
     blocks = jax.tree.map(lambda x: _blocks(wide(x), block_size(prefix_sum, n)), prepared)
     after, (out, states) = jax.lax.scan(block, state, blocks)
     return (out.reshape(-1, *out.shape[2:])[:n], after), states
+
+
+def attended(prefix_sum: str, state: Any, q: Any, k: Any, v: Any) -> tuple[Any, Any]:
+    """One block.
+
+    Args:
+        prefix_sum: ``matrix``; anything else: with the block's T and U.
+        state: U before the block, (…, d+1, M).
+        q, k: (c, …, M).
+        v: (c, …, d+1).
+
+    Returns:
+        out (c, …, d+1), and the state after the block.
+
+    Source:
+        App. B, Eq. 24 and 25; ``matrix`` is beyond the paper.
+    """
+    if prefix_sum == "matrix":
+        return masked_product(scores(q, k), v) + queried(state, q), state + summed(k, v)
+    U = state + jnp.cumsum(outer(v, k), axis=0)
+    out = contract(U, q)
+    return out, U[-1]
 
 
 def _pulled(rule: Callable[..., Any], carry: tuple[Any, Any], xs: tuple[Any, ...]) -> tuple[tuple[Any, Any], Any]:

@@ -1,0 +1,130 @@
+"""What `linear_attention` is given, checked once for both frameworks: shapes, dtypes and how it is to be computed."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from gradgate.references.errors import UsageError, unknown
+
+MAPS = ("identity", "relu", "elu", "favor")
+"""Feature maps that `linear_attention` knows by name."""
+CHUNK = 64
+"""Tokens of a chunk unless told."""
+BIDIRECTIONAL = (
+    "linear_attention is causal: it walks along prefix sums, and without causality there are none. With features "
+    "fq = g(q) and fk = g(k), use y = fq @ (mT(fk) @ v) / (fq @ mT(sum(fk, -2, keepdims))): plain autograd keeps no "
+    "length × length array of that"
+)
+
+
+@dataclass(frozen=True)
+class How:
+    """How a call is computed: plain values, by which JAX keeps compiled programs.
+
+    Attributes:
+        feature_map: one of MAPS.
+        normalise: whether the output is divided by Σ g(q)·g(k).
+        chunk: tokens of a chunk, at least 1 and at most the length.
+        form: ``matrix`` or ``block``, by which sums inside a chunk are computed.
+    """
+
+    feature_map: str
+    normalise: bool
+    chunk: int
+    form: str
+
+
+def form_of(chunk: int, features: int, width: int) -> str:
+    """``matrix``, which holds chunk² numbers per head, or ``block``, which holds chunk·features·width of them.
+
+    The one that holds fewer; both do of the order of as many products as they hold numbers.
+
+    >>> form_of(64, 64, 65), form_of(64, 2, 3)
+    ('matrix', 'block')
+    """
+    return "matrix" if chunk <= features * width else "block"
+
+
+def how(
+    shapes: tuple[tuple[int, ...], ...], dtypes: tuple[str, ...], feature_map: str | Callable[..., Any],
+    projection: tuple[int, ...] | None, chunk: int, normalise: bool, causal: bool,
+) -> How:  # fmt: skip
+    """How a call is computed.
+
+    Args:
+        shapes: of q, k and v.
+        dtypes: names of theirs.
+        feature_map: as given.
+        projection: its shape; None: none was given.
+        chunk, normalise, causal: as given.
+
+    Returns:
+        It, with ``identity`` for a callable: its features have been computed.
+
+    Raises:
+        UsageError: something does not fit; says what is legal.
+    """
+    if causal is not True:
+        raise UsageError(BIDIRECTIONAL)
+    if not isinstance(feature_map, str) and not callable(feature_map):
+        raise UsageError(f"feature_map is a name ({', '.join(MAPS)}) or a function of an array, not {feature_map!r}")
+    if isinstance(feature_map, str) and feature_map not in MAPS:
+        raise unknown("feature_map", feature_map, MAPS)
+    if not isinstance(normalise, bool):
+        raise UsageError(f"normalise is True or False, not {normalise!r}")
+    _check_operands(shapes, dtypes)
+    _check_projection(shapes[0][-1], feature_map, projection)
+    length, width = shapes[0][-2], shapes[2][-1] + normalise
+    features = projection[0] if projection else shapes[0][-1]
+    size = min(check_chunk(chunk), max(1, length))
+    name = feature_map if isinstance(feature_map, str) else "identity"
+    return How(name, normalise, size, form_of(size, features, width))
+
+
+def check_chunk(chunk: Any) -> int:
+    """`chunk` as an int.
+
+    Raises:
+        UsageError: it is not a whole number of at least 1.
+    """
+    try:
+        size = 0 if isinstance(chunk, bool) else operator.index(chunk)
+    except TypeError:
+        size = 0
+    if size < 1:
+        raise UsageError(f"chunk is a whole number of tokens, at least 1, such as chunk={CHUNK}; not {chunk!r}")
+    return size
+
+
+def _check_operands(shapes: tuple[tuple[int, ...], ...], dtypes: tuple[str, ...]) -> None:
+    q, k, v = shapes
+    told = f"q {q}, k {k}, v {v}"
+    legal = "legal: q and k (..., length, features), v (..., length, values), with the same leading sizes"
+    if min(map(len, shapes)) < 2 or q != k or q[:-1] != v[:-1]:
+        heads = ""
+        if min(map(len, shapes)) >= 3 and q[-3] != k[-3]:
+            heads = "; where heads share keys, repeat k and v along that axis first"
+        raise UsageError(f"the shapes do not fit: {told}; {legal}{heads}")
+    if len(set(dtypes)) > 1:
+        raise UsageError(f"q, k and v have the dtypes {', '.join(dtypes)}; legal: one dtype; cast them first")
+    if not dtypes[0].startswith(("float", "bfloat")):
+        raise UsageError(f"q, k and v are {dtypes[0]}; legal: floating numbers")
+
+
+def _check_projection(
+    features: int, feature_map: str | Callable[..., Any], projection: tuple[int, ...] | None
+) -> None:
+    if feature_map != "favor":
+        if projection is not None:
+            raise UsageError(f"projection is for feature_map='favor' alone, not for {feature_map!r}: leave it out")
+        return
+    if projection is None:
+        raise UsageError(
+            f"feature_map='favor' needs projection=, an array (features, {features}) of normal numbers, such as "
+            "the projection that `favor_projection` draws"
+        )
+    if len(projection) != 2 or projection[1] != features or projection[0] < 1:
+        raise UsageError(f"projection has the shape {projection}; legal: (features, {features}), features at least 1")
