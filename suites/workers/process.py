@@ -30,10 +30,12 @@ class Worker:
     Attributes:
         call: the call of foreign code that it is in, or None.
         problems: family and framework of its tasks.
+        device: of the pairs that the process is for; "" for all others.
         guests: plugged-in methods that it has judged; what they left in the process may end it later.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, device: str = "") -> None:
+        self.device = device
         down, up = os.pipe(), os.pipe()
         self.log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
         fcntl.fcntl(self.log, fcntl.F_SETFL, fcntl.fcntl(self.log, fcntl.F_GETFL) | os.O_APPEND)
@@ -43,7 +45,7 @@ class Worker:
             stdin=subprocess.DEVNULL,
             stdout=self.log,
             stderr=subprocess.STDOUT,
-            env={**os.environ, **environment()},
+            env={**os.environ, **environment(device)},
             start_new_session=True,  # a Ctrl-C is the parent's to handle, and its own children die with it
         )
         os.close(down[0])

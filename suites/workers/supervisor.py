@@ -54,6 +54,7 @@ class Supervisor:
         self._busy: dict[int, tuple[Worker, collections.deque[tuple[Task, Run]]]] = {}
         self._dead: dict[tuple[str, str], str] = {}
         self._answered: set[str] = set()
+        self._devices: dict[tuple[str, str], str] = {}
 
     def __enter__(self) -> Supervisor:
         return self
@@ -74,11 +75,16 @@ class Supervisor:
     def describe_fully(self, target: str, family: str, framework: str | None) -> dict[str, Any]:
         """The ``tasks`` of a plugged-in method, and the ``places``: owner -> modules and files that it is declared in.
 
+        A second worker imports the same at the same time, because importing a framework takes longer than most claims.
+
         Raises:
             UsageError: the target, family or framework is wrong, or its import failed, hung or ended the process.
         """
-        worker = self._idle.pop() if self._idle else Worker()
+        worker = self._worker()
         worker.send({"describe": [target, family, framework]})
+        if self.jobs > 1 and not self._idle:
+            self._idle.append(Worker())
+            self._idle[0].send({"warm": [target, family, framework]})
         while True:
             events, death = self._wait(worker)
             for event in events:
@@ -126,11 +132,25 @@ class Supervisor:
                 waiting = waiting or self._half()
                 if not waiting:
                     break
-                worker = self._idle.pop() if self._idle else Worker()
+                problems = self._idle[-1].problems if self._idle else None
                 taken = {other.problems for other, _ in self._busy.values()}
-                ranks = [_rank(queue[0][0], worker.problems, taken) for queue in waiting]
-                self._start(worker, waiting.pop(ranks.index(min(ranks))))
+                ranks = [_rank(queue[0][0], problems, taken) for queue in waiting]
+                queue = waiting.pop(ranks.index(min(ranks)))
+                self._start(self._worker(self._device(queue[0][0])), queue)
             yield from self._step(progress)
+
+    def _device(self, task: Task) -> str:
+        """The device of the process that a method has asked for; "" where it has not."""
+        return self._devices.get((task.owner, task.target), "")
+
+    def _worker(self, device: str = "") -> Worker:
+        """An idle worker of a device, the last one that became so, or a new one; an idle one of another then ends."""
+        for place in reversed(range(len(self._idle))):
+            if self._idle[place].device == device:
+                return self._idle.pop(place)
+        if self._idle:
+            self._idle.pop(0).close()
+        return Worker(device)
 
     def _half(self) -> list[collections.deque[tuple[Task, Run]]]:
         """The later half of the longest queue, taken out of it, as the only queue; none if no worker can give any.
@@ -165,11 +185,16 @@ class Supervisor:
             if death and worker.guests - {queue[0][0].owner}:
                 worker.close()  # what an earlier method has left in the process may have ended it: try in a fresh one
                 del self._busy[fd]
-                self._start(Worker(), queue)
+                self._start(Worker(worker.device), queue)
                 continue
             for event in events:
                 if "progress" in event:
                     progress(queue[0][0], event["progress"])
+                elif "elsewhere" in event:
+                    del self._busy[fd]
+                    self._idle.append(worker)
+                    self._devices[queue[0][0].owner, queue[0][0].target] = event["elsewhere"]
+                    self._start(self._worker(event["elsewhere"]), queue)
                 elif "verdict" in event or "fault" in event or "usage" in event:
                     task, run = queue.popleft()
                     found.append((self._finish(task, event), run))

@@ -1,12 +1,14 @@
 """The process in which foreign code runs: takes tasks as lines of JSON, answers with events as lines of JSON.
 
 Events: ``{"call": {…}}`` before each call of foreign code and ``{"call": null}`` after it, ``{"progress": n}`` while a
-claim is judged, then ``{"verdict": {…}}``; ``{"described": […]}`` or ``{"usage": "…"}`` answer a request to describe.
+claim is judged, then ``{"verdict": {…}}``; ``{"described": […]}`` or ``{"usage": "…"}`` answer a request to describe,
+and ``{"warm": true}`` a request to import what a description needs.
 The supervisor kills this process when a call lasts too long, so whatever was reported before is not lost.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import gc
@@ -22,6 +24,8 @@ from collections.abc import Callable
 from typing import Any, TextIO
 
 import platformdirs
+
+from gradgate.suites.pairs.devices import ENVIRONMENT, elsewhere
 
 HOST_DEVICES = 4
 """CPU devices that JAX is given, so that methods over several devices can run."""
@@ -45,8 +49,11 @@ MAPPINGS = 30_000
 65,530 that Linux allows a process, and compiling past the limit is a segmentation fault."""
 
 
-def environment() -> dict[str, str]:
+def environment(device: str = "") -> dict[str, str]:
     """What has to be in the environment before JAX or PyTorch is imported.
+
+    Args:
+        device: of the pairs that the process is for (`gradgate.suites.pairs.devices`); "" for all others.
 
     One thread per worker: two workers share two cores, and a sum over threads could depend on how many there are.
     """
@@ -61,6 +68,7 @@ def environment() -> dict[str, str]:
         "TF_CPP_MIN_LOG_LEVEL": "3",
         "PYTHONHASHSEED": "0",
         "PYTHONFAULTHANDLER": "1",
+        **ENVIRONMENT[device],
     }
 
 
@@ -93,6 +101,10 @@ def _serve(
     from gradgate.suites.judging.verdict import Task
     from gradgate.suites.keeping.sources import strings_of
 
+    if "warm" in request:
+        with contextlib.suppress(Exception):  # who describes the same says what is wrong with it
+            _serve({"describe": request["warm"]}, send, watch)
+        return {"warm": True}
     if "describe" in request:
         target, family, framework = request["describe"]
         methods = [_subject(target, family, "", framework, watch).declared] if family else _offered(target, watch)
@@ -116,6 +128,8 @@ def _serve(
     if absent is not None:
         return {"verdict": absent.to_dict()}
     subject = _subject(task.target, task.family, task.method, task.framework, watch)
+    if device := elsewhere(subject.function):
+        return {"elsewhere": device}
     verdict = judge(task, subject, Run(**request["run"]), progress)
     return {"verdict": verdict.to_dict()}
 

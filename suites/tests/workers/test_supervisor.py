@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
 from gradgate.suites.judging.engine import Run
 from gradgate.suites.judging.verdict import Task, Verdict
 from gradgate.suites.workers.process import Worker
@@ -13,8 +17,9 @@ class _Worker(Worker):
 
     made = 0
 
-    def __init__(self) -> None:
+    def __init__(self, device: str = "") -> None:
         _Worker.made += 1
+        self.device = device
         self.events, self.problems = _Worker.made, None
 
     def send(self, request: object) -> None:
@@ -58,6 +63,22 @@ def test_methods_of_one_family_and_framework_go_to_one_worker_until_it_alone_has
     # The second worker is always the one that answers: it does its own, then what nobody has begun, then helps.
     assert second == ["at"] * 3 + ["bj"] * 3 + ["bt"] * 3 + ["aj"] * 2
     assert first == ["aj"]
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_all_workers_import_a_target_while_it_is_described(jobs: int, plugin, tmp_path: Path) -> None:
+    target = plugin(f"""
+import os
+with open({str(tmp_path / "imported")!r}, "a") as file:
+    file.write(f"{{os.getpid()}}\\n")
+""")
+    with Supervisor(Run(examples=1), jobs) as supervisor:
+        tasks = supervisor.describe(f"{target}:good", "state_space", "torch")
+        for spare in supervisor._idle[:-1]:
+            while {"warm": True} not in supervisor._wait(spare)[0]:
+                pass
+        assert {verdict.verdict for verdict in supervisor.judge_all(tasks[:1])} == {"upheld"}
+    assert len(set((tmp_path / "imported").read_text().split())) == jobs
 
 
 def test_two_workers_share_the_claims_of_a_single_method(plugin, patient: Supervisor) -> None:
