@@ -18,7 +18,7 @@ _sqrt = functools.partial(_bug, method="sqrt_n")
 _E, _S = functools.partial(Edit, "in_torch.executor"), functools.partial(Edit, "in_torch.stages")
 _T, _J = functools.partial(Edit, "in_torch.methods"), functools.partial(Edit, "in_jax.methods")
 
-_HANDED = "return (None, None, into, *(gradients.get(id(p)) for p in ctx.parameters))"
+_HANDED = "return (None, None, first, None, *others, *(gradients.get(id(p)) for p in ctx.parameters))"
 _SAVE_J = "x, plan = layers[plan.start](*_tied(params[plan.start], x)), plan.rest"
 _SPLIT_J = "x, plan = jax.checkpoint(functools.partial(_run, layers, plan.left))(own, x), plan.right"
 _TIED_J = "lambda _, cotangents: jax.lax.optimization_barrier(cotangents))"
@@ -62,7 +62,8 @@ PUBLISHED = (
         source="PT#81296: a shared parameter's hook fires twice",
         torch=_E(
             _HANDED, "own = [gradients.get(id(p)) for p in ctx.parameters]\n"
-            "        return (None, None, into, *(2 * g if g is not None and n == 0 else g for n, g in enumerate(own)))",
+            "        return (None, None, first, None, *others, "
+            "*(2 * g if g is not None and n == 0 else g for n, g in enumerate(own)))",
         ),
         jax=_J(
             _TIED_J,
@@ -96,7 +97,7 @@ STRUCTURAL = (
     *_revolve(
         name="cotangent_detached", story="no cotangent passes from the third stage to the second",
         source="operator: detached input",
-        torch=_E(_HANDED, _HANDED.replace("into,", "into * (ctx.number != 3) if into is not None else into,")),
+        torch=_E(_HANDED, _HANDED.replace("first,", "first * (ctx.number != 3) if first is not None else first,")),
     ),
     *_sqrt(
         name="cotangent_detached", story="no cotangent passes from the third stage to the second",
@@ -114,7 +115,7 @@ STRUCTURAL = (
     *_sqrt(
         name="wrong_sign_at_the_head", story="the cotangent of the head enters the chain with the wrong sign",
         source="operator: flip a sign",
-        torch=_E(_HANDED, _HANDED.replace("into,", "-into if ctx.number == len(ctx.run.stages) else into,")),
+        torch=_E(_HANDED, _HANDED.replace("first,", "-first if ctx.number == len(ctx.run.stages) else first,")),
         jax=_J(
             "layers, plan = stages(problem), schedule.plan()",
             "layers, plan = stages(problem), schedule.plan()\n    head = layers[-1]\n"

@@ -39,23 +39,32 @@ from typing import Any
 import torch
 from torch.autograd.graph import get_gradient_edge
 
-from gradgate.references.chain.in_torch.guard import CheckValue, Doubts, Held, check_version, refuse_course
+from gradgate.references.chain.in_torch.guard import (
+    CheckValues,
+    Doubts,
+    Held,
+    check_version,
+    refuse_course,
+    versions_of,
+)
 from gradgate.references.chain.in_torch.replay import RandomState, Surroundings, in_modes, statistics_kept
-from gradgate.references.chain.in_torch.stages import Recording, Stage, plain, record
+from gradgate.references.chain.in_torch.stages import Recording, Stage, Value, each, parts, plain, record
 from gradgate.references.chain.schedules.schedule import Operation, Schedule
 from gradgate.references.contract import NotComposable, UsageError
 
 
-def execute(stages: Sequence[Stage], schedule: Schedule, x: torch.Tensor) -> torch.Tensor:
+def execute(stages: Sequence[Stage], schedule: Schedule, x: Any, device: torch.device | None = None) -> Any:
     """x_0 -> x_N with the chain's graph behind it, whose backward pass follows the schedule.
 
     Args:
         stages: N of them.
         schedule: of N stages, nested or not.
-        x: x_0; it may need a gradient or not.
+        x: x_0, one tensor or a tuple of any number; it may need a gradient or not.
+        device: where the stages compute; None: where x_0 is.
 
     Returns:
-        x_N; `backward` and `torch.autograd.grad` work on it as usual.
+        x_N, one tensor or a tuple, as the last stage gives it; `backward` and `torch.autograd.grad` work on it as
+        usual.
 
     Raises:
         UsageError: another number of stages; a stage that is not tensor to tensor, that overwrites its input, or that
@@ -77,12 +86,13 @@ def execute(stages: Sequence[Stage], schedule: Schedule, x: torch.Tensor) -> tor
     if schedule.stages != len(stages):
         raise UsageError(f"the schedule has {schedule.stages} stages, the chain has {len(stages)}")
     refuse_transforms()
-    run = Run(stages, schedule, x)
+    run = Run(stages, schedule, x, device)
     run.advance(schedule.turn)
-    link = x
+    links = parts(x)
     for number, stage in enumerate(stages, 1):
-        link = _Node.apply(run, number, link, *stage.parameters)
-    return link
+        first, others = (links[0], links[1:]) if links else (None, ())
+        links = parts(_Node.apply(run, number, first, len(others), *others, *stage.parameters))
+    return links if run.gives_tuple else links[0]
 
 
 def refuse_transforms() -> None:
@@ -102,13 +112,13 @@ class FirstRun:
         random: the states of the generators that it drew from.
         training: of each of its modules, whether it trained.
         held: the tensors that it read.
-        output: the check value of its output.
+        output: the check values of its output.
     """
 
     random: RandomState
     training: tuple[bool, ...]
     held: Held
-    output: CheckValue
+    output: CheckValues
 
     @contextlib.contextmanager
     def again(self, stage: Stage) -> Iterator[None]:
@@ -130,19 +140,24 @@ class Run:
         performed: the operations done so far.
     """
 
-    def __init__(self, stages: Sequence[Stage], schedule: Schedule, x: torch.Tensor) -> None:
+    def __init__(
+        self, stages: Sequence[Stage], schedule: Schedule, x: Value, device: torch.device | None = None
+    ) -> None:
         self.stages, self.schedule = stages, schedule
-        self.device, self.surroundings = x.device, Surroundings.now(x.device)
+        self.device = device or (parts(x)[0].device if parts(x) else torch.get_default_device())
+        self.surroundings = Surroundings.now(self.device)
         uses = Counter(id(p) for stage in stages for p in stage.parameters)
         self.shares = [any(uses[id(p)] > 1 for p in stage.parameters) for stage in stages]
         self.again = [count > 1 for count in schedule.runs()]
-        self.needs_input_grad = x.requires_grad
-        self.values, self.versions = {0: x.detach()}, {0: x._version}
+        self.needs_input_grad = any(t.requires_grad for t in parts(x))
+        self.values: dict[int, Any] = {0: each(torch.Tensor.detach, x)}
+        self.versions = {0: versions_of(x)}
         self.recordings: dict[int, tuple[Recording, Held]] = {}
         self.first: dict[int, FirstRun] = {}
         self.doubts = Doubts()
-        self.shapes: dict[int, tuple[torch.Size, torch.dtype]] = {}
-        self.output: torch.Tensor | None = None
+        self.shapes: dict[int, list[tuple[torch.Size, torch.dtype]]] = {}
+        self.output: Any = None
+        self.gives_tuple = False
         self.placeholder = torch.zeros(2, device=x.device, dtype=torch.float64)
         self.performed: list[Operation] = []
 
@@ -157,9 +172,13 @@ class Run:
             self.performed.append(op)
 
     def backward(
-        self, number: int, cotangent: torch.Tensor, accumulable: Sequence[torch.Tensor] | None, retain: bool
-    ) -> tuple[torch.Tensor | None, dict[int, torch.Tensor]]:
-        """Up to "backward `number`", which takes this cotangent: that of x_{l-1}, and the parameters' by id.
+        self,
+        number: int,
+        cotangents: Sequence[torch.Tensor | None],
+        accumulable: Sequence[torch.Tensor] | None,
+        retain: bool,
+    ) -> tuple[tuple[torch.Tensor | None, ...], dict[int, torch.Tensor]]:
+        """Up to "backward `number`", which takes these cotangents: those of x_{l-1}, and the parameters' by id.
 
         The gradients of those that are `accumulable` are added at once, and not given; None: all are given. With
         `retain` the recording is kept for a further backward pass.
@@ -171,8 +190,8 @@ class Run:
         recording, held = self.recordings[number] if retain else self.recordings.pop(number)
         held.check_storages(self.stages[number - 1].name)
         if accumulable is None:
-            return recording.backward(cotangent, retain=retain)
-        return recording.accumulate(cotangent, accumulable, retain), {}
+            return recording.backward(cotangents, retain=retain)
+        return recording.accumulate(cotangents, accumulable, retain), {}
 
     def _forward(self, op: Operation) -> None:
         number, stage, x = op.index, self.stages[op.index - 1], self.values[op.index - 1]
@@ -182,22 +201,22 @@ class Run:
             if first is not None:
                 with first.again(stage):
                     y = self._perform(op, x)
-                again = CheckValue.of(y)
+                again = CheckValues.of(y, x)
                 refuse = functools.partial(refuse_course, stage.name, first.output, again)
                 self.doubts.add(first.output.differs(again), refuse)
             elif self.again[number - 1]:
                 y = self._perform_first(op, x)
             else:
                 y = self._perform(op, x)
-        if x._version != version:
+        if versions_of(x) != version:
             raise UsageError(
                 f"{stage.name} overwrites its input, which may be needed again; put it into one stage with the layer "
                 "before it, as torch_checkpoint.checkpointed does"
             )
-        self.values[number], self.versions[number] = y, y._version
+        self.values[number], self.versions[number] = y, versions_of(y)
         if number == len(self.stages) and self.output is None:
-            self.output = y
-        self.shapes.setdefault(number, (y.shape, y.dtype))
+            self.output, self.gives_tuple = y, isinstance(y, tuple)
+        self.shapes.setdefault(number, [(t.shape, t.dtype) for t in parts(y)])
 
     def _perform(self, op: Operation, x: torch.Tensor) -> torch.Tensor:
         number, stage = op.index, self.stages[op.index - 1]
@@ -217,7 +236,7 @@ class Run:
         y = self._perform(op, x)
         held.refuse_own_changes(stage.name)
         random = before.moved(RandomState.now(self.device, stage.modules))
-        self.first[op.index] = FirstRun(random, training, held, CheckValue.of(y))
+        self.first[op.index] = FirstRun(random, training, held, CheckValues.of(y, x))
         return y
 
 
@@ -225,15 +244,19 @@ class _Node(torch.autograd.Function):
     """Stage l in the caller's graph."""
 
     @staticmethod
-    def forward(ctx: Any, run: Run, number: int, link: torch.Tensor, *parameters: torch.Tensor) -> torch.Tensor:
-        ctx.run, ctx.number, ctx.parameters = run, number, parameters
+    def forward(ctx: Any, run: Run, number: int, link: Any, more: int, *tensors: torch.Tensor) -> Any:
+        """`tensors` are `more` further links, and the parameters."""
+        ctx.run, ctx.number, ctx.parameters = run, number, tensors[more:]
+        ctx.set_materialize_grads(False)
         ctx.save_for_backward(run.placeholder)  # so that autograd refuses a second pass as it does everywhere
         if number == len(run.stages):
-            y, run.output = run.output, None
-            assert y is not None
-            return y
-        shape, dtype = run.shapes[number]
-        return run.placeholder.view(dtype)[0].expand(shape)
+            given, run.output = run.output, None
+        else:
+            given = tuple(run.placeholder.view(dtype)[0].expand(shape) for shape, dtype in run.shapes[number])
+        gives = run.stages[number - 1].gives
+        if gives is not None:
+            ctx.mark_non_differentiable(*(t for t, needs in zip(given, gives, strict=True) if not needs))
+        return given
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Any) -> Any:
@@ -245,8 +268,9 @@ class _Node(torch.autograd.Function):
         _ = ctx.saved_tensors  # raises if they are freed
         retain = torch._C._autograd._get_current_graph_task_keep_graph()
         accumulable = None if ctx.run.shares[ctx.number - 1] else _accumulable(ctx.parameters)
-        into, gradients = ctx.run.backward(ctx.number, cotangents[0], accumulable, retain)
-        return (None, None, into, *(gradients.get(id(p)) for p in ctx.parameters))
+        arrived, gradients = ctx.run.backward(ctx.number, cotangents, accumulable, retain)
+        first, others = (arrived[0], arrived[1:]) if arrived else (None, ())
+        return (None, None, first, None, *others, *(gradients.get(id(p)) for p in ctx.parameters))
 
 
 def _accumulable(parameters: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:

@@ -22,6 +22,7 @@ import numpy as np
 import torch
 
 from gradgate.references.chain.in_torch.replay import Norm
+from gradgate.references.chain.in_torch.stages import Value, parts
 from gradgate.references.contract import UsageError
 
 SAMPLES = 30
@@ -33,8 +34,18 @@ _KEPT = (
 )
 
 
-def check_version(what: str, tensor: torch.Tensor, expected: int) -> None:
-    """Raise RuntimeError, in autograd's words, unless the tensor still has this version."""
+def versions_of(value: Value) -> tuple[int, ...]:
+    """The version counter of every tensor of a value."""
+    return tuple(t._version for t in parts(value))
+
+
+def check_version(what: str, value: Value, expected: int | tuple[int, ...]) -> None:
+    """Raise RuntimeError, in autograd's words, unless every tensor still has this version."""
+    for tensor, version in zip(parts(value), (expected,) if isinstance(expected, int) else expected, strict=True):
+        _check_one(what, tensor, version)
+
+
+def _check_one(what: str, tensor: torch.Tensor, expected: int) -> None:
     if tensor._version != expected:
         kind = f"{tensor.type().replace('torch.', '')} {list(tensor.shape)}"
         raise RuntimeError(
@@ -108,7 +119,7 @@ def _named(
             if tensor is not None:
                 yield f"{type(module).__name__}.{name}", tensor
     for number, p in enumerate(parameters):
-        yield f"parameter {number}", p
+        yield f"{'parameter' if isinstance(p, torch.nn.Parameter) else 'argument'} {number}", p
 
 
 @dataclass(frozen=True)
@@ -161,6 +172,35 @@ class CheckValue:
         return bool(_apart(one.double(), two.double(), ROUNDING * _epsilon(self.kind[1])))
 
 
+@dataclass(frozen=True)
+class CheckValues:
+    """The check values of all tensors that a stage gives, but for those that it hands on as they came.
+
+    Attributes:
+        parts: one per tensor.
+    """
+
+    parts: tuple[CheckValue, ...]
+
+    @classmethod
+    def of(cls, y: Value, x: Value) -> CheckValues:
+        """Of a stage's output and input. Cost: one pass over what is new."""
+        came = {t.untyped_storage()._cdata for t in parts(x)} if isinstance(y, tuple) else set()
+        return cls(tuple(CheckValue.of(t) for t in parts(y) if t.untyped_storage()._cdata not in came))
+
+    def differs(self, again: CheckValues) -> bool | torch.Tensor:
+        """Whether any tensor is another one."""
+        found: bool | torch.Tensor = len(self.parts) != len(again.parts)
+        for one, other in zip(self.parts, again.parts, strict=False):
+            found = found | one.differs(other)
+        return found
+
+    def kinds(self, again: CheckValues) -> tuple[CheckValue, CheckValue]:
+        """The first two that differ in shape or dtype, or else the first two."""
+        pairs = list(zip(self.parts, again.parts, strict=False))
+        return next((pair for pair in pairs if pair[0].kind != pair[1].kind), pairs[0])
+
+
 def _bits(y: torch.Tensor) -> np.ndarray:
     """The elements of a tensor on the CPU as unsigned integers, read from its memory: no operator is called."""
     size, storage = y.element_size(), y.untyped_storage()
@@ -206,9 +246,9 @@ def _apart(one: torch.Tensor, two: torch.Tensor, tolerance: float) -> torch.Tens
     return (~equal).any()
 
 
-def refuse_course(stage: str, first: CheckValue, again: CheckValue) -> None:
+def refuse_course(stage: str, first: CheckValues, again: CheckValues) -> None:
     """Raise RuntimeError: the stage gave another output when it was run again."""
-    (shape, dtype, _), (shape_again, dtype_again, _) = first.kind, again.kind
+    (shape, dtype, _), (shape_again, dtype_again, _) = (value.kind for value in first.kinds(again))
     told = "another output"
     if (shape, dtype) != (shape_again, dtype_again):
         told = f"a {dtype_again} of shape {tuple(shape_again)} and not a {dtype} of shape {tuple(shape)}"

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from gradgate.hw_profiles.torch_work import flop_counter
 from gradgate.references.chain.in_torch.replay import RandomState, Surroundings, statistics_kept
-from gradgate.references.chain.in_torch.stages import Stage, plain, record
+from gradgate.references.chain.in_torch.stages import Stage, Value, each, nbytes, parts, plain, record
 from gradgate.references.chain.schedules.costs import Costs
 
 PLACEHOLDER = 16
@@ -68,17 +68,22 @@ class LiveBytes(TorchDispatchMode):
 
 
 def profile(
-    stages: Sequence[Stage], x: torch.Tensor, compute: Literal["time", "flops"] = "time", repeats: int = 5
+    stages: Sequence[Stage],
+    x: Value,
+    compute: Literal["time", "flops"] = "time",
+    repeats: int = 5,
+    device: torch.device | None = None,
 ) -> Costs:
     """The costs of a chain: each stage is run on its own, on the values that reach it from `x`.
 
     Args:
         stages: of the chain. Gradients of their parameters, buffers and random state are left as they are. On the
             ``meta`` device bytes and FLOPs are the same, and nothing is computed.
-        x: x_0, with `requires_grad` as it will be.
+        x: x_0, with `requires_grad` as it will be; one tensor or a tuple.
         compute: ``time``, seconds, the median of `repeats` runs; or ``flops``, of products of matrices and
             convolutions, the same each time.
         repeats: how often each stage is timed.
+        device: where the stages compute; None: where x_0 is.
 
     Returns:
         Costs of as many stages: bytes as measured, compute in seconds or FLOPs.
@@ -91,25 +96,27 @@ def profile(
     """
     shapes: list[tuple[Any, ...]] = []
     shared = {p for p, count in Counter(id(p) for stage in stages for p in stage.parameters).items() if count > 1}
-    device, surroundings, kept = x.device, Surroundings.now(x.device), snapshot(stages)
+    device = device or parts(x)[0].device
+    surroundings, kept = Surroundings.now(device), snapshot(stages)
     state = RandomState.now(device, [m for stage in stages for m in stage.modules])
     random = 0
-    value = x.detach()
-    sizes = [_bytes(value)]
+    value = each(torch.Tensor.detach, x)
+    sizes = [nbytes(value)]
+    needed = any(t.requires_grad for t in parts(x))
     for number, stage in enumerate(stages, 1):
-        needs = number > 1 or x.requires_grad
+        needs = number > 1 or needed
         with surroundings.again(), statistics_kept(stage.modules):
             before = RandomState.now(device, stage.modules)
             measured = _memory(stage, value, needs, shared)
             random += before.moved(RandomState.now(device, stage.modules)).nbytes
-            work = _flops(stage, value, needs) if compute == "flops" else _seconds(stage, value, needs, repeats)
+            work = _flops(stage, value, needs) if compute == "flops" else _seconds(stage, value, needs, repeats, device)
             value = plain(stage, value)
-        sizes.append(_bytes(value))
+        sizes.append(nbytes(value))
         shapes.append((*work, *measured))
     state.put_back()
     restore(kept)
     # A loss and the 1 that its backward pass starts from are held by the caller to the end.
-    loss = 2 * sizes[-1] if value.numel() == 1 else 0
+    loss = sum(2 * t.untyped_storage().nbytes() for t in parts(value) if t.numel() == 1)
     forward, backward, saved, saves_input, saves_output, gradients, forward_peak, save_peak, backward_peak = zip(
         *shapes, strict=True
     )
@@ -120,7 +127,7 @@ def profile(
 
 
 def _memory(
-    stage: Stage, value: torch.Tensor, needs: bool, shared: Collection[int]
+    stage: Stage, value: Value, needs: bool, shared: Collection[int]
 ) -> tuple[int, bool, bool, int, int, int, int]:
     """Saved, saves_input, saves_output, bytes of the input's cotangent, and the three peaks.
 
@@ -129,7 +136,7 @@ def _memory(
     """
     at_once = not any(id(p) in shared for p in stage.parameters)
     with LiveBytes() as meter:
-        x = value.clone()
+        x = each(torch.Tensor.clone, value)
         meter.restart()
         at_start = meter.live
         y = plain(stage, x)
@@ -140,62 +147,68 @@ def _memory(
         save_peak = meter.peak - at_start
         # Drop the output, then the input: what falls is what the recording does not keep.
         with_both = meter.live
-        size_in, size_out = _bytes(x), _bytes(y)
+        size_in, size_out = nbytes(x), nbytes(y)
         del y
         without_output = meter.live
         del x
-        saves_output, saves_input = without_output == with_both, meter.live == without_output
-        saved = meter.live - saves_output * size_out - saves_input * size_in
+        # Of a tuple part may be kept: that part is `saved`, and counted twice while the tuple is held.
+        saves_output = without_output == with_both and size_out <= meter.live
+        saves_input = meter.live == without_output and size_in > 0
+        saved = max(meter.live - saves_output * size_out - saves_input * size_in, 0)
         del recording
-        x = value.clone()  # again, with the input held as an earlier recording may hold it
+        x = each(torch.Tensor.clone, value)  # again, with the input held as an earlier recording may hold it
         y, recording = record(stage, x, needs)
-        cotangent = torch.ones_like(y)
+        cotangents = _ones(stage, y)
         del y
         meter.restart()
         at_start = meter.live
-        into, gradients = recording.backward(cotangent, _let_go if at_once else None)
+        into, gradients = recording.backward(cotangents, _let_go if at_once else None)
         backward_peak = meter.peak - at_start
-        size = _bytes(into) if into is not None else 0
+        size, arriving = (nbytes(tuple(t for t in ts if t is not None)) for ts in (into, cotangents))
         del gradients
-    return saved, saves_input, saves_output, size, forward_peak, save_peak, backward_peak
+    # What is handed on takes no new bytes, and is counted as if it did.
+    forward_peak, save_peak = max(forward_peak, size_out), max(save_peak, size_out + saved)
+    return saved, saves_input, saves_output, size, forward_peak, save_peak, max(backward_peak, size - arriving - saved)
 
 
 def _let_go(gradient: torch.Tensor) -> torch.Tensor:
     return torch.zeros((), dtype=gradient.dtype, device=gradient.device).expand(gradient.shape)
 
 
-def _seconds(stage: Stage, value: torch.Tensor, needs: bool, repeats: int) -> tuple[float, float]:
+def _ones(stage: Stage, y: Value) -> list[torch.Tensor | None]:
+    """A cotangent for every tensor of an output that has one."""
+    gives = stage.gives or (True,) * len(parts(y))
+    return [torch.ones_like(t) if needs else None for t, needs in zip(parts(y), gives, strict=True)]
+
+
+def _seconds(stage: Stage, value: Value, needs: bool, repeats: int, device: torch.device) -> tuple[float, float]:
     def timed(function: Callable[[], Any]) -> tuple[float, Any]:
-        _wait(value.device)
+        _wait(device)
         start = time.perf_counter()
         result = function()
-        _wait(value.device)
+        _wait(device)
         return time.perf_counter() - start, result
 
     forwards, backwards = [], []
     for _ in range(repeats):
         seconds, (y, recording) = timed(lambda: record(stage, value, needs))
         forwards.append(seconds)
-        cotangent = torch.ones_like(y)
-        backwards.append(timed(lambda: recording.backward(cotangent))[0])  # noqa: B023 - called at once
+        cotangents = _ones(stage, y)
+        backwards.append(timed(lambda: recording.backward(cotangents))[0])  # noqa: B023 - called at once
     return statistics.median(forwards), statistics.median(backwards)
 
 
-def _flops(stage: Stage, value: torch.Tensor, needs: bool) -> tuple[float, float]:
+def _flops(stage: Stage, value: Value, needs: bool) -> tuple[float, float]:
     with flop_counter() as forward:
         y, recording = record(stage, value, needs)
     with flop_counter() as backward:
-        recording.backward(torch.ones_like(y))
+        recording.backward(_ones(stage, y))
     return float(forward.get_total_flops()), float(backward.get_total_flops())
 
 
 def _wait(device: torch.device) -> None:
     if device.type not in ("cpu", "meta"):
         torch.get_device_module(device).synchronize(device)
-
-
-def _bytes(tensor: torch.Tensor) -> int:
-    return int(tensor.untyped_storage().nbytes())
 
 
 def snapshot(stages: Sequence[Stage]) -> list[tuple[torch.Tensor, torch.Tensor]]:

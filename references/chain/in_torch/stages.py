@@ -1,5 +1,8 @@
 """One stage of a chain in PyTorch: run it plainly, record it, run a recording backward. Nothing else touches autograd.
 
+What passes from stage to stage is one tensor or a tuple of tensors, a `Value`. Of a tuple a stage may hand some on as
+they are, and some may need no gradient.
+
 What a recording keeps alive is what autograd keeps, and nothing more: it holds edges of the graph, and neither the
 stage's input nor its output. A leaf would be held by its own AccumulateGrad node; the input therefore enters through a
 function of its own whose node holds nothing.
@@ -10,10 +13,29 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch.autograd.graph import GradientEdge, get_gradient_edge
+
+Value: TypeAlias = torch.Tensor | tuple[torch.Tensor, ...]
+"""What passes from one stage to the next."""
+
+
+def parts(value: Value) -> tuple[torch.Tensor, ...]:
+    """The tensors of a value."""
+    return value if isinstance(value, tuple) else (value,)
+
+
+def each(function: Callable[[torch.Tensor], torch.Tensor], value: Value) -> Value:
+    """A value of the same kind, with every tensor mapped."""
+    return tuple(map(function, value)) if isinstance(value, tuple) else function(value)
+
+
+def nbytes(value: Value) -> int:
+    """Bytes of the storages of a value, each counted once."""
+    storages = {t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in parts(value)}
+    return int(sum(storages.values()))
 
 
 @dataclass(frozen=True)
@@ -21,18 +43,24 @@ class Stage:
     """One stage of a chain.
 
     Attributes:
-        run: x_{l-1} -> x_l, one tensor to one tensor whose storage is its own.
-        parameters: tensors besides the input that may need a gradient, each once.
+        run: x_{l-1} -> x_l, one tensor to one tensor whose storage is its own; or a tuple of tensors to another, of
+            which those that are not the input's own have storages of their own.
+        parameters: tensors besides the input that may need a gradient, or that are read and have to stay as they are,
+            each once.
         modules: those within, whose running statistics are to be updated once.
         name: for messages.
         layers: those of the modules that `run` calls.
+        needs: of each tensor of the input, whether it needs a gradient; None: those of numbers that have one do.
+        gives: the same of the output.
     """
 
-    run: Callable[[torch.Tensor], torch.Tensor]
+    run: Callable[[Any], Any]
     parameters: tuple[torch.Tensor, ...] = ()
     modules: tuple[torch.nn.Module, ...] = ()
     name: str = "stage"
     layers: tuple[torch.nn.Module, ...] = ()
+    needs: tuple[bool, ...] | None = None
+    gives: tuple[bool, ...] | None = None
 
     @classmethod
     def of(cls, layers: Sequence[torch.nn.Module], name: str, clone: bool = False) -> Stage:
@@ -63,50 +91,55 @@ class Recording:
     """What is kept of a recorded stage: where its graph ends and begins, and the parameters in it.
 
     Attributes:
-        exit: where the graph ends, at x_l; None if nothing in it needs a gradient.
-        entry: where it begins, at x_{l-1}; None if that needs no gradient.
+        exits: where the graph ends, at each tensor of x_l; None where that needs no gradient.
+        entries: where it begins, at each tensor of x_{l-1}; None where that needs no gradient.
         parameters: those that need one.
     """
 
-    exit: GradientEdge | None
-    entry: Entry | None
+    exits: tuple[GradientEdge | None, ...]
+    entries: tuple[Entry | None, ...]
     parameters: tuple[torch.Tensor, ...]
 
     def backward(
         self,
-        cotangent: torch.Tensor,
+        cotangents: Sequence[torch.Tensor | None],
         hook: Callable[[torch.Tensor], torch.Tensor] | None = None,
         retain: bool = False,
-    ) -> tuple[torch.Tensor | None, dict[int, torch.Tensor]]:
-        """Cotangent of x_l -> that of x_{l-1}, and of each parameter by its id; frees the recording unless `retain`.
+    ) -> tuple[tuple[torch.Tensor | None, ...], dict[int, torch.Tensor]]:
+        """Cotangents of x_l -> those of x_{l-1}, and of each parameter by its id; frees the recording unless `retain`.
 
         The parameters' own hooks do not run: they are promised the gradient of the loss, once, and here a stage's share
         arrives. `hook` takes each that arrives, and gives what is returned in its place.
         """
         wanted = [p for p in self.parameters if p.requires_grad]  # one may have been frozen since
         inputs = [*wanted, *self._entered()]
-        if self.exit is None or not inputs:
-            return None, {}
+        ends, arriving = self._roots(cotangents)
+        if not ends or not inputs:
+            return (None,) * len(self.entries), {}
         with _only_hook(wanted, hook):
-            found = torch.autograd.grad([self.exit], inputs, [cotangent], retain_graph=retain, allow_unused=True)
+            found = torch.autograd.grad(ends, inputs, arriving, retain_graph=retain, allow_unused=True)
         return self._arrived(), {id(p): g for p, g in zip(wanted, found, strict=False) if g is not None}
 
     def accumulate(
-        self, cotangent: torch.Tensor, parameters: Sequence[torch.Tensor], retain: bool = False
-    ) -> torch.Tensor | None:
+        self, cotangents: Sequence[torch.Tensor | None], parameters: Sequence[torch.Tensor], retain: bool = False
+    ) -> tuple[torch.Tensor | None, ...]:
         """The same, but each gradient is added to its parameter's ``grad`` as soon as it is there, then let go."""
-        if self.exit is None:
-            return None
+        ends, arriving = self._roots(cotangents)
         inputs = [*parameters, *self._entered()]
-        if inputs:
-            torch.autograd.backward([self.exit], [cotangent], retain_graph=retain, inputs=inputs)
+        if ends and inputs:
+            torch.autograd.backward(ends, arriving, retain_graph=retain, inputs=inputs)
         return self._arrived()
 
-    def _entered(self) -> list[torch.Tensor]:
-        return [self.entry.token] if self.entry is not None else []
+    def _roots(self, cotangents: Sequence[torch.Tensor | None]) -> tuple[list[GradientEdge], list[torch.Tensor]]:
+        """The ends at which a cotangent arrives, and the cotangents."""
+        both = [(e, c) for e, c in zip(self.exits, cotangents, strict=True) if e is not None and c is not None]
+        return [e for e, _ in both], [c for _, c in both]
 
-    def _arrived(self) -> torch.Tensor | None:
-        return self.entry.cotangents.pop() if self.entry is not None and self.entry.cotangents else None
+    def _entered(self) -> list[torch.Tensor]:
+        return [entry.token for entry in self.entries if entry is not None]
+
+    def _arrived(self) -> tuple[torch.Tensor | None, ...]:
+        return tuple(e.cotangents.pop() if e is not None and e.cotangents else None for e in self.entries)
 
 
 class Entry:
@@ -153,20 +186,25 @@ def _only_hook(
             hooks.update(own)
 
 
-def plain(stage: Stage, x: torch.Tensor) -> torch.Tensor:
+def plain(stage: Stage, x: Value) -> Any:
     """x_{l-1} -> x_l, nothing recorded."""
     with torch.no_grad():
         return stage.run(x)
 
 
-def record(stage: Stage, x: torch.Tensor, needs_input_grad: bool = True) -> tuple[torch.Tensor, Recording]:
+def record(stage: Stage, x: Any, needs_input_grad: bool = True) -> tuple[Any, Recording]:
     """x_{l-1} -> x_l, detached, and the recording."""
     with torch.enable_grad():
-        x, entry = x.detach(), None
-        if needs_input_grad and (x.is_floating_point() or x.is_complex()):
-            entry = Entry()
-            x = _Enter.apply(x, entry.token, entry.cotangents)
-        y = stage.run(x)
+        entered, entries = list[torch.Tensor](), list[Entry | None]()
+        for n, t in enumerate(parts(x)):
+            t, entry = t.detach(), None
+            needs = needs_input_grad if stage.needs is None else stage.needs[n]
+            if needs and (t.is_floating_point() or t.is_complex()):
+                entry = Entry()
+                t = _Enter.apply(t, entry.token, entry.cotangents)
+            entered.append(t)
+            entries.append(entry)
+        y = stage.run(tuple(entered) if isinstance(x, tuple) else entered[0])
         parameters = tuple(p for p in stage.parameters if p.requires_grad)
-        end = get_gradient_edge(y) if y.requires_grad else None
-        return y.detach(), Recording(end, entry, parameters)
+        exits = tuple(get_gradient_edge(t) if t.requires_grad else None for t in parts(y))
+        return each(torch.Tensor.detach, y), Recording(exits, tuple(entries), parameters)
