@@ -80,16 +80,16 @@ def forward(spec: Any, *, tangents: int, **_: Any) -> dict[str, Calls]:
 
 
 # Forward through all layers; then each layer's input by its inverse, and the VJP at that input, which evaluates the
-# layer again. The additive coupling needs one run of its residual function for its inverse and for its VJP. ψ has
+# layer again. A coupling needs one run of its residual functions for its inverse and for its VJP. ψ has
 # nothing to pull: its inverse takes h back too.
 def reversible(spec: Any, **_: Any) -> dict[str, Calls]:
     """A forward pass, an inverse per layer and a VJP per layer."""
     chain = Chain.of(spec)
-    psi, additive = chain.number("psi"), chain.number("additive")
-    pulled = chain.number() - psi - additive
+    psi, couplings = chain.number("psi"), chain.number(*COUPLINGS)
+    pulled = chain.number() - psi - couplings
     return {
         "layer": Calls(chain.number() + pulled, 0, pulled),
-        "inverse": Calls(chain.number() + psi, 0, additive),
+        "inverse": Calls(chain.number() + psi, 0, couplings),
         "head": Calls(1, 0, 1),
     }
 

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from gradgate.references.contract import IllegalOption, Tree
-from gradgate.references.invertible.layers import Layer, Step, Vjp, vijp_by_solve, vijp_of_inverse
+from gradgate.references.invertible.layer import Step, Vjp
+from gradgate.references.invertible.layers import vijp_by_solve, vijp_of_inverse
 
 WAYS = ("closed", "inverse", "solve")
-Advance = Callable[[Layer, Tree, Any, Any, Tree], Step]
+Advance = Callable[[Any, Tree, Any, Any, Tree], Step]
 """(layer, its parameters, x_{i−1}, h_{i−1}, what phase 1 handed over or None) -> (x_i, h_i, g_i)."""
 
 
@@ -24,7 +25,7 @@ def advance_by(way: Any, vjp: Vjp, vmap: Callable[..., Any] | None = None) -> Ad
     if way == "closed":
         return lambda layer, p, x, h, handed: layer.advance(vjp, p, x, h, handed)
 
-    def general(layer: Layer, p: Tree, x: Any, h: Any, handed: Tree) -> Step:
+    def general(layer: Any, p: Tree, x: Any, h: Any, handed: Tree) -> Step:
         h = vijp_of_inverse(vjp, layer, p, x, h) if way == "inverse" else vijp_by_solve(vmap, vjp, layer, p, x, h)  # type: ignore[arg-type]
         y, pull = vjp(lambda p: layer(p, x), p)
         return y, h, pull(h)[0]

@@ -37,13 +37,73 @@ class Shape:
         return self.side * self.side * self.channels
 
 
-@dataclass(frozen=True)
-class Layer:
-    """One invertible layer; `name` says which one an error is about.
+class Chained:
+    """One layer of a chain, as the loops of `chain` take it: called with its parameters and x it gives y.
 
-    Called with its parameters and x it gives y. The parameters are a dict as `layout` says, without the layer axis.
-    Its calls are counted as ``layer``, those of its inverse as ``inverse``, and those of `pull_x` as ``pull``
-    (`Problem.counted`).
+    What is written here serves every layer that has an inverse. A layer that knows a cheaper way has its own.
+
+    Attributes:
+        name: says which layer an error is about.
+    """
+
+    name: str
+
+    @property
+    def hands_over(self) -> bool:
+        """Whether phase 1 hands anything over to `advance`."""
+        return False
+
+    def __call__(self, p: Tree, x: Any) -> Any:
+        """X -> y."""
+        raise NotImplementedError
+
+    def inverse(self, p: Tree, y: Any) -> Any:
+        """Y -> x."""
+        raise NotImplementedError
+
+    def push(self, vjp: Vjp, p: Tree, x: Any) -> tuple[Any, Tree]:
+        """X -> y, and what `pull_x` needs besides the parameters: Mx, which phase 1 of mixed Moonwalk keeps."""
+        y, pull = vjp(lambda x: self(p, x), x)
+        return y, pull
+
+    def pull_x(self, p: Tree, kept: Tree, h: Any) -> Any:
+        """h_i -> h_{i−1} = h_i ∂f_i/∂x, from the parameters and what `push` kept; nothing is evaluated again."""
+        return kept(h)[0]
+
+    def handed(self, kept: Tree, h: Any) -> Tree:
+        """What phase 1 hands over to `advance` in the place of `kept`, as `hands_over` says; else {}.
+
+        h is h_i. It is of the shape and dtype of `kept`, so that it can take its place in memory.
+        """
+        return {}
+
+    def vijp(self, vjp: Vjp, p: Tree, x: Any, y: Any, h: Any) -> Any:
+        """h_{i−1} -> h_i: the VJP of the inverse at y, ∂f^{-1}/∂y = (∂f/∂x)^{-1} (§4)."""
+        return vjp(lambda y: self.inverse(p, y), y)[1](h)[0]
+
+    def advance(self, vjp: Vjp, p: Tree, x: Any, h: Any, handed: Tree = None) -> Step:
+        """x_{i−1}, h_{i−1} -> x_i, h_i = vijp(f_i, x_{i−1}, h_{i−1}), and g_i = vjp(f_i, θ_i, h_i).
+
+        `handed` is what `handed` gave in phase 1, where there was one that could.
+        """
+        y, pull = vjp(lambda p: self(p, x), p)
+        h = self.vijp(vjp, p, x, y, h)
+        return y, h, pull(h)[0]
+
+    def retreat(self, vjp: Vjp, p: Tree, y: Any, h: Any) -> Step:
+        """x_i and h_i -> x_{i−1} by the inverse, h_{i−1}, and g_i."""
+        x = self.inverse(p, y)
+        _, pull = vjp(self, p, x)
+        dp, h = pull(h)
+        return x, h, dp
+
+
+@dataclass(frozen=True)
+class Layer(Chained):
+    """One invertible layer of a Spec's chain.
+
+    The parameters are a dict as `layout` says, without the layer axis. Its calls are counted as ``layer``, those of its
+    inverse as ``inverse``, and those of `pull_x` as ``pull`` (`Problem.counted`).
     """
 
     name: str
@@ -54,11 +114,6 @@ class Layer:
     nets: ClassVar[Mapping[str, str]] = {}
     by_hand: ClassVar[bool] = True
     """Whether `push` and `pull_x` are written out; phase 1 of mixed Moonwalk is else automatic differentiation."""
-
-    @property
-    def hands_over(self) -> bool:
-        """Whether phase 1 hands anything over to `advance`."""
-        return False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Make the `nets` of every kind of layer countable."""
@@ -77,40 +132,3 @@ class Layer:
     def layout(self, count: int, scale: float, bias: float = 0.0) -> dict[str, Any]:
         """The draws of `count` such layers' parameters, stacked."""
         return {}
-
-    def __call__(self, p: Tree, x: Any) -> Any:
-        """X -> y."""
-        raise NotImplementedError
-
-    def inverse(self, p: Tree, y: Any) -> Any:
-        """Y -> x."""
-        raise NotImplementedError
-
-    def push(self, vjp: Vjp, p: Tree, x: Any) -> tuple[Any, Tree]:
-        """X -> y, and what `pull_x` needs besides the parameters: Mx, which phase 1 of mixed Moonwalk keeps."""
-        raise NotImplementedError
-
-    def pull_x(self, p: Tree, kept: Tree, h: Any) -> Any:
-        """h_i -> h_{i−1} = h_i ∂f_i/∂x, from the parameters and what `push` kept; nothing is evaluated again."""
-        raise NotImplementedError
-
-    def handed(self, kept: Tree, h: Any) -> Tree:
-        """What phase 1 hands over to `advance` in the place of `kept`, as `hands_over` says; else {}.
-
-        h is h_i. It is of the shape and dtype of `kept`, so that it can take its place in memory.
-        """
-        return {}
-
-    def advance(self, vjp: Vjp, p: Tree, x: Any, h: Any, handed: Tree = None) -> Step:
-        """x_{i−1}, h_{i−1} -> x_i, h_i = vjp(f_i, x_{i−1}, h_{i−1}) in closed form, and g_i = vjp(f_i, θ_i, h_i).
-
-        `handed` is what `handed` gave in phase 1, where there was one that could.
-        """
-        raise NotImplementedError
-
-    def retreat(self, vjp: Vjp, p: Tree, y: Any, h: Any) -> Step:
-        """x_i and h_i -> x_{i−1} by the inverse, h_{i−1}, and g_i."""
-        x = self.inverse(p, y)
-        _, pull = vjp(self, p, x)
-        dp, h = pull(h)
-        return x, h, dp

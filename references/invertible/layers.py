@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 from gradgate.references.backends import tree_map
 from gradgate.references.contract import Tree, UsageError, unknown
+from gradgate.references.invertible import halves
 from gradgate.references.invertible.layer import Layer, NotInvertible, Shape, Step, Vjp
 from gradgate.references.invertible.matrices import Linear, Submersion, right_solved
 from gradgate.references.invertible.residual import Residual
@@ -31,13 +32,10 @@ FLAT = 2.0**-12
 """The derivative of tanh below which phase 1 of mixed Moonwalk hands h over: half of float32's digits."""
 
 
-# y2 = x2 + F(x1), y1 = x1 has the Jacobian (identity, 0; F', identity): h_x2 = h_y2 and h_x1 = h_y1 + F'ᵀ h_y2. Read
-# the other way it gives h_y without a solve; and the VJP of F by which F'ᵀ h_y2 is found gives g at no other cost.
-# With y2 = x2·e^s(x1) + t(x1) likewise h_y2 = h_x2·e^−s, and F' is that of the whole expression, x2 held.
 # y is put out as (y2, y1): the halves change places, or x1 would be the same through all layers (Eq. 12 as printed).
 @dataclass(frozen=True)
 class Coupling(Layer):
-    """Additive or affine coupling: one part of the channels is moved by a function of the other.
+    """Additive or affine coupling: one part of the channels is moved by a function of the other (`halves`).
 
     Source: Moonwalk, Eq. 12–13; affine: Dinh et al. (2017). The log-scale is ½·tanh of its own residual function, so
     that no sample is stretched by more than e^½.
@@ -47,7 +45,7 @@ class Coupling(Layer):
     affine: bool = False
 
     nets: ClassVar[Mapping[str, str]] = {
-        "_moved": "layer", "_shift": "inverse", "push": "layer", "pull_x": "pull",
+        "_ahead": "layer", "_back": "inverse", "push": "layer", "pull_x": "pull",
     }  # fmt: skip
 
     @property
@@ -62,18 +60,17 @@ class Coupling(Layer):
 
     def __call__(self, p: Tree, x: Any) -> Any:
         """(x1, x2) -> (y2, x1)."""
-        x1, x2 = x[..., : self.kept], x[..., self.kept :]
-        return self._join(self._moved(p, x1, x2), x1)
+        x1, x2 = self._split(x)
+        return self._join(halves.moved(self.xp, self._ahead(p, x1), x2), x1)
 
     def inverse(self, p: Tree, y: Any) -> Any:
         """(y2, x1) -> (x1, x2)."""
         y2, x1 = self._parts(y)
-        x2 = y2 - self._shift(p["shift"], x1)
-        return self._join(x1, x2 * self.xp.exp(-self._log_scale(p, x1)) if self.affine else x2)
+        return self._join(x1, halves.restored(self.xp, self._back(p, x1), y2))
 
     def push(self, vjp: Vjp, p: Tree, x: Any) -> tuple[Any, Tree]:
         """Keeps what the residual functions' pull-backs need; where affine, the log-scale and x2 too."""
-        x1, x2 = x[..., : self.kept], x[..., self.kept :]
+        x1, x2 = self._split(x)
         shift, kept = self.residual.push(p["shift"], x1)
         found = {"shift": kept}
         if self.affine:
@@ -93,35 +90,29 @@ class Coupling(Layer):
         return self._join(h1, h2)
 
     def advance(self, vjp: Vjp, p: Tree, x: Any, h: Any, handed: Tree = None) -> Step:
-        """As derived above; costs one forward and one backward pass of the residual functions."""
-        x1, x2 = x[..., : self.kept], x[..., self.kept :]
-        h1, h2 = h[..., : self.kept], h[..., self.kept :]
-        if self.affine:
-            h2 = h2 * self.xp.exp(-self._log_scale(p, x1))
-        y2, pull = vjp(lambda p, x1: self._moved(p, x1, x2), p, x1)
-        dp, d1 = pull(h2)
-        return self._join(y2, x1), self._join(h2, h1 - d1), dp
+        """Costs one forward and one backward pass of the residual functions."""
+        (x1, x2), (h1, h2) = self._split(x), self._split(h)
+        y2, h1, h2, dp = halves.advance(self.xp, vjp, self._ahead, p, x1, x2, h1, h2)
+        return self._join(y2, x1), self._join(h2, h1), dp
 
     def retreat(self, vjp: Vjp, p: Tree, y: Any, h: Any) -> Step:
-        """Additive: the residual function is run once, for x2 and for its VJP."""
-        if self.affine:
-            return super().retreat(vjp, p, y, h)
+        """The residual functions are run once, for x2 and for their VJP."""
         (y2, x1), (h2, h1) = self._parts(y), self._parts(h)
-        moved, pull = vjp(self._shift, p["shift"], x1)
-        dp, d1 = pull(h2)
-        return self._join(x1, y2 - moved), self._join(h1 + d1, h2), {"shift": dp}
+        x2, h1, h2, dp = halves.retreat(self.xp, vjp, self._back, p, x1, y2, h1, h2)
+        return self._join(x1, x2), self._join(h1, h2), dp
 
-    def _moved(self, p: Tree, x1: Any, x2: Any) -> Any:
-        if self.affine:
-            x2 = x2 * self.xp.exp(self._log_scale(p, x1))
-        return x2 + self.residual(p["shift"], x1)
+    def _ahead(self, p: Tree, x1: Any) -> tuple[Any, ...]:
+        return self._functions(p, x1)
 
-    def _shift(self, p: Tree, x1: Any) -> Any:
-        """What the inverse takes away from y2."""
-        return self.residual(p, x1)
+    def _back(self, p: Tree, x1: Any) -> tuple[Any, ...]:
+        return self._functions(p, x1)
 
-    def _log_scale(self, p: Tree, x1: Any) -> Any:
-        return 0.5 * self.xp.tanh(self.residual(p["scale"], x1))
+    def _functions(self, p: Tree, x1: Any) -> tuple[Any, ...]:
+        shift = self.residual(p["shift"], x1)
+        return (shift, 0.5 * self.xp.tanh(self.residual(p["scale"], x1))) if self.affine else (shift,)
+
+    def _split(self, x: Any) -> tuple[Any, Any]:
+        return x[..., : self.kept], x[..., self.kept :]
 
     def _parts(self, y: Any) -> tuple[Any, Any]:
         cut = self.shape.channels - self.kept

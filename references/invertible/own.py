@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from gradgate.references.backends import leaves
 from gradgate.references.contract import Method, Option, Tree, UsageError
-from gradgate.references.invertible.layers import Layer, NotInvertible, Shape, Step, Vjp, vijp_of_inverse
+from gradgate.references.invertible.layers import Layer, NotInvertible, Shape
 from gradgate.references.invertible.problem import Block, InvertibleProblem
 from gradgate.references.invertible.rounding import SOLVED
 from gradgate.references.own_problem import Own, OwnProblem, OwnSpec
@@ -72,12 +72,6 @@ class OwnLayer(Layer):
         if not hasattr(self.model, "inverse"):
             raise NotInvertible(NO_INVERSE)
         return self._as(y, self.model.inverse(p, self._inside(y)))
-
-    def advance(self, vjp: Vjp, p: Tree, x: Any, h: Any, handed: Tree = None) -> Step:
-        """One VJP of the layer, and one of its inverse."""
-        h = vijp_of_inverse(vjp, self, p, x, h)
-        y, pull = vjp(lambda p: self(p, x), p)
-        return y, h, pull(h)[0]
 
     def _inside(self, x: Any) -> Any:
         return self.xp.reshape(x, (-1, *self.inside))

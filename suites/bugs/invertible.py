@@ -13,11 +13,12 @@ _mixed = functools.partial(_bug, method="moonwalk_mixed")
 _moonwalk = functools.partial(_bug, method="moonwalk")
 _T, _J = functools.partial(Edit, "in_torch.methods"), functools.partial(Edit, "in_jax.methods")
 _L, _P, _R = functools.partial(Edit, "layers"), functools.partial(Edit, "problem"), functools.partial(Edit, "residual")
+_H = functools.partial(Edit, "halves")
 _M, _JP = functools.partial(Edit, "matrices"), functools.partial(Edit, "in_jax.phases")
 
-_ADVANCE = "return self._join(y2, x1), self._join(h2, h1 - d1), dp"
-_RETREAT = 'return self._join(x1, y2 - moved), self._join(h1 + d1, h2), {"shift": dp}'
-_MOVED = 'moved, pull = vjp(self._shift, p["shift"], x1)'
+_ADVANCE = "return moved(xp, found, x2), h1 - d1, h2, dp"
+_RETREAT = "return restored(xp, found, y2), h1 + d1, h2, dp"
+_BACK = "x2, h1, h2, dp = halves.retreat(self.xp, vjp, self._back, p, x1, y2, h1, h2)"
 _DIVIDED = "h / self.xp.where(flat, self.xp.ones_like(slope), slope)"
 _RANDOM = "direction = random_direction(problem, seed)\n"
 
@@ -37,9 +38,9 @@ PUBLISHED = (
         name="statistics_differ", story="on the way back the batch's statistics are those of another batch",
         source="RevGAN and others: state of normalisation differs on the way back",
         both=_L(
-            _MOVED,
-            'moved, pull = vjp(lambda p, x: self.residual(p, self.xp.concat([x, x[:1]], axis=0))[: x.shape[0]], '
-            'p["shift"], x1)',
+            _BACK,
+            "other = lambda p, x: tuple(f[: x.shape[0]] for f in self._back(p, self.xp.concat([x, x[:1]], axis=0)))\n"
+            "        " + _BACK.replace("self._back", "other"),
         ),
     ),
     *impostor(
@@ -77,32 +78,29 @@ PUBLISHED = (
 STRUCTURAL = (
     *_mixed(
         name="sign_of_the_step", story="h_y1 = h_x1 + F'ᵀ h_y2: the step of reversing backprop in a walk forward",
-        source="operator: flip a sign", both=_L(_ADVANCE, _ADVANCE.replace("h1 - d1", "h1 + d1")),
+        source="operator: flip a sign", both=_H(_ADVANCE, _ADVANCE.replace("h1 - d1", "h1 + d1")),
     ),
     *_reversible(
         name="coupling_term_dropped", story="h_x1 lacks what comes through the residual function",
-        source="operator: drop a term", both=_L(_RETREAT, _RETREAT.replace("h1 + d1", "h1")),
+        source="operator: drop a term", both=_H(_RETREAT, _RETREAT.replace("h1 + d1", "h1")),
     ),
     *_reversible(
         name="residual_missing", story="h_x1 is what comes through the residual function alone",
-        source="operator: missing residual path", both=_L(_RETREAT, _RETREAT.replace("h1 + d1", "d1")),
+        source="operator: missing residual path", both=_H(_RETREAT, _RETREAT.replace("h1 + d1", "d1")),
     ),
     *_reversible(
         name="inverse_sign", story="x2 = y2 + F(x1) on the way back",
-        source="operator: flip a sign", both=_L(_RETREAT, _RETREAT.replace("y2 - moved", "y2 + moved")),
+        source="operator: flip a sign", both=_H("if scale else y2 - shift", "if scale else y2 + shift"),
     ),
     *_mixed(
         name="halves_exchanged", story="the halves of h change places", source="operator: one head only",
-        both=_L(_ADVANCE, _ADVANCE.replace("self._join(h2, h1 - d1)", "self._join(h1 - d1, h2)")),
+        both=_L("self._join(y2, x1), self._join(h2, h1), dp", "self._join(y2, x1), self._join(h1, h2), dp"),
     ),
     *_mixed(
         name="scale_inverted",
         story="an affine coupling's h is multiplied by the scale, not divided by it",
         source="operator: flip a sign",
-        both=_L(
-            "            h2 = h2 * self.xp.exp(-self._log_scale(p, x1))\n",
-            "            h2 = h2 * self.xp.exp(self._log_scale(p, x1))\n",
-        ),
+        both=_H("h2 * xp.exp(-found[1])", "h2 * xp.exp(found[1])"),
     ),
     *_mixed(
         name="derivative_multiplied", story="vijp of an elementwise function multiplies by its derivative",
@@ -152,10 +150,7 @@ STRUCTURAL = (
     *_mixed(
         name="downcast_in_the_walk", kill=ROUNDING, story="h passes through float32 at every coupling",
         source="operator: downcast in the middle",
-        both=_L(
-            _ADVANCE,
-            "h1 = self.xp.astype(self.xp.astype(h1, self.xp.float32), h2.dtype)\n        " + _ADVANCE,
-        ),
+        both=_H(_ADVANCE, "h1 = xp.astype(xp.astype(h1, xp.float32), h2.dtype)\n    " + _ADVANCE),
     ),
     *_mixed(
         name="input_gradient_twice", story="h_0 is counted twice", source="operator: double counting",

@@ -122,8 +122,12 @@ _mixed = functools.partial(_wasted, "invertible", method="moonwalk_mixed")
 INVERTIBLE = (
     *_wasted(
         "invertible", "residual_run_twice", "reversible",
-        story="the residual function of an additive coupling is run for its inverse, and again for its VJP",
-        both=_L("if self.affine:\n            return super().retreat", "if True:\n            return super().retreat"),
+        story="the residual function of a coupling is run for its inverse, and again for its VJP",
+        both=_L(
+            "(y2, x1), (h2, h1) = self._parts(y), self._parts(h)\n        x2,",
+            "if True:\n            return super().retreat(vjp, p, y, h)\n"
+            "        (y2, x1), (h2, h1) = self._parts(y), self._parts(h)\n        x2,",
+        ),
     ),
     *_wasted(
         "invertible", "jvps_for_every_sample", "moonwalk",

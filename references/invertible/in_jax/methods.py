@@ -16,7 +16,14 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from gradgate.references.contract import Tree, check_integer
-from gradgate.references.invertible.in_jax.phases import gathered, input_gradient_forward, input_gradient_reverse, walk
+from gradgate.references.invertible.chain import finished, retreats
+from gradgate.references.invertible.in_jax.phases import (
+    gathered,
+    input_gradient_forward,
+    input_gradient_reverse,
+    links,
+    walk,
+)  # fmt: skip
 from gradgate.references.invertible.inverse_products import advance_by
 from gradgate.references.invertible.problem import InvertibleProblem
 
@@ -183,14 +190,11 @@ def reversible(problem: InvertibleProblem) -> tuple[Any, Tree]:
     loss, (d_head, h) = jax.value_and_grad(problem.head_loss, argnums=(0, 1))(params["head"], x)
     grads: dict[str, Any] = {"head": d_head}
     for block in reversed(problem.blocks):
-        for key, layer in reversed(block.after.items()):
-            x, h, grads[key] = layer.retreat(jax.vjp, params[key], x, h)
+        x, h, after = finished(retreats(jax.vjp, links(block.after, params), x, h))
+        grads |= after
 
         def unit(carry: tuple[Any, Any], p: Tree, block: Any = block) -> tuple[tuple[Any, Any], Tree]:
-            x, h = carry
-            dp = {}
-            for key, layer in reversed(block.unit.items()):
-                x, h, dp[key] = layer.retreat(jax.vjp, p[key], x, h)
+            x, h, dp = finished(retreats(jax.vjp, links(block.unit, p), *carry))
             return (x, h), dp
 
         (x, h), grads[block.key] = jax.lax.scan(unit, (x, h), params[block.key], reverse=True)

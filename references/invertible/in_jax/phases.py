@@ -6,14 +6,16 @@ steps of one `jax.lax.scan`, so what a scan does not put out is not kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from gradgate.references.contract import Tree
+from gradgate.references.invertible.chain import Link, advances, finished, pulled, pushed
 from gradgate.references.invertible.inverse_products import Advance, advance_by
+from gradgate.references.invertible.layer import Chained
 from gradgate.references.invertible.layers import in_layer
 from gradgate.references.invertible.problem import Block, InvertibleProblem
 
@@ -60,18 +62,14 @@ def input_gradient_reverse(problem: InvertibleProblem) -> tuple[Any, Tree]:
     for block in problem.blocks:
 
         def unit(x: Any, p: Tree, block: Block = block) -> tuple[Any, Tree]:
-            needed = {}
-            for key, layer in block.unit.items():
-                x, needed[key] = layer.push(jax.vjp, p[key], x)
-            return x, needed
+            return pushed(jax.vjp, links(block.unit, p), x)
 
         x, kept[block.key] = jax.lax.scan(unit, x, params[block.key])
-        for key, layer in block.after.items():
-            x, kept[key] = layer.push(jax.vjp, params[key], x)
+        x, after = pushed(jax.vjp, links(block.after, params), x)
+        kept |= after
     h, handed = jax.grad(lambda x: problem.head_loss(params["head"], x))(x), {}
     for block in reversed(problem.blocks):
-        for key, layer in reversed(block.after.items()):
-            h = layer.pull_x(params[key], kept[key], h)
+        h, _ = pulled(links(block.after, params), kept, h)
         h, handed[block.key] = _back(block, params[block.key], kept.pop(block.key), h)
     return h, handed
 
@@ -84,13 +82,9 @@ def _back(block: Block, params: Tree, kept: Tree, h: Any) -> tuple[Any, Tree]:
 
     def unit(carry: tuple[Any, Tree], given: tuple[Any, Tree, Tree]) -> tuple[tuple[Any, Tree], None]:
         (h, replaced), (i, p, read) = carry, given
-        replaced = dict(replaced)
-        for key, layer in reversed(block.unit.items()):
-            needed = replaced[key][i] if key in replaced else read[key]
-            if key in replaced:
-                replaced[key] = replaced[key].at[i].set(layer.handed(needed, h))
-            h = layer.pull_x(p[key], needed, h)
-        return (h, replaced), None
+        needed = {**read, **{key: leaf[i] for key, leaf in replaced.items()}}
+        h, handed = pulled(links(block.unit, p), needed, h)
+        return (h, {key: leaf.at[i].set(handed[key]) for key, leaf in replaced.items()}), None
 
     (h, replaced), _ = jax.lax.scan(unit, (h, replaced), (jnp.arange(count), params, read), reverse=True)
     return h, replaced
@@ -177,20 +171,24 @@ def walk(
         # Results take the parameters' and the state's place one by one: where these are donated nothing is kept twice.
         def unit(carry: tuple[Any, ...], given: tuple[Any, Tree], block: Block = block) -> tuple[tuple[Any, ...], None]:
             (x, h, kept), (i, over) = carry, given
-            (p, state), dp = in_layer(kept, i), {}
-            for key, layer in block.unit.items():
-                x, h, dp[key] = advance(layer, p[key], x, h, over.get(key))
+            p, state = in_layer(kept, i)
+            x, h, dp = finished(advances(advance, links(block.unit, p), x, h, over))
             return (x, h, jax.tree.map(lambda leaf, new: leaf.at[i].set(new), kept, visit(p, dp, state))), None
 
         given = (jnp.arange(problem.spec.layers), (handed or {}).get(block.key, {}))
         carry = (x, h, (params[block.key], left.get(block.key, {})))
         (x, h, (found[block.key], left[block.key])), _ = jax.lax.scan(unit, carry, given)
-        for key, layer in block.after.items():
-            x, h, dp = advance(layer, params[key], x, h, None)
+        x, h, after = finished(advances(advance, links(block.after, params), x, h))
+        for key, dp in after.items():
             found[key], left[key] = visit(params[key], dp, left.get(key, {}))
     loss, d_head = jax.value_and_grad(problem.head_loss)(params["head"], x)
     found["head"], left["head"] = visit(params["head"], d_head, left.get("head", {}))
     return loss, found, left
+
+
+def links(layers: Mapping[Any, Chained], params: Mapping[Any, Tree]) -> list[Link]:
+    """Layers with their parameters, by their common keys."""
+    return [(key, layer, params[key]) for key, layer in layers.items()]
 
 
 def gathered(walked: tuple[Any, Tree, Tree]) -> tuple[Any, Tree]:

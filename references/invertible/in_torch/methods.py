@@ -18,11 +18,13 @@ import torch
 
 from gradgate.references.backends import leaves, tree_map
 from gradgate.references.contract import Tree, check_integer
+from gradgate.references.invertible.chain import retreats
 from gradgate.references.invertible.in_torch.phases import (
     components,
     gathered,
     input_gradient_forward,
     input_gradient_reverse,
+    links,
     stacked,
     walk,
 )  # fmt: skip
@@ -196,10 +198,7 @@ def reversible(problem: InvertibleProblem) -> tuple[torch.Tensor, Tree]:
     params = problem.params
     x = problem.body(params, problem.x)
     (d_head, h), loss = torch.func.grad_and_value(problem.head_loss, argnums=(0, 1))(params["head"], x)
-    parts: list[Tree] = []
-    for layer, p in reversed(problem.chain(params)):
-        x, h, dp = layer.retreat(vjp, p, x, h)
-        parts.append(dp)
+    parts = [dp for _, dp in retreats(vjp, links(problem), x, h)]
     return loss, stacked(problem, reversed(parts), d_head)
 
 

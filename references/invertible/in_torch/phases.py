@@ -5,13 +5,14 @@ In the words of the code: x_i is ``x``, h_i = ∂J/∂x_i is ``h``, g_i = ∂J/�
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
 from gradgate.references.backends import tree_map
 from gradgate.references.contract import Tree
+from gradgate.references.invertible.chain import Link, advances, pulled, pushed
 from gradgate.references.invertible.inverse_products import Advance, advance_by
 from gradgate.references.invertible.problem import InvertibleProblem
 
@@ -19,7 +20,7 @@ vjp: Callable[..., Any] = torch.func.vjp  # its annotations allow for a third va
 CLOSED = advance_by("closed", torch.func.vjp)
 
 
-def input_gradient_reverse(problem: InvertibleProblem) -> tuple[torch.Tensor, list[Tree]]:
+def input_gradient_reverse(problem: InvertibleProblem) -> tuple[torch.Tensor, dict[str, Tree]]:
     """h_0 by going back through x alone, and what phase 1 hands over to phase 2.
 
     Each layer keeps what its own `pull_x` needs and no more. Autograd would keep the input of every convolution, which
@@ -30,7 +31,7 @@ def input_gradient_reverse(problem: InvertibleProblem) -> tuple[torch.Tensor, li
         problem: any InvertibleProblem.
 
     Returns:
-        h_0, with the shape and dtype of ``problem.x``, and per layer in order what its `advance` takes as ``handed``.
+        h_0, with the shape and dtype of ``problem.x``, and by the layer's name what its `advance` takes as ``handed``.
 
     Source:
         Algorithm 1, phase 1, §4.2.
@@ -44,20 +45,17 @@ def input_gradient_reverse(problem: InvertibleProblem) -> tuple[torch.Tensor, li
     params, x = problem.params, problem.x
     if not problem.by_hand:
         h = torch.func.grad(lambda x: problem.head_loss(params["head"], problem.body(params, x)))(x)
-        return h, [None] * len(problem.layers)
-    kept = []
-    for layer, p in problem.chain(params):
-        x, needed = layer.push(vjp, p, x)
-        kept.append((layer, p, needed))
-        del needed
+        return h, {}
+    chain = links(problem)
+    x, kept = pushed(vjp, chain, x)
     h = torch.func.grad(lambda x: problem.head_loss(params["head"], x))(x)
     del x
-    handed: list[Tree] = []
-    while kept:
-        layer, p, needed = kept.pop()
-        handed.append(layer.handed(needed, h))
-        h = layer.pull_x(p, needed, h)
-    return h, handed[::-1]
+    return pulled(chain, kept, h)
+
+
+def links(problem: InvertibleProblem) -> list[Link]:
+    """The problem's chain, by the names of its layers."""
+    return [(layer.name, layer, p) for layer, p in problem.chain(problem.params)]
 
 
 def input_gradient_forward(problem: InvertibleProblem, tangents: int) -> torch.Tensor:
@@ -91,7 +89,7 @@ def input_gradient_forward(problem: InvertibleProblem, tangents: int) -> torch.T
 
 
 def walk(
-    problem: InvertibleProblem, h: torch.Tensor, advance: Advance = CLOSED, handed: Iterable[Tree] | None = None
+    problem: InvertibleProblem, h: torch.Tensor, advance: Advance = CLOSED, handed: dict[str, Tree] | None = None
 ) -> Iterator[tuple[str, Tree]]:
     """Phase 2: from h_0 forward through the chain, each layer's gradient handed out as soon as it is there.
 
@@ -103,7 +101,7 @@ def walk(
         problem: any InvertibleProblem.
         h: h_0, like ``problem.x``.
         advance: one layer's step.
-        handed: per layer in order, what phase 1 handed over; None: nothing.
+        handed: by the layer's name, what phase 1 handed over; None: nothing.
 
     Yields:
         (name, gradient) of every layer in order, such as ``block0[1].0_additive``; then (``head``, (loss, gradient)).
@@ -117,11 +115,7 @@ def walk(
     Computes:
         One evaluation and one VJP of every layer (of ψ, two evaluations and no VJP).
     """
-    x, given = problem.x, iter(() if handed is None else handed)
-    for layer, p in problem.chain(problem.params):
-        x, h, dp = advance(layer, p, x, h, next(given, None))
-        yield layer.name, dp
-        del dp
+    x, _ = yield from advances(advance, links(problem), problem.x, h, handed)
     d_head, loss = torch.func.grad_and_value(problem.head_loss)(problem.params["head"], x)
     yield "head", (loss, d_head)
 
