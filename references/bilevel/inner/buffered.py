@@ -11,6 +11,9 @@ no compiler promises: it may be off by what 64δ leave.
 
 ⌊x⌉ rounds to the grid as (x + C) − C does with C = ±2^(p−1)·δ, p the digits of a float: in exact arithmetic it is x
 itself, and all that stands here the plain formula.
+
+θ needs room to move, which costs its grid six digits. So θ is the sum of two numbers, each on a grid of its own: what a
+step takes from θ is rounded to the first grid, and the rest of it to a second one, `FINER` times as fine.
 """
 
 from __future__ import annotations
@@ -32,8 +35,10 @@ HALF = {"float64": 2.0**52, "float32": 2.0**23}
 """Dtype that θ and υ are kept in -> C/δ, and the largest θ/δ that sums are exact to."""
 ROOM = 64.0
 """Times α·∇L_0 that θ may move without outgrowing its grid, where it starts near 0."""
-Carry = tuple[Tree, Tree]
-"""θ_i and υ_i, multiples of their δ."""
+FINER = {"float64": 2.0**24, "float32": 2.0**12}
+"""Dtype -> δ over that of θ's second grid. Sums of T steps of δ/2 at most are exact up to T = 2^29 and 2^12."""
+Carry = tuple[Tree, Tree, Tree]
+"""θ_i as a sum of two, and υ_i: each a multiple of its δ."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +47,7 @@ class Grid:
 
     Attributes:
         problem: a BilevelProblem with the optimiser momentum.
-        theta: δ of θ, a tree like θ of () arrays.
+        theta: δ of θ's first grid, a tree like θ of () arrays.
         velocity: δ of υ, likewise.
     """
 
@@ -71,47 +76,57 @@ class Grid:
 
     def start(self) -> Carry:
         """θ_0 and υ_0, rounded."""
-        carry = words.widened(self.problem.backend, self.problem.init(self.problem.params))
-        return self._rounded(carry[0], self.theta), self._rounded(carry[1], self.velocity)
+        theta, velocity = words.widened(self.problem.backend, self.problem.init(self.problem.params))
+        return *self._parts(theta), self._rounded(velocity, self.velocity)
 
-    def narrowed(self, carry: Carry) -> Carry:
+    def narrowed(self, carry: Carry) -> tuple[Tree, Tree]:
         """θ and υ in the problem's dtype."""
-        found: Carry = words.narrowed(self.problem.backend, carry, self.problem.params)
+        theta = tree_map(lambda p, rest: p + rest, carry[0], carry[1])
+        found: tuple[Tree, Tree] = words.narrowed(self.problem.backend, (theta, carry[2]), self.problem.params)
         return found
 
     def forward(self, grad: Tree, carry: Carry) -> tuple[Carry, Tree, Any]:
         """A step from ∇L_i: θ_{i+1} and υ_{i+1}; the bytes k_i; and whether all of it can be taken back, () bool."""
         grad, momentum = self._constants(grad)
-        theta, velocity = carry
+        *theta, velocity = carry
         after = self._rounded(tree_map(lambda v, g: momentum * v + g, velocity, grad), self.velocity)
-        moved = tree_map(lambda p, d: p - d, theta, self._moves(theta, after))
+        moved, rest = (tree_map(lambda p, d: p - d, *part) for part in zip(theta, self._moves(after), strict=True))
         read = tree_map(lambda v, unit: self._byte(v / unit), velocity, self.velocity)
-        return (moved, after), read, self._sound(moved, velocity, after, grad, momentum)
+        return (moved, rest, after), read, self._sound((moved, rest, after), velocity, grad, momentum)
 
     def theta_before(self, carry: Carry) -> Carry:
         """θ_i and υ_{i+1} from θ_{i+1} and υ_{i+1}."""
-        return tree_map(lambda p, d: p + d, carry[0], self._moves(*carry)), carry[1]
+        *theta, velocity = carry
+        theta, rest = (tree_map(lambda p, d: p + d, *part) for part in zip(theta, self._moves(velocity), strict=True))
+        return theta, rest, velocity
 
     def velocity_before(self, grad: Tree, read: Tree, carry: Carry) -> Carry:
         """θ_i and υ_i from θ_i and υ_{i+1}; grad is ∇L at θ_i, read the bytes k_i."""
         grad, momentum = self._constants(grad)
-        near = self._rounded(tree_map(lambda v, g: (v - g) / momentum, carry[1], grad), self.velocity)
+        *theta, after = carry
+        near = self._rounded(tree_map(lambda v, g: (v - g) / momentum, after, grad), self.velocity)
 
         def one(v: Any, unit: Any, byte: Any) -> Any:
             missed = namespace(self.problem.backend).astype(byte, v.dtype) - self._place(v / unit)
             return v + unit * (_modulo(self.problem.backend, missed + PLACES / 2) - PLACES / 2)
 
-        return carry[0], tree_map(one, near, self.velocity, read)
+        return *theta, tree_map(one, near, self.velocity, read)
 
     def _constants(self, grad: Tree) -> tuple[Tree, Any]:
         found: tuple[Tree, Any] = words.widened(self.problem.backend, (grad, self.problem.data["momentum"]))
         return found
 
-    def _moves(self, theta: Tree, velocity: Tree) -> Tree:
-        """⌊α ⊙ υ⌉ on the grid of θ."""
-        rates = words.widened(self.problem.backend, self.problem.rates(theta, self.problem.params))
-        moves = words.fixed(self.problem.backend, tree_map(lambda a, v: a * v, rates, velocity))
-        return self._rounded(moves, self.theta)
+    def _moves(self, velocity: Tree) -> tuple[Tree, Tree]:
+        """⌊α ⊙ υ⌉ on the first grid of θ, and the rest of α ⊙ υ on the second."""
+        problem = self.problem
+        rates = words.widened(problem.backend, problem.rates(velocity, problem.params))
+        return self._parts(words.fixed(problem.backend, tree_map(lambda a, v: a * v, rates, velocity)))
+
+    def _parts(self, tree: Tree) -> tuple[Tree, Tree]:
+        """A tree like θ as a sum of two, on θ's two grids."""
+        coarse = self._rounded(tree, self.theta)
+        rest = tree_map(lambda x, part: x - part, tree, coarse)
+        return coarse, self._rounded(rest, tree_map(lambda x, unit: unit / FINER[words.dtype_of(x)], rest, self.theta))
 
     def _rounded(self, tree: Tree, units: Tree) -> Tree:
         backend = self.problem.backend
@@ -133,15 +148,15 @@ class Grid:
         xp = namespace(self.problem.backend)
         return xp.astype(self._place(count), xp.uint8)
 
-    def _sound(self, theta: Tree, velocity: Tree, after: Tree, grad: Tree, momentum: Any) -> Any:
-        """Whether θ is within its grid, and υ is found again with a margin."""
+    def _sound(self, carry: Carry, velocity: Tree, grad: Tree, momentum: Any) -> Any:
+        """Whether both parts of θ are within their grids, and υ is found again with a margin."""
         xp = namespace(self.problem.backend)
 
-        def one(p: Any, v: Any, w: Any, g: Any, fine: Any, unit: Any) -> Any:
-            within = xp.abs(p) <= HALF[words.dtype_of(p)] * fine
+        def one(p: Any, rest: Any, w: Any, v: Any, g: Any, fine: Any, unit: Any) -> Any:
+            within = xp.maximum(xp.abs(p), FINER[words.dtype_of(p)] * xp.abs(rest)) <= HALF[words.dtype_of(p)] * fine
             return xp.all(within & (xp.abs((w - g) / momentum - v) <= MARGIN * unit))
 
-        each = tree_map(one, theta, velocity, after, grad, self.theta, self.velocity)
+        each = tree_map(one, *carry, velocity, grad, self.theta, self.velocity)
         return xp.all(xp.stack(leaves(each)))
 
 

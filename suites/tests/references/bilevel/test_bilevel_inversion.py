@@ -78,13 +78,13 @@ def rebuilt(steps: int, off: float = 0.0) -> tuple[list[Any], list[Any]]:
     carry, there, buffer = grid.start(), [], []
     for x in batches:
         there.append(carry)
-        carry, read, sound = grid.forward(grad(carry[0], x), carry)
+        carry, read, sound = grid.forward(grad(grid.narrowed(carry)[0], x), carry)
         buffer.append(read)
         assert bool(sound)
     back = []
     for x, read in zip(reversed(batches), reversed(buffer), strict=True):
         carry = grid.theta_before(carry)
-        wrong = tree_map(lambda g, unit: g + off * unit, grad(carry[0], x), grid.velocity)
+        wrong = tree_map(lambda g, unit: g + off * unit, grad(grid.narrowed(carry)[0], x), grid.velocity)
         carry = grid.velocity_before(wrong, read, carry)
         back.append(carry)
     return there, back[::-1]
