@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gradgate.references.contract import IllegalOption, check_integer
+from gradgate.references.contract import IllegalOption, UsageError, check_integer
 
 
 def check_flag(name: str, value: Any) -> bool:
@@ -28,3 +28,23 @@ def check_devices(spec: Any, value: Any) -> int:
     if spec.batch % devices:
         raise IllegalOption(f"devices must divide the batch of {spec.batch}, which {devices} does not")
     return devices
+
+
+def chosen_arguments(argnums: Any, given: int) -> list[int]:
+    """The places that `argnums` names among `given` positional arguments.
+
+    Raises:
+        UsageError: it is no integer and no sequence of different ones, or names an argument that is not given.
+    """
+    listed = list(argnums) if isinstance(argnums, (tuple, list)) else [argnums]
+    if not listed or not all(isinstance(place, int) and not isinstance(place, bool) for place in listed):
+        raise UsageError(f"argnums is an integer or a tuple of integers, such as 0 or (0, 1), not {argnums!r}")
+    if not all(-given <= place < given for place in listed):
+        raise UsageError(
+            f"argnums={argnums!r} names an argument that is not given: {given} are given by position; "
+            "pass what the gradient is by as a positional argument"
+        )
+    places = [place % given for place in listed]
+    if len(set(places)) < len(places):
+        raise UsageError(f"argnums={argnums!r} names an argument twice")
+    return places

@@ -141,6 +141,8 @@ class BilevelProblem(Problem):
     params: Tree
     data: dict[str, Any] = field(default_factory=dict)
 
+    has_aux: ClassVar[bool] = False
+    """Whether `outer` gives more than the loss, in a pair."""
     stacked: ClassVar[tuple[str, ...]] = ("layers",)
     nets: ClassVar[Mapping[str, str]] = {"inner_loss": "inner loss", "outer_loss": "outer loss"}
     """And each layer, of a network that weighs losses too, is counted as ``layer``: see `_counted`."""
@@ -172,6 +174,15 @@ class BilevelProblem(Problem):
         theta = eta if self.spec.task == "maml" else self.data["theta"]
         return theta, OPTIMISERS[self.spec.optimiser].init(self.xp, theta)
 
+    @property
+    def eta(self) -> Tree:
+        """η, which inner steps and outer loss read."""
+        return self.params
+
+    def start(self, params: Tree) -> tuple[Tree, Tree, Tree]:
+        """θ_0, υ_0 and η, of what the gradient is by."""
+        return *self.init(params), params
+
     def inner_loss(self, theta: Tree, eta: Tree, x: Tree, *, block: Block = as_it_is) -> Any:
         """L(θ, η, x), a scalar: the mean over data points, each weighed by 1 + tanh of its score in loss_weighting.
 
@@ -200,6 +211,10 @@ class BilevelProblem(Problem):
         """V(θ_T, y), a scalar, times ``upstream``; `block` as in `inner_loss`."""
         each = MODELS[self.spec.model].losses(self.spec, self.backend, theta, y, self._counted(block))
         return self.data["upstream"] * self.xp.mean(each)
+
+    def outer(self, theta: Tree, eta: Tree, *, block: Block = as_it_is) -> Any:
+        """V(θ_T, y): η is read through θ_T alone."""
+        return self.outer_loss(theta, self.y, block=block)
 
     def positions(self, net: str, *args: Any) -> int:
         """Data points: those of the batch, which comes last, or those that a layer reads."""

@@ -9,10 +9,15 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-_PLACES: dict[str, str] = {}
+_PLACES: dict[str, str] = {
+    "mixed_mode_grad": "gradgate.references.bilevel.in_torch.mixed_mode",
+    "linear_attention": "gradgate.references.performer.in_torch.linear_attention",
+    "favor_projection": "gradgate.references.performer.in_torch.linear_attention",
+    "LinearAttention": "gradgate.references.performer.in_torch.linear_attention_module",
+}
 """Name -> the module that has it."""
 
-__all__: list[str] = []
+__all__ = list(_PLACES)
 
 
 def __getattr__(name: str) -> Any:

@@ -20,9 +20,10 @@ _T, _J, _O = (functools.partial(Edit, module) for module in ("in_torch.methods",
 _RETURNED = "return _sum(d_theta, hessian), d_state, _sum(d_eta, d_eta_update, mixed)"
 _PRODUCT_T, _PRODUCT_J = "hessian, mixed = products(v)\n", "hessian, mixed = product(inner, theta, eta, x, v)\n"
 _KEPT_T = (
-    "kept.append((x, carry, grad if save else None))\n        carry = problem.update(grad, *carry, problem.params, x)"
+    "kept.append((x, carry, grad if save else None))\n        carry = problem.update(grad, *carry, problem.eta, x)"
 )
 _KEPT_J = "return problem.update(grad, *carry, eta, x), (carry, grad if save else None)"
+_START = "        return theta, floats(state), eta\n"
 _BACK_J = "jax.lax.scan(backward, cotangents, (problem.xs, kept), reverse=True)"
 
 
@@ -67,15 +68,14 @@ PUBLISHED = (
     ),
 )  # fmt: skip
 
-_D = (functools.partial(Edit, "in_torch.drop_in"), functools.partial(Edit, "in_jax.drop_in"))
-_FOUND = "dict(zip(places, by_floats, strict=True))"
+_D = (functools.partial(Edit, "in_torch.mixed_mode"), functools.partial(Edit, "in_jax.mixed_mode"))
 
 STRUCTURAL = (
     *_drop_in(
         name="rule_without_eta", story="the rule gives η no cotangent, as if ∇L did not depend on it",
         source="Listing 1: a custom rule has to return a cotangent for every input",
-        torch=_D[0](f" | {_FOUND}", ""),
-        jax=_D[1](f"found |= {_FOUND}", "found |= dict(zip(places, map(jnp.zeros_like, by_floats), strict=True))"),
+        torch=_D[0]("*(found.get(i) for i in range(len(others)))", "*(None for _ in others)"),
+        jax=_D[1]("dict(zip(places, by_floats,", "dict(zip(places, map(jnp.zeros_like, by_floats),"),
     ),
     *_compensated(
         name="beta_forgotten", story="m and v are taken back without being divided by β",
@@ -112,14 +112,15 @@ STRUCTURAL = (
     ),
     *_mixflow(
         name="initial_path_dropped", story="what η has to do with θ_0 is not added", source="operator: drop a term",
-        **_both("return _sum(d_eta, *pull((d_theta, d_state)))", "return d_eta"),
+        torch=_T(_START, _START.replace("theta,", "tree_map(torch.Tensor.detach, theta),")),
+        jax=_J(_START, _START.replace("theta,", "jax.lax.stop_gradient(theta),")),
     ),
     *_mixflow(
         name="steps_off_by_one", story="each step is pulled back at the parameters behind it",
         source="operator: off by one in time",
         torch=_T(
             _KEPT_T,
-            "grad_kept = grad if save else None\n        carry = problem.update(grad, *carry, problem.params, x)\n"
+            "grad_kept = grad if save else None\n        carry = problem.update(grad, *carry, problem.eta, x)\n"
             "        kept.append((x, carry, grad_kept))",
         ),
         jax=_J(

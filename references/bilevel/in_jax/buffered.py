@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -9,6 +10,7 @@ import jax.numpy as jnp
 
 from gradgate.references.bilevel.in_jax.methods import (
     Cotangents,
+    Inner,
     block_of,
     forward_over_reverse,
     inner_loss,
@@ -41,8 +43,8 @@ def buffered_inversion(problem: BilevelProblem) -> tuple[Any, Tree]:
         App. A.2; Maclaurin, Duvenaud and Adams (2015), Algorithm 3, with bits read by the nearest number that has them.
 
     Stores:
-        Eight bits of every number of υ_i of every step, T·|θ| bytes; θ, υ and their cotangents of one step, 2·(|θ| +
-        |υ|) numbers (of float32 for bfloat16), dV/dη, |η| numbers; and what one product needs with its layers
+        Eight bits of every number of υ_i of every step, T·|θ| bytes; of one step θ as a sum of two, υ and
+        their cotangents, 3·|θ| + 2·|υ| numbers (of float32 for bfloat16), dV/dη, |η| numbers; and what one product needs with its layers
         rematerialised.
 
     Computes:
@@ -53,14 +55,19 @@ def buffered_inversion(problem: BilevelProblem) -> tuple[Any, Tree]:
         Few steps with μ near 1. Use `compensated_inversion`, whose memory does not grow with T.
     """
     check_momentum(problem)
-    inner, eta, xs = inner_loss(problem, remat=True), problem.params, problem.xs
+    return inverted(problem, inner_loss(problem, remat=True), block_of(True))
+
+
+def inverted(problem: BilevelProblem, inner: Inner, block: Callable[..., Any]) -> tuple[Any, Tree]:
+    """The walk of `buffered_inversion`, with the wrapper of the outer loss's layers."""
+    eta, xs = problem.eta, problem.xs
 
     # Behind barriers the gradient is the same program forward and back.
     def gradient(theta: Tree, x: Tree) -> Tree:
         return jax.lax.optimization_barrier(jax.grad(inner)(*jax.lax.optimization_barrier((theta, eta, x))))
 
     first = jax.tree.map(lambda leaf: leaf[0], xs)
-    grid = Grid.of(problem, gradient(problem.init(eta)[0], first))
+    grid = Grid.of(problem, gradient(problem.init(problem.params)[0], first))
 
     def forward(inputs: tuple[Carry, Any], x: Tree) -> tuple[tuple[Carry, Any], Tree]:
         carry, sound = inputs
@@ -76,6 +83,10 @@ def buffered_inversion(problem: BilevelProblem) -> tuple[Any, Tree]:
         return (carry, cotangents), None
 
     (carry, sound), buffer = jax.lax.scan(forward, (grid.start(), jnp.asarray(True)), xs)
-    loss, cotangents = pull_outer(problem, *grid.narrowed(carry), block_of(True))
+    loss, cotangents = pull_outer(problem, *grid.narrowed(carry), block)
     (_, cotangents), _ = jax.lax.scan(backward, (carry, cotangents), (xs, buffer), reverse=True)
-    return jax.tree.map(lambda leaf: leaf / sound.astype(leaf.dtype), (loss, pull_init(problem, cotangents)))
+
+    def told(leaf: Any) -> Any:
+        return leaf / sound.astype(leaf.dtype) if jnp.issubdtype(leaf.dtype, jnp.inexact) else leaf
+
+    return jax.tree.map(told, (loss, pull_init(problem, cotangents)))

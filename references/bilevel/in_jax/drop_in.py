@@ -1,87 +1,21 @@
-"""Listing 1 as a drop-in for `jax.grad` that works: inputs of integers, trees, and η's cotangent (A.3)."""
+"""Listing 1 in a user's own loop over steps: `mixed_mode_grad` in the place of `jax.grad` (A.3)."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 
 from gradgate.references.bilevel.in_jax.methods import Carry, block_of, inner_loss
+from gradgate.references.bilevel.in_jax.mixed_mode import mixed_mode_grad
 from gradgate.references.bilevel.problem import BilevelProblem
-from gradgate.references.contract import NotComposable, Tree
-
-
-def fwdrev_grad(inner: Callable[..., Any]) -> Callable[..., Tree]:
-    """``jax.grad(inner)``, whose own products are by forward mode over reverse mode.
-
-    Args:
-        inner: (θ, inputs …) -> scalar. All that a derivative is to be taken by has to be an argument: JAX refuses an
-            `inner` that closes over it. Inputs are trees; leaves of integers or booleans have no cotangent.
-
-    Returns:
-        (θ, inputs …) -> a tree like θ. It is for one reverse pass: JAX refuses forward mode through it, as through
-        every `jax.custom_vjp`, and a second reverse pass is refused here.
-
-    Raises:
-        NotComposable: what a reverse pass gives is differentiated again.
-
-    Source:
-        Listing 1. As printed it differentiates by every input, which `jax.grad` refuses where one is of integers.
-
-    Stores:
-        θ and the inputs until it is pulled back, and then what one product needs.
-
-    Computes:
-        One gradient, and pulled back one gradient with tangents.
-    """
-
-    @jax.custom_vjp
-    def gradient(theta: Tree, *inputs: Any) -> Tree:
-        return jax.grad(inner)(theta, *inputs)
-
-    def forward(theta: Tree, *inputs: Any) -> tuple[Tree, Any]:
-        return gradient(theta, *inputs), (theta, inputs)
-
-    def backward(residuals: Any, v: Tree) -> tuple[Tree, ...]:
-        (theta, inputs), v = _once((residuals, v))
-        flat, structure = jax.tree.flatten(inputs)
-        places = [i for i, leaf in enumerate(flat) if jnp.issubdtype(jnp.result_type(leaf), jnp.inexact)]
-
-        def chosen(theta: Tree, floats: list[Any]) -> Any:
-            given = dict(enumerate(flat)) | dict(zip(places, floats, strict=True))
-            return inner(theta, *jax.tree.unflatten(structure, given.values()))
-
-        gradients = jax.grad(chosen, argnums=(0, 1))
-        by_theta, by_floats = jax.jvp(lambda p: gradients(p, [flat[i] for i in places]), (theta,), (v,))[1]
-        found = {i: np.zeros(jnp.shape(leaf), jax.dtypes.float0) for i, leaf in enumerate(flat)}
-        found |= dict(zip(places, by_floats, strict=True))
-        return by_theta, *jax.tree.unflatten(structure, found.values())
-
-    gradient.defvjp(forward, backward)
-    return gradient
-
-
-@jax.custom_jvp
-def _once(tree: Tree) -> Tree:
-    """`tree`; a derivative of it is refused."""
-    return tree
-
-
-@_once.defjvp
-def _refused(primals: Any, tangents: Any) -> Any:
-    raise NotComposable(
-        "the rule of fwdrev_grad is for one reverse pass: inside of jax.lax.scan JAX mistakes its arguments in a "
-        "second one; use mixflow, which writes the recursion out"
-    )
+from gradgate.references.contract import Tree
 
 
 @functools.partial(jax.jit, static_argnames=("remat",))
 def mixflow_drop_in(problem: BilevelProblem, *, remat: bool = False) -> tuple[Any, Tree]:
-    """Loss and meta-gradient of a user's own loop over steps, whose gradient of L is by `fwdrev_grad`.
+    """Loss and meta-gradient of a user's own loop over steps, whose gradient of L is by `mixed_mode_grad`.
 
     Args:
         problem: any `BilevelProblem` of JAX arrays, float64, float32 or bfloat16; its class lists the shapes.
@@ -107,7 +41,7 @@ def mixflow_drop_in(problem: BilevelProblem, *, remat: bool = False) -> tuple[An
     Not for:
         A further derivative of the meta-gradient. Use `mixflow`, which writes the recursion out.
     """
-    gradient = fwdrev_grad(inner_loss(problem, remat))
+    gradient = mixed_mode_grad(inner_loss(problem, remat))
 
     @jax.checkpoint
     def step(carry: Carry, eta: Tree, x: Tree) -> Carry:

@@ -28,7 +28,7 @@ Product = Callable[[Inner, Tree, Tree, Tree, Tree], tuple[Tree, Tree]]
 Carry = tuple[Tree, Tree]
 """θ_i and υ_i."""
 Cotangents = tuple[Tree, Tree, Tree]
-"""dV/dθ_i, dV/dυ_i, and what the steps from i on add to dV/dη."""
+"""dV/dθ_i, dV/dυ_i as the list of its `floats`, and what the steps from i on add to dV/dη."""
 
 
 @functools.partial(jax.jit, static_argnames=("remat", "save_inner_grads"))
@@ -111,7 +111,7 @@ def mixflow(problem: BilevelProblem, *, remat: bool = False, save_inner_grads: b
         T so large that T states do not fit in memory. Use `log_remat`, or `gradient_replay` with Adam.
     """
     save = check_flag("save_inner_grads", save_inner_grads)
-    return _stored(problem, inner_loss(problem, remat), forward_over_reverse, save, block_of(remat))
+    return stored(problem, inner_loss(problem, remat), forward_over_reverse, save, block_of(remat))
 
 
 @jax.jit
@@ -140,7 +140,7 @@ def reverse_over_forward(problem: BilevelProblem) -> tuple[Any, Tree]:
         Inner models whose activations do not fit in memory: no layer is rematerialised here. Use `mixflow` with
         `remat`.
     """
-    return _stored(problem, problem.inner_loss, reverse_over_forward_product, False, block_of(False))
+    return stored(problem, problem.inner_loss, reverse_over_forward_product, False, block_of(False))
 
 
 # v ∂Υ/∂∇L, which the VJP of the update gives, takes the place of v below; then Eq. 7 and 8 are the two products, of
@@ -162,11 +162,11 @@ def reverse_over_forward_product(inner: Inner, theta: Tree, eta: Tree, x: Tree, 
     return found
 
 
-def _stored(
+def stored(
     problem: BilevelProblem, inner: Inner, product: Product, save: bool, block: Callable[..., Any]
 ) -> tuple[Any, Tree]:
-    """Forward over the steps, every (θ_i, υ_i) kept, and backward over them."""
-    eta = problem.params
+    """Forward over the steps, every (θ_i, υ_i) kept, and backward over them: `mixflow`'s walk, for any product."""
+    eta = problem.eta
 
     def forward(carry: Carry, x: Tree) -> tuple[Carry, Any]:
         grad = jax.grad(inner)(carry[0], eta, x)
@@ -176,7 +176,7 @@ def _stored(
         x, (carry, grad) = inputs
         return pull_step(problem, inner, product, carry, grad, x, cotangents), None
 
-    (theta, state), kept = jax.lax.scan(forward, problem.init(eta), problem.xs)
+    (theta, state), kept = jax.lax.scan(forward, problem.init(problem.params), problem.xs)
     loss, cotangents = pull_outer(problem, theta, state, block)
     cotangents, _ = jax.lax.scan(backward, cotangents, (problem.xs, kept), reverse=True)
     return loss, pull_init(problem, cotangents)
@@ -191,8 +191,8 @@ def pull_outer(problem: BilevelProblem, theta: Tree, state: Tree, block: Callabl
         block: wraps the function of each layer.
 
     Returns:
-        V, a scalar, and (dV/dθ_T, dV/dυ_T, dV/dη): V depends on η through θ_T only, and not on υ_T, so the last two are
-        zeros.
+        V, a scalar, with what V tells besides in a pair, and (dV/dθ_T, dV/dυ_T, dV/dη), where η is read by V itself. V
+        does not read υ_T, whose part is zeros.
 
     Source:
         Eq. 5.
@@ -200,8 +200,9 @@ def pull_outer(problem: BilevelProblem, theta: Tree, state: Tree, block: Callabl
     Computes:
         One gradient of V.
     """
-    loss, d_theta = jax.value_and_grad(lambda theta: problem.outer_loss(theta, problem.y, block=block))(theta)
-    return loss, (d_theta, jax.tree.map(jnp.zeros_like, state), jax.tree.map(jnp.zeros_like, problem.params))
+    outer = functools.partial(problem.outer, block=block)
+    loss, (d_theta, d_eta) = jax.value_and_grad(outer, argnums=(0, 1), has_aux=problem.has_aux)(theta, problem.eta)
+    return loss, (d_theta, [jnp.zeros_like(leaf) for leaf in floats(state)], d_eta)
 
 
 def pull_step(
@@ -232,11 +233,16 @@ def pull_step(
         One product of second derivatives, one VJP of the update, and one gradient of L unless it is given.
     """
     theta, state = carry
-    eta = problem.params
+    eta = problem.eta
     d_theta, d_state, d_eta = cotangents
     if grad is None:
         grad = jax.grad(inner)(theta, eta, x)
-    _, pull = jax.vjp(lambda g, t, s, e: problem.update(g, t, s, e, x), grad, theta, state, eta)
+
+    def update(grad: Tree, theta: Tree, numbers: list[Any], eta: Tree) -> tuple[Tree, list[Any]]:
+        theta, after = problem.update(grad, theta, with_floats(state, numbers), eta, x)
+        return theta, floats(after)
+
+    _, pull = jax.vjp(update, grad, theta, floats(state), eta)
     v, d_theta, d_state, d_eta_update = pull((d_theta, d_state))
     hessian, mixed = product(inner, theta, eta, x, v)
     return _sum(d_theta, hessian), d_state, _sum(d_eta, d_eta_update, mixed)
@@ -255,9 +261,27 @@ def pull_init(problem: BilevelProblem, cotangents: Cotangents) -> Tree:
     Source:
         Eq. 6.
     """
-    d_theta, d_state, d_eta = cotangents
-    _, pull = jax.vjp(problem.init, problem.params)
-    return _sum(d_eta, *pull((d_theta, d_state)))
+
+    def start(params: Tree) -> tuple[Tree, list[Any], Tree]:
+        theta, state, eta = problem.start(params)
+        return theta, floats(state), eta
+
+    return jax.vjp(start, problem.params)[1](cotangents)[0]
+
+
+def floats(state: Tree) -> list[Any]:
+    """The leaves of υ that have a cotangent: a counter or a key of random numbers has none."""
+    return [leaf for leaf in jax.tree.leaves(state) if _is_float(leaf)]
+
+
+def with_floats(state: Tree, numbers: list[Any]) -> Tree:
+    """υ with `numbers` in the place of `floats`."""
+    given = iter(numbers)
+    return jax.tree.map(lambda leaf: next(given) if _is_float(leaf) else leaf, state)
+
+
+def _is_float(leaf: Any) -> bool:
+    return bool(jnp.issubdtype(jnp.result_type(leaf), jnp.inexact))
 
 
 def _sum(*trees: Tree) -> Tree:

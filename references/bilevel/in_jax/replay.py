@@ -8,6 +8,7 @@ costs nothing. So the updates are run again from the saved gradients, and T·|θ
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -16,6 +17,7 @@ import jax.numpy as jnp
 from gradgate.references.bilevel.in_jax.methods import (
     Carry,
     Cotangents,
+    Inner,
     block_of,
     forward_over_reverse,
     inner_loss,
@@ -56,8 +58,13 @@ def gradient_replay(problem: BilevelProblem, *, remat: bool = False) -> tuple[An
         T near the number of data points, or tokens, of a batch: the updates then cost as much as the gradients. Use
         `mixflow`.
     """
-    inner, eta, xs = inner_loss(problem, remat), problem.params, problem.xs
-    start = problem.init(eta)
+    return replayed(problem, inner_loss(problem, remat), block_of(remat))
+
+
+def replayed(problem: BilevelProblem, inner: Inner, block: Callable[..., Any]) -> tuple[Any, Tree]:
+    """The walk of `gradient_replay`, with the wrapper of the outer loss's layers."""
+    eta, xs = problem.eta, problem.xs
+    start = problem.init(problem.params)
 
     def forward(carry: Carry, x: Tree) -> tuple[Carry, Tree]:
         grad = jax.grad(inner)(carry[0], eta, x)
@@ -78,6 +85,6 @@ def gradient_replay(problem: BilevelProblem, *, remat: bool = False) -> tuple[An
 
     (theta, state), grads = jax.lax.scan(forward, start, xs)
     numbers = jnp.arange(problem.spec.steps)
-    loss, cotangents = pull_outer(problem, theta, state, block_of(remat))
+    loss, cotangents = pull_outer(problem, theta, state, block)
     cotangents, _ = jax.lax.scan(backward, cotangents, (numbers, xs, grads), reverse=True)
     return loss, pull_init(problem, cotangents)

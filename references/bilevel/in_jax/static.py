@@ -6,6 +6,7 @@ They differ in where θ_i and υ_i come from.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -100,12 +101,17 @@ def log_remat(problem: BilevelProblem) -> tuple[Any, Tree]:
     Not for:
         T states that fit in memory. Use `mixflow`, which runs every step once.
     """
-    inner, carry, runs, first = inner_loss(problem, remat=True), problem.init(problem.params), [], 0
+    return halved(problem, inner_loss(problem, remat=True), block_of(True))
+
+
+def halved(problem: BilevelProblem, inner: Inner, block: Callable[..., Any]) -> tuple[Any, Tree]:
+    """The walk of `log_remat`, with the wrapper of the outer loss's layers."""
+    carry, runs, first = problem.init(problem.params), [], 0
     for length in _powers_of_two(problem.spec.steps):
         runs.append((carry, first, length))
         carry = _advance(problem, inner, carry, first, length)
         first += length
-    loss, cotangents = pull_outer(problem, *carry, block_of(True))
+    loss, cotangents = pull_outer(problem, *carry, block)
     for run in reversed(runs):
         cotangents = _pull_halves(problem, inner, *run, cotangents)
     return loss, pull_init(problem, cotangents)
@@ -145,6 +151,6 @@ def _advance(problem: BilevelProblem, inner: Inner, carry: Carry, first: Any, le
 
     def step(carry: Carry, i: Any) -> tuple[Carry, None]:
         x = _batch(problem, i)
-        return problem.update(jax.grad(inner)(carry[0], problem.params, x), *carry, problem.params, x), None
+        return problem.update(jax.grad(inner)(carry[0], problem.eta, x), *carry, problem.eta, x), None
 
     return jax.lax.scan(step, carry, first + jnp.arange(length, dtype=jnp.int32))[0]

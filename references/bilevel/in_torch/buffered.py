@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import torch
+from typing import Any
 
-from gradgate.references.backends import tree_map
+import torch
+from torch.utils import _pytree
+
 from gradgate.references.bilevel.in_torch.methods import (
+    Inner,
     forward_over_reverse,
     gradient,
     inner_loss,
@@ -38,8 +41,8 @@ def buffered_inversion(problem: BilevelProblem) -> tuple[torch.Tensor, Tree]:
         App. A.2; Maclaurin, Duvenaud and Adams (2015), Algorithm 3, with bits read by the nearest number that has them.
 
     Stores:
-        Eight bits of every number of υ_i of every step, T·|θ| bytes; θ, υ and their cotangents of one step, 2·(|θ| +
-        |υ|) numbers (of float32 for bfloat16), dV/dη, |η| numbers; and what one product needs with its layers
+        Eight bits of every number of υ_i of every step, T·|θ| bytes; of one step θ as a sum of two, υ and
+        their cotangents, 3·|θ| + 2·|υ| numbers (of float32 for bfloat16), dV/dη, |η| numbers; and what one product needs with its layers
         rematerialised.
 
     Computes:
@@ -50,18 +53,26 @@ def buffered_inversion(problem: BilevelProblem) -> tuple[torch.Tensor, Tree]:
         Few steps with μ near 1. Use `compensated_inversion`, whose memory does not grow with T.
     """
     check_momentum(problem)
-    inner, eta, batches = inner_loss(problem, remat=True), problem.params, list(steps(problem))
-    grid = Grid.of(problem, gradient(inner, problem.init(eta)[0], eta, batches[0]))
+    return inverted(problem, inner_loss(problem, remat=True), remat=True)
+
+
+def inverted(problem: BilevelProblem, inner: Inner, remat: bool) -> tuple[Any, Tree]:
+    """The walk of `buffered_inversion`."""
+    eta, batches = problem.eta, list(steps(problem))
+    grid = Grid.of(problem, gradient(inner, problem.init(problem.params)[0], eta, batches[0]))
     carry, buffer, sound = grid.start(), [], torch.tensor(True)
     for x in batches:
         carry, read, held = grid.forward(gradient(inner, grid.narrowed(carry)[0], eta, x), carry)
         buffer.append(read)
         sound = sound & held
-    loss, cotangents = pull_outer(problem, grid.narrowed(carry), remat=True)
+    loss, cotangents = pull_outer(problem, grid.narrowed(carry), remat)
     for x in reversed(batches):
         carry = grid.theta_before(carry)
         grad = gradient(inner, grid.narrowed(carry)[0], eta, x)
         carry = grid.velocity_before(grad, buffer.pop(), carry)
         cotangents = pull_step(problem, inner, forward_over_reverse, grid.narrowed(carry), grad, x, cotangents)
-    grads = pull_init(problem, cotangents)
-    return loss / sound, tree_map(lambda leaf: leaf / sound, grads)
+
+    def told(leaf: Any) -> Any:
+        return leaf / sound if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() else leaf
+
+    return _pytree.tree_map(told, (loss, pull_init(problem, cotangents)))

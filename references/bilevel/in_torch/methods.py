@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch.utils import _pytree
 
 from gradgate.references.backends import tree_map
 from gradgate.references.bilevel.in_torch.remat import remat as rematerialised
@@ -38,7 +39,7 @@ Mode = Callable[[Inner, Tree, Tree, Tree, Tree | None], tuple[Tree, Products]]
 Carry = tuple[Tree, Tree]
 """θ_i and υ_i."""
 Cotangents = tuple[Tree, Tree, Tree]
-"""dV/dθ_i, dV/dυ_i, and what the steps from i on add to dV/dη."""
+"""dV/dθ_i, dV/dυ_i as the list of its `floats`, and what the steps from i on add to dV/dη."""
 
 
 def truncated_bptt(
@@ -72,7 +73,7 @@ def truncated_bptt(
     Not for:
         Inner models of many layers. Use `mixflow`.
     """
-    return _stored(problem, remat, reverse_over_reverse, save_inner_grads)
+    return _from_options(problem, remat, reverse_over_reverse, save_inner_grads)
 
 
 def mixflow(
@@ -108,7 +109,7 @@ def mixflow(
     Not for:
         T so large that T states do not fit in memory. Use `log_remat`, or `gradient_replay` with Adam.
     """
-    return _stored(problem, remat, forward_over_reverse, save_inner_grads)
+    return _from_options(problem, remat, forward_over_reverse, save_inner_grads)
 
 
 def reverse_over_forward(problem: BilevelProblem) -> tuple[torch.Tensor, Tree]:
@@ -135,7 +136,7 @@ def reverse_over_forward(problem: BilevelProblem) -> tuple[torch.Tensor, Tree]:
         Inner models whose activations do not fit in memory: no layer is rematerialised here. Use `mixflow` with
         `remat`.
     """
-    return _stored(problem, False, reverse_over_forward_mode, False)
+    return _from_options(problem, False, reverse_over_forward_mode, False)
 
 
 def reverse_over_reverse(inner: Inner, theta: Tree, eta: Tree, x: Tree, grad: Tree | None) -> tuple[Tree, Products]:
@@ -180,25 +181,34 @@ def gradient(inner: Inner, theta: Tree, eta: Tree, x: Tree) -> Tree:
     return value_and_gradients(lambda theta: inner(theta, eta, x), theta)[1][0]
 
 
-def value_and_gradients(function: Callable[..., torch.Tensor], *primals: Tree) -> tuple[torch.Tensor, Any]:
+def value_and_gradients(function: Callable[..., Any], *primals: Tree, has_aux: bool = False) -> tuple[Any, Any]:
     """``function(*primals)``, a scalar, and its gradients by every primal, with no graph of the reverse pass itself.
+
+    With `has_aux` the function gives the scalar and more in a pair, which is returned in its place.
 
     `torch.func.grad` runs its reverse pass at a level that still records, whether a further derivative is to come or
     not, and all that the pass makes stays alive for it. Here the level has been left by then, so that only transforms
     around this call record.
     """
+    if has_aux:
+        value, pull, aux = vjp(function, *primals, has_aux=True)
+        return (value, aux), pull(torch.ones_like(value))
     value, pull = vjp(function, *primals)
     return value, pull(torch.ones_like(value))
 
 
-def _stored(problem: BilevelProblem, remat: Any, mode: Mode, save: Any) -> tuple[torch.Tensor, Tree]:
-    """Forward over the steps, every (θ_i, υ_i) kept, and backward over them."""
+def _from_options(problem: BilevelProblem, remat: Any, mode: Mode, save: Any) -> tuple[torch.Tensor, Tree]:
     save, inner = check_flag("save_inner_grads", save), inner_loss(problem, check_flag("remat", remat))
+    return stored(problem, inner, mode, save, remat)
+
+
+def stored(problem: BilevelProblem, inner: Inner, mode: Mode, save: bool, remat: bool) -> tuple[Any, Tree]:
+    """Forward over the steps, every (θ_i, υ_i) kept, and backward over them: `mixflow`'s walk, for any product."""
     carry, kept = problem.init(problem.params), []
     for x in steps(problem):
-        grad = gradient(inner, carry[0], problem.params, x)
+        grad = gradient(inner, carry[0], problem.eta, x)
         kept.append((x, carry, grad if save else None))
-        carry = problem.update(grad, *carry, problem.params, x)
+        carry = problem.update(grad, *carry, problem.eta, x)
         del grad
     loss, cotangents = pull_outer(problem, carry, remat)
     del carry
@@ -237,8 +247,8 @@ def pull_outer(problem: BilevelProblem, carry: Carry, remat: bool) -> tuple[torc
         remat: whether the layers are rematerialised.
 
     Returns:
-        V, a scalar, and (dV/dθ_T, dV/dυ_T, dV/dη): V depends on η through θ_T only, and not on υ_T, so the last two are
-        zeros.
+        V, a scalar, with what V tells besides in a pair, and (dV/dθ_T, dV/dυ_T, dV/dη), where η is read by V itself. V
+        does not read υ_T, whose part is zeros.
 
     Source:
         Eq. 5.
@@ -247,9 +257,9 @@ def pull_outer(problem: BilevelProblem, carry: Carry, remat: bool) -> tuple[torc
         One gradient of V.
     """
     theta, state = carry
-    outer = functools.partial(problem.outer_loss, block=rematerialised) if remat else problem.outer_loss
-    loss, (d_theta,) = value_and_gradients(lambda theta: outer(theta, problem.y), theta)
-    return loss, (d_theta, tree_map(torch.zeros_like, state), tree_map(torch.zeros_like, problem.params))
+    outer = functools.partial(problem.outer, block=rematerialised) if remat else problem.outer
+    loss, (d_theta, d_eta) = value_and_gradients(outer, theta, problem.eta, has_aux=problem.has_aux)
+    return loss, (d_theta, [torch.zeros_like(leaf) for leaf in floats(state)], d_eta)
 
 
 def pull_step(
@@ -280,10 +290,15 @@ def pull_step(
         One product of second derivatives, one VJP of the update, and one gradient of L unless it is given.
     """
     theta, state = carry
-    eta = problem.params
+    eta = problem.eta
     d_theta, d_state, d_eta = cotangents
     grad, products = mode(inner, theta, eta, x, grad)
-    _, pull = vjp(lambda g, t, s, e: problem.update(g, t, s, e, x), grad, theta, state, eta)
+
+    def update(grad: Tree, theta: Tree, numbers: list[torch.Tensor], eta: Tree) -> tuple[Tree, list[torch.Tensor]]:
+        theta, after = problem.update(grad, theta, with_floats(state, numbers), eta, x)
+        return theta, floats(after)
+
+    _, pull = vjp(update, grad, theta, floats(state), eta)
     v, d_theta, d_state, d_eta_update = pull((d_theta, d_state))
     del pull
     hessian, mixed = products(v)
@@ -303,9 +318,27 @@ def pull_init(problem: BilevelProblem, cotangents: Cotangents) -> Tree:
     Source:
         Eq. 6.
     """
-    d_theta, d_state, d_eta = cotangents
-    _, pull = vjp(problem.init, problem.params)
-    return _sum(d_eta, *pull((d_theta, d_state)))
+
+    def start(params: Tree) -> tuple[Tree, list[torch.Tensor], Tree]:
+        theta, state, eta = problem.start(params)
+        return theta, floats(state), eta
+
+    return vjp(start, problem.params)[1](cotangents)[0]
+
+
+def floats(state: Tree) -> list[torch.Tensor]:
+    """The leaves of υ that have a cotangent: a counter has none."""
+    return [leaf for leaf in _pytree.tree_leaves(state) if _is_float(leaf)]
+
+
+def with_floats(state: Tree, numbers: list[torch.Tensor]) -> Tree:
+    """υ with `numbers` in the place of `floats`."""
+    given = iter(numbers)
+    return _pytree.tree_map(lambda leaf: next(given) if _is_float(leaf) else leaf, state)
+
+
+def _is_float(leaf: Any) -> bool:
+    return isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
 
 
 def _sum(*trees: Tree) -> Tree:

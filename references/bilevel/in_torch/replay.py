@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from gradgate.references.bilevel.in_torch.methods import (
+    Inner,
     forward_over_reverse,
     gradient,
     inner_loss,
@@ -46,16 +49,20 @@ def gradient_replay(problem: BilevelProblem, *, remat: bool = False) -> tuple[to
         T near the number of data points, or tokens, of a batch: the updates then cost as much as the gradients. Use
         `mixflow`.
     """
-    inner, eta = inner_loss(problem, check_flag("remat", remat)), problem.params
-    batches = list(steps(problem))
-    carry, grads = problem.init(eta), []
+    return replayed(problem, inner_loss(problem, check_flag("remat", remat)), remat)
+
+
+def replayed(problem: BilevelProblem, inner: Inner, remat: bool) -> tuple[Any, Tree]:
+    """The walk of `gradient_replay`."""
+    eta, batches = problem.eta, list(steps(problem))
+    carry, grads = problem.init(problem.params), []
     for x in batches:
         grads.append(gradient(inner, carry[0], eta, x))
         carry = problem.update(grads[-1], *carry, eta, x)
     loss, cotangents = pull_outer(problem, carry, remat)
     while grads:
         grad, x = grads.pop(), batches[len(grads)]
-        carry = problem.init(eta)
+        carry = problem.init(problem.params)
         for earlier, before in zip(grads, batches, strict=False):
             carry = problem.update(earlier, *carry, eta, before)
         cotangents = pull_step(problem, inner, forward_over_reverse, carry, grad, x, cotangents)

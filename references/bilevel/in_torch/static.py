@@ -7,6 +7,7 @@ They differ in where θ_i and υ_i come from.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -92,7 +93,11 @@ def log_remat(problem: BilevelProblem) -> tuple[torch.Tensor, Tree]:
     Not for:
         T states that fit in memory. Use `mixflow`, which runs every step once.
     """
-    inner = inner_loss(problem, remat=True)
+    return halved(problem, inner_loss(problem, remat=True), remat=True)
+
+
+def halved(problem: BilevelProblem, inner: Inner, remat: bool) -> tuple[Any, Tree]:
+    """The walk of `log_remat`."""
     runs: list[tuple[Carry, list[Tree]]] = [(problem.init(problem.params), list(steps(problem)))]
     loss, cotangents = None, None
     while runs:  # not a recursion, whose frames would each keep the cotangents that they were given
@@ -102,7 +107,7 @@ def log_remat(problem: BilevelProblem) -> tuple[torch.Tensor, Tree]:
             runs.append((carry, batches[:half]))
             carry, batches = _advance(problem, inner, carry, batches[:half]), batches[half:]
         if cotangents is None:
-            loss, cotangents = pull_outer(problem, _advance(problem, inner, carry, batches), remat=True)
+            loss, cotangents = pull_outer(problem, _advance(problem, inner, carry, batches), remat)
         cotangents = pull_step(problem, inner, forward_over_reverse, carry, None, batches[0], cotangents)
     assert loss is not None
     assert cotangents is not None
@@ -111,7 +116,7 @@ def log_remat(problem: BilevelProblem) -> tuple[torch.Tensor, Tree]:
 
 def _advance(problem: BilevelProblem, inner: Inner, carry: Carry, batches: Sequence[Tree]) -> Carry:
     """The steps of `batches`, of which nothing but the last state is kept."""
-    eta = problem.params
+    eta = problem.eta
     for x in batches:
         carry = problem.update(gradient(inner, carry[0], eta, x), *carry, eta, x)
     return carry
