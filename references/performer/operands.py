@@ -84,6 +84,43 @@ def how(
     return How(name, normalise, size, form_of(size, features, width))
 
 
+def check_layer(width: int, heads: int, feature_map: str, features: int | None) -> int:
+    """The width of a head.
+
+    Raises:
+        UsageError: the sizes or the feature map of a layer do not fit.
+    """
+    if isinstance(feature_map, str) and feature_map not in MAPS:
+        raise unknown("feature_map", feature_map, MAPS)
+    if not isinstance(feature_map, str):
+        raise UsageError(f"a layer's feature_map is a name ({', '.join(MAPS)}), not {feature_map!r}")
+    if width < 1 or heads < 1 or width % heads:
+        raise UsageError(f"heads must divide width, and both be at least 1; not heads={heads}, width={width}")
+    if features is not None and (feature_map != "favor" or features < 1):
+        raise UsageError(
+            f"features={features!r} is for feature_map='favor' alone, at least 1: the others make as many features as "
+            "a head is wide"
+        )
+    return width // heads
+
+
+def check_features(given: tuple[int, ...], q: tuple[int, ...], k: tuple[int, ...]) -> None:
+    """Check what a feature map of the user's made of q and k.
+
+    Args:
+        given: the shape of q and k before.
+        q, k: the shapes of their features.
+
+    Raises:
+        UsageError: the features are not (..., length, M).
+    """
+    if q != k or q[:-1] != given[:-1] or len(q) != len(given):
+        raise UsageError(
+            f"feature_map made {q} of q and {k} of k, whose shape is {given}; legal: a function that makes "
+            f"{(*given[:-1], 'M')} of either, one token at a time"
+        )
+
+
 def check_chunk(chunk: Any) -> int:
     """`chunk` as an int.
 
@@ -114,9 +151,7 @@ def _check_operands(shapes: tuple[tuple[int, ...], ...], dtypes: tuple[str, ...]
         raise UsageError(f"q, k and v are {dtypes[0]}; legal: floating numbers")
 
 
-def _check_projection(
-    features: int, feature_map: str | Callable[..., Any], projection: tuple[int, ...] | None
-) -> None:
+def _check_projection(features: int, feature_map: str | Callable[..., Any], projection: tuple[int, ...] | None) -> None:
     if feature_map != "favor":
         if projection is not None:
             raise UsageError(f"projection is for feature_map='favor' alone, not for {feature_map!r}: leave it out")

@@ -1,0 +1,190 @@
+"""Causal linear attention as an operation on queries, keys and values, in JAX.
+
+The backward pass runs the sums of the chunks forward once more and takes the chunks from the last to the first. It
+applies the rules of `attention`, which the methods of the paper apply too. States and sums are float32 at least.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from gradgate.references.performer.features import mapped, orthogonal_rows
+from gradgate.references.performer.in_jax.attention import attended, pull_block, pull_masked, summed, wide
+from gradgate.references.performer.operands import CHUNK, How, check_features, how
+from gradgate.references.performer.problem import FLOOR
+
+
+def linear_attention(
+    q: Any, k: Any, v: Any, *, feature_map: str | Callable[[Any], Any] = "elu", projection: Any = None,
+    chunk: int = CHUNK, normalise: bool = True, causal: bool = True,
+) -> Any:  # fmt: skip
+    """Causal linear attention that keeps no prefix sum between its forward and its backward pass.
+
+    y_l = Σ_{j≤l} (g(q_l)·g(k_j)) v_j / Σ_{j≤l} g(q_l)·g(k_j), in chunks of tokens.
+
+    Args:
+        q, k: (..., length, features), float64, float32 or bfloat16, such as (batch, heads, length, width).
+        v: (..., length, values), with the leading sizes and the dtype of q.
+        feature_map: g: ``identity``; ``relu``; ``elu``, which is elu(x) + 1; ``favor``, positive random features with
+            E[g(q)·g(k)] = exp(q·k/√features); or a function (..., features) -> (..., M) of a token at a time.
+        projection: (M, features), of ``favor`` alone, such as `favor_projection` draws. It has a gradient too.
+        chunk: tokens of a chunk, at least 1; it need not divide the length. It changes memory and work, and no value.
+        normalise: whether to divide by the sum of weights. A sum of at most 1e-18 in absolute value counts as 1.
+            Use False with features of both signs, such as ``identity`` has.
+        causal: True. Bidirectional attention has no prefix sums; the message of the error says what to use.
+
+    Returns:
+        y, (..., length, values), in the dtype of v. jit, vmap and a further derivative work; forward mode does not, as
+        for every function with a backward pass of its own.
+
+    Raises:
+        UsageError: shapes, dtypes or options do not fit, or `causal` is not True; says what is legal.
+
+    Source:
+        SLiM Performers (2020), Eq. 2–4 and App. B, corrected. Running the sums forward again, in place of subtracting
+        what comes later from them, is beyond the paper: it takes the same work and loses no digit.
+
+    Stores:
+        Between the passes q, k, v, y and one sum of weights per token: no prefix sum. The backward pass holds one
+        state per chunk, ⌈length/chunk⌉·M·(values + 1) numbers per head, float32 at least, and one chunk's chunk² or
+        chunk·M·(values + 1) numbers, whichever are fewer. Features of a function are kept besides: 2·length·M numbers.
+
+    Computes:
+        Of products of length·chunk·width or length·M·values numbers: four forward and ten or eleven back. FLOPs grow
+        linearly with the length.
+
+    Not for:
+        Short sequences, of less than about M tokens, where the matrix of all weights is small: use softmax attention,
+        or plain autodiff. Nor for generating token by token, which needs one step of the recurrence alone.
+    """
+    if callable(feature_map):
+        shapes = (q.shape, k.shape, v.shape)
+        how(shapes, _dtypes(q, k, v), feature_map, _shape(projection), chunk, normalise, causal)
+        q, k = feature_map(q), feature_map(k)
+        check_features(shapes[0], q.shape, k.shape)
+    given = how((q.shape, k.shape, v.shape), _dtypes(q, k, v), _name(feature_map), _shape(projection), chunk,
+                normalise, causal)  # fmt: skip
+    dtype = jnp.promote_types(q.dtype, jnp.float32)
+    return _attend(given, q, k, v, None if projection is None else jnp.asarray(projection, dtype))
+
+
+def favor_projection(key: Any, features: int, width: int) -> Any:
+    """A projection for ``feature_map="favor"``: normal rows, orthogonal within each block of `width`.
+
+    Args:
+        key: of `jax.random`.
+        features: M, rows, at least 1.
+        width: columns: the last size of q and k.
+
+    Returns:
+        (features, width), float32.
+
+    Source:
+        Choromanski et al. (2020), §2.4.
+    """
+    return orthogonal_rows(jax.random.normal(key, (features, width)), "jax", "float32")
+
+
+def _name(feature_map: str | Callable[..., Any]) -> str:
+    return "identity" if callable(feature_map) else feature_map
+
+
+def _dtypes(*arrays: Any) -> tuple[str, ...]:
+    return tuple(str(x.dtype) for x in arrays)
+
+
+def _shape(projection: Any) -> tuple[int, ...] | None:
+    return None if projection is None else tuple(jnp.shape(projection))
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _attend(given: How, q: Any, k: Any, v: Any, projection: Any) -> Any:
+    return _forward(given, q, k, v, projection)[0]
+
+
+def _prepared(given: How, q: Any, k: Any, v: Any, projection: Any) -> tuple[Any, Any, Any]:
+    """A chunk of q, k and v, in at least float32: features, and v with a last column of ones if it is needed."""
+    q, k, v = wide(q), wide(k), wide(v)
+    ones = jnp.ones_like(v, shape=(*v.shape[:-1], int(given.normalise)))
+    made = (mapped(jnp, given.feature_map, x, projection) for x in (q, k))
+    return *made, jnp.concatenate([v, ones], axis=-1)
+
+
+def _chunks(x: Any, size: int) -> Any:
+    """(…, length, d) -> (chunks, size, …, d), filled up with zeros."""
+    missing = -x.shape[-2] % size
+    x = jnp.pad(x, (*((0, 0),) * (x.ndim - 2), (0, missing), (0, 0)))
+    x = x.reshape(*x.shape[:-2], x.shape[-2] // size, size, x.shape[-1])
+    return jnp.moveaxis(x, (-3, -2), (0, 1))
+
+
+def _whole(x: Any, length: int) -> Any:
+    """(chunks, size, …, d) -> (…, length, d)."""
+    x = jnp.moveaxis(x, (0, 1), (-3, -2))
+    return x.reshape(*x.shape[:-3], x.shape[-3] * x.shape[-2], x.shape[-1])[..., :length, :]
+
+
+def _start(given: How, q: Any, v: Any, projection: Any) -> Any:
+    """The state before the first token."""
+    features = q.shape[-1] if projection is None else projection.shape[0]
+    like = wide(jnp.zeros((), q.dtype))
+    return jnp.zeros((*q.shape[:-2], v.shape[-1] + given.normalise, features), like.dtype)
+
+
+# y = N/D. Its cotangent g is g/D of N and −(g·y)/D of D, so y and D are all that has to be kept of the forward pass.
+def _forward(given: How, q: Any, k: Any, v: Any, projection: Any) -> tuple[Any, tuple[Any, ...]]:
+    width = v.shape[-1]
+
+    def chunk(state: Any, xs: Any) -> tuple[Any, tuple[Any, Any]]:
+        out, state = attended(given.form, state, *_prepared(given, *xs, projection))
+        D = out[..., width:]
+        N = out[..., :width] / _safe(D) if given.normalise else out
+        return state, (N.astype(v.dtype), D)
+
+    chunks = tuple(_chunks(x, given.chunk) for x in (q, k, v))
+    _, found = jax.lax.scan(chunk, _start(given, q, v, projection), chunks)
+    y, D = (_whole(x, q.shape[-2]) for x in found)
+    return y, (q, k, v, projection, y, D)
+
+
+def _safe(D: Any) -> Any:
+    """Denominators, 1 in place of those that count as zero."""
+    return jnp.where(jnp.abs(D) > FLOOR, D, jnp.ones_like(D))
+
+
+def _backward(given: How, kept: tuple[Any, ...], g: Any) -> tuple[Any, ...]:
+    q, k, v, projection, y, D = kept
+    g = wide(g)
+    if given.normalise:
+        g = g / _safe(D)
+        of_D = jnp.where(jnp.abs(D) > FLOOR, -(g * wide(y)).sum(-1, keepdims=True), jnp.zeros_like(D))
+        g = jnp.concatenate([g, of_D], axis=-1)
+    chunks = tuple(_chunks(x, given.chunk) for x in (q, k, v))
+
+    def again(state: Any, xs: Any) -> tuple[Any, Any]:
+        _, key, value = _prepared(given, *xs, projection)
+        return state + summed(key, value), state
+
+    start = _start(given, q, v, projection)
+    _, befores = jax.lax.scan(again, start, chunks)
+    rule = pull_masked if given.form == "matrix" else pull_block
+
+    def back(carry: Any, xs: Any) -> tuple[Any, Any]:
+        after, total = carry
+        state, g, *own = xs
+        prepared, pull = jax.vjp(functools.partial(_prepared, given), *own, projection)
+        before = after + summed(prepared[0], g)
+        *pulled, part = pull(rule(state, after, before, *prepared, g))
+        return (before, jax.tree.map(jnp.add, total, part)), tuple(pulled)
+
+    carry = jnp.zeros_like(start), jax.tree.map(jnp.zeros_like, projection)
+    (_, total), pulled = jax.lax.scan(back, carry, (befores, _chunks(g, given.chunk), *chunks), reverse=True)
+    return *(_whole(x, q.shape[-2]) for x in pulled), total
+
+
+_attend.defvjp(_forward, _backward)

@@ -1,0 +1,82 @@
+"""A layer of causal linear attention with several heads, in JAX: a module of flax's nnx."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from gradgate.references.errors import UsageError
+from gradgate.references.performer.in_jax.linear_attention import favor_projection, linear_attention
+from gradgate.references.performer.operands import CHUNK, check_layer
+
+try:
+    from flax import nnx
+except ImportError as error:
+    raise UsageError(
+        f"LinearAttention is a module of flax's nnx, which cannot be imported ({error}): pip install flax; or call "
+        "gradgate.in_jax.linear_attention in a layer of your own"
+    ) from None
+
+
+class Projection(nnx.Variable[Any]):
+    """What is saved with a module and not trained: the projection of random features."""
+
+
+class LinearAttention(nnx.Module):
+    """Projections to queries, keys and values, `linear_attention` in every head, and a projection of what it puts out.
+
+    Attributes:
+        query, key, value, out: `nnx.Linear` of width × width, without biases.
+        projection: (features, width / heads), a `Projection`, of ``favor`` alone: no `nnx.Param`, so not trained.
+
+    Raises:
+        UsageError: `heads` does not divide `width`, an option is wrong, or flax is not installed.
+
+    Source:
+        SLiM Performers (2020), §2.1 and Eq. 5.
+
+    Stores:
+        Of attention, what `linear_attention` keeps; and what the four linear layers keep.
+
+    Not for:
+        Sequences with padding in front of or between tokens: every earlier token is attended to. Padding behind the
+        last token does no harm.
+
+    Example::
+
+        layer = LinearAttention(512, heads=8, feature_map="favor", features=256, rngs=nnx.Rngs(0))
+        y = layer(x)  # (batch, length, 512)
+    """
+
+    def __init__(
+        self, width: int, *, rngs: nnx.Rngs, heads: int = 1, feature_map: str = "elu", features: int | None = None,
+        chunk: int = CHUNK,
+    ) -> None:  # fmt: skip
+        """Make the layer.
+
+        Args:
+            width: of what goes in and comes out.
+            rngs: of the draws.
+            heads: that divide `width`.
+            feature_map: a name, as of `linear_attention`; ``identity`` is not divided by the sum of weights.
+            features: M of ``favor``; None: as many as a head is wide.
+            chunk: as of `linear_attention`.
+        """
+        each = check_layer(width, heads, feature_map, features)
+        self.heads, self.feature_map, self.chunk = heads, feature_map, chunk
+        self.query, self.key, self.value, self.out = (
+            nnx.Linear(width, width, use_bias=False, rngs=rngs) for _ in range(4)
+        )
+        drawn = favor_projection(rngs.params(), features or each, each) if feature_map == "favor" else None
+        self.projection = None if drawn is None else Projection(drawn)
+
+    def __call__(self, x: Any) -> Any:
+        """From x (..., length, width) to an array of the same shape."""
+        split = (*x.shape[:-1], self.heads, x.shape[-1] // self.heads)
+        q, k, v = (jnp.swapaxes(layer(x).reshape(split), -2, -3) for layer in (self.query, self.key, self.value))
+        y = linear_attention(
+            q, k, v, feature_map=self.feature_map, chunk=self.chunk, normalise=self.feature_map != "identity",
+            projection=None if self.projection is None else self.projection[...],
+        )  # fmt: skip
+        return self.out(jnp.swapaxes(y, -2, -3).reshape(x.shape))

@@ -1,0 +1,70 @@
+"""A layer of causal linear attention with several heads, in PyTorch."""
+
+from __future__ import annotations
+
+import torch
+
+from gradgate.references.performer.in_torch.linear_attention import favor_projection, linear_attention
+from gradgate.references.performer.operands import CHUNK, check_layer
+
+
+class LinearAttention(torch.nn.Module):
+    """Projections to queries, keys and values, `linear_attention` in every head, and a projection of what it puts out.
+
+    Attributes:
+        query, key, value, out: `torch.nn.Linear` of width × width, without biases.
+        projection: (features, width / heads), a buffer, of ``favor`` alone: saved with the module and not trained.
+
+    Raises:
+        UsageError: `heads` does not divide `width`, or an option is wrong.
+
+    Source:
+        SLiM Performers (2020), §2.1 and Eq. 5.
+
+    Stores:
+        Of attention, what `linear_attention` keeps; and what the four linear layers keep.
+
+    Not for:
+        Sequences with padding in front of or between tokens: every earlier token is attended to. Padding behind the
+        last token does no harm.
+
+    Example::
+
+        layer = LinearAttention(512, heads=8, feature_map="favor", features=256)
+        y = layer(x)  # (batch, length, 512)
+    """
+
+    def __init__(
+        self, width: int, *, heads: int = 1, feature_map: str = "elu", features: int | None = None, chunk: int = CHUNK,
+        generator: torch.Generator | None = None,
+    ) -> None:  # fmt: skip
+        """Make the layer.
+
+        Args:
+            width: of what goes in and comes out.
+            heads: that divide `width`.
+            feature_map: a name, as of `linear_attention`; ``identity`` is not divided by the sum of weights.
+            features: M of ``favor``; None: as many as a head is wide.
+            chunk: as of `linear_attention`.
+            generator: of the projection's draws; None: PyTorch's own.
+        """
+        super().__init__()
+        each = check_layer(width, heads, feature_map, features)
+        self.heads, self.feature_map, self.chunk = heads, feature_map, chunk
+        self.query, self.key, self.value, self.out = (torch.nn.Linear(width, width, bias=False) for _ in range(4))
+        drawn = favor_projection(features or each, each, generator=generator) if feature_map == "favor" else None
+        self.register_buffer("projection", drawn)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """From x (..., length, width) to an array of the same shape."""
+        q, k, v = (layer(x).unflatten(-1, (self.heads, -1)).transpose(-2, -3) for layer in self._projections())
+        projection = self.get_buffer("projection") if self.feature_map == "favor" else None
+        y = linear_attention(
+            q, k, v, feature_map=self.feature_map, projection=projection, chunk=self.chunk,
+            normalise=self.feature_map != "identity",
+        )  # fmt: skip
+        made: torch.Tensor = self.out(y.transpose(-2, -3).flatten(-2))
+        return made
+
+    def _projections(self) -> tuple[torch.nn.Module, ...]:
+        return self.query, self.key, self.value
