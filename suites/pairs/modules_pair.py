@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from gradgate.references.contract import Claim, Tree, UsageError, unknown
+from gradgate.suites.pairs import devices as places
 from gradgate.suites.pairs import trees
 from gradgate.suites.pairs.functions import label, value_of
 from gradgate.suites.pairs.modules_bound import Bound, Placed, built, keywords_of
@@ -58,6 +59,8 @@ class ModulePair(Pair):
             UsageError: says what is wrong and what is legal.
         """
         super().__post_init__()
+        if places.CUDA in self.devices:
+            raise UsageError(f"{self.called}: a module is judged on the CPU or in the interpreter; a function on cuda")
         for name in (*self.inputs, *self.dims, *self.options):
             if name in (MODULE, KEY, "training"):
                 raise UsageError(f"{self.called}: {name!r} is taken; call the input, the dim or the option otherwise")
@@ -158,7 +161,8 @@ class ModulePair(Pair):
         """A new module."""
         builder, who = self.loaded[role], f"the {role} of {self.called}"
         wanted = {name for name in ("rngs", "key") if name in keywords_of(builder) and name not in keywords}
-        if "jax" in sys.modules and (wanted or "torch" not in sys.modules or self.__dict__.get("where") == "jax"):
+        of_jax = wanted or "torch" not in sys.modules or self.__dict__.get("where") == "jax"
+        if self.framework == "jax" or ("jax" in sys.modules and of_jax):
             from gradgate.suites.pairs.modules_jax import building, seeds
 
             with building():
@@ -315,7 +319,7 @@ class ModulePair(Pair):
         state = {own(n, names.state): leaves[f"{MODULE}.{n}"] for n in names.state}
         arguments = self.arguments(self.widened(problem, leaves))
         keywords = self._of_call(role, fields, options)
-        with self.seeded(problem.spec):
+        with self.seeded(problem.spec), places.running(self.devices if role == "function" else ()):
             answer, after = module.call(
                 parameters, state, arguments, keywords, fields["training"], leaves.get(KEY, np.zeros(2, np.uint32))
             )
