@@ -189,8 +189,20 @@ def bench(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def publish(session: nox.Session) -> None:
-    """Unite the results of machines, check that history did not shrink, and build the dashboard in site/."""
+    """Unite the results of machines, check that history did not shrink, and put bytes and verdicts into site/.
+
+    ``nox -s site`` then adds the guide, whose first page is that of the whole site.
+    """
     _asv(session, "publish.py", *session.posargs)
+
+
+@nox.session(venv_backend="none")
+def site(session: nox.Session) -> None:
+    """Build the guide, the reference and the atlas of claims into site/, and check links and sizes.
+
+    What ``nox -s publish`` put there before (history, report, bytes.html) stays, and is linked to.
+    """
+    run(session, "gradgate.suites.site.build", "--out", "site", *session.posargs)
 
 
 @nox.session(venv_backend="none")

@@ -36,7 +36,7 @@ def page(results, published, report):
     series = _series(results, order)
     machines = sorted({machine for row in series.values() for machine in row}, key=lambda m: (m != "cpu", m))
     regressions = len(_json(published / "regressions.json")["regressions"])
-    links = ['<a href="history/index.html">History</a>']
+    links = ['<a href="index.html">Guide</a>', '<a href="history/index.html">History</a>']
     links += [f'<a href="history/index.html#/regressions">Regressions ({regressions})</a>']
     links += ['<a href="history/regressions.xml">Feed</a>']
     if (report / "index.html").exists():

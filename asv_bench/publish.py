@@ -1,7 +1,7 @@
 """Unite the machines' results, publish the history, and build the dashboard: ``python asv_bench/publish.py``.
 
-The page is static: an index with the newest figures, the report of ``nox -s verify`` where there is one, and asv's
-grid, graphs, regressions and feed. ``--preview`` serves it on this machine.
+The pages are static: ``bytes.html`` with the newest figures, the report of ``nox -s verify`` where there is one, and
+asv's grid, graphs, regressions and feed. ``nox -s site`` adds the guide. ``--preview`` serves all on this machine.
 """
 
 import argparse
@@ -55,14 +55,18 @@ def publish(chosen):
         return 2
     if not local.localize(HTML):
         print("publish: without npm the page takes its scripts from other servers", file=sys.stderr)
-    shutil.rmtree(chosen.site, ignore_errors=True)
+    for name in ("history", "results", "report"):
+        shutil.rmtree(chosen.site / name, ignore_errors=True)
     shutil.copytree(HTML, chosen.site / "history")
     shutil.copytree(RESULTS, chosen.site / "results")  # from which the next publication goes on
     if (chosen.report / "index.html").exists():
         shutil.copytree(chosen.report, chosen.site / "report")
-    (chosen.site / "index.html").write_text(dashboard.page(RESULTS, HTML, chosen.site / "report"), encoding="utf-8")
+    written = dashboard.page(RESULTS, HTML, chosen.site / "report")
+    guide = (chosen.site / "searchindex.js").exists()  # nox -s site made the first page
+    for name in ("bytes.html",) if guide else ("bytes.html", "index.html"):
+        (chosen.site / name).write_text(written, encoding="utf-8")
     total = sum(sum(benchmarks.values()) for benchmarks in points.values())
-    print(f"published {total} points of {len(points)} machines: {chosen.site / 'index.html'}")
+    print(f"published {total} points of {len(points)} machines: {chosen.site / 'bytes.html'}")
     return 0
 
 

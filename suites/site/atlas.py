@@ -1,0 +1,312 @@
+"""The atlas of claims: a page for each paper, made from its ledger and from what is kept of its figures."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gradgate.references import ledger, registry
+from gradgate.references.contract import Claim, Method
+from gradgate.references.ledger import NOT_YET, Entry, Ledger
+from gradgate.references.published import Judged
+from gradgate.suites.measuring import paper_results
+from gradgate.suites.site import drawing
+
+Row = Mapping[str, Any]
+TONES = {
+    "upheld": "upheld", "refuted as declared": "finding", "refuted": "finding", "unexplained": "unexpected",
+    "not as declared": "failure", "not measured here": "error", "undeclared": "inapplicable",
+}  # fmt: skip
+"""Verdict -> class of its colour."""
+STANDINGS = {
+    "does not hold": ("Does not hold", "finding"),
+    "differs": ("Differs, not explained", "unexpected"),
+    "holds in part": ("Holds in part", "finding"),
+    "holds": ("Holds", "upheld"),
+    "no number": ("Measured here, without a printed number", "inapplicable"),
+    "not covered": ("Not covered yet", "inapplicable"),
+    "not measurable": ("Cannot be measured here", "inapplicable"),
+}
+"""What a statement comes to -> heading and class of its colour, findings first."""
+INLINE = 8
+"""Figures that a statement shows itself; where there are more, it links to the page of figures."""
+
+
+def standing(entry: Entry, judged: Mapping[str, Judged]) -> str:
+    """What a statement comes to, a name in `STANDINGS`.
+
+    A refuted claim or figure makes it not hold; with others that are upheld, it holds in part.
+
+    Args:
+        entry: the statement with its claims and figures.
+        judged: key of a printed figure -> its verdict.
+    """
+    kind = entry.statement.kind
+    if kind in ("not measurable", "not covered yet"):
+        return "not covered" if kind == "not covered yet" else "not measurable"
+    outcomes = [judged[row.key].outcome for row in entry.rows if row.key in judged]
+    words = {claim.expected for _, claim in entry.claims} | set(outcomes)
+    against, unknown = words & {"refuted", "refuted as declared"}, words - {"upheld", "refuted", "refuted as declared"}
+    if against:
+        return "holds in part" if "upheld" in words else "does not hold"
+    if unknown:
+        return "holds in part" if "upheld" in words else "differs"
+    return "holds" if "upheld" in words else "no number"
+
+
+def write(target: Path) -> list[str]:
+    """Write every page of the atlas below `target`/atlas; returns their names."""
+    (target / "atlas").mkdir(parents=True, exist_ok=True)
+    ledgers = [found for found in map(ledger.of_family, registry.families()) if found.entries]
+    kept = {one.family: paper_results.kept(one.family) for one in ledgers}
+    pages = {"atlas/index": overview(ledgers, kept)}
+    for one in ledgers:
+        rows = kept[one.family]
+        pages[f"atlas/{one.family}"] = paper(one, rows)
+        pages[f"atlas/{one.family}_figures"] = figures(one, rows)
+    for name, text in pages.items():
+        (target / f"{name}.md").write_text(text, encoding="utf-8")
+    return list(pages)
+
+
+def overview(ledgers: Sequence[Ledger], kept: Mapping[str, Sequence[Row]]) -> str:
+    """The page over all papers: what holds, and what does not."""
+    told = [
+        "# What holds, what does not\n",
+        "Five papers propose methods that compute a gradient in less memory. Each page of this atlas takes one paper, "
+        "lists every statement of it that can be measured, and says what it came to here. A statement is judged by "
+        "claims of the methods, which `gradgate verify` judges again at every run, or by figures, which are measured "
+        "and compared with the printed ones.\n",
+    ]
+    standings = {one.family: _standings(one, kept[one.family]) for one in ledgers}
+    told.append("| | " + " | ".join(f"[{one.family}]({one.family}.md)" for one in ledgers) + " |")
+    told.append("|---|" + "---|" * len(ledgers))
+    for name in STANDINGS:
+        told.append(f"| {name} | " + " | ".join(str(standings[one.family].count(name)) for one in ledgers) + " |")
+    findings = [_findings(one, kept[one.family]) for one in ledgers]
+    tree = "\n".join(f"{one.family}\n{one.family}_figures" for one in ledgers)
+    told += ["", _how(), "## What does not hold, paper by paper\n", *findings]
+    return "\n".join(told) + f"\n```{{toctree}}\n:hidden:\n\n{tree}\n```\n"
+
+
+def _standings(one: Ledger, rows: Sequence[Row]) -> list[str]:
+    judged = paper_results.judged(rows)
+    return [standing(entry, judged) for entry in one.entries]
+
+
+def _findings(one: Ledger, rows: Sequence[Row]) -> str:
+    """What does not hold of one paper, as a section of the overview."""
+    found = _standings(one, rows)
+    worst = [entry for entry, name in zip(one.entries, found, strict=True) if name == "does not hold"]
+    told = [f"\n### {text(one.paper)}\n\n{_bar(found)}"]
+    told += [f"- {text(entry.statement.place)}: “{text(entry.statement.words)}”" for entry in worst]
+    if not worst:
+        told.append("Every statement that has a verdict holds, at least in part.")
+    return "\n".join(told) + f"\n\n[All statements, with claims and figures]({one.family}.md)\n"
+
+
+def _how() -> str:
+    return (
+        "*Holds*: every claim and every printed figure that the statement names is upheld. *Does not hold*: they are "
+        "refuted, for a reason that was tested. *Differs, not explained*: our figure is another one, and we have not "
+        "found out why; it may be our fault or the paper's. *Without a printed number*: the paper only draws a curve, "
+        "or says it in words, and ours stands alone.\n\n"
+        "`gradgate list --paper` prints all of this, `gradgate paper --kept` judges every figure again from what is "
+        "kept, and `gradgate paper --family F --again` measures a paper anew.\n"
+    )
+
+
+def _bar(found: Sequence[str]) -> str:
+    parts = {STANDINGS[name][0]: (found.count(name), STANDINGS[name][1]) for name in STANDINGS if name in found}
+    said = "; ".join(f"{name.lower()}: {n}" for name, (n, _) in parts.items())
+    return f"{raw(drawing.bar(parts, said))}\n{len(found)} statements: {said}.\n"
+
+
+def paper(one: Ledger, rows: Sequence[Row]) -> str:
+    """The page of one paper: its statements by what they came to, findings first."""
+    judged = paper_results.judged(rows)
+    known = {row["key"]: row for row in rows}
+    found = [(entry, standing(entry, judged)) for entry in one.entries]
+    told = [
+        f"# {text(one.paper)}\n",
+        f"{_bar([name for _, name in found])}",
+        f"The class is [{one.family}](../reference/{one.family}.md); every figure is on [its page of figures]"
+        f"({one.family}_figures.md). Quotes are parts of the paper's sentences.\n",
+        f"```console\n$ gradgate list --paper --family {one.family}\n$ gradgate verify --family {one.family}\n"
+        f"$ gradgate paper --family {one.family} --kept\n```\n",
+    ]
+    for name, (heading, tone) in STANDINGS.items():
+        entries = [entry for entry, which in found if which == name]
+        if entries:
+            told.append(f"## {heading}\n")
+            told += [_statement(one.family, entry, judged, known, tone) for entry in entries]
+    return "\n".join(told)
+
+
+def _statement(
+    family: str, entry: Entry, judged: Mapping[str, Judged], known: Mapping[str, Row], tone: str
+) -> str:  # fmt: skip
+    said = entry.statement
+    told = [f"**{text(said.place)}**: “{text(said.words)}”\n"]
+    if entry.claims:
+        told += _claims(family, entry.claims)
+    if rows := [known[row.key] for row in entry.rows if row.key in known]:
+        told += _figures(family, entry, rows, judged)
+    if said.reason:
+        told.append(f"{sentence(said.reason.removeprefix(NOT_YET))}\n")
+    body = "\n".join(told)
+    return f":::{{container}} statement {tone}\n\n{body}\n:::\n"
+
+
+def _claims(family: str, claims: Sequence[tuple[Method, Claim]]) -> list[str]:
+    """The claims of a statement, the refuted ones first, methods and frameworks together."""
+    found: dict[tuple[str, str, str, str], list[str]] = {}
+    for method, claim in claims:
+        key = (method.name, claim.name, claim.expected, claim.declared_reason)
+        found.setdefault(key, []).append(method.framework)
+    lines, upheld = [], {}
+    for (method_name, name, expected, reason), frameworks in found.items():
+        if expected == "refuted":
+            which = frameworks[0] if len(frameworks) == 1 else "*"
+            command = f"gradgate verify --family {family} --method {method_name} --claim {name}"
+            lines.append(f"- {badge('refuted')} `{method_name}:{which}:{name}`: {sentence(reason)}\n  `{command}`")
+        else:
+            upheld.setdefault(method_name, []).append(name)
+    for method_name, names in upheld.items():
+        unique = list(dict.fromkeys(names))
+        shown = ", ".join(f"`{name}`" for name in unique[:INLINE])
+        more = f" and {len(unique) - INLINE} more" if len(unique) > INLINE else ""
+        only = f" --claim {unique[0]}" if len(unique) == 1 else ""
+        command = f"gradgate verify --family {family} --method {method_name}{only}"
+        lines.append(f"- {badge('upheld')} {method_name}: {shown}{more}\n  `{command}`")
+    return ["\n".join(lines) + "\n"]
+
+
+def _figures(family: str, entry: Entry, rows: Sequence[Row], judged: Mapping[str, Judged]) -> list[str]:
+    """The figures of a statement: a plot and a table, or what they come to and where they are."""
+    place = rows[0]["place"]
+    command = f"`gradgate paper --family {family} --place '{place}'`" if len({r["place"] for r in rows}) == 1 else ""
+    verdict = entry.verdict(judged)
+    printed = [row for row in rows if row["outcome"]]
+    many = f"{len(rows)} {'figure' if len(rows) == 1 else 'figures'}, {verdict}"
+    told = [f"[{text(many)}]({family}_figures.md#{anchor(family, place)}). {command}\n"]
+    if 0 < len(printed) <= INLINE:
+        told.append(table(printed))
+        told.append(ratio_plot(printed))
+        told += [f"{text(row['series'])}: {sentence(row['reason'])}\n" for row in _reasons(printed)]
+    return told
+
+
+def _reasons(rows: Iterable[Row]) -> list[Row]:
+    """The rows with a reason, each reason once."""
+    return list({row["reason"]: row for row in rows if row["reason"]}.values())
+
+
+def figures(one: Ledger, rows: Sequence[Row]) -> str:
+    """The page of a paper's figures, place by place."""
+    told = [
+        f"# Figures: {text(one.paper)}\n",
+        f"What the paper printed, and what was measured here. The statements that they belong to are on [the page of "
+        f"the paper]({one.family}.md). A plot shows measured over printed: 1 is agreement.\n",
+    ]
+    for place in dict.fromkeys(row["place"] for row in rows):
+        own = [row for row in rows if row["place"] == place]
+        told.append(f"({anchor(one.family, place)})=\n## {text(place)}\n")
+        dates = sorted({row["date"] for row in own if row["date"]})
+        if dates:
+            told.append(f"Measured {dates[0] if dates[0] == dates[-1] else f'{dates[0]} to {dates[-1]}'}. "
+                        f"`gradgate paper --family {one.family} --place '{place}'`\n")  # fmt: skip
+        told.append(ratio_plot([row for row in own if row["outcome"]]))
+        told += [curve_plot(row) for row in own if isinstance(row["ours"], dict)]
+        told.append(series_plot([row for row in own if not row["outcome"]], place))
+        told.append(table([row for row in own if not isinstance(row["ours"], (dict, str))]))
+        told += [f"{text(row['series'])}: {sentence(row['reason'])}\n" for row in _reasons(own)]
+    return "\n".join(told)
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Figures as a Markdown table: which, printed, measured, ratio, verdict; "" without rows."""
+    if not rows:
+        return ""
+    lines = ["| figure | printed | measured | ratio | verdict |", "|---|---|---|---|---|"]
+    for row in rows:
+        which = f"{row['series']}, {row['x']}" if row["x"] != "" else row["series"]
+        unit = f" {row['unit']}" if row["unit"] else ""
+        numbers = [f"{value:.4g}{unit}" if is_number(value) else "" for value in (row["printed"], row["ours"])]
+        ratio = f"{row['ratio']:.3g}" if is_number(row.get("ratio")) else ""
+        verdict = badge(row["outcome"]) if row["outcome"] else ""
+        lines.append(f"| {text(which)} | {text(numbers[0])} | {text(numbers[1])} | {ratio} | {verdict} |")
+    return "\n".join(lines) + "\n"
+
+
+def ratio_plot(rows: Sequence[Row], most: int = 24) -> str:
+    """Measured over printed of the rows that have both, at most `most` of them; "" where there are none."""
+    marks = []
+    for row in rows:
+        ratio = row.get("ratio")
+        if is_number(ratio) and ratio > 0:
+            which = f"{row['series']}, {row['x']}" if row["x"] != "" else row["series"]
+            said = f"printed {row['printed']:.4g}, measured {row['ours']:.4g} {row['unit']}: {row['outcome']}"
+            marks.append(drawing.Mark(which, ratio, TONES.get(row["outcome"], "inapplicable"), said))
+    if not marks:
+        return ""
+    return raw(drawing.ratios(marks[:most], "measured over printed; 1 is agreement"))
+
+
+def curve_plot(row: Row) -> str:
+    """The curves of one row: a dict of lists whose first is the axis; "" where there are none."""
+    lists = {name: values for name, values in row["ours"].items() if isinstance(values, list)}
+    if len(lists) < 2:
+        return ""
+    axis, *names = lists
+    lines = {name: (lists[axis], lists[name]) for name in names}
+    drawn = drawing.curves(lines, f"{row['series']}: {', '.join(names)} over {axis}")
+    return f"{text(row['series'])}, {text(str(row['x']))}; across: {text(axis)}\n\n{raw(drawn)}" if drawn else ""
+
+
+def series_plot(rows: Sequence[Row], place: str) -> str:
+    """Numbers over a numeric x, a curve for each series with two points or more; "" where there are none."""
+    lines: dict[str, tuple[list[float], list[float]]] = {}
+    for row in rows:
+        if is_number(row["x"]) and is_number(row["ours"]):
+            xs, ys = lines.setdefault(row["series"], ([], []))
+            xs.append(row["x"])
+            ys.append(row["ours"])
+    chosen = {name: line for name, line in lines.items() if len(line[0]) > 1}
+    return raw(drawing.curves(chosen, f"{place}: {', '.join(chosen)}")) if chosen else ""
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a finite number."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def badge(verdict: str) -> str:
+    """A verdict in its colour."""
+    return f'<span class="badge {TONES.get(verdict, "inapplicable")}">{html.escape(verdict)}</span>'
+
+
+def raw(drawn: str) -> str:
+    """HTML as a block of a Markdown page."""
+    return f"```{{raw}} html\n{drawn}\n```\n" if drawn else ""
+
+
+def anchor(family: str, place: str) -> str:
+    """The name by which a place of a paper is linked to; no two papers have the same."""
+    return f"{family.replace('_', '-')}-" + "-".join("".join(c if c.isalnum() else " " for c in place.lower()).split())
+
+
+def sentence(words: str) -> str:
+    """A reason as a sentence: a capital letter, and a full stop."""
+    words = words.strip()
+    return text(f"{words[:1].upper()}{words[1:]}{'' if words.endswith(('.', '!', '?')) else '.'}") if words else ""
+
+
+def text(words: str) -> str:
+    """Text in which nothing is Markdown."""
+    for sign in "\\`*_[]<>|$#{}~":
+        words = words.replace(sign, f"\\{sign}")
+    return " ".join(words.split())

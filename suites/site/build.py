@@ -1,0 +1,138 @@
+"""Build the site: ``python -m gradgate.suites.site.build --out site``.
+
+The pages are assembled in a temporary folder, Sphinx makes HTML of them, and the result is checked. What ``nox -s
+publish`` put into the same folder (history, results, report, bytes.html) stays, and is linked to.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import os
+import shutil
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from gradgate.references.errors import UsageError
+from gradgate.suites.site import atlas, checking, guide, navigation, reference
+
+HERE = Path(__file__).parent
+PUBLISHED = {
+    "bytes.html": "the newest bytes of every method on every profile",
+    "history/index.html": "how they came about, commit by commit",
+    "report/index.html": "the newest verdicts",
+}
+"""What ``nox -s publish`` makes -> what it is. It stays where it is when the site is built anew."""
+KEPT = ("bytes.html", "history", "results", "report")
+
+
+def assemble(target: Path, out: Path) -> list[str]:
+    """Put every page of the site into a folder, with Sphinx's configuration; returns their names.
+
+    Raises:
+        UsageError: the navigation lacks a page of the guide; says which.
+    """
+    pages = guide.copy(target)
+    pages += reference.write(target) + atlas.write(target)
+    (target / "published.md").write_text(published(out), encoding="utf-8")
+    pages.append("published")
+    if forgotten := navigation.missing(pages):
+        raise UsageError(f"the navigation lacks {', '.join(forgotten)}: name them in suites/site/navigation.py")
+    index = target / "index.md"
+    index.write_text(index.read_text(encoding="utf-8") + "\n" + navigation.toctrees(pages), encoding="utf-8")
+    (target / "_static").mkdir(exist_ok=True)
+    shutil.copy(HERE / "conf.py", target / "conf.py")
+    for name in ("site.css", "icon.svg"):
+        shutil.copy(HERE / name, target / "_static" / name)
+    return pages
+
+
+def published(out: Path) -> str:
+    """The page that leads to what ``nox -s publish`` made; it says what is not there."""
+    told = ["# Bytes, history and verdicts\n", "These pages are made by machines after every change.\n"]
+    for path, what in PUBLISHED.items():
+        there = (out / path).exists()
+        told.append(
+            f'- <a href="{path}">{what}</a>' if there else f"- {what}: not published with this copy of the site"
+        )
+    told.append("\n`nox -s publish` makes them from the records of `nox -s bench` and `nox -s verify`.\n")
+    return "\n".join(told)
+
+
+def build(out: Path) -> list[str]:
+    """Build the site into a folder; returns Sphinx's warnings.
+
+    Raises:
+        UsageError: Sphinx is not installed, or fails; says what to do.
+    """
+    try:
+        from sphinx.application import Sphinx
+    except ImportError:
+        raise UsageError("the site needs Sphinx: pip install furo myst-parser linkify-it-py sphinx") from None
+    told = io.StringIO()
+    with tempfile.TemporaryDirectory() as folder:
+        source, made = Path(folder) / "source", Path(folder) / "html"
+        source.mkdir()
+        assemble(source, out)
+        with _quiet():
+            app = Sphinx(
+                str(source), str(source), str(made), str(Path(folder) / "doctrees"), "html", status=None,
+                warning=told, parallel=1,
+            )  # fmt: skip
+            app.build()
+        if app.statuscode:
+            raise UsageError(f"Sphinx failed:\n{told.getvalue()}")
+        _replace(made, out)
+    return [line for line in told.getvalue().splitlines() if line.strip()]
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """No search for accelerators when a documented module is imported, no deprecations among Sphinx's own parts."""
+    before = os.environ.get("JAX_PLATFORMS")
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        if before is None:
+            del os.environ["JAX_PLATFORMS"]
+        else:
+            os.environ["JAX_PLATFORMS"] = before
+
+
+def _replace(made: Path, out: Path) -> None:
+    """Put the new pages into `out`, and leave there what was published."""
+    out.mkdir(parents=True, exist_ok=True)
+    for old in out.iterdir():
+        if old.name not in KEPT:
+            shutil.rmtree(old) if old.is_dir() else old.unlink()
+    shutil.copytree(
+        made, out, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".buildinfo*", "objects.inv", "*.doctree")
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Build and check; 0, or 1 where a link, a size or a warning is wrong, or 3 for wrong usage."""
+    parser = argparse.ArgumentParser(description="Build the guide, the reference and the atlas of claims.")
+    parser.add_argument("--out", type=Path, default=Path("site"), help="where to (default: site/)")
+    chosen = parser.parse_args(arguments)
+    try:
+        found = build(chosen.out)
+    except UsageError as error:
+        print(f"site: {error}", file=sys.stderr)
+        return 3
+    wrong = found + checking.faults(chosen.out)
+    for line in wrong:
+        print(line, file=sys.stderr)
+    print(checking.summary(chosen.out))
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

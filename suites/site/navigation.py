@@ -1,0 +1,62 @@
+"""The pages of the site in the order of its navigation."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Section:
+    """One heading of the navigation.
+
+    Attributes:
+        caption: the heading.
+        pages: names of pages without ``.md``; one that does not exist is left out.
+    """
+
+    caption: str
+    pages: tuple[str, ...]
+
+
+SECTIONS = (
+    Section("Start", ("tutorial",)),
+    Section(
+        "How to",
+        (
+            "pairs", "jax_op", "torch_module", "kernels", "own_method", "own_model", "own_class", "own_profile",
+            "gate", "clusters",
+        ),
+    ),
+    Section(
+        "The papers' methods for your code",
+        (
+            "methods", "meta_gradients", "linear_attention", "selective_scan", "reversible_layers",
+            "checkpointed_models",
+        ),
+    ),
+    Section("Explanations", ("claims", "sixty_digits", "digits_lost", "bytes", "trial")),
+    Section("The atlas of claims", ("atlas/index",)),
+    Section("Reference", ("reference/index", "reference/commands", "reference/classes", "glossary", "where")),
+    Section("The project", ("published", "changelog")),
+)  # fmt: skip
+
+
+def missing(pages: Collection[str]) -> list[str]:
+    """Pages that the navigation does not name; a page of a folder is reached from the folder's ``index``.
+
+    Args:
+        pages: every page that exists, without ``.md``.
+    """
+    named = {page for section in SECTIONS for page in section.pages} | {"index"}
+    return sorted(page for page in pages if page not in named and "/" not in page)
+
+
+def toctrees(pages: Collection[str]) -> str:
+    """The navigation as Sphinx directives in Markdown, of the pages that exist."""
+    told = []
+    for section in SECTIONS:
+        if found := [page for page in section.pages if page in pages]:
+            lines = "\n".join(found)
+            told.append(f"```{{toctree}}\n:hidden:\n:caption: {section.caption}\n\n{lines}\n```\n")
+    return "\n".join(told)

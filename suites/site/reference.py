@@ -1,0 +1,147 @@
+"""The reference: pages made from docstrings, from the help of the commands, and from the registry."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from gradgate.references import registry
+from gradgate.references.contract import Claim, Method
+from gradgate.suites.commands import COMMANDS
+
+PUBLIC = ("gradgate", "gradgate.in_jax", "gradgate.in_torch")
+"""The modules whose names are documented and stable."""
+
+
+def write(target: Path) -> list[str]:
+    """Write all pages of the reference below `target`/reference; returns their names."""
+    (target / "reference").mkdir(parents=True, exist_ok=True)
+    pages = {
+        "reference/index": api(),
+        "reference/commands": commands(),
+        "reference/classes": classes(),
+        **{f"reference/{name}": family(name) for name in registry.families()},
+    }
+    for name, text in pages.items():
+        (target / f"{name}.md").write_text(text, encoding="utf-8")
+    return list(pages)
+
+
+def api() -> str:
+    """What the public modules export, from their docstrings."""
+    told = [
+        "# The Python module\n\nWhat is listed here is documented and stable. Everything else may change.\n",
+    ]
+    for name in PUBLIC:
+        module = importlib.import_module(name)
+        found = [entry for entry in sorted(module.__all__) if not entry.startswith("__")]
+        told.append(f"## {name}\n\n{inspect.getdoc(module)}\n")
+        if not found:
+            told.append("It exports no names yet.\n")
+        told += [documented(f"{name}.{entry}", getattr(module, entry)) for entry in found]
+    return "\n".join(told)
+
+
+def documented(name: str, thing: object) -> str:
+    """A heading and the docstring of one public name."""
+    place = f"{thing.__module__}.{thing.__qualname__}" if hasattr(thing, "__qualname__") else name
+    kind = "autoexception" if _is_error(thing) else "autoclass" if inspect.isclass(thing) else "autofunction"
+    members = "   :members:\n" if kind == "autoclass" else ""
+    return f"### {name}\n\n```{{eval-rst}}\n.. {kind}:: {place}\n{members}```\n"
+
+
+def _is_error(thing: object) -> bool:
+    return inspect.isclass(thing) and issubclass(thing, BaseException)
+
+
+def commands() -> str:
+    """The help of every command, as it is printed."""
+    told = [
+        "# The command line\n\nEvery command ends with the same exit status: 0 as claimed, 1 refuted or regressed, "
+        "2 could not be measured, 3 wrong usage. `gradgate --version` prints the version.\n"
+    ]
+    told += [f"## gradgate {name}\n\n```text\n{printed(name)}```\n" for name in COMMANDS]
+    return "\n".join(told)
+
+
+def printed(command: str) -> str:
+    """What ``gradgate COMMAND --help`` prints in a terminal of 100 columns."""
+    env = os.environ | {"COLUMNS": "100", "NO_COLOR": "1", "PYTHON_COLORS": "0"}
+    ran = subprocess.run(
+        [sys.executable, "-m", "gradgate.suites.cli", command, "--help"], env=env, capture_output=True, text=True,
+        check=True,
+    )  # fmt: skip
+    return ran.stdout
+
+
+def classes() -> str:
+    """The table of the classes, and their pages."""
+    found = registry.families()
+    lines = [
+        "# The classes of problems and their methods\n",
+        "A class of problems is a kind of computation whose gradient is hard to have in little memory. Each is the "
+        "subject of one paper.\n",
+        "| class | paper | methods | claims |\n|---|---|---|---|",
+    ]
+    for name, declared in found.items():
+        methods = {method.name for method in declared.methods}
+        claims = sum(len(method.claims) for method in declared.methods)
+        lines.append(f"| [{name}]({name}.md) | {declared.paper} | {len(methods)} | {claims} |")
+    tree = "\n".join(found)
+    return "\n".join(lines) + f"\n\n```{{toctree}}\n:hidden:\n\n{tree}\n```\n"
+
+
+def family(name: str) -> str:
+    """Every method of a class: its docstring, options and claims."""
+    declared = registry.families()[name]
+    told = [
+        f"# The class {name}\n\n{declared.paper}. What the paper's statements came to is in [the atlas](../atlas/"
+        f"{name}.md).\n\nThe claims below are declared. `gradgate verify --family {name}` judges them, and fails if "
+        "one is not as declared.\n",
+    ]
+    for method in dict.fromkeys(one.name for one in declared.methods):
+        told.append(_method(name, method, [one for one in declared.methods if one.name == method]))
+    return "\n".join(told)
+
+
+def _method(family_name: str, name: str, rows: Sequence[Method]) -> str:
+    told = [f"## {name}\n\nFrameworks: {', '.join(row.framework for row in rows)}.\n"]
+    if options := {option.name: option.legal for row in rows for option in row.options}:
+        told.append("| option | legal values |\n|---|---|")
+        told.append("\n".join(f"| `{option}` | {_cell(legal)} |" for option, legal in options.items()) + "\n")
+    told.append(f"```console\n$ gradgate verify --family {family_name} --method {name}\n```\n")
+    module, _, function = rows[0].implementation.partition(":")
+    told.append(f"```{{eval-rst}}\n.. autofunction:: {module}.{function}\n```\n")
+    told.append("| claim | it says | source | expected |\n|---|---|---|---|")
+    told.append("\n".join(_claims(rows)) + "\n")
+    return "\n".join(told)
+
+
+def _claims(rows: Iterable[Method]) -> list[str]:
+    """A line for each claim; one that both frameworks make alike has one line."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    for row in rows:
+        for claim in row.claims:
+            found.setdefault((claim.name, claim.statement, claim.source, _expected(claim)), []).append(row.framework)
+    frameworks = {row.framework for row in rows}
+    return [
+        f"| `{name}`{'' if set(own) == frameworks else f' ({own[0]})'} | "
+        f"{_cell(says)} | {_cell(source)} | {_cell(word)} |"
+        for (name, says, source, word), own in found.items()
+    ]
+
+
+def _expected(claim: Claim) -> str:
+    return f"{claim.expected}: {claim.declared_reason}" if claim.declared_reason else claim.expected
+
+
+def _cell(text: str) -> str:
+    """Text for a cell of a Markdown table."""
+    for sign in "\\|*_`<>[]$":
+        text = text.replace(sign, f"\\{sign}")
+    return text.replace("\n", " ")

@@ -1,0 +1,69 @@
+"""The site builds without a warning, and its checks find what they are for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gradgate.suites.site import checking, guide, navigation
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The whole site, built once."""
+    for name in ("sphinx", "myst_parser", "furo", "jax", "torch"):
+        pytest.importorskip(name, reason="the site is built in the shared environment")
+    from gradgate.suites.site import build
+
+    out = tmp_path_factory.mktemp("site")
+    (out / "history").mkdir()
+    (out / "history" / "index.html").write_text("asv")
+    (out / "old.html").write_text("of an earlier build")
+    assert build.build(out) == [], "Sphinx warns"
+    return out
+
+
+def test_no_link_is_broken_no_page_too_large_and_nothing_is_loaded_from_elsewhere(site: Path) -> None:
+    assert checking.faults(site) == []
+
+
+def test_what_was_published_stays_and_is_linked_to(site: Path) -> None:
+    assert (site / "history" / "index.html").read_text() == "asv"
+    assert not (site / "old.html").exists()
+    page = (site / "published.html").read_text()
+    assert 'href="history/index.html"' in page
+    assert "not published with this copy" in page
+
+
+def test_the_reference_has_docstrings_and_help_and_methods(site: Path) -> None:
+    assert "gradgate.check" in (site / "reference" / "index.html").read_text()
+    assert "--examples" in (site / "reference" / "commands.html").read_text()
+    assert "gradient_exact" in (site / "reference" / "chain.html").read_text()
+
+
+def test_every_page_of_the_guide_is_in_the_navigation() -> None:
+    assert navigation.missing([page.stem.lower() for page in guide.FOLDER.glob("*.md")]) == []
+    assert navigation.missing(["tutorial", "stray", "atlas/chain"]) == ["stray"]
+
+
+def test_faults_are_found(tmp_path: Path) -> None:
+    (tmp_path / "index.html").write_text(
+        '<a href="nowhere.html">x</a><a href="two.html#there">x</a><a href="two.html#here">x</a>'
+        '<script src="https://example.org/x.js"></script><img src="big.png"><a href="https://example.org">x</a>'
+    )
+    (tmp_path / "two.html").write_text('<p id="here">' + "x" * checking.PAGE)
+    (tmp_path / "big.png").write_bytes(b"x" * checking.FIRST)
+    wrong = "\n".join(checking.faults(tmp_path))
+    assert wrong.count("\n") == 4
+    assert "broken link nowhere.html" in wrong
+    assert "two.html#there leads to a page that has no such place" in wrong
+    assert "loads https://example.org/x.js from another server" in wrong
+    assert "index.html takes 200," in wrong
+    assert "two.html has 1,000," in wrong
+
+
+def test_a_file_block_gets_a_caption_and_a_link_out_of_the_guide_is_a_path() -> None:
+    told = guide.readable("```python mine.py\nx = 1\n```\n\n[the rule](../judging/tolerance.py), [here](pairs.md)\n")
+    assert "```{code-block} python\n:caption: mine.py\n\nx = 1\n```" in told
+    assert "the rule (`suites/judging/tolerance.py`), [here](pairs.md)" in told
