@@ -1,0 +1,81 @@
+"""Bugs of `linear_attention`: mistakes that are easy to make in a chunked backward pass with a normaliser."""
+
+from __future__ import annotations
+
+import functools
+
+from gradgate.suites.bugs.entries import entry_bugs
+
+_bug = functools.partial(entry_bugs, "performer:linear_attention", "linear_attention")
+_favor = functools.partial(entry_bugs, "performer:linear_attention", "favor")
+
+MUTANTS = (
+    *_bug(
+        "normaliser_dropped", "the sum of weights is taken for a constant", "gradient_exact",
+        torch=("of_D + torch.where(D.abs() > FLOOR, down,", "of_D + torch.where(D.abs() > FLOOR, 0 * down,"),
+        jax=("-(g * wide(y)).sum(-1, keepdims=True)", "0 * (g * wide(y)).sum(-1, keepdims=True)"),
+    ),
+    *_bug(
+        "normaliser_unscaled", "the cotangent of the sum of weights is not divided by it", "gradient_exact",
+        torch=("down = -(g * wide(y))", "down = -(g * _safe(D) * wide(y))"),
+        jax=("-(g * wide(y))", "-(g * _safe(D) * wide(y))"),
+    ),
+    *_bug(
+        "sums_not_run_again", "every chunk's backward pass starts from no state", "gradient_exact",
+        torch=("        state = state + summed(key, value)\n", ""),
+        jax=("return state + summed(key, value), state", "return state, state"),
+    ),
+    *_bug(
+        "sums_one_late", "a chunk's backward pass starts from the state behind it", "gradient_exact",
+        torch=(
+            "        befores.append(state)\n", "",
+            "        state = state + summed(key, value)\n",
+            "        state = state + summed(key, value)\n        befores.append(state)\n",
+        ),
+        jax=("return state + summed(key, value), state", "return (state + summed(key, value),) * 2"),
+    ),
+    *_bug(
+        "carry_dropped", "chunks are not told what later chunks need of the state", "gradient_exact",
+        torch=("        after = before\n", ""),
+        jax=("return (before, jax.tree.map", "return (after, jax.tree.map"),
+    ),
+    *_bug(
+        "carry_replaced", "only the next chunk's need of the state arrives", "gradient_exact",
+        torch=("before = after + summed(prepared[0], g[span])", "before = summed(prepared[0], g[span])"),
+        jax=("before = after + summed(prepared[0], g)", "before = summed(prepared[0], g)"),
+    ),
+    *_bug(
+        "zero_over_zero", "a query that meets no weight at all gets NaN", "outputs",
+        torch=("return torch.where(D.abs() > FLOOR, D, torch.ones_like(D))", "return D"),
+        jax=("return jnp.where(jnp.abs(D) > FLOOR, D, jnp.ones_like(D))", "return D"),
+    ),
+    *_bug(
+        "features_as_values", "the derivative of the feature map of keys is forgotten", "gradient_exact",
+        torch=("given, *own, None), *own)", "given, own[0], own[1].detach(), own[2], None), *own)"),
+        jax=(
+            "made = (mapped(jnp, given.feature_map, x, projection) for x in (q, k))",
+            "made = (mapped(jnp, given.feature_map, x, projection) for x in (q, jax.lax.stop_gradient(k)))",
+        ),
+    ),
+    *_bug(
+        "kept_as_constant", "what is kept of the forward pass is a constant to a further derivative",
+        "second_order_exact",
+        torch=("projection, *output)", "projection, *(x.detach() for x in output))"),
+        jax=("projection, y, D)\n", "projection, *jax.lax.stop_gradient((y, D)))\n"),
+    ),
+    *_bug(
+        "cotangent_narrow", "cotangents pass from chunk to chunk in half precision", "gradient_float64",
+        torch=("        after = before\n", "        after = before.half().to(before.dtype)\n"),
+        jax=("return (before, jax.tree.map", "return (before.astype(jnp.float16).astype(before.dtype), jax.tree.map"),
+    ),
+    *_favor(
+        "projection_of_last_chunk", "the projection gets the gradient of one chunk alone", "gradient_exact",
+        torch=("total = extra if total is None or extra is None else total + extra", "total = extra"),
+        jax=("jax.tree.map(jnp.add, total, part)", "jax.tree.map(lambda old, new: new + 0 * old, total, part)"),
+    ),
+    *_favor(
+        "projection_constant", "the projection gets no gradient", "gradient_exact",
+        torch=("return *joined, total\n", "return *joined, None if total is None else 0 * total\n"),
+        jax=("reverse=True)\n    return", "reverse=True)\n    total = jax.tree.map(jnp.zeros_like, total)\n    return"),
+    ),
+)  # fmt: skip

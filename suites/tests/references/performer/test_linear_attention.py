@@ -1,0 +1,145 @@
+"""`linear_attention` as pairs: upheld as it is, refuted with each bug, and wrong use refused in words."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from typing import Any
+
+import pytest
+
+from gradgate.references.contract import FRAMEWORKS, installed
+from gradgate.references.errors import UsageError
+from gradgate.references.performer import own_pairs
+from gradgate.references.performer.operands import form_of
+from gradgate.suites.bugs.entries import EntryMutant
+from gradgate.suites.bugs.entries_performer import MUTANTS
+from gradgate.suites.tests.pairs.verdicts import judged, refuted, upheld
+
+THERE = [framework for framework in FRAMEWORKS if installed(framework)]
+USUAL = ("tree", "outputs", "gradient_exact", "gradient_float64", "gradient_bfloat16", "options", "residual_bytes_L")
+
+
+def entry(framework: str) -> Any:
+    return importlib.import_module(f"gradgate.in_{framework}")
+
+
+def ones(framework: str, *shape: int, dtype: str = "float32") -> Any:
+    xp = importlib.import_module("jax.numpy" if framework == "jax" else "torch")
+    return xp.ones(shape, dtype=getattr(xp, dtype))
+
+
+@pytest.mark.parametrize("framework", THERE)
+@pytest.mark.parametrize("name", ["linear_attention", "favor"])
+def test_a_pair_is_upheld(name: str, framework: str) -> None:
+    upheld(getattr(own_pairs, f"{name}_{framework}"), USUAL)
+
+
+@pytest.mark.parametrize("framework", THERE)
+def test_a_layer_is_upheld(framework: str) -> None:
+    if framework == "jax":
+        pytest.importorskip("flax")
+    upheld(getattr(own_pairs, f"layer_of_{framework}"), ("tree", "gradient_exact"))
+
+
+@pytest.mark.parametrize("mutant", [m for m in MUTANTS if installed(m.framework)], ids=lambda mutant: mutant.name)
+def test_a_bug_is_refuted(mutant: EntryMutant) -> None:
+    refuted(mutant.broken(), mutant.kill, examples=12)
+
+
+@pytest.mark.parametrize("framework", THERE)
+def test_plain_attention_does_not_keep_the_promise_about_bytes(framework: str) -> None:
+    right: Any = getattr(own_pairs, f"linear_attention_{framework}")
+    plain: Any = getattr(own_pairs, f"plain_{framework}")
+    keeps = dataclasses.replace(
+        right, function=lambda q, k, v, *, feature_map="elu", chunk=64: plain(q, k, v, feature_map=feature_map),
+        name="plain_keeps",
+    )  # fmt: skip
+    found = judged(keeps, ("residual_bytes_of_reference", "residual_bytes_L"))
+    assert {verdict.verdict for verdict in found.values()} == {"refuted"}
+    upheld(right, ("residual_bytes_of_reference", "residual_bytes_L"))
+
+
+@pytest.mark.parametrize("framework", THERE)
+class TestRefusals:
+    def test_bidirectional_prefix_sums(self, framework: str) -> None:
+        x = ones(framework, 5, 2)
+        with pytest.raises(UsageError, match=r"without causality there are none.*use y = fq @ \(mT\(fk\) @ v\)"):
+            entry(framework).linear_attention(x, x, x, causal=False)
+
+    def test_an_unknown_feature_map(self, framework: str) -> None:
+        x = ones(framework, 5, 2)
+        with pytest.raises(UsageError, match=r"unknown feature_map 'elo'; legal: elu, favor, .*; nearest: elu"):
+            entry(framework).linear_attention(x, x, x, feature_map="elo")
+        with pytest.raises(UsageError, match=r"is a name .* or a function of an array, not 3"):
+            entry(framework).linear_attention(x, x, x, feature_map=3)
+
+    def test_a_feature_map_that_makes_another_length(self, framework: str) -> None:
+        x = ones(framework, 5, 2)
+        with pytest.raises(UsageError, match=r"feature_map made \(4, 2\) of q .* one token at a time"):
+            entry(framework).linear_attention(x, x, x, feature_map=lambda x: x[1:])
+
+    def test_shapes_that_do_not_fit(self, framework: str) -> None:
+        q, k = ones(framework, 4, 5, 2), ones(framework, 2, 5, 2)
+        with pytest.raises(UsageError, match=r"q \(4, 5, 2\), k \(2, 5, 2\).*repeat k and v along that axis"):
+            entry(framework).linear_attention(q, k, k)
+
+    def test_dtypes_that_differ_or_are_no_floats(self, framework: str) -> None:
+        q, k = ones(framework, 5, 2), ones(framework, 5, 2, dtype="bfloat16")
+        with pytest.raises(UsageError, match="float32, bfloat16, bfloat16; legal: one dtype"):
+            entry(framework).linear_attention(q, k, k)
+        whole = ones(framework, 5, 2, dtype="int32")
+        with pytest.raises(UsageError, match="are int32; legal: floating numbers"):
+            entry(framework).linear_attention(whole, whole, whole)
+
+    @pytest.mark.parametrize("chunk", [0, -1, 1.5, None, True])
+    def test_a_chunk_that_is_no_number_of_tokens(self, framework: str, chunk: Any) -> None:
+        x = ones(framework, 5, 2)
+        with pytest.raises(UsageError, match="chunk is a whole number of tokens, at least 1"):
+            entry(framework).linear_attention(x, x, x, chunk=chunk)
+
+    def test_a_projection_that_is_missing_misplaced_or_misshapen(self, framework: str) -> None:
+        x, call = ones(framework, 5, 2), entry(framework).linear_attention
+        with pytest.raises(UsageError, match=r"needs projection=, an array \(features, 2\).*favor_projection"):
+            call(x, x, x, feature_map="favor")
+        with pytest.raises(UsageError, match="for feature_map='favor' alone, not for 'elu'"):
+            call(x, x, x, projection=x)
+        with pytest.raises(UsageError, match=r"shape \(3, 3\); legal: \(features, 2\)"):
+            call(x, x, x, feature_map="favor", projection=ones(framework, 3, 3))
+
+    def test_a_layer_whose_heads_do_not_divide_its_width(self, framework: str) -> None:
+        extra = {}
+        if framework == "jax":
+            extra = {"rngs": pytest.importorskip("flax.nnx").Rngs(0)}
+        with pytest.raises(UsageError, match="heads must divide width"):
+            entry(framework).LinearAttention(6, heads=4, **extra)
+        with pytest.raises(UsageError, match="features=3 is for feature_map='favor' alone"):
+            entry(framework).LinearAttention(6, features=3, **extra)
+
+
+@pytest.mark.parametrize("framework", THERE)
+def test_padding_behind_the_last_token_changes_nothing_before_it(framework: str) -> None:
+    import numpy as np
+
+    xp = importlib.import_module("jax.numpy" if framework == "jax" else "torch")
+    x = xp.asarray(np.random.default_rng(0).standard_normal((9, 3)).astype(np.float32))
+    short, whole = (entry(framework).linear_attention(y, y, y, chunk=4) for y in (x[:6], x))
+    assert float(abs(short - whole[:6]).max()) < 1e-6
+    changed = entry(framework).linear_attention(x, x[::1] * 2, x, chunk=4)
+    assert float(abs(short - changed[:6]).max()) > 1e-3
+
+
+def test_the_form_is_the_one_that_holds_fewer_numbers() -> None:
+    assert form_of(64, 64, 65) == "matrix"
+    assert form_of(64, 3, 2) == "block"
+
+
+def test_without_flax_the_layer_of_jax_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    pytest.importorskip("jax")
+    place = "gradgate.references.performer.in_jax.linear_attention_module"
+    monkeypatch.delitem(sys.modules, place, raising=False)
+    monkeypatch.setitem(sys.modules, "flax", None)
+    with pytest.raises(UsageError, match=r"pip install flax; or call gradgate\.in_jax\.linear_attention"):
+        importlib.import_module(place)
