@@ -47,6 +47,8 @@ class Chained:
     """
 
     name: str
+    by_hand: ClassVar[bool] = False
+    """Whether `push` and `pull_x` are written out; phase 1 of mixed Moonwalk is else automatic differentiation."""
 
     @property
     def hands_over(self) -> bool:
@@ -113,7 +115,6 @@ class Layer(Chained):
 
     nets: ClassVar[Mapping[str, str]] = {}
     by_hand: ClassVar[bool] = True
-    """Whether `push` and `pull_x` are written out; phase 1 of mixed Moonwalk is else automatic differentiation."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Make the `nets` of every kind of layer countable."""

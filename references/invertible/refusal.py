@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
 from gradgate.references.backends import UNIT_ROUNDOFF, precision, to_backend, to_numpy
 from gradgate.references.contract import UsageError
+from gradgate.references.invertible.chain import Link
 from gradgate.references.invertible.layers import NotInvertible, Vjp
 from gradgate.references.invertible.problem import InvertibleProblem
 
@@ -31,13 +33,8 @@ def check_invertible(problem: InvertibleProblem, digits: float = 0.5) -> float:
     Cost: a forward pass and every inverse once; one layer in memory.
     """
     problem.check_shapes()
-    allowed, worst, x = UNIT_ROUNDOFF[problem.dtype] ** digits, 0.0, problem.x
     with precision(problem.backend, problem.dtype):
-        for layer, p in problem.chain(problem.params):
-            y = layer(p, x)
-            error = _missed(layer.name, "inverse", x, lambda: layer.inverse(p, y), allowed)  # noqa: B023 - called at once
-            worst, x = max(worst, error), y
-    return worst
+        return round_trips(_links(problem), problem.x, UNIT_ROUNDOFF[problem.dtype] ** digits)
 
 
 def check_vijp(problem: InvertibleProblem, digits: float = 0.5) -> float:
@@ -58,16 +55,42 @@ def check_vijp(problem: InvertibleProblem, digits: float = 0.5) -> float:
     Cost: as `walk`, and another backward pass; one layer in memory.
     """
     problem.check_shapes()
-    vjp = _vjp(problem.backend)
-    allowed, worst, x = UNIT_ROUNDOFF[problem.dtype] ** digits, 0.0, problem.x
-    rng = np.random.default_rng(problem.spec.seed)
+    vjp, rng = _vjp(problem.backend), np.random.default_rng(problem.spec.seed)
+
+    def draw(y: Any) -> Any:
+        return to_backend(problem.backend, rng.standard_normal(tuple(y.shape)), problem.dtype)
+
     with precision(problem.backend, problem.dtype):
-        for layer, p in problem.chain(problem.params):
-            y, pull = vjp(lambda x: layer(p, x), x)  # noqa: B023 - called at once
-            h = to_backend(problem.backend, rng.standard_normal(tuple(y.shape)), problem.dtype)
-            error = _missed(layer.name, "vijp", h, lambda: layer.advance(vjp, p, x, pull(h)[0])[1], allowed)  # noqa: B023
-            worst, x = max(worst, error), y
+        return cotangent_trips(_links(problem), problem.x, UNIT_ROUNDOFF[problem.dtype] ** digits, vjp, draw)
+
+
+def round_trips(chain: Iterable[Link], x: Any, allowed: float) -> float:
+    """`check_invertible` of any chain: the largest relative error of x after a layer and its inverse."""
+    worst = 0.0
+    for _, layer, p in chain:
+        y = layer(p, x)
+        error = _missed(layer.name, "inverse", x, functools.partial(layer.inverse, p, y), allowed)
+        worst, x = max(worst, error), y
     return worst
+
+
+def cotangent_trips(chain: Iterable[Link], x: Any, allowed: float, vjp: Vjp, draw: Callable[[Any], Any]) -> float:
+    """`check_vijp` of any chain: the largest relative error of a cotangent, `draw` of y, after a VJP and a step."""
+    worst = 0.0
+
+    def brought_back(layer: Any, p: Any, x: Any, pull: Any, h: Any) -> Any:
+        return layer.advance(vjp, p, x, pull(h)[0], h if layer.hands_over and not layer.by_hand else None)[1]
+
+    for _, layer, p in chain:
+        y, pull = vjp(functools.partial(layer, p), x)
+        h = draw(y)
+        error = _missed(layer.name, "vijp", h, functools.partial(brought_back, layer, p, x, pull, h), allowed)
+        worst, x = max(worst, error), y
+    return worst
+
+
+def _links(problem: InvertibleProblem) -> list[Link]:
+    return [(layer.name, layer, p) for layer, p in problem.chain(problem.params)]
 
 
 def _vjp(backend: str) -> Vjp:
@@ -96,5 +119,8 @@ def _missed(name: str, what: str, exact: Any, found: Callable[[], Any], allowed:
         raise NotInvertible(f"{name} cannot be inverted here: its {what} is not finite (singular or saturated)")
     missed = float(np.linalg.norm(back - wanted)) / (float(np.linalg.norm(wanted)) or 1.0)
     if missed > allowed:
-        raise NotInvertible(f"{name}: its {what} is off by {missed:.1g}; at most {allowed:.1g} is allowed")
+        raise NotInvertible(
+            f"{name}: its {what} is off by {missed:.1g}; at most {allowed:.1g} is allowed: it is wrong, or too "
+            "ill-conditioned for this dtype"
+        )
     return missed

@@ -18,6 +18,8 @@ from gradgate.references.invertible.problem import InvertibleProblem
 
 vjp: Callable[..., Any] = torch.func.vjp  # its annotations allow for a third value, which is not asked for here
 CLOSED = advance_by("closed", torch.func.vjp)
+Slope = Callable[[Callable[[torch.Tensor], torch.Tensor], torch.Tensor, torch.Tensor], torch.Tensor]
+"""(function, x, direction) -> the JVP of the function at x along the direction."""
 
 
 def input_gradient_reverse(problem: InvertibleProblem) -> tuple[torch.Tensor, dict[str, Tree]]:
@@ -138,17 +140,21 @@ def stacked(problem: InvertibleProblem, parts: Iterator[Tree], d_head: Tree) -> 
 
 def components(
     function: Callable[[torch.Tensor], torch.Tensor], at: torch.Tensor, size: int, tangents: int,
-    direction: Callable[[torch.Tensor], torch.Tensor],
+    direction: Callable[[torch.Tensor], torch.Tensor], slope: Slope | None = None,
 ) -> torch.Tensor:  # fmt: skip
-    """JVPs of `function` along the directions of the `size` unit vectors, stacked on axis 0."""
+    """JVPs of `function` along the directions of the `size` unit vectors, stacked on axis 0.
+
+    `tangents` of them are pushed forward together by `torch.func.vmap`; with `slope`, which gives one JVP, each alone.
+    """
 
     def derivative(number: torch.Tensor) -> torch.Tensor:
         unit = (torch.arange(size) == number).to(at.dtype)
-        found: torch.Tensor = torch.func.jvp(function, (at,), (direction(unit),))[1]
+        along = direction(unit.to(at.device))
+        found: torch.Tensor = slope(function, at, along) if slope else torch.func.jvp(function, (at,), (along,))[1]
         return found
 
     found = []
     for first in range(0, size, tangents):
         numbers = torch.arange(first, min(first + tangents, size))
-        found.append(torch.func.vmap(derivative)(numbers))
+        found.append(torch.stack([*map(derivative, numbers)]) if slope else torch.func.vmap(derivative)(numbers))
     return torch.cat(found)

@@ -1,0 +1,137 @@
+"""Coupling blocks of two functions of the user's own, from which a RevNet is built; and layers whose input is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from gradgate.references.contract import UsageError
+from gradgate.references.invertible import halves
+
+Function = Callable[[torch.Tensor], torch.Tensor]
+
+
+class Coupling(nn.Module):
+    """y1 = x1 moved by F(x2), y2 = x2 moved by G(y1), where x1 and x2 are the halves of x along `dim`.
+
+    `AdditiveCoupling` and `AffineCoupling` say how a half is moved. F and G need not be invertible.
+
+    Attributes:
+        f, g: the user's modules.
+        dim: the axis that is split; of an odd length, the first half is the shorter one.
+    """
+
+    def __init__(self, f: nn.Module, g: nn.Module, dim: int = 1) -> None:
+        super().__init__()
+        for name, function in (("F", f), ("G", g)):
+            if not isinstance(function, nn.Module):
+                raise UsageError(f"{name} is a {type(function).__name__}; legal: a torch.nn.Module")
+        self.f, self.g, self.dim = f, g, dim
+
+    def forward(self, x: torch.Tensor, functions: tuple[Function, Function] | None = None) -> torch.Tensor:
+        """X -> y, of the same shape; `functions` in the place of F and G, for whoever watches their calls."""
+        f, g = functions or (self.f, self.g)
+        return self.moved(x, f, g)
+
+    def inverse(self, y: torch.Tensor) -> torch.Tensor:
+        """Y -> x, of the same shape."""
+        return self.restored(y, self.f, self.g)
+
+    def moved(self, x: torch.Tensor, f: Function, g: Function) -> torch.Tensor:
+        """X -> y by these functions."""
+        x1, x2 = self.split(x)
+        y1 = halves.moved(torch, self.parts(f(x2), x1, "F"), x1)
+        return self.join(y1, halves.moved(torch, self.parts(g(y1), x2, "G"), x2))
+
+    def restored(self, y: torch.Tensor, f: Function, g: Function) -> torch.Tensor:
+        """Y -> x by these functions."""
+        y1, y2 = self.split(y)
+        x2 = halves.restored(torch, self.parts(g(y1), y2, "G"), y2)
+        return self.join(halves.restored(torch, self.parts(f(x2), y1, "F"), y1), x2)
+
+    def parts(self, found: Any, like: torch.Tensor, name: str) -> tuple[torch.Tensor, ...]:
+        """What a function returned -> (t,), or (t, s)."""
+        raise NotImplementedError
+
+    def split(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """X -> its halves.
+
+        Raises:
+            UsageError: there are not two numbers along `dim`.
+        """
+        if not -x.dim() <= self.dim < x.dim() or x.shape[self.dim] < 2:
+            raise UsageError(
+                f"{type(self).__name__} splits axis {self.dim}, and its input has shape {tuple(x.shape)}; legal: at "
+                "least 2 numbers along that axis; dim= names another one"
+            )
+        first = x.shape[self.dim] // 2
+        return x.narrow(self.dim, 0, first), x.narrow(self.dim, first, x.shape[self.dim] - first)
+
+    def join(self, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+        """Halves -> one tensor."""
+        return torch.cat([first, second], self.dim)
+
+    def _fits(self, found: Any, shape: tuple[int, ...], name: str) -> None:
+        if not isinstance(found, torch.Tensor) or tuple(found.shape) != shape:
+            got = f"shape {tuple(found.shape)}" if isinstance(found, torch.Tensor) else f"a {type(found).__name__}"
+            raise UsageError(f"{name} of {type(self).__name__} gives {got}; it moves a half and has to give {shape}")
+
+
+class AdditiveCoupling(Coupling):
+    """y1 = x1 + F(x2), y2 = x2 + G(y1): the block of a RevNet.
+
+    Args:
+        f: module that maps the second half to the shape of the first one.
+        g: module that maps the first half to the shape of the second one.
+        dim: the axis that is split.
+
+    Source:
+        Gomez et al. (2017), Eq. 6 and 8; Moonwalk, Eq. 12 and 13, two of which are one such block.
+    """
+
+    def parts(self, found: Any, like: torch.Tensor, name: str) -> tuple[torch.Tensor, ...]:
+        """The shift alone."""
+        self._fits(found, tuple(like.shape), name)
+        return (found,)
+
+
+class AffineCoupling(Coupling):
+    """y1 = x1·e^s + t with (t, s') = F(x2), y2 = x2·e^s + t with (t, s') = G(y1); s = ½·tanh s'.
+
+    No number is stretched by more than e^½, so the inverse is well-conditioned in x1 and x2.
+
+    Args:
+        f: module that maps the second half to twice the first one along `dim`: t, then s'.
+        g: module that maps the first half to twice the second one along `dim`: t, then s'.
+        dim: the axis that is split.
+
+    Source:
+        Dinh et al. (2017); the bound is ours.
+    """
+
+    def parts(self, found: Any, like: torch.Tensor, name: str) -> tuple[torch.Tensor, ...]:
+        """The shift and the log-scale."""
+        shape = list(like.shape)
+        shape[self.dim] *= 2
+        self._fits(found, tuple(shape), name)
+        shift, raw = found.chunk(2, self.dim)
+        return shift, 0.5 * torch.tanh(raw)
+
+
+class Keep(nn.Module):
+    """A layer that has no inverse, in a chain that has: reversing keeps its input, mixed Moonwalk its ∂J/∂y.
+
+    Args:
+        layer: any module that maps a tensor to a tensor, such as a pooling or a strided convolution.
+    """
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: torch.Tensor) -> Any:
+        """What the layer gives."""
+        return self.layer(x)

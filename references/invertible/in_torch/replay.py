@@ -1,0 +1,179 @@
+"""A user's module, called once, and called again as it was then: random numbers, buffers, modes and autocast.
+
+The second call is for derivatives alone. It leaves no trace: not in buffers, not in a generator, not in parameters.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.utils import _pytree
+
+from gradgate.references.contract import Tree, UsageError
+
+
+class Call:
+    """One call of a module, made and then repeated.
+
+    Attributes:
+        module: the user's.
+        name: says in messages which module it is.
+        made: whether the call has been made.
+    """
+
+    def __init__(self, module: nn.Module, name: str) -> None:
+        self.module, self.name, self.made = module, name, False
+        self._buffers: dict[str, torch.Tensor] = {}
+        self._versions: dict[str, int] = {}
+        self._generators: list[tuple[Any, torch.Tensor]] = []
+
+    @property
+    def parameters(self) -> dict[str, torch.Tensor]:
+        """Those that require a gradient, by their names in the module."""
+        return {name: leaf for name, leaf in self.module.named_parameters() if leaf.requires_grad}
+
+    def __call__(self, p: Tree, x: torch.Tensor) -> Any:
+        """The call itself, then its repetition. `p` takes the parameters' place; None: they are the module's own."""
+        return self.again(p, x) if self.made else self._first(p, x)
+
+    def record(self, x: torch.Tensor) -> None:
+        """Take down the state that the call begins with."""
+        self._modes = [(part, part.training) for part in self.module.modules()]
+        self._autocast = {kind: _autocast(kind) for kind in ("cpu", x.device.type)}
+        self._buffers = {name: leaf.clone() for name, leaf in self.module.named_buffers()}
+        self._generators = [(generator, generator.get_state()) for generator in _generators(x.device)]
+        self.made = True
+
+    def _first(self, p: Tree, x: torch.Tensor) -> Any:
+        version, held = x._version, dict(self.module.named_buffers())
+        versions = {name: leaf._version for name, leaf in held.items()}
+        self.record(x)
+        with self._autocasting():
+            y = self.module(x) if p is None else torch.func.functional_call(self.module, p, (x,))
+        if x._version != version:
+            raise UsageError(
+                f"{self.name} changes its input in place, and the layers before it need that input; legal: layers that "
+                "leave their input alone; it would do to pass inplace=False"
+            )
+        now = dict(self.module.named_buffers())
+        for name, leaf in held.items():
+            if now.get(name) is leaf and leaf._version == versions[name]:  # it is as before, so the copy can go
+                self._buffers[name], self._versions[name] = leaf, leaf._version
+        drew = [not np.array_equal(generator.get_state(), state) for generator, state in self._generators]
+        self._generators = self._generators if any(drew) else []
+        return y
+
+    def again(self, p: Tree, *args: torch.Tensor, method: str = "") -> Any:
+        """The call once more, or that of another method of the module, with the parameters `p`.
+
+        Raises:
+            UsageError: a buffer that the call reads has been overwritten since.
+        """
+        for name, version in self._versions.items():
+            if self._buffers[name]._version != version:
+                raise UsageError(
+                    f"{self.name}: its buffer {name} was overwritten between the forward and the backward pass, which "
+                    "runs the layer once more; run the backward pass first"
+                )
+        copies = {name: leaf.clone() for name, leaf in self._buffers.items()}  # batch norm changes its own unseen
+        given = {f"inner.{name}": leaf for name, leaf in {**copies, **(p or {})}.items()}
+        with self._as_it_was():
+            return torch.func.functional_call(_Calling(self.module, method), given, args)
+
+    @contextlib.contextmanager
+    def _as_it_was(self) -> Iterator[None]:
+        others = [(part, part.training) for part, mode in self._modes if part.training != mode]
+        states = [(generator, generator.get_state()) for generator, _ in self._generators]
+        try:
+            for part, mode in others:
+                part.training = not mode
+            for generator, state in self._generators:
+                generator.set_state(state)
+            with self._autocasting():
+                yield
+        finally:
+            for part, mode in others:
+                part.training = mode
+            for generator, state in states:
+                generator.set_state(state)
+
+    # The cache is off: a copy of a weight that is made in a call without a graph has none, and whoever uses the weight
+    # after that, under the same autocast, would get the copy and no gradient.
+    @contextlib.contextmanager
+    def _autocasting(self) -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            for kind, (enabled, dtype) in self._autocast.items():
+                stack.enter_context(torch.autocast(kind, dtype=dtype, enabled=enabled, cache_enabled=False))
+            yield
+
+
+class _Calling(nn.Module):
+    """Calls a module, or one of its methods, so that `torch.func.functional_call` can exchange its parameters."""
+
+    def __init__(self, inner: nn.Module, method: str) -> None:
+        super().__init__()
+        self.inner, self.method = inner, method
+
+    def forward(self, *args: torch.Tensor) -> Any:
+        return getattr(self.inner, self.method)(*args) if self.method else self.inner(*args)
+
+
+def _autocast(kind: str) -> tuple[bool, torch.dtype]:
+    return torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
+
+
+def _generators(device: torch.device) -> Sequence[Any]:
+    """Those from which a module on the device may draw: the CPU's, and the device's own."""
+    found: list[Any] = [torch.default_generator]
+    if device.type == "cuda":
+        index = torch.cuda.current_device() if device.index is None else device.index
+        found.append(torch.cuda.default_generators[index])
+    return found
+
+
+def vjp(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
+    """As `torch.func.vjp`, by autograd's own graph: it takes modules with hooks and any `autograd.Function`.
+
+    Args:
+        function: of trees of floating tensors; gives a tensor or a tuple of tensors.
+        primals: trees; every tensor in them gets a gradient.
+
+    Returns:
+        The value, without a graph, and ``pull``: a cotangent of the value -> a cotangent per primal. ``pull`` can be
+        called once. A parameter, which is a leaf of a dict, that the value does not depend on gets None, as from
+        autograd; a primal that is a tensor gets zeros.
+    """
+    flat, structure = _pytree.tree_flatten(primals)
+    given = [leaf.detach().requires_grad_() for leaf in flat]
+    with torch.enable_grad():
+        value = function(*_pytree.tree_unflatten(given, structure))
+    outputs = _pytree.tree_leaves(value)
+
+    def pull(cotangents: Any) -> tuple[Any, ...]:
+        pairs = zip(outputs, _pytree.tree_leaves(cotangents), strict=True)
+        asked = [(out, h.to(out.dtype)) for out, h in pairs if out.requires_grad]
+        found: Sequence[Any] = [None] * len(given)
+        if asked and given:
+            outs, hs = zip(*asked, strict=True)
+            found = torch.autograd.grad(outs, given, hs, allow_unused=True)
+        filled = _pytree.tree_unflatten(list(found), structure)
+        return tuple(
+            torch.zeros_like(primal) if isinstance(primal, torch.Tensor) and part is None else part
+            for primal, part in zip(primals, filled, strict=True)
+        )
+
+    return _pytree.tree_map(lambda leaf: leaf.detach(), value), pull
+
+
+def slope(function: Callable[[torch.Tensor], torch.Tensor], at: torch.Tensor, along: torch.Tensor) -> torch.Tensor:
+    """A JVP by dual numbers: as `torch.func.jvp`, for modules that change copies of buffers in place."""
+    from torch.autograd import forward_ad
+
+    with forward_ad.dual_level():
+        found = forward_ad.unpack_dual(function(forward_ad.make_dual(at, along)))
+        return torch.zeros_like(found.primal) if found.tangent is None else found.tangent.clone()

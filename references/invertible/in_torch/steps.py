@@ -1,0 +1,165 @@
+"""A user's modules as layers of a chain: each is one call of a module, which is made and then repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from gradgate.references.contract import Tree, UsageError
+from gradgate.references.invertible import halves
+from gradgate.references.invertible.in_torch.couplings import Coupling, Keep
+from gradgate.references.invertible.in_torch.replay import Call
+from gradgate.references.invertible.layer import Chained, NotInvertible, Step, Vjp
+
+
+class ModuleStep(Chained):
+    """A module with ``inverse(y)``, or ``vijp(x, h)``, or both."""
+
+    def __init__(self, module: nn.Module, name: str) -> None:
+        self.module, self.name, self.call = module, name, Call(module, name)
+        self.dtype: torch.dtype | None = None
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        """The calls of user's modules that a call of the layer consists of."""
+        return (self.call,)
+
+    @property
+    def parameters(self) -> Tree:
+        """Those that require a gradient."""
+        return self.call.parameters
+
+    @property
+    def invertible(self) -> bool:
+        """Whether it has an inverse."""
+        return callable(getattr(self.module, "inverse", None))
+
+    @property
+    def walkable(self) -> bool:
+        """Whether a cotangent of its input determines that of its output."""
+        return self.invertible or callable(getattr(self.module, "vijp", None))
+
+    def __call__(self, p: Tree, x: Any) -> Any:
+        """X -> y."""
+        self.dtype = self.dtype or x.dtype
+        y = self.call(p, x)
+        if not isinstance(y, torch.Tensor):
+            raise UsageError(f"{self.name} returned a {type(y).__name__}; legal: one tensor")
+        return y
+
+    def inverse(self, p: Tree, y: Any) -> Any:
+        """Y -> x.
+
+        Raises:
+            NotInvertible: the module has none.
+        """
+        if not self.invertible:
+            raise NotInvertible(f"{self.name} has no inverse")
+        return self.call.again(p, y, method="inverse").to(self.dtype)
+
+    def vijp(self, vjp: Vjp, p: Tree, x: Any, y: Any, h: Any) -> Any:
+        """The module's own ``vijp(x, h)``; else the VJP of its inverse."""
+        if not callable(getattr(self.module, "vijp", None)):
+            return super().vijp(vjp, p, x, y, h)
+        with torch.no_grad():
+            found = self.call.again(p, x, h, method="vijp")
+        if found.shape != y.shape:
+            raise NotInvertible(f"{self.name}: its vijp gives shape {tuple(found.shape)}; expected {tuple(y.shape)}")
+        return found
+
+
+class KeptStep(ModuleStep):
+    """A layer that nothing is asked of: reversing keeps its input, mixed Moonwalk the cotangent of its output."""
+
+    invertible = walkable = True  # type: ignore[assignment]
+
+    def __init__(self, module: nn.Module, name: str) -> None:
+        super().__init__(module, name)
+        self.kept: torch.Tensor | None = None
+
+    @property
+    def hands_over(self) -> bool:
+        """It does."""
+        return True
+
+    def inverse(self, p: Tree, y: Any) -> Any:
+        """What was kept."""
+        return self.kept
+
+    def handed(self, kept: Tree, h: Any) -> Tree:
+        """H itself."""
+        return h
+
+    def advance(self, vjp: Vjp, p: Tree, x: Any, h: Any, handed: Tree = None) -> Step:
+        """h_i is what phase 1 handed over."""
+        y, pull = vjp(lambda p: self(p, x), p)
+        return y, handed, pull(handed)[0]
+
+
+class CouplingStep(Chained):
+    """A coupling block: y1 = x1 moved by F(x2), y2 = x2 moved by G(y1).
+
+    F and G are two calls, each with its own random numbers: the way back runs G before F.
+    """
+
+    invertible = walkable = True
+
+    def __init__(self, module: Coupling, name: str) -> None:
+        self.module, self.name = module, name
+        self.f, self.g = Call(module.f, f"F of {name}"), Call(module.g, f"G of {name}")
+        self.dtype: torch.dtype | None = None
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        """F's and G's."""
+        return self.f, self.g
+
+    @property
+    def parameters(self) -> Tree:
+        """Those of F and of G."""
+        return {"f": self.f.parameters, "g": self.g.parameters}
+
+    def __call__(self, p: Tree, x: Any) -> Any:
+        """X -> y; the first call is one of the module, so that its hooks run."""
+        self.dtype = self.dtype or x.dtype
+        if p is None:
+            return self.module(x, (lambda x: self.f(None, x), lambda x: self.g(None, x)))
+        return self.module.moved(x, lambda x: self.f(p["f"], x), lambda x: self.g(p["g"], x))
+
+    def inverse(self, p: Tree, y: Any) -> Any:
+        """Y -> x."""
+        return self.module.restored(y, lambda x: self.f(p["f"], x), lambda x: self.g(p["g"], x)).to(self.dtype)
+
+    def advance(self, vjp: Vjp, p: Tree, x: Any, h: Any, handed: Tree = None) -> Step:
+        """Each function is run once, and pulled back once."""
+        (x1, x2), (h1, h2) = self.module.split(x), self.module.split(h)
+        y1, h2, h1, df = halves.advance(torch, vjp, self._f(x1), p["f"], x2, x1, h2, h1)
+        y2, h1, h2, dg = halves.advance(torch, vjp, self._g(x2), p["g"], y1, x2, h1, h2)
+        return self.module.join(y1, y2), self.module.join(h1, h2), {"f": df, "g": dg}
+
+    def retreat(self, vjp: Vjp, p: Tree, y: Any, h: Any) -> Step:
+        """Each function is run once, and pulled back once."""
+        (y1, y2), (h1, h2) = self.module.split(y), self.module.split(h)
+        x2, h1, h2, dg = halves.retreat(torch, vjp, self._g(y2), p["g"], y1, y2, h1, h2)
+        x1, h2, h1, df = halves.retreat(torch, vjp, self._f(y1), p["f"], x2, y1, h2, h1)
+        x, h = self.module.join(x1, x2), self.module.join(h1, h2)
+        return x.to(self.dtype), h.to(self.dtype), {"f": df, "g": dg}
+
+    def _f(self, like: Any) -> halves.Functions:
+        return lambda p, x: self.module.parts(self.f(p, x), like, "F")
+
+    def _g(self, like: Any) -> halves.Functions:
+        return lambda p, x: self.module.parts(self.g(p, x), like, "G")
+
+
+def steps(layers: Sequence[nn.Module]) -> list[Any]:
+    """New calls of the layers, in order."""
+    kinds = {Coupling: CouplingStep, Keep: KeptStep}
+    found = []
+    for i, module in enumerate(layers):
+        kind: Any = next((step for cls, step in kinds.items() if isinstance(module, cls)), ModuleStep)
+        found.append(kind(module, f"layer {i} ({type(module).__name__})"))
+    return found
