@@ -12,7 +12,7 @@ from gradgate.references import oracle
 from gradgate.references.backends import to_numpy
 from gradgate.references.contract import Problem
 from gradgate.suites.checks.base import Case, farthest
-from gradgate.suites.judging.subject import Refuted, first_line
+from gradgate.suites.judging.subject import Inapplicable, Refuted, first_line
 from gradgate.suites.pairs.pair import Pair
 
 
@@ -123,6 +123,8 @@ class RefusedInWords(Exception):
 def _quiet(hazard: Callable[..., Any], *given: Any) -> Any:
     try:
         return hazard(*given)
+    except Inapplicable:
+        raise
     except Exception as error:
         raise RefusedInWords(first_line(error)) from error
 

@@ -33,6 +33,8 @@ def residual_bytes(declared: Method, function: Any, spec: Spec, options: Mapping
         raise Inapplicable("residual bytes are known of pairs, whose forward pass is a function of its own")
     try:
         return float(function.residual_bytes(spec, options))
+    except Inapplicable:
+        raise
     except (Exception, SystemExit) as error:
         raise Fault(
             f"the method raised {type(error).__name__} in its forward pass: {first_line(error)}",

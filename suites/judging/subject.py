@@ -227,7 +227,7 @@ def _kind(value: Any) -> type:
 def _guarded(who: str, authors: tuple[str, ...], function: Callable[..., Any], *arguments: Any) -> Any:
     try:
         return function(*arguments)
-    except (Fault, Refuted):
+    except (Fault, Refuted, Inapplicable):
         raise
     except BaseException as error:
         if type(error).__name__ == "UsageError":

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gradgate.references.contract import DTYPES, FRAMEWORKS, Claim, UsageError, unknown
 from gradgate.references.plugged import check_expected, check_kappa
+from gradgate.suites.pairs import devices
 from gradgate.suites.pairs.draws import Draw
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ def check_declaration(pair: Pair) -> None:
             raise unknown(f"dtype of {who}", str(dtype), DTYPES)
     if isinstance(pair.dtypes, str) or not set(pair.dtypes) & {"float64", "float32"}:
         raise UsageError(f"{who}: dtypes is a tuple with float64 or float32 among them, not {pair.dtypes!r}")
+    devices.check(who, pair.devices)
     check_kappa(pair.kappa, pair.dtypes)
     check_expected(pair.expected)
     for claim in pair.promises:
@@ -66,6 +68,11 @@ def check_transformations(pair: Pair) -> None:
     """
     from gradgate.suites.pairs.pair import TRANSFORMATIONS
 
+    if pair.devices and pair.where == "jax":
+        raise UsageError(
+            f"{pair.called}: devices are of PyTorch; a Pallas kernel is interpreted where the function passes "
+            "interpret=True to pallas_call"
+        )
     for name in (*pair.composes, *pair.disclaims):
         if name not in TRANSFORMATIONS[pair.where]:
             raise unknown(f"transformation of {pair.called} ({pair.where})", name, TRANSFORMATIONS[pair.where])

@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import importlib
 import inspect
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +16,7 @@ from gradgate.references import draws as layouts
 from gradgate.references import registry
 from gradgate.references.backends import named_leaves, precision, tree_map
 from gradgate.references.contract import DTYPES, Claim, Family, Method, Tree, UsageError
+from gradgate.suites.pairs import devices as places
 from gradgate.suites.pairs import functions, masks, trees
 from gradgate.suites.pairs.draws import Draw
 from gradgate.suites.pairs.spec import ONLY, ZERO, PairProblem, PairSpec, bare, generator, integers_of
@@ -55,6 +57,7 @@ class Pair:
             before both functions.
         name: of the class of problems; the function's name unless told.
         framework: ``jax`` or ``torch``; found out unless told.
+        devices: where the function runs, the first there is of ``interpreter`` (Triton's) and ``cuda``; else the CPU.
 
     Raises:
         UsageError: the declaration is wrong; says what is legal. What only the functions can tell is said when the pair
@@ -91,6 +94,7 @@ class Pair:
     random: bool = False
     name: str = ""
     framework: str = ""
+    devices: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         """Check the declaration, as far as it can be without importing either function.
@@ -126,7 +130,7 @@ class Pair:
     def numbers(self, fields: Mapping[str, Any]) -> int:
         """How many numbers the inputs have at these dims and shared options."""
         sizes = {name: fields[name] for name in self.dims}
-        return sum(_count(draw.shape(sizes)) for draw in self.leaves_at(fields).values())
+        return sum(math.prod(draw.shape(sizes)) for draw in self.leaves_at(fields).values())
 
     @functools.cached_property
     def loaded(self) -> dict[str, Callable[..., Any]]:
@@ -142,7 +146,7 @@ class Pair:
 
     def _load(self, role: str) -> Callable[..., Any]:
         given = getattr(self, role)
-        found = registry.load(given) if isinstance(given, str) else given
+        found = places.loaded(given, self.devices if role == "function" else ())
         if not callable(found):
             raise UsageError(f"{role} of {self.called} is a {type(found).__name__}, and cannot be called")
         return found
@@ -297,9 +301,9 @@ class Pair:
         """`outputs` and those that are no floats."""
         arguments = self.arguments(self.widened(problem, {**problem.data["given"], **params}))
         shared = {name: functions.value_of(self.options[name], getattr(problem.spec, name)) for name in self.shared}
-        with self._seeded(problem.spec):
-            answer = self.loaded[role](*arguments, **shared, **(options or {}))
-        return trees.flatten(self.where, answer)[0]
+        with self._seeded(problem.spec), places.running(self.devices if role == "function" else ()) as device:
+            answer = self.loaded[role](*places.moved(device, arguments), **shared, **(options or {}))
+        return trees.flatten(self.where, places.moved(device and "cpu", answer))[0]
 
     def widened(self, problem: PairProblem, leaves: dict[str, Any]) -> dict[str, Any]:
         """The inputs, those cast whose draw asks for a wider dtype than the problem's."""
@@ -341,7 +345,7 @@ class Pair:
     def work(self, spec: PairSpec) -> float:
         """Multiplications of the reference, about: those of its products of matrices, and its numbers in and out."""
         numbers = self.numbers(spec.fields)
-        numbers += sum(_count(shape) for shape in self.output_shapes(spec).values())
+        numbers += sum(math.prod(shape) for shape in self.output_shapes(spec).values())
         flops = importlib.import_module(f"gradgate.suites.pairs.in_{self.where}").flops
         return float(numbers + flops(self, spec) / 2)
 
@@ -394,7 +398,3 @@ def _in_order(tree: Any) -> Any:
     if isinstance(tree, (list, tuple)):
         return type(tree)([_in_order(item) for item in tree])
     return tree
-
-
-def _count(shape: tuple[int, ...]) -> int:
-    return functools.reduce(lambda a, b: a * b, shape, 1)

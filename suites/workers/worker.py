@@ -1,8 +1,9 @@
 """The process in which foreign code runs: takes tasks as lines of JSON, answers with events as lines of JSON.
 
 Events: ``{"call": {…}}`` before each call of foreign code and ``{"call": null}`` after it, ``{"progress": n}`` while a
-claim is judged, then ``{"verdict": {…}}``; ``{"described": […]}`` or ``{"usage": "…"}`` answer a request to describe,
-and ``{"warm": true}`` a request to import what a description needs.
+claim is judged, then ``{"verdict": {…}}``, or ``{"elsewhere": "…"}``, the device that its process has to be of;
+``{"described": […]}`` or ``{"usage": "…"}`` answer a request to describe, and ``{"warm": true}`` a request to import
+what a description needs.
 The supervisor kills this process when a call lasts too long, so whatever was reported before is not lost.
 """
 

@@ -1,0 +1,43 @@
+"""Triton kernels of public libraries as pairs, judged without a GPU: ``gradgate verify suites/gallery/liger.py``."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import types
+from importlib import metadata
+from typing import Any
+
+from gradgate.suites.judging.subject import Inapplicable
+
+
+def kernels(distribution: str, version: str, module: str, *, bare: str = "") -> Any:
+    """A module of a library.
+
+    Args:
+        distribution: what is installed, such as ``liger-kernel``.
+        version: that the pairs are declared for; with another one nothing is judged.
+        module: such as ``liger_kernel.ops.swiglu``.
+        bare: a package whose own ``__init__`` is not run, because it imports much besides its kernels.
+
+    Raises:
+        Inapplicable: it is not installed, or in another version; says how to install it.
+    """
+    try:
+        found = metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        found = "no version"
+    if found != version:
+        raise Inapplicable(
+            f"these pairs are of {distribution} {version}, and {found} is installed: "
+            f"pip install --no-deps {distribution}=={version}"
+        )
+    if bare and bare not in sys.modules:
+        spec = importlib.util.find_spec(bare)
+        assert spec is not None
+        package = types.ModuleType(bare)
+        package.__path__ = list(spec.submodule_search_locations or ())
+        package.__spec__, package.__dict__["__version__"] = spec, version
+        sys.modules[bare] = package
+    return importlib.import_module(module)

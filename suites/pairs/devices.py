@@ -1,0 +1,134 @@
+"""Where a pair's function runs: eagerly on the CPU, in Triton's interpreter, or on a CUDA device."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.util
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from gradgate.references import registry
+from gradgate.references.contract import UsageError, unknown
+from gradgate.suites.judging.subject import Inapplicable
+from gradgate.suites.pairs import triton_interpreter
+
+INTERPRETER, CUDA = "interpreter", "cuda"
+DEVICES = (INTERPRETER, CUDA)
+"""What `Pair.devices` may name."""
+ENVIRONMENT: Mapping[str, Mapping[str, str]] = {
+    "": {}, INTERPRETER: {triton_interpreter.VARIABLE: "1"}, CUDA: {triton_interpreter.VARIABLE: "0"},
+}  # fmt: skip
+"""Device -> what has to be in the environment of a process before anything is imported."""
+
+
+class Elsewhere(Inapplicable):
+    """A function cannot run in this process, but in one that was started for its device.
+
+    Attributes:
+        device: which.
+    """
+
+    def __init__(self, device: str) -> None:
+        value = ENVIRONMENT[device][triton_interpreter.VARIABLE]
+        super().__init__(
+            f"Triton reads {triton_interpreter.VARIABLE} when a kernel is declared: start this process with "
+            f"{triton_interpreter.VARIABLE}={value}, or use gradgate verify, whose workers have it"
+        )
+        self.device = device
+
+
+def check(who: str, devices: Any) -> None:
+    """Check what a pair declares.
+
+    Raises:
+        UsageError: names the wrong device and lists the legal ones.
+    """
+    if isinstance(devices, str) or not isinstance(devices, Sequence):
+        raise UsageError(f"{who}: devices is a tuple such as ('interpreter',), not {devices!r}")
+    for name in devices:
+        if name not in DEVICES:
+            raise unknown(f"device of {who}", str(name), DEVICES)
+
+
+def missing(device: str) -> str:
+    """Why nothing can run on a device of this machine; "" where it can."""
+    if device == INTERPRETER:
+        absent = importlib.util.find_spec("triton") is None
+        return "triton is not installed: pip install 'gradgate[triton]'" if absent else ""
+    import torch
+
+    return "" if torch.cuda.is_available() else f"torch {torch.__version__} sees no CUDA device on this machine"
+
+
+def device_of(devices: Sequence[str]) -> str:
+    """The first of the devices that this machine has; "" where a pair names none, or has none of them."""
+    return next((device for device in devices if not missing(device)), "")
+
+
+def elsewhere(function: Any) -> str:
+    """The device for which a process of its own has to be started to run a pair's function; "" where this one will do.
+
+    Args:
+        function: a pair, or any other method.
+    """
+    device = device_of(getattr(function, "devices", ()))
+    return device if device and triton_interpreter.interpreting() != (device == INTERPRETER) else ""
+
+
+@contextlib.contextmanager
+def running(devices: Sequence[str]) -> Iterator[str]:
+    """The scope of a call of a pair's function; gives the device that it runs on, "" for the CPU.
+
+    Raises:
+        Inapplicable: this machine has none of the devices; says why. Elsewhere: this process is not the one.
+    """
+    if not devices or triton_interpreter.skipped():
+        yield ""
+        return
+    device = device_of(devices)
+    if not device:
+        raise Inapplicable("; ".join(missing(name) for name in devices))
+    if triton_interpreter.interpreting() != (device == INTERPRETER):
+        raise Elsewhere(device)
+    yield device
+
+
+def loaded(given: Any, devices: Sequence[str]) -> Any:
+    """A pair's function, loaded after Triton is prepared; where Triton is missing, one that says so when it is called.
+
+    Args:
+        given: where it is, in words; anything else is returned as it is.
+        devices: of the pair.
+
+    Raises:
+        UsageError, ImportError: it cannot be found, though Triton is there.
+    """
+    why = missing(INTERPRETER) if devices else ""
+    if devices and not why:
+        triton_interpreter.prepare()
+    if not isinstance(given, str):
+        return given
+    try:
+        return registry.load(given)
+    except (UsageError, ImportError):
+        if not why:
+            raise
+        return functools.partial(_absent, why)
+
+
+def _absent(why: str, *_: Any, **__: Any) -> Any:
+    raise Inapplicable(why)
+
+
+def moved(device: str, tree: Any) -> Any:
+    """A tree with its tensors on another device, strides kept; autograd leads back. "": the tree as it is."""
+    if not device or device == INTERPRETER:
+        return tree
+    import torch
+    from torch.utils import _pytree
+
+    def move(leaf: Any) -> Any:
+        return leaf.to(device) if isinstance(leaf, torch.Tensor) else leaf
+
+    return _pytree.tree_map(move, tree)

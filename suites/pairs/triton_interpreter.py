@@ -1,0 +1,253 @@
+"""Triton's interpreter on CPU tensors, with what it lacks: scalars, libdevice, and tuning without a device.
+
+What is put in its place is exact. A Python float becomes the float32 scalar that the compiler makes of it, and what a
+loop counts with becomes the integer scalar that it is in a compiled kernel. A function of libdevice is computed in
+float64 and rounded once; CUDA's own is within two units in the last place of that. Tuning takes the first legal
+configuration, because every one of them must give the same gradient. A launch that the interpreter cannot do raises
+`Inapplicable` with the interpreter's own words.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import importlib
+import math
+import os
+import sys
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any
+
+import numpy as np
+
+from gradgate.suites.exact import balls
+from gradgate.suites.judging.subject import Inapplicable, first_line
+
+VARIABLE = "TRITON_INTERPRET"
+"""What Triton reads when a kernel is declared."""
+LIBRARIES = ("triton.language.extra.libdevice", "triton.language.extra.cuda.libdevice")
+"""Modules whose functions the interpreter runs as they stand there, without a body."""
+COUNTED = "_gradgate_range"
+"""What ``range`` is called in a kernel that is interpreted."""
+
+
+class NoDriver(Inapplicable, RuntimeError):
+    """A program asks Triton for a device that is not here; a RuntimeError, as Triton's own, which libraries catch."""
+
+
+@dataclass
+class _Launches:
+    """How this process launches kernels.
+
+    Attributes:
+        skipped: whether launches do nothing (`skipping`).
+        count: of launches that did nothing.
+        prepared: whether Triton has been given what it lacks.
+    """
+
+    skipped: bool = False
+    count: int = 0
+    prepared: bool = False
+
+
+_STATE = _Launches()
+
+
+def interpreting() -> bool:
+    """Whether kernels that are declared in this process are interpreted."""
+    return os.environ.get(VARIABLE, "").lower() in ("1", "true", "on", "y", "yes")
+
+
+def skipped() -> bool:
+    """Whether launches do nothing."""
+    return _STATE.skipped
+
+
+def version() -> str:
+    """The installed version of Triton.
+
+    Raises:
+        PackageNotFoundError: there is none.
+    """
+    return metadata.version("triton")
+
+
+def prepare() -> None:
+    """Give Triton what it lacks, before a module that declares kernels is imported. A second call changes nothing.
+
+    Raises:
+        ImportError: Triton is not installed.
+    """
+    if _STATE.prepared:
+        return
+    jit: Any = importlib.import_module("triton.runtime.jit")
+    tuner: Any = importlib.import_module("triton.runtime.autotuner").Autotuner
+    tuner.run = _tuned(tuner.run)
+    tuner._bench = lambda self, *args, **how: [1.0, 1.0, 1.0]  # all alike: the first legal configuration is taken
+    jit.JITFunction.run = _launched(jit.JITFunction.run)
+    driver: Any = importlib.import_module("triton.runtime.driver")
+    driver._create_driver = _driver(driver._create_driver)
+    if interpreting():
+        interpreter: Any = importlib.import_module("triton.runtime.interpreter")
+        interpreter.InterpretedFunction.run = _launched(interpreter.InterpretedFunction.run)
+        interpreter._implicit_cvt = _with_floats(interpreter, jit, interpreter._implicit_cvt)
+        setattr(interpreter, COUNTED, _counted(interpreter))
+        interpreter.ASTTransformer.visit_Call = _renamed
+        for name in LIBRARIES:
+            _fill(importlib.import_module(name), interpreter)
+    _STATE.prepared = True
+
+
+@contextlib.contextmanager
+def skipping() -> Iterator[_Launches]:
+    """Within it a launch does nothing but be counted: a program's tensors are made, and hold any numbers."""
+    before = _STATE.skipped, _STATE.count
+    _STATE.skipped, _STATE.count = True, 0
+    try:
+        yield _STATE
+    finally:
+        _STATE.skipped, _STATE.count = before
+
+
+def _launched(run: Callable[..., Any]) -> Callable[..., Any]:
+    """Launching, as it is, refused, or left out."""
+
+    def launch(self: Any, *args: Any, **how: Any) -> Any:
+        if _STATE.skipped:
+            _STATE.count += 1
+            return None
+        name = getattr(self, "__name__", "a kernel")
+        if _in_balls():
+            raise balls.Unknown(f"the Triton kernel {name}, of which PyTorch sees no operation")
+        try:
+            return run(self, *args, **how)
+        except Inapplicable:
+            raise
+        except Exception as error:
+            if type(error).__name__ != "InterpreterError":
+                raise
+            raise Inapplicable(
+                f"the interpreter of Triton {version()} cannot run the kernel {name}: {first_line(error)}"
+            ) from error
+
+    return launch
+
+
+def _tuned(run: Callable[..., Any]) -> Callable[..., Any]:
+    """Tuning, which asks no device anything where launches do nothing."""
+
+    def tune(self: Any, *args: Any, **how: Any) -> Any:
+        if _STATE.skipped:
+            _STATE.count += 1
+            return None
+        return run(self, *args, **how)
+
+    return tune
+
+
+def _driver(create: Callable[[], Any]) -> Callable[[], Any]:
+    def created() -> Any:
+        try:
+            return create()
+        except RuntimeError as error:
+            raise NoDriver(f"the program asks Triton for a device, and there is none: {first_line(error)}") from error
+
+    return created
+
+
+def _in_balls() -> bool:
+    """Whether a program is being evaluated in sixty digits, operation by operation."""
+    found = sys.modules.get("gradgate.suites.exact.on_torch.mode")
+    if found is None:
+        return False
+    from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+
+    return any(isinstance(mode, found.BallMode) for mode in _get_current_dispatch_mode_stack())
+
+
+def _with_floats(interpreter: Any, jit: Any, convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """What a kernel is given for an argument; for a float the scalar that a compiled kernel is given."""
+    language: Any = importlib.import_module("triton.language")
+
+    def converted(argument: Any) -> Any:
+        if not isinstance(argument, float):
+            return convert(argument)
+        kind = language.str_to_ty(jit.mangle_type(argument), None)
+        return language.tensor(interpreter.TensorHandle(np.array([argument], np.float32), kind), kind)
+
+    return converted
+
+
+def _renamed(self: ast.NodeTransformer, node: ast.Call) -> ast.AST:
+    """A call in a kernel's source, of `COUNTED` in place of ``range``."""
+    found = self.generic_visit(node)
+    if isinstance(node.func, ast.Name) and node.func.id == "range":
+        node.func = ast.copy_location(ast.Name(COUNTED, ast.Load()), node.func)
+    return found
+
+
+def _counted(interpreter: Any) -> Callable[..., Iterator[Any]]:
+    """``range`` of a kernel: what it counts with is a scalar of Triton, as wide as the widest bound."""
+    language: Any = importlib.import_module("triton.language")
+
+    def counted(*bounds: Any, **_: Any) -> Iterator[Any]:
+        wide = any(str(getattr(bound, "dtype", "")) in ("int64", "uint64") for bound in bounds)
+        kind, dtype = (language.int64, np.int64) if wide else (language.int32, np.int32)
+        for number in range(*(int(bound) for bound in bounds)):
+            yield language.tensor(interpreter.TensorHandle(np.array([number], dtype), kind), kind)
+
+    return counted
+
+
+def _fill(library: types.ModuleType, interpreter: Any) -> None:
+    """Give the functions of libdevice bodies; those without one here say so when they are called."""
+    for name, value in list(vars(library).items()):
+        if name.startswith("_") or not callable(value) or isinstance(value, type):
+            continue
+        if getattr(value, "__module__", "").startswith("triton.language.extra") or name in FUNCTIONS:
+            setattr(library, name, _elementwise(name, FUNCTIONS.get(name), interpreter))
+
+
+def _elementwise(name: str, function: Callable[..., Any] | None, interpreter: Any) -> Callable[..., Any]:
+    """A function of arrays as one of interpreted tensors, rounded to the dtype of the first."""
+    language: Any = importlib.import_module("triton.language")
+
+    def computed(*arguments: Any, **_: Any) -> Any:
+        if function is None:
+            raise NotImplementedError(f"libdevice.{name} has no counterpart on a CPU")
+        given = [interpreter.interpreter_semantic.to_tensor(argument, False) for argument in arguments]
+        kind = given[0].handle.data.dtype
+        if kind.kind != "f":
+            raise NotImplementedError(f"libdevice.{name} of {given[0].dtype}, where float32 or float64 is legal")
+        with np.errstate(all="ignore"):
+            found = function(*(tensor.handle.data.astype(np.float64) for tensor in given))
+        handle = interpreter.TensorHandle(np.asarray(found).astype(kind), given[0].handle.dtype)
+        return language.tensor(handle, given[0].type)
+
+    computed.__name__ = name
+    return computed
+
+
+def _each(function: Callable[[float], float]) -> Callable[[Any], Any]:
+    return np.vectorize(function, otypes=[np.float64])
+
+
+def _gamma(x: float) -> float:
+    return math.lgamma(x) if math.isfinite(x) and not (x <= 0 and x == int(x)) else math.inf
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    **{name: getattr(np, name) for name in (
+        "tanh", "sqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "sinh", "cosh",
+        "floor", "ceil", "trunc", "rint", "cbrt", "hypot", "copysign",
+    )},
+    "rsqrt": lambda x: 1 / np.sqrt(x), "pow": np.power, "abs": np.abs, "fabs": np.abs, "fmod": np.fmod,
+    "atan": np.arctan, "asin": np.arcsin, "acos": np.arccos, "atan2": np.arctan2,
+    "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh,
+    "fma": lambda x, y, z: x * y + z, "erf": _each(math.erf), "erfc": _each(math.erfc), "lgamma": _each(_gamma),
+}  # fmt: skip
+"""Name in libdevice -> the function of float64 arrays. Those called ``fast_…`` are left out: they are inexact on
+purpose, and how inexact only the device tells."""
