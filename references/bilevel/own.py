@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from gradgate.references.backends import leaves
+from gradgate.references.bilevel.inner.loop import takes_block
 from gradgate.references.bilevel.inner.models import Block, as_it_is
 from gradgate.references.bilevel.problem import BilevelProblem
 from gradgate.references.contract import Method, Option, Tree, UsageError
@@ -70,11 +70,6 @@ class OwnBilevelProblem(OwnProblem, BilevelProblem):
         """V(θ_T, y), times ``upstream``."""
         own = self.given.outer_loss
         return self.scaled(own(theta, y, block=block) if takes_block(own) else own(theta, y))
-
-
-def takes_block(function: Any) -> bool:
-    """Whether a function lets its layers be wrapped."""
-    return "block" in inspect.signature(function).parameters
 
 
 def _unfit(method: Method, spec: Any) -> str:

@@ -10,6 +10,8 @@ import importlib
 from typing import Any
 
 _PLACES: dict[str, str] = {
+    "sgd": "gradgate.references.bilevel.in_jax.meta_gradient",
+    "meta_gradient": "gradgate.references.bilevel.in_jax.meta_gradient",
     "mixed_mode_grad": "gradgate.references.bilevel.in_jax.mixed_mode",
     "linear_attention": "gradgate.references.performer.in_jax.linear_attention",
     "favor_projection": "gradgate.references.performer.in_jax.linear_attention",

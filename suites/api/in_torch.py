@@ -10,6 +10,12 @@ import importlib
 from typing import Any
 
 _PLACES: dict[str, str] = {
+    "sgd": "gradgate.references.bilevel.in_torch.optimisers",
+    "clip_by_global_norm": "gradgate.references.bilevel.in_torch.optimisers",
+    "chain": "gradgate.references.bilevel.in_torch.optimisers",
+    "adamw": "gradgate.references.bilevel.in_torch.optimisers",
+    "adam": "gradgate.references.bilevel.in_torch.optimisers",
+    "meta_gradient": "gradgate.references.bilevel.in_torch.meta_gradient",
     "mixed_mode_grad": "gradgate.references.bilevel.in_torch.mixed_mode",
     "linear_attention": "gradgate.references.performer.in_torch.linear_attention",
     "favor_projection": "gradgate.references.performer.in_torch.linear_attention",

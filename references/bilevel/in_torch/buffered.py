@@ -41,9 +41,9 @@ def buffered_inversion(problem: BilevelProblem) -> tuple[torch.Tensor, Tree]:
         App. A.2; Maclaurin, Duvenaud and Adams (2015), Algorithm 3, with bits read by the nearest number that has them.
 
     Stores:
-        Eight bits of every number of υ_i of every step, T·|θ| bytes; of one step θ as a sum of two, υ and
-        their cotangents, 3·|θ| + 2·|υ| numbers (of float32 for bfloat16), dV/dη, |η| numbers; and what one product needs with its layers
-        rematerialised.
+        Eight bits of every number of υ_i of every step, T·|θ| bytes; of one step θ as a sum of two, υ and their
+        cotangents, 3·|θ| + 2·|υ| numbers (of float32 for bfloat16); dV/dη, |η| numbers; and what one product needs with
+        its layers rematerialised.
 
     Computes:
         Per step, two gradients of L and one gradient with tangents, which costs about two more, all with the layers

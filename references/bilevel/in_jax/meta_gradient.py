@@ -1,0 +1,134 @@
+"""`meta_gradient`: the gradient through an inner loop of any model and any optimiser of optax, in JAX."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from gradgate.references.bilevel.in_jax.buffered import inverted
+from gradgate.references.bilevel.in_jax.methods import forward_over_reverse, stored
+from gradgate.references.bilevel.in_jax.replay import replayed
+from gradgate.references.bilevel.in_jax.static import halved
+from gradgate.references.bilevel.inner.loop import Frame, Functions, HeavyBall
+from gradgate.references.contract import Tree
+
+
+def meta_gradient(
+    inner_loss: Callable[..., Any],
+    optimiser: Any,
+    outer_loss: Callable[..., Any],
+    *,
+    argnums: int | tuple[int, ...] = 0,
+    has_aux: bool = False,
+    remat: bool = False,
+    checkpointing: str = "states",
+    save_inner_grads: bool = False,
+) -> Callable[..., tuple[Any, Tree]]:
+    """The outer loss after T inner steps, and its gradient, with second derivatives by forward over reverse mode.
+
+    Args:
+        inner_loss: (theta, eta, x) -> L, a floating scalar. With a keyword ``block``, the function that wraps the
+            function of each layer, its layers can be rematerialised.
+        optimiser: of optax, or any object with ``init(theta)`` and ``update(grads, state, theta)``; or a function of η
+            that gives one, where η has learning rates or the like. Chains, clipping, weight decay and schedules are
+            differentiated as they are; counters and keys in the state have no derivative.
+        outer_loss: (theta, eta, y) -> V, a floating scalar, or with `has_aux` a pair of it and any tree. A keyword
+            ``block`` as in `inner_loss`.
+        argnums: what the gradient is by: 0, η; 1, θ_0, as in MAML; (0, 1), a pair of both.
+        has_aux: whether `outer_loss` gives a pair, such as V and θ_T itself.
+        remat: whether layers are rematerialised one by one (block rematerialisation).
+        checkpointing: what is kept of the steps. ``"states"``: θ_i and υ_i of each. ``"gradients"``: ∇L_i of each, from
+            which updates are run again. ``"logarithmic"``: states at recursive halves, from which steps are run again.
+            ``"inversion"``: a byte for each number of θ and step, and steps of `sgd` with momentum are taken back
+            exactly.
+        save_inner_grads: whether ∇L_i is kept beside θ_i and υ_i, and not computed again.
+
+    Returns:
+        A function (eta, theta, xs, y, state=None) -> (V, gradient), or ((V, aux), gradient) with `has_aux`. theta is
+        θ_0; every array of xs has one entry of axis 0 for each of the T steps; state is υ_0, the optimiser's start
+        unless given, and gets no gradient. The gradient is a tree like what it is by, with its dtypes. Put it under
+        `jax.jit`. It can be differentiated further, and vectorised.
+
+    Raises:
+        UsageError: a function, an option or an array does not fit; the words say what is legal. Inversion is refused
+            for every optimiser but `sgd` with momentum.
+
+    Source:
+        Algorithm 2 and Eq. 5–8, with V of θ_T and η (Eq. 5 has V of θ_T); §4; App. A.2.
+
+    Stores:
+        ``"states"``: T·(|θ| + |υ|) numbers, and T·|θ| more with `save_inner_grads`. ``"gradients"``: T·|θ|.
+        ``"logarithmic"``: 2·log2(T)·(|θ| + |υ|). ``"inversion"``: T·|θ| bytes. In each case cotangents of one step, and
+        the activations and tangents of one gradient of L; with `remat` the input of every layer and its tangent.
+
+    Computes:
+        Per step, two gradients of L, one if ∇L_i is kept, and one gradient with tangents, which costs about two more.
+        ``"gradients"``: T² + T updates. ``"logarithmic"``: T·log2(T)/2 gradients of L more.
+
+    Not for:
+        Adam with eps_root=0 and a parameter that never had a gradient: the derivative of its root is infinite there,
+        in optax as everywhere, so give eps_root. Models whose T states fit in memory and that have few layers: there
+        plain `jax.grad` through the loop takes as little. T of thousands with ``"gradients"``.
+
+    Example::
+
+        meta = jax.jit(meta_gradient(inner_loss, optax.adamw(1e-3, eps_root=1e-8), outer_loss))
+        loss, grads = meta(eta, theta, batches, validation)
+    """
+    told = Functions(FRAME, inner_loss, optimiser, outer_loss, argnums, has_aux, remat, checkpointing, save_inner_grads)
+    block: dict[str, Any] = {"block": jax.checkpoint if remat else _as_it_is}
+
+    def gradient(eta: Tree, theta: Tree, xs: Tree, y: Tree, state: Tree | None = None) -> tuple[Any, Tree]:
+        loop: Any = told.loop(eta, theta, xs, y, state)
+        inner = functools.partial(loop.inner_loss, **block)
+        if checkpointing == "states":
+            found, grads = stored(loop, inner, forward_over_reverse, save_inner_grads, **block)
+        else:
+            walk = {"gradients": replayed, "logarithmic": halved, "inversion": inverted}[checkpointing]
+            found, grads = walk(loop, inner, **block)
+        return found, loop.gathered(grads)
+
+    return gradient
+
+
+def sgd(learning_rate: Any, momentum: Any) -> HeavyBall:
+    """SGD with momentum as ``optax.sgd(learning_rate, momentum)``, with the inverse that `meta_gradient` can use.
+
+    Args:
+        learning_rate: a number, a () array, or a tree like θ.
+        momentum: a number between 0 and 1, or a () array.
+
+    Returns:
+        An object with ``init`` and ``update`` as optax has them. Its state is a tree like θ.
+
+    Source:
+        Polyak (1964); its inverse: App. A.2; Maclaurin, Duvenaud and Adams (2015).
+    """
+    return HeavyBall(FRAME, learning_rate, momentum)
+
+
+def _as_it_is(layer: Callable[..., Any]) -> Callable[..., Any]:
+    return layer
+
+
+def _is_floating(leaf: Any) -> bool:
+    return hasattr(leaf, "dtype") and bool(jnp.issubdtype(leaf.dtype, jnp.floating))
+
+
+def _number(value: Any, leaf: Any) -> Any:
+    return jnp.asarray(value, jnp.promote_types(leaf.dtype, jnp.float32))
+
+
+def _unflatten(structure: Any, leaves: Sequence[Any]) -> Tree:
+    return jax.tree.unflatten(structure, leaves)
+
+
+FRAME = Frame(
+    "jax", jax.tree.flatten, _unflatten, _is_floating, lambda p, move: jnp.asarray(p + move, p.dtype), jnp.zeros_like,
+    _number, lambda pair, grads, state, params: pair.update(grads, state, params),
+)  # fmt: skip
+"""What JAX does in its own way."""

@@ -1,0 +1,134 @@
+"""`meta_gradient`: the gradient through an inner loop of any model and any functional optimiser, in PyTorch."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.utils import _pytree
+
+from gradgate.references.bilevel.in_torch.buffered import inverted
+from gradgate.references.bilevel.in_torch.methods import forward_over_reverse, stored
+from gradgate.references.bilevel.in_torch.remat import remat as rematerialised
+from gradgate.references.bilevel.in_torch.replay import replayed
+from gradgate.references.bilevel.in_torch.static import halved
+from gradgate.references.bilevel.inner.loop import Frame, Functions
+from gradgate.references.contract import Tree
+
+
+def meta_gradient(
+    inner_loss: Callable[..., Any],
+    optimiser: Any,
+    outer_loss: Callable[..., Any],
+    *,
+    argnums: int | tuple[int, ...] = 0,
+    has_aux: bool = False,
+    remat: bool = False,
+    checkpointing: str = "states",
+    save_inner_grads: bool = False,
+) -> Callable[..., tuple[Any, Tree]]:
+    """The outer loss after T inner steps, and its gradient, with second derivatives by forward over reverse mode.
+
+    Args:
+        inner_loss: (theta, eta, x) -> L, a floating scalar; of a module, `torch.func.functional_call` with theta. With
+            a keyword ``block``, the function that wraps the function of each layer, its layers can be rematerialised.
+        optimiser: `sgd`, `adam` or `adamw` of this module, a `chain` with `clip_by_global_norm`, an optimiser of
+            torchopt, or any object with ``init(theta)`` and ``update(grads, state, params=theta)`` that changes nothing
+            in place; or a function of η that gives one, where η has learning rates or the like.
+        outer_loss: (theta, eta, y) -> V, a floating scalar, or with `has_aux` a pair of it and any tree. A keyword
+            ``block`` as in `inner_loss`.
+        argnums: what the gradient is by: 0, η; 1, θ_0, as in MAML; (0, 1), a pair of both.
+        has_aux: whether `outer_loss` gives a pair, such as V and θ_T itself.
+        remat: whether layers are rematerialised one by one (block rematerialisation).
+        checkpointing: what is kept of the steps. ``"states"``: θ_i and υ_i of each. ``"gradients"``: ∇L_i of each, from
+            which updates are run again. ``"logarithmic"``: states at recursive halves, from which steps are run again.
+            ``"inversion"``: a byte for each number of θ and step, and steps of `sgd` with momentum are taken back
+            exactly.
+        save_inner_grads: whether ∇L_i is kept beside θ_i and υ_i, and not computed again.
+
+    Returns:
+        A function (eta, theta, xs, y, state=None) -> (V, gradient), or ((V, aux), gradient) with `has_aux`. theta is
+        θ_0; every tensor of xs has one entry of axis 0 for each of the T steps; state is υ_0, the optimiser's start
+        unless given, and gets no gradient. The gradient is a tree like what it is by, with its dtypes. Call it under
+        `torch.no_grad`, or with tensors that need no gradient; inside of `torch.func` it can be differentiated further,
+        and vectorised.
+
+    Raises:
+        UsageError: a function, an option or a tensor does not fit; the words say what is legal. Inversion is refused
+            for every optimiser but `sgd` with momentum.
+
+    Source:
+        Algorithm 2 and Eq. 5–8, with V of θ_T and η (Eq. 5 has V of θ_T); §4; App. A.2.
+
+    Stores:
+        ``"states"``: T·(|θ| + |υ|) numbers, and T·|θ| more with `save_inner_grads`. ``"gradients"``: T·|θ|.
+        ``"logarithmic"``: (log2(T) + 1)·(|θ| + |υ|). ``"inversion"``: T·|θ| bytes. In each case cotangents of one step,
+        and the activations and tangents of one gradient of L; with `remat` the input of every layer and its tangent.
+
+    Computes:
+        Per step, two gradients of L, one if ∇L_i is kept, and one gradient with tangents, which costs about two more.
+        ``"gradients"``: T²/2 updates. ``"logarithmic"``: about T·log2(T)/2 gradients of L more.
+
+    Not for:
+        Operations without a formula for forward mode, which PyTorch names. Dropout in `inner_loss`, which would draw
+        anew in the second pass: pass masks in xs. T of thousands with ``"gradients"``.
+
+    Example::
+
+        meta = meta_gradient(inner_loss, chain(clip_by_global_norm(1.0), adamw(1e-3)), outer_loss)
+        loss, grads = meta(eta, dict(model.named_parameters()), batches, validation)
+    """
+    told = Functions(FRAME, inner_loss, optimiser, outer_loss, argnums, has_aux, remat, checkpointing, save_inner_grads)
+
+    def gradient(eta: Tree, theta: Tree, xs: Tree, y: Tree, state: Tree | None = None) -> tuple[Any, Tree]:
+        loop: Any = told.loop(*(_pytree.tree_map(_detached, tree) for tree in (eta, theta, xs, y)), state)
+        inner = functools.partial(loop.inner_loss, block=rematerialised if remat else _as_it_is)
+        if checkpointing == "states":
+            found, grads = stored(loop, inner, forward_over_reverse, save_inner_grads, remat)
+        else:
+            walk = {"gradients": replayed, "logarithmic": halved, "inversion": inverted}[checkpointing]
+            found, grads = walk(loop, inner, remat)
+        return found, loop.gathered(grads)
+
+    return gradient
+
+
+def _detached(leaf: Any) -> Any:
+    """A parameter of a module as a constant to ``backward()``; tensors inside of `torch.func` as they are."""
+    if not isinstance(leaf, torch.Tensor) or torch._C._functorch.is_functorch_wrapped_tensor(leaf):
+        return leaf
+    return leaf.detach()
+
+
+def _as_it_is(layer: Callable[..., Any]) -> Callable[..., Any]:
+    return layer
+
+
+def _is_floating(leaf: Any) -> bool:
+    return isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
+
+
+def _number(value: Any, leaf: torch.Tensor) -> torch.Tensor:
+    dtype = torch.promote_types(leaf.dtype, torch.float32)
+    return value.to(dtype) if isinstance(value, torch.Tensor) else torch.tensor(value, dtype=dtype, device=leaf.device)
+
+
+def _unflatten(structure: Any, leaves: Sequence[Any]) -> Tree:
+    return _pytree.tree_unflatten(list(leaves), structure)
+
+
+def _update(pair: Any, grads: Tree, state: Tree, params: Tree) -> tuple[Tree, Tree]:
+    """A step; torchopt is told to change nothing in place."""
+    more = {"inplace": False} if "inplace" in inspect.signature(pair.update).parameters else {}
+    found: tuple[Tree, Tree] = pair.update(grads, state, params=params, **more)
+    return found
+
+
+FRAME = Frame(
+    "torch", _pytree.tree_flatten, _unflatten, _is_floating, lambda p, move: (p + move).to(p.dtype), torch.zeros_like,
+    _number, _update,
+)  # fmt: skip
+"""What PyTorch does in its own way."""

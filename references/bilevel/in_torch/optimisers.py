@@ -1,0 +1,202 @@
+"""Optimisers of PyTorch as pure functions: (init, update) pairs that can be differentiated, and nothing in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import array_api_compat.torch as xp
+import torch
+from torch.utils import _pytree
+
+from gradgate.references.bilevel.in_torch.meta_gradient import FRAME
+from gradgate.references.bilevel.inner.loop import HeavyBall, is_pair
+from gradgate.references.bilevel.inner.optimisers import safe_root
+from gradgate.references.contract import Tree, UsageError
+
+Rate = Any
+"""A number, a () tensor, a tree like θ, or a function of the step, counted from 0, that gives one of these."""
+
+
+class Transformation(NamedTuple):
+    """A pair of pure functions.
+
+    Attributes:
+        init: θ -> state.
+        update: (gradients, state, params=θ) -> (what θ moves by, state).
+    """
+
+    init: Callable[[Tree], Tree]
+    update: Callable[..., tuple[Tree, Tree]]
+
+
+def sgd(
+    learning_rate: Rate, momentum: Any = 0.0, *, weight_decay: Any = 0.0, nesterov: bool = False
+) -> Transformation | HeavyBall:
+    """SGD as in ``torch.optim.SGD``: g + weight_decay·θ, momentum without damping.
+
+    Args:
+        learning_rate: a number, a () tensor, a tree like θ, or a function of the step, counted from 0, that gives one.
+        momentum: a number or () tensor, at least 0 and below 1.
+        weight_decay: a number or () tensor, added times θ to the gradient.
+        nesterov: whether the step looks ahead.
+
+    Returns:
+        A pair (init, update). With momentum, and without weight decay, `nesterov` and a schedule, it is one whose steps
+        `meta_gradient` can take back. Without momentum it keeps a counter alone.
+
+    Source:
+        Polyak (1964); its inverse: App. A.2; Maclaurin, Duvenaud and Adams (2015).
+    """
+    still = _is_zero(momentum)
+    if not (callable(learning_rate) or nesterov or still) and _is_zero(weight_decay):
+        return HeavyBall(FRAME, learning_rate, momentum)
+
+    def init(theta: Tree) -> Tree:
+        return {"step": 0} if still else {"step": 0, "velocity": _mapped(torch.zeros_like, theta)}
+
+    def update(grads: Tree, state: Tree, params: Tree = None) -> tuple[Tree, Tree]:
+        if not _is_zero(weight_decay):
+            grads = _mapped(lambda g, p: g + weight_decay * p, grads, _given(params))
+        if still:
+            return _moves(learning_rate, state["step"], grads), {"step": state["step"] + 1}
+        velocity = _mapped(lambda v, g: momentum * v + g, state["velocity"], grads)
+        ahead = _mapped(lambda v, g: momentum * v + g, velocity, grads) if nesterov else velocity
+        return _moves(learning_rate, state["step"], ahead), {"step": state["step"] + 1, "velocity": velocity}
+
+    return Transformation(init, update)
+
+
+def adam(
+    learning_rate: Rate, b1: Any = 0.9, b2: Any = 0.999, *, eps: Any = 1e-8, eps_root: Any = 0.0
+) -> Transformation:
+    """Adam as in ``torch.optim.Adam``, whose derivative is finite where a parameter never had a gradient.
+
+    Args:
+        learning_rate: a number, a () tensor, a tree like θ, or a function of the step, counted from 0, that gives one.
+        b1, b2: decay of the first and second moment.
+        eps: added to the root of the second moment.
+        eps_root: added under the root.
+
+    Returns:
+        A pair (init, update). The state has the trees ``m`` and ``v``, like θ, and ``step``, an integer.
+
+    Source:
+        Kingma and Ba (2014), Algorithm 1. Where v̂ = 0 the root's derivative is taken for 0, from which the right
+        derivative of the step follows: see `inner.optimisers`.
+    """
+    return adamw(learning_rate, b1, b2, eps=eps, eps_root=eps_root, weight_decay=0.0)
+
+
+def adamw(
+    learning_rate: Rate,
+    b1: Any = 0.9,
+    b2: Any = 0.999,
+    *,
+    eps: Any = 1e-8,
+    eps_root: Any = 0.0,
+    weight_decay: Any = 0.01,
+) -> Transformation:
+    """Adam with decoupled weight decay, as in ``torch.optim.AdamW``.
+
+    Args:
+        learning_rate, b1, b2, eps, eps_root: as for `adam`.
+        weight_decay: θ also moves by −learning_rate·weight_decay·θ.
+
+    Returns:
+        A pair (init, update), with the state of `adam`.
+
+    Source:
+        Loshchilov and Hutter (2019), Algorithm 2, its schedule multiplier taken into the learning rate.
+    """
+
+    def init(theta: Tree) -> Tree:
+        return {"step": 0, "m": _mapped(torch.zeros_like, theta), "v": _mapped(torch.zeros_like, theta)}
+
+    def update(grads: Tree, state: Tree, params: Tree = None) -> tuple[Tree, Tree]:
+        step = state["step"] + 1
+        m = _mapped(lambda m, g: b1 * m + (1 - b1) * g, state["m"], grads)
+        v = _mapped(lambda v, g: b2 * v + (1 - b2) * g * g, state["v"], grads)
+        first, second = 1 - b1**step, 1 - b2**step
+
+        found = _mapped(lambda m, v: m / first / (safe_root(xp, v / second + eps_root) + eps), m, v)
+        if not _is_zero(weight_decay):
+            found = _mapped(lambda d, p: d + weight_decay * p, found, _given(params))
+        return _moves(learning_rate, state["step"], found), {"step": step, "m": m, "v": v}
+
+    return Transformation(init, update)
+
+
+def clip_by_global_norm(max_norm: Any) -> Transformation:
+    """Gradients scaled down so that their norm over all leaves is at most `max_norm`; for `chain`.
+
+    Args:
+        max_norm: a positive number or () tensor.
+
+    Returns:
+        A pair (init, update) without state.
+
+    Source:
+        Pascanu, Mikolov and Bengio (2013), Algorithm 1.
+    """
+    if not isinstance(max_norm, torch.Tensor) and not max_norm > 0:
+        raise UsageError(f"max_norm must be positive, not {max_norm!r}")
+
+    def update(grads: Tree, state: Tree, params: Tree = None) -> tuple[Tree, Tree]:
+        squares = [(leaf * leaf).sum() for leaf in _pytree.tree_leaves(grads)]
+        norm = safe_root(xp, torch.stack(squares).sum())
+        above = norm > max_norm
+        factor = torch.where(above, max_norm / torch.where(above, norm, torch.ones_like(norm)), torch.ones_like(norm))
+        return _mapped(lambda g: (factor * g).to(g.dtype), grads), state
+
+    return Transformation(lambda theta: (), update)
+
+
+def chain(*transformations: Any) -> Transformation:
+    """Pairs (init, update) one after the other: each gets what the one before it gives.
+
+    Args:
+        transformations: of this module, or of torchopt.
+
+    Returns:
+        A pair (init, update), whose state is the tuple of theirs.
+
+    Raises:
+        UsageError: one of them is no pair, or there is none.
+    """
+    wrong = [type(one).__name__ for one in transformations if not is_pair(one)]
+    if wrong or not transformations:
+        raise UsageError(
+            f"chain takes pairs of init and update, such as clip_by_global_norm(1.0) and adamw(1e-3), not "
+            f"{wrong or 'none'}"
+        )
+
+    def update(grads: Tree, state: Tree, params: Tree = None) -> tuple[Tree, Tree]:
+        states = []
+        for one, before in zip(transformations, state, strict=True):
+            grads, after = FRAME.update(one, grads, before, params)
+            states.append(after)
+        return grads, tuple(states)
+
+    return Transformation(lambda theta: tuple(one.init(theta) for one in transformations), update)
+
+
+def _mapped(function: Callable[..., Any], *trees: Tree) -> Tree:
+    return _pytree.tree_map(function, *trees)
+
+
+def _moves(learning_rate: Rate, step: int, directions: Tree) -> Tree:
+    """−α ⊙ direction."""
+    ball = HeavyBall(FRAME, learning_rate(step) if callable(learning_rate) else learning_rate, 0.0)
+    leaves, structure = _pytree.tree_flatten(directions)
+    return _pytree.tree_unflatten([-a * d for a, d in zip(ball.rates(leaves), leaves, strict=True)], structure)
+
+
+def _is_zero(value: Any) -> bool:
+    return not isinstance(value, torch.Tensor) and value == 0
+
+
+def _given(params: Tree) -> Tree:
+    if params is None:
+        raise UsageError("weight_decay reads θ: call update(grads, state, params=theta)")
+    return params

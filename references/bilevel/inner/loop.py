@@ -1,0 +1,361 @@
+"""An inner loop of a user's functions in the form that the walks of this class take: what `BilevelProblem` is to them.
+
+θ, η and the batches are lists of leaves here, so that any tree will do: modules, named tuples, parameters of nnx. The
+user's functions get their own trees. υ stays the optimiser's tree; its counters and keys have no cotangent.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+from gradgate.references.contract import Tree, UsageError
+
+CHECKPOINTING = ("states", "gradients", "logarithmic", "inversion")
+"""What may be kept of the inner steps; see `meta_gradient`."""
+ARGUMENTS = ("eta", "theta")
+"""What a meta-gradient may be by, in the order of the arguments."""
+
+
+class Frame(NamedTuple):
+    """What a framework does in its own way.
+
+    Attributes:
+        backend: ``jax`` or ``torch``.
+        flatten: tree -> (leaves, structure).
+        unflatten: (structure, leaves) -> tree.
+        is_floating: leaf -> whether it has a cotangent.
+        added: (θ, update) -> θ moved, leaf by leaf.
+        zeros: leaf -> zeros like it.
+        number: (number, leaf) -> the number as a () array in the leaf's dtype, and in float32 at least.
+        update: (optimiser, grads, state, params) -> (updates, state), in the user's trees.
+    """
+
+    backend: str
+    flatten: Callable[[Tree], tuple[list[Any], Any]]
+    unflatten: Callable[[Any, Sequence[Any]], Tree]
+    is_floating: Callable[[Any], bool]
+    added: Callable[[Any, Any], Any]
+    zeros: Callable[[Any], Any]
+    number: Callable[[Any, Any], Any]
+    update: Callable[..., tuple[Tree, Tree]]
+
+
+@dataclass(frozen=True)
+class HeavyBall:
+    """SGD with momentum as an (init, update) pair, whose step can be taken back: υ' = μυ + g, θ' = θ − α ⊙ υ'.
+
+    Attributes:
+        frame: of the framework.
+        learning_rate: α: a number, a () array, or a tree like θ.
+        momentum: μ, between 0 and 1.
+    """
+
+    frame: Frame
+    learning_rate: Any
+    momentum: Any
+
+    def init(self, params: Tree) -> Tree:
+        """υ_0: zeros, a tree like θ."""
+        leaves, structure = self.frame.flatten(params)
+        return self.frame.unflatten(structure, [self.frame.zeros(leaf) for leaf in leaves])
+
+    def update(self, grads: Tree, state: Tree, params: Tree | None = None) -> tuple[Tree, Tree]:
+        """What θ moves by, and υ after the step."""
+        leaves, structure = self.frame.flatten(grads)
+        velocity = [self.momentum * v + g for v, g in zip(self.frame.flatten(state)[0], leaves, strict=True)]
+        moves = [-a * v for a, v in zip(self.rates(leaves), velocity, strict=True)]
+        return self.frame.unflatten(structure, moves), self.frame.unflatten(structure, velocity)
+
+    def rates(self, leaves: Sequence[Any]) -> list[Any]:
+        """α of every leaf.
+
+        Raises:
+            UsageError: the learning rates have another number of leaves.
+        """
+        found, _ = self.frame.flatten(self.learning_rate)
+        found = found * len(leaves) if len(found) == 1 else found
+        if len(found) != len(leaves):
+            raise UsageError(
+                f"learning_rate has {len(found)} leaves and θ {len(leaves)}: give one number, or a tree like θ"
+            )
+        return list(found)
+
+
+@dataclass(frozen=True)
+class Functions:
+    """The user's functions and what a meta-gradient is by.
+
+    Attributes:
+        frame: of the framework.
+        inner_loss: (θ, η, x) -> scalar.
+        optimiser: an (init, update) pair, or η -> one.
+        outer_loss: (θ_T, η, y) -> scalar.
+        argnums: 0 for η, 1 for θ_0, or a tuple of these.
+        has_aux: whether the outer loss gives a pair.
+        remat: whether the layers are rematerialised.
+        checkpointing: one of `CHECKPOINTING`.
+        save_inner_grads: whether ∇L_i is kept beside θ_i and υ_i.
+    """
+
+    frame: Frame
+    inner_loss: Callable[..., Any]
+    optimiser: Any
+    outer_loss: Callable[..., Any]
+    argnums: Any
+    has_aux: bool
+    remat: bool
+    checkpointing: str
+    save_inner_grads: bool
+
+    def __post_init__(self) -> None:
+        """Check what can be checked before any array is there.
+
+        Raises:
+            UsageError: says what is wrong and what is legal.
+        """
+        for name in ("has_aux", "remat", "save_inner_grads"):
+            if not isinstance(getattr(self, name), bool):
+                raise UsageError(f"{name} must be True or False, not {getattr(self, name)!r}")
+        for name in ("inner_loss", "outer_loss"):
+            if not callable(getattr(self, name)):
+                raise UsageError(f"{name} must be a function, not a {type(getattr(self, name)).__name__}")
+        if self.checkpointing not in CHECKPOINTING:
+            raise UsageError(f"checkpointing must be one of {', '.join(CHECKPOINTING)}, not {self.checkpointing!r}")
+        if self.argnums not in (0, 1, (0,), (1,), (0, 1)):
+            raise UsageError(f"argnums is 0 for η, 1 for θ_0, or (0, 1) for both, not {self.argnums!r}")
+        if self.save_inner_grads and self.checkpointing != "states":
+            raise UsageError(
+                f"save_inner_grads=True goes with checkpointing='states', not {self.checkpointing!r}: 'gradients' "
+                "saves them and nothing else, and the other two keep nothing of every step"
+            )
+        if self.remat and not takes_block(self.inner_loss):
+            raise UsageError(
+                "remat=True needs an inner_loss(theta, eta, x, *, block) that wraps the function of each layer, "
+                "block(layer)(parameters, hidden): only the model knows its layers. Or rematerialise them in "
+                "inner_loss itself and leave remat=False"
+            )
+        if not callable(self.optimiser) and not is_pair(self.optimiser):
+            raise UsageError(
+                "optimiser must have init and update, as those of optax and torchopt, or be a function of η that gives "
+                f"one; a {type(self.optimiser).__name__} is neither. Optimisers of torch.optim change θ in place: use "
+                "sgd, adam or adamw of gradgate.in_torch"
+            )
+
+    @property
+    def chosen(self) -> tuple[str, ...]:
+        """What the gradient is by."""
+        places = self.argnums if isinstance(self.argnums, tuple) else (self.argnums,)
+        return tuple(ARGUMENTS[place] for place in places)
+
+    def loop(self, eta: Tree, theta: Tree, xs: Tree, y: Tree, state: Tree | None) -> Loop:
+        """The loop over given arrays.
+
+        Raises:
+            UsageError: θ, η or the batches do not fit.
+        """
+        flat = {name: self.frame.flatten(tree) for name, tree in (("eta", eta), ("theta", theta), ("xs", xs))}
+        for name in {"theta", *self.chosen}:
+            self._check_floating(name, flat[name][0])
+        lengths = {int(leaf.shape[0]) if getattr(leaf, "ndim", 0) else 0 for leaf in flat["xs"][0]}
+        if len(lengths) != 1 or lengths == {0}:
+            raise UsageError(
+                "every array of xs has one entry of axis 0 for each inner step; here they have "
+                f"{sorted(lengths) or 'no array'}. With one batch for all steps, let inner_loss close over it and give "
+                "xs = arange(T)"
+            )
+        found = Loop(
+            self, SimpleNamespace(steps=lengths.pop()), {name: leaves for name, (leaves, _) in flat.items()},
+            {name: structure for name, (_, structure) in flat.items()}, y, state,
+        )  # fmt: skip
+        if self.checkpointing == "inversion":
+            found.check_invertible()
+        return found
+
+    def _check_floating(self, name: str, leaves: Sequence[Any]) -> None:
+        wrong = [
+            str(getattr(leaf, "dtype", type(leaf).__name__)) for leaf in leaves if not self.frame.is_floating(leaf)
+        ]
+        if wrong or not leaves:
+            told = f"a leaf of {wrong[0]}" if wrong else "no leaf"
+            raise UsageError(
+                f"{name} has {told}; it must be a tree of floating arrays: pass integers and keys in xs or y, or let "
+                "the losses close over them"
+            )
+
+
+@dataclass(frozen=True)
+class Loop:
+    """The loop over given arrays: what a walk reads of a problem.
+
+    Attributes:
+        told: the user's functions.
+        spec: its ``steps`` is T.
+        flat: the leaves of ``eta``, ``theta`` (θ_0) and ``xs``.
+        structure: how their trees are put together.
+        y: the batch of the outer loss.
+        state: υ_0; None: the optimiser's own start.
+    """
+
+    told: Functions
+    spec: Any
+    flat: dict[str, list[Any]]
+    structure: dict[str, Any]
+    y: Tree
+    state: Tree | None
+
+    @property
+    def backend(self) -> str:
+        """``jax`` or ``torch``."""
+        return self.told.frame.backend
+
+    @property
+    def has_aux(self) -> bool:
+        """Whether `outer` gives a pair."""
+        return self.told.has_aux
+
+    @property
+    def params(self) -> dict[str, list[Any]]:
+        """What the gradient is by."""
+        return {name: self.flat[name] for name in self.told.chosen}
+
+    @property
+    def eta(self) -> list[Any]:
+        """What steps and outer loss read, as far as the gradient is by it."""
+        return self._eta(self.params)
+
+    @property
+    def xs(self) -> list[Any]:
+        """The batches of the inner steps, stacked on axis 0."""
+        return self.flat["xs"]
+
+    def init(self, params: dict[str, list[Any]]) -> tuple[list[Any], Tree]:
+        """θ_0 and υ_0."""
+        theta, state = params.get("theta", self.flat["theta"]), self.state
+        pair = self._pair(self._eta(params))
+        if state is None:
+            state = pair.init(self._tree("theta", theta))
+        return theta, self.told.frame.flatten(state)[0] if isinstance(pair, HeavyBall) else state
+
+    def start(self, params: dict[str, list[Any]]) -> tuple[list[Any], Tree, list[Any]]:
+        """θ_0, υ_0 and η."""
+        return *self.init(params), self._eta(params)
+
+    def inner_loss(self, theta: list[Any], eta: list[Any], x: list[Any], **block: Any) -> Any:
+        """L(θ, η, x)."""
+        given = self._tree("theta", theta), self._known(eta), self._tree("xs", x)
+        return _scalar(self.told.inner_loss(*given, **_taken(self.told.inner_loss, block)), "inner_loss", self.told)
+
+    def outer(self, theta: list[Any], eta: list[Any], **block: Any) -> Any:
+        """V(θ_T, η, y), and what it tells besides."""
+        loss, given = self.told.outer_loss, (self._tree("theta", theta), self._known(eta), self.y)
+        found = loss(*given, **_taken(loss, block))
+        if self.has_aux and not (isinstance(found, tuple) and len(found) == 2):
+            raise UsageError(
+                f"with has_aux=True, outer_loss returns a pair (scalar, aux), not a {type(found).__name__}"
+            )
+        _scalar(found[0] if self.has_aux else found, "outer_loss", self.told)
+        return found
+
+    def update(self, grad: list[Any], theta: list[Any], state: Tree, eta: list[Any], x: Any) -> tuple[list[Any], Tree]:
+        """The optimiser's step."""
+        pair, frame = self._pair(eta), self.told.frame
+        ball = isinstance(pair, HeavyBall)
+        trees = self._tree("theta", grad), self._tree("theta", state) if ball else state, self._tree("theta", theta)
+        updates, state = frame.update(pair, *trees)
+        moves = frame.flatten(updates)[0]
+        if len(moves) != len(theta):
+            raise UsageError(
+                f"the optimiser's update has {len(moves)} leaves and θ {len(theta)}: they must be trees alike"
+            )
+        moved = [frame.added(p, move) for p, move in zip(theta, moves, strict=True)]
+        return moved, frame.flatten(state)[0] if ball else state
+
+    def rates(self, theta: list[Any], params: dict[str, list[Any]]) -> list[Any]:
+        """The learning rates of `HeavyBall`, for its inverse."""
+        rates = self._pair(self._eta(params)).rates(theta)
+        return [self.told.frame.number(a, p) for a, p in zip(rates, theta, strict=True)]
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """μ of `HeavyBall`, for its inverse."""
+        return {"momentum": self.told.frame.number(self._pair(self.eta).momentum, self.flat["theta"][0])}
+
+    def check_invertible(self) -> None:
+        """Check that steps can be taken back exactly.
+
+        Raises:
+            UsageError: no inverse of the optimiser is known, or dtypes differ.
+        """
+        pair = self._pair(self.eta)
+        if not isinstance(pair, HeavyBall):
+            raise UsageError(
+                f"checkpointing='inversion' takes steps back, and no inverse of this optimiser ({type(pair).__name__}) "
+                f"is known: use sgd(learning_rate, momentum) of gradgate.in_{self.backend}, whose inverse is exact, or "
+                "checkpointing='logarithmic', which needs no inverse"
+            )
+        if isinstance(pair.momentum, (int, float)) and not 0 < pair.momentum < 1:
+            raise UsageError(
+                f"the step of sgd with momentum {pair.momentum} cannot be taken back: momentum must lie between 0 and "
+                "1; or use checkpointing='logarithmic', which needs no inverse"
+            )
+        kinds = {str(leaf.dtype) for leaves in (self.flat["theta"], *self.params.values()) for leaf in leaves}
+        if len(kinds) > 1:
+            raise UsageError(
+                f"checkpointing='inversion' needs θ and η of one dtype, not {' and '.join(sorted(kinds))}: cast them, "
+                "or use checkpointing='logarithmic'"
+            )
+
+    def gathered(self, grads: dict[str, list[Any]]) -> Tree:
+        """The gradient in the user's trees: that of one argument, or a tuple of both."""
+        found = tuple(self._tree(name, grads[name]) for name in self.told.chosen)
+        return found if isinstance(self.told.argnums, tuple) else found[0]
+
+    def _tree(self, name: str, leaves: Sequence[Any]) -> Tree:
+        return self.told.frame.unflatten(self.structure[name], leaves)
+
+    def _eta(self, params: dict[str, list[Any]]) -> list[Any]:
+        return params.get("eta", [])
+
+    def _known(self, eta: list[Any]) -> Tree:
+        """The user's η, also where no gradient is by it."""
+        return self._tree("eta", eta if "eta" in self.told.chosen else self.flat["eta"])
+
+    def _pair(self, eta: list[Any]) -> Any:
+        given = self.told.optimiser
+        found = given if is_pair(given) else given(self._known(eta))
+        if not is_pair(found):
+            raise UsageError(
+                f"optimiser, called with η, must give an object with init and update, not a {type(found).__name__}"
+            )
+        return found
+
+
+def is_pair(optimiser: Any) -> bool:
+    """Whether it has ``init`` and ``update``, as optimisers of optax and torchopt have."""
+    return callable(getattr(optimiser, "init", None)) and callable(getattr(optimiser, "update", None))
+
+
+def takes_block(function: Any) -> bool:
+    """Whether a function lets its layers be wrapped."""
+    return "block" in inspect.signature(function).parameters
+
+
+def _taken(function: Any, block: dict[str, Any]) -> dict[str, Any]:
+    return block if block and takes_block(function) else {}
+
+
+def _scalar(value: Any, name: str, told: Functions) -> Any:
+    """`value`.
+
+    Raises:
+        UsageError: it is no floating scalar.
+    """
+    if not told.frame.is_floating(value) or getattr(value, "shape", None) != ():
+        shape = getattr(value, "shape", None)
+        kind = type(value).__name__ if shape is None else f"an array of shape {tuple(shape)} and {value.dtype}"
+        raise UsageError(f"{name} must return a floating scalar, not {kind}: take the mean over the batch")
+    return value
