@@ -158,7 +158,7 @@ class Run:
         self.shapes: dict[int, list[tuple[torch.Size, torch.dtype]]] = {}
         self.output: Any = None
         self.gives_tuple = False
-        self.placeholder = torch.zeros(2, device=x.device, dtype=torch.float64)
+        self.placeholder = torch.zeros(2, device=self.device, dtype=torch.float64)
         self.performed: list[Operation] = []
 
     def advance(self, stop: int) -> None:

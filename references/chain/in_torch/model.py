@@ -1,0 +1,246 @@
+"""Optimal checkpointing of a model as it is: `checkpointed`."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from gradgate.references.chain.in_torch import fingerprint
+from gradgate.references.chain.in_torch.executor import refuse_transforms
+from gradgate.references.chain.in_torch.graph import Otherwise
+from gradgate.references.chain.in_torch.plan import Plan, make
+from gradgate.references.chain.schedules import classic
+from gradgate.references.chain.schedules.costs import Costs
+from gradgate.references.chain.schedules.schedule import Schedule
+from gradgate.references.chain.schedules.simulate import simulate
+from gradgate.references.chain.schedules.solver import BudgetTooSmall, precise_dp
+from gradgate.references.contract import UsageError, check_integer
+
+Counts = Literal["activations", "step"]
+Compute = Literal["time", "flops"]
+_SHARED = (
+    "_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", "_forward_hooks", "_forward_pre_hooks",
+    "_forward_hooks_with_kwargs", "_forward_hooks_always_called", "_forward_pre_hooks_with_kwargs", "_backward_hooks",
+    "_backward_pre_hooks", "_state_dict_hooks", "_state_dict_pre_hooks", "_load_state_dict_pre_hooks",
+    "_load_state_dict_post_hooks",
+)  # fmt: skip
+PLANS = 32
+"""Plans that are kept; the oldest goes."""
+
+
+def checkpointed(
+    model: nn.Module,
+    example_inputs: Any = None,
+    *,
+    budget: float,
+    counts: Counts = "activations",
+    optimizer_state: int = 0,
+    compute: Compute = "time",
+) -> CheckpointedModel:
+    """A model that trains within a budget of bytes, at the least recomputation, with the bits of plain training.
+
+    The model's forward pass is recorded, cut into stages where few tensors cross, and each stage is profiled. The
+    optimal persistent schedule for these costs says what is kept and what is run again. A plan holds for one kind of
+    call: shapes, dtypes, modes, autocast, attributes of modules. Another kind gets a plan of its own when it first
+    comes, such as the smaller last batch of an epoch.
+
+    Args:
+        model: any `nn.Module`, in training mode or not, on one device. It is shared, not copied.
+        example_inputs: what it will be called with: a tensor, a tuple of arguments, or a dict of keyword arguments;
+            None: the first plan is made by the first call.
+        budget: bytes, an integer; or a share, a float above 0 and at most 1, of what plain training is profiled to
+            need. It holds what is alive from the call of the model to the end of its backward pass: everything kept,
+            recorded or in passing, cotangents among them; not what was there before, such as parameters and inputs.
+        counts: ``activations``; or ``step``: the budget also holds parameters, buffers, a gradient for each parameter,
+            and `optimizer_state`.
+        optimizer_state: bytes, such as twice the parameters' for Adam; with ``step`` only.
+        compute: what recomputation costs: ``time``, measured; or ``flops``, counted, the same in every run.
+
+    Returns:
+        A module with the model's parameters, names, `state_dict` and attributes. Its outputs, gradients, buffers and
+        the state of random generators are those of the model, to the bit. `plans` shows what was planned.
+
+    Raises:
+        UsageError: the forward pass cannot be recorded, or has no place to be cut; it names the place and the remedy.
+        BudgetTooSmall: states the least bytes that would do.
+        NotComposable: under torch.func, and if second derivatives are asked for.
+
+    Source:
+        §3.1, Alg. 3.4, corrected (`schedules.solver`); §3.2, Listings 3.2–3.4, for models that are no sequence.
+
+    Stores:
+        At most `budget` bytes, as profiled. Values that several stages read and that need no gradient, such as masks,
+        are kept throughout.
+
+    Computes:
+        Once per kind of call: the model runs once, every stage a few times, and the solver makes a schedule. Per step:
+        the forwards of that schedule, and one VJP per stage.
+
+    When not to use it:
+        Where the step fits in memory anyway. Where the forward pass branches by what it computes. With torch.compile:
+        the compiled model runs this one eagerly.
+    """
+    return CheckpointedModel(model, example_inputs, budget, counts, optimizer_state, compute)
+
+
+class CheckpointedModel(nn.Module):
+    """What `checkpointed` returns; its arguments are documented there.
+
+    Where no gradient is asked for it runs the model plainly. Copies and pickles take no plans with them.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        example_inputs: Any = None,
+        budget: float = 1.0,
+        counts: Counts = "activations",
+        optimizer_state: int = 0,
+        compute: Compute = "time",
+    ) -> None:
+        super().__init__()
+        _check(model, budget, counts, compute)
+        self.__dict__.update({name: vars(model)[name] for name in _SHARED if name in vars(model)})
+        self._held = (model,)
+        self.training = model.training
+        self.budget, self.counts, self.compute = budget, counts, compute
+        self.optimizer_state = check_integer("optimizer_state", optimizer_state, 0)
+        self._plans: dict[Any, list[Plan]] = {}
+        if example_inputs is not None:
+            self.plan(example_inputs)
+
+    @property
+    def plans(self) -> tuple[Plan, ...]:
+        """All plans that have been made and are kept, the newest last."""
+        return tuple(plan for plans in self._plans.values() for plan in plans)
+
+    def plan(self, example_inputs: Any) -> Plan:
+        """The plan for such inputs, made now if there is none; arguments and errors as of `checkpointed`."""
+        args, kwargs = _arguments(example_inputs)
+        return self._find(args, kwargs)[0]
+
+    def __getattr__(self, name: str) -> Any:
+        """An attribute of the model, such as its configuration."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if "_held" not in self.__dict__ or name.startswith("__"):
+                raise
+            return getattr(self._held[0], name)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without plans: they are made anew."""
+        return {**self.__dict__, "_plans": {}}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> CheckpointedModel:
+        """A copy of the model, checkpointed in the same way."""
+        model = copy.deepcopy(self._held[0], memo)
+        model.training = self.training
+        copied = CheckpointedModel(model, None, self.budget, self.counts, self.optimizer_state, self.compute)
+        memo[id(self)] = copied
+        return copied
+
+    @torch._disable_dynamo  # type: ignore[misc, untyped-decorator]
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The model's output; raises as `checkpointed` where a plan has to be made."""
+        model = self._held[0]
+        model.training = self.training
+        given = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        if not torch.is_grad_enabled() or not any(t.requires_grad for t in (*model.parameters(), *given)):
+            return model.forward(*args, **kwargs)
+        refuse_transforms()
+        plan, around, env = self._find(args, kwargs)
+        return plan.run(around, env)
+
+    def _find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Plan, Any, Any]:
+        """The plan for a call, with what comes before its chain."""
+        model = self._held[0]
+        device = _device(model, args, kwargs)
+        about = fingerprint.of_model(model, device)
+        key = (fingerprint.of_arguments(args, kwargs), about)
+        for plan in self._plans.get(key, ()):
+            try:
+                return (plan, *plan.begin(model, args, kwargs))
+            except Otherwise:
+                continue
+        plan = make(model, args, kwargs, device, self.compute, self._solve)
+        now = fingerprint.of_model(model, device)
+        if now != about:
+            raise UsageError(
+                f"the model's forward changes {fingerprint.difference(about, now)}: the plan of one step would not "
+                "hold for the next. Keep such a count outside of the forward, or in a buffer that nothing in it reads"
+            )
+        self._plans.setdefault(key, []).append(plan)
+        while len(self.plans) > PLANS:
+            oldest = next(iter(self._plans))
+            del self._plans[oldest]
+        return (plan, *plan.begin(model, args, kwargs))
+
+    def _solve(self, costs: Costs) -> Schedule:
+        """The schedule for the budget."""
+        beside = self._beside() if self.counts == "step" else 0
+        most = simulate(classic.save_all(costs.stages), costs).peak
+        budget = self.budget
+        if isinstance(budget, float):
+            budget = int(budget * (most + beside))
+        try:
+            if budget <= beside:
+                raise BudgetTooSmall(1, 1)
+            return precise_dp(costs, int(budget) - beside)
+        except BudgetTooSmall:
+            from gradgate.references.chain.schedules.solver import minimum_budget
+
+            told = f" for {costs.stages} stages, of which saving everything takes {most + beside}"
+            if beside:
+                told += f"; {beside} of them are parameters, gradients, buffers and the optimiser's state"
+            raise BudgetTooSmall(int(budget), minimum_budget(costs) + beside, told) from None
+
+    def _beside(self) -> int:
+        """Bytes of parameters, their gradients, buffers and the optimiser's state."""
+        model = self._held[0]
+        parameters = sum(p.nbytes * (1 + p.requires_grad) for p in model.parameters())
+        return int(parameters + sum(b.nbytes for b in model.buffers()) + self.optimizer_state)
+
+
+def _check(model: Any, budget: Any, counts: Any, compute: Any) -> None:
+    if not isinstance(model, nn.Module):
+        raise UsageError(f"the model must be an nn.Module, not {type(model).__name__}")
+    if isinstance(model, CheckpointedModel):
+        raise UsageError("the model is checkpointed already")
+    if type(model).__name__ in ("OptimizedModule", "ScriptModule", "RecursiveScriptModule", "DistributedDataParallel"):
+        raise UsageError(
+            f"give the model itself, not {type(model).__name__}: compile or distribute what `checkpointed` returns"
+        )
+    if isinstance(budget, float):
+        if not 0 < budget <= 1:
+            raise UsageError(
+                f"a budget that is a float is a share, above 0 and at most 1, not {budget}; bytes are an int"
+            )
+    else:
+        check_integer("budget", budget, 1)
+    if counts not in ("activations", "step"):
+        raise UsageError(f"counts must be 'activations' or 'step', not {counts!r}")
+    if compute not in ("time", "flops"):
+        raise UsageError(f"compute must be 'time' or 'flops', not {compute!r}")
+
+
+def _arguments(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if isinstance(example, Mapping):
+        return (), dict(example)
+    return (example if isinstance(example, tuple) else (example,)), {}
+
+
+def _device(model: nn.Module, args: Any, kwargs: Any) -> torch.device:
+    """The one device of parameters and arguments."""
+    tensors = [*model.parameters(), *(t for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor))]
+    found = {t.device for t in tensors}
+    if len(found) > 1:
+        raise UsageError(
+            f"the model and its inputs are on several devices, {', '.join(sorted(map(str, found)))}; legal is one"
+        )
+    return found.pop() if found else torch.get_default_device()

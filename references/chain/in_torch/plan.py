@@ -1,0 +1,145 @@
+"""A plan: the stages of a model for one kind of call, what they cost, and the schedule that fits the budget."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from gradgate.references.chain.in_torch.cuts import Cutting, Part, cut
+from gradgate.references.chain.in_torch.executor import execute
+from gradgate.references.chain.in_torch.graph import Graph, Surrounding, last_reads, run
+from gradgate.references.chain.in_torch.profile import profile, restore, snapshot
+from gradgate.references.chain.in_torch.recorder import record_model
+from gradgate.references.chain.in_torch.replay import RandomState, Surroundings
+from gradgate.references.chain.in_torch.stages import Stage, record
+from gradgate.references.chain.schedules.costs import Costs
+from gradgate.references.chain.schedules.schedule import Schedule
+from gradgate.references.chain.schedules.simulate import Simulation, simulate
+
+Env = dict[int, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How one kind of call is run. It holds no parameter and no module, only their names.
+
+    Attributes:
+        graph: the recorded forward pass, without its calls.
+        cutting: its stages.
+        needs: of every tensor that crosses a cut, whether it needs a gradient.
+        costs: of the stages.
+        schedule: that fits the budget.
+    """
+
+    graph: Graph
+    cutting: Cutting
+    needs: Mapping[int, bool]
+    costs: Costs
+    schedule: Schedule
+
+    @property
+    def simulation(self) -> Simulation:
+        """Compute and peak of a training step, by step."""
+        return simulate(self.schedule, self.costs)
+
+    @property
+    def stages(self) -> list[str]:
+        """From where to where in the model each stage goes."""
+        return [part.name for part in self.cutting.parts]
+
+    def begin(self, model: nn.Module, args: Any, kwargs: Any) -> tuple[Surrounding, Env]:
+        """What comes before the chain: inputs, and what is made of them once; raises Otherwise if it decides anew."""
+        around = Surrounding.of(model, self.graph.constants)
+        return around, begun(self.graph, self.cutting, around, args, kwargs)
+
+    def run(self, around: Surrounding, env: Env) -> Any:
+        """The model's output, with the chain's graph behind it."""
+        chain = [stage_of(number, part, around, env, self.needs) for number, part in enumerate(self.cutting.parts, 1)]
+        given = execute(chain, self.schedule, (), self.graph.device)
+        env = env | dict(zip(self.cutting.parts[-1].passes, given, strict=True))
+        leaves = [around.look_up(leaf, env) for leaf in self.graph.outputs]
+        return pytree.tree_unflatten(leaves, self.graph.spec)
+
+
+def begun(graph: Graph, cutting: Cutting, around: Surrounding, args: Any, kwargs: Any) -> Env:
+    """Inputs by number, and what the chain and the output read of what is made first."""
+    given = [n for n, tensor in enumerate(graph.tensors) if tensor.given]
+    found = {id(leaf): leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)}
+    env = dict(zip(given, found.values(), strict=True))
+    kept = {*given, *cutting.kept}
+    with torch.no_grad():
+        run(cutting.first, last_reads(cutting.first, sorted(kept)), around, env)
+    return env
+
+
+def stage_of(number: int, part: Part, around: Surrounding, env: Env, needs: Mapping[int, bool]) -> Stage:
+    """One stage, on the modules and parameters as they are now, and on the tensors that are kept throughout."""
+    sides = {n: env[n] for n in part.sides}
+    names = dict.fromkeys(call.module for call in part.calls if call.module is not None)
+    layers = [around.modules[name] for name in names]
+    modules = {id(m): m for layer in layers for m in layer.modules()}
+    for name in (name for call in part.calls for name in call.owners):
+        modules.setdefault(id(around.modules[name]), around.modules[name])
+    read = [p for layer in layers for p in layer.parameters()]
+    read += [around.state[name] for call in part.calls for name in call.states()]
+    parameters = tuple({id(p): p for p in (*read, *sides.values())}.values())
+    done = last_reads(part.calls, part.passes)
+
+    def forward(x: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        held = {**sides, **dict(zip(part.takes, x, strict=True))}
+        del x
+        run(part.calls, done, around, held)
+        return tuple(held[n] for n in part.passes)
+
+    return Stage(
+        forward, parameters, tuple(modules.values()), f"stage {number} ({part.name})",
+        needs=tuple(needs[n] for n in part.takes), gives=tuple(needs[n] for n in part.passes),
+    )  # fmt: skip
+
+
+def make(
+    model: nn.Module,
+    args: Any,
+    kwargs: Any,
+    device: torch.device,
+    compute: Literal["time", "flops"],
+    solve: Callable[[Costs], Schedule],
+) -> Plan:
+    """The plan of one kind of call. Runs the model once and every stage a few times; leaves no trace."""
+    everything = Stage(lambda x: x, modules=tuple(model.modules()))
+    kept, state, surroundings = (
+        snapshot([everything]),
+        RandomState.now(device, everything.modules),
+        Surroundings.now(device),
+    )
+    try:
+        with surroundings.again():
+            graph = record_model(model, args, kwargs, device)
+        cutting = cut(graph)
+        around = Surrounding.of(model, graph.constants)
+        env = begun(graph, cutting, around, args, kwargs)
+        needs = _needs(graph, cutting, around, env)
+        chain = [stage_of(number, part, around, env, needs) for number, part in enumerate(cutting.parts, 1)]
+        costs = profile(chain, (), compute, repeats=3, device=device)
+    finally:
+        restore(kept)
+        state.put_back()
+    held = {t.untyped_storage()._cdata: t.untyped_storage().nbytes() for n, t in env.items() if n in cutting.kept}
+    costs = dataclasses.replace(costs, fixed=costs.fixed + sum(held.values()))
+    return Plan(dataclasses.replace(graph, calls=[]), cutting, needs, costs, solve(costs))
+
+
+def _needs(graph: Graph, cutting: Cutting, around: Surrounding, env: Env) -> dict[int, bool]:
+    """Which tensors that cross need a gradient: of those that might, those that get a graph when recorded."""
+    needs = {n: tensor.needs for n, tensor in enumerate(graph.tensors)}
+    value: Any = ()
+    for number, part in enumerate(cutting.parts, 1):
+        value, recording = record(stage_of(number, part, around, env, needs), value)
+        needs |= {n: exit is not None for n, exit in zip(part.passes, recording.exits, strict=True)}
+    return needs
