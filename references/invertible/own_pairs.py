@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gradgate
-from gradgate import at_most, normal
+from gradgate import at_most, key, normal
 
 TORCH = "gradgate.references.invertible.in_torch.own_nets"
+JAX = "gradgate.references.invertible.in_jax.own_nets"
 METHODS = ("reversible", "moonwalk_mixed", "moonwalk")
 SOLVING = ("float64", "float32")
-"""Dtypes of layers whose inverse solves a linear system, which PyTorch does in no narrower one, and of batch norm of few
-numbers, which is too ill-conditioned for bfloat16 to say anything."""
+"""Dtypes of layers whose inverse solves a linear system, which PyTorch does in no narrower one; and of batch norm of
+few numbers, which is too ill-conditioned for bfloat16 to say anything."""
 
 revnet_torch = gradgate.module_pair(
     f"{TORCH}:revnet", f"{TORCH}:plain_revnet",
@@ -34,4 +35,40 @@ walked_torch = gradgate.module_pair(
     f"{TORCH}:walked", f"{TORCH}:plain_walked",
     inputs={"x": normal("B width")}, dims={"B": (3, 1), "width": (4, 3)},
     options={"method": METHODS[1:], "coupled": (True, False)}, dtypes=SOLVING,
+)  # fmt: skip
+
+
+def functions(into: str, hidden: str, out: str) -> dict[str, object]:
+    """Draws of what `own_nets.inner` takes."""
+    return {"w": normal(f"{into} {hidden}", scale=0.5), "b": normal(hidden), "v": normal(f"{hidden} {out}", scale=0.5)}
+
+
+BLOCK = {"f": functions("C", "H", "C"), "g": functions("C", "H", "C")}
+SCALED = {"f": functions("C", "H", "D"), "g": functions("C", "H", "D")}
+
+revnet_jax = gradgate.Pair(
+    f"{JAX}:revnet", f"{JAX}:plain_revnet",
+    inputs={"params": {"shift": BLOCK, "scale": SCALED}, "x": normal("B D")},
+    dims={"B": (2, 1), "C": (2, 1, 3), "D": (4, 2, 6), "H": (3, 1)}, valid=lambda B, C, D, H: D == 2 * C,
+    options={"method": METHODS}, composes=("jit", "vmap", "second_order"),
+    claims=[at_most("residual_bytes", of_reference=0.9)],
+)  # fmt: skip
+
+noisy_jax = gradgate.Pair(
+    f"{JAX}:noisy", f"{JAX}:plain_noisy",
+    inputs={"params": BLOCK, "x": normal("B D"), "mean": normal("H", gradient=False), "key": key()},
+    dims={"B": (3, 1), "C": (2, 1), "D": (4, 2), "H": (3, 1)}, valid=lambda B, C, D, H: D == 2 * C,
+    options={"method": METHODS[:2]}, composes=("jit",),
+)  # fmt: skip
+
+own_layers_jax = gradgate.Pair(
+    f"{JAX}:own_layers", f"{JAX}:plain_own_layers",
+    inputs={
+        "params": {
+            "one": {"a": normal("N"), "b": normal("N")}, "other": {"a": normal("M"), "b": normal("M")},
+        },
+        "x": normal("B N"),
+    },
+    dims={"B": (3, 1), "N": (4, 2), "M": (3, 1)}, valid=lambda B, N, M: N == M + 1,
+    options={"method": METHODS, "coupled": (True, False), "tangents": (1, 3)}, composes=("jit", "vmap", "second_order"),
 )  # fmt: skip

@@ -114,19 +114,31 @@ def input_gradient_forward(problem: InvertibleProblem, tangents: int) -> Any:
     def losses(x: Any) -> Any:
         return problem.head_losses(params["head"], problem.body(params, x))
 
+    return components(losses, x, problem.spec.coupled, tangents)
+
+
+def components(losses: Callable[[Any], Any], x: Any, coupled: bool, tangents: int) -> Any:
+    """The gradient by x of the sum of `losses`, by one JVP per number; where `coupled`, of all samples in turn.
+
+    Args:
+        losses: x -> each sample's loss, (batch,); where samples are coupled, numbers of any shape.
+        x: (batch, …).
+        tangents: how many JVPs are pushed forward together.
+    """
+
     def slopes(samples: Any, i: Any) -> Any:
         """Every sample's loss along number i of some samples, (batch,)."""
         unit = jnp.zeros(x[0].size, x.dtype).at[i].set(1).reshape(x.shape[1:])
-        return jax.jvp(losses, (x,), (samples[:, None, None, None] * unit,))[1]
+        return jax.jvp(losses, (x,), (jnp.expand_dims(samples, tuple(range(1, x.ndim))) * unit,))[1]
 
-    def components(slope: Callable[[Any], Any]) -> Any:
+    def every(slope: Callable[[Any], Any]) -> Any:
         return jax.lax.map(slope, jnp.arange(x[0].size), batch_size=min(tangents, x[0].size))
 
-    if not problem.spec.coupled:
-        every = jnp.ones(len(x), x.dtype)
-        return components(lambda i: slopes(every, i)).T.reshape(x.shape)
+    if not coupled:
+        ones = jnp.ones(len(x), x.dtype)
+        return every(lambda i: slopes(ones, i)).T.reshape(x.shape)
     # Two loops, not one of batch·n steps: XLA for GPUs walks through the steps of a loop while it compiles.
-    found = jax.lax.map(lambda one: components(lambda i: slopes(one, i).sum()), jnp.eye(len(x), dtype=x.dtype))
+    found = jax.lax.map(lambda one: every(lambda i: slopes(one, i).sum()), jnp.eye(len(x), dtype=x.dtype))
     return found.reshape(x.shape)
 
 
