@@ -279,7 +279,7 @@ def _accumulable(parameters: Sequence[torch.Tensor]) -> list[torch.Tensor] | Non
     Asked in the backward pass of a node that has all of them as inputs.
     """
     needing = [p for p in parameters if p.requires_grad]
-    if all(p.grad is None for p in needing):
+    if not all(p.is_leaf for p in needing) or all(p.grad is None for p in needing):
         return None
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return None

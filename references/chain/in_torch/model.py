@@ -121,8 +121,7 @@ class CheckpointedModel(nn.Module):
 
     def plan(self, example_inputs: Any) -> Plan:
         """The plan for such inputs, made now if there is none; arguments and errors as of `checkpointed`."""
-        args, kwargs = _arguments(example_inputs)
-        return self._find(args, kwargs)[0]
+        return self._find(*_arguments(example_inputs), make_only=True)[0]
 
     def __getattr__(self, name: str) -> Any:
         """An attribute of the model, such as its configuration."""
@@ -157,13 +156,15 @@ class CheckpointedModel(nn.Module):
         plan, around, env = self._find(args, kwargs)
         return plan.run(around, env)
 
-    def _find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Plan, Any, Any]:
-        """The plan for a call, with what comes before its chain."""
+    def _find(self, args: tuple[Any, ...], kwargs: dict[str, Any], make_only: bool = False) -> tuple[Plan, Any, Any]:
+        """The plan for a call, with what comes before its chain; `make_only`: a plan for such calls, without."""
         model = self._held[0]
         device = _device(model, args, kwargs)
         about = fingerprint.of_model(model, device)
         key = (fingerprint.of_arguments(args, kwargs), about)
         for plan in self._plans.get(key, ()):
+            if make_only:
+                return plan, None, None
             try:
                 return (plan, *plan.begin(model, args, kwargs))
             except Otherwise:
@@ -179,7 +180,7 @@ class CheckpointedModel(nn.Module):
         while len(self.plans) > PLANS:
             oldest = next(iter(self._plans))
             del self._plans[oldest]
-        return (plan, *plan.begin(model, args, kwargs))
+        return (plan, None, None) if make_only else (plan, *plan.begin(model, args, kwargs))
 
     def _solve(self, costs: Costs) -> Schedule:
         """The schedule for the budget."""

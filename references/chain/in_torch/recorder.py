@@ -2,8 +2,9 @@
 
 The model runs as it is, on real tensors, so its Python code may look at shapes, build masks and choose branches. Calls
 of PyTorch's functions are seen through a torch function mode. Modules of PyTorch's own are called as a whole, and so
-are modules with hooks; others are looked into. No graph of autograd is built meanwhile: at most the tensors that the
-code itself holds are in memory.
+are modules with hooks, and those that change their buffers or draw from another generator than PyTorch's, so that the
+executor finds what has to be put back; others are looked into. No graph of autograd is built meanwhile: at most the
+tensors that the code itself holds are in memory.
 
 What Python code does besides calling PyTorch is done once, when recording. `fingerprint` therefore notices when any
 attribute that it could have read has changed, and a branch that depends on a tensor's numbers is taken again in every
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import pickle
 import random
 import threading
 import weakref
@@ -54,19 +56,23 @@ def record_model(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 
     Raises:
         UsageError: an argument or result that is neither tensor nor plain value; a tensor from nowhere; a function that
-            hands a tensor's numbers out in bulk; Python's or NumPy's random numbers drawn outside of a module.
+            hands a tensor's numbers out in bulk; a model whose own forward changes a buffer or draws from a generator
+            other than PyTorch's.
     """
-    recorder = _Recorder(model, device)
-    recorder.take(args, kwargs)
-    state = random.getstate(), np.random.get_state(legacy=False)["state"]["key"].tobytes()
-    with _LOCK, _patched(recorder), recorder:
-        output = model(*args, **kwargs)
-    if (random.getstate(), np.random.get_state(legacy=False)["state"]["key"].tobytes()) != state:
-        raise UsageError(
-            "the model's forward draws from Python's or NumPy's generator: the draw would be the same in every step; "
-            "draw with PyTorch"
-        )
-    return recorder.finish(output)
+    closed: set[str] = set()
+    while True:
+        recorder = _Recorder(model, device, frozenset(closed))
+        recorder.take(args, kwargs)
+        with _LOCK, _patched(recorder), recorder:
+            output = model(*args, **kwargs)
+        if recorder.closed <= closed:
+            return recorder.finish(output)
+        if "" in recorder.closed:
+            raise UsageError(
+                f"the model's own forward {recorder.why}: put that into a module of its own, which is then called as a "
+                "whole, so that it can be run again with the same result"
+            )
+        closed |= recorder.closed
 
 
 def whole(module: nn.Module) -> bool:
@@ -77,12 +83,15 @@ def whole(module: nn.Module) -> bool:
 
 
 class _Recorder(TorchFunctionMode):
-    def __init__(self, model: nn.Module, device: torch.device) -> None:
+    def __init__(self, model: nn.Module, device: torch.device, whole: frozenset[str]) -> None:
+        """`whole`: names of modules that are called as a whole besides those that `whole` says."""
         super().__init__()
+        self.whole, self.closed, self.why = whole, set[str](), ""
         self.graph = Graph(device=device)
         self.model = model
         self.names = {id(m): name for name, m in reversed(list(model.named_modules(remove_duplicate=False)))}
         self.path: list[str] = []
+        self._python = _python_random()
         self.inside = 0
         self.ambient = Surroundings.now(device)
         self._states = {id(t): (name, t) for name, t in _states(model)}
@@ -168,13 +177,27 @@ class _Recorder(TorchFunctionMode):
         name = self.names.get(id(module))
         if self.inside or name is None:
             return original(module, *args, **kwargs)
-        if name and whole(module):
+        if name and (whole(module) or name in self.whole):
             return self._recorded(lambda *a, **k: original(module, *a, **k), "", module, args, kwargs)
+        self._see_python()
         self.path.append(name)
         try:
             return original(module, *args, **kwargs)
         finally:
+            self._see_python()
             self.path.pop()
+
+    def _see_python(self) -> None:
+        """Close the module that is looked into if it drew from Python's or NumPy's generator since the last look."""
+        now = _python_random()
+        if now != self._python:
+            self._close("draws from Python's or NumPy's generator")
+            self._python = now
+
+    def _close(self, why: str) -> None:
+        """The module that is looked into is called as a whole the next time."""
+        self.closed.add(self.path[-1] if self.path else "")
+        self.why = why
 
     def _recorded(self, function: Any, name: str, module: nn.Module | None, args: Any, kwargs: Any) -> Any:
         self.inside += 1
@@ -188,7 +211,8 @@ class _Recorder(TorchFunctionMode):
         flat, spec = pytree.tree_flatten((args, kwargs))
         tensors = [leaf for leaf in flat if isinstance(leaf, torch.Tensor)]
         grad, around = torch.is_grad_enabled(), Surroundings.now(self.graph.device)
-        before, state = [t._version for t in tensors], self._random()
+        self._see_python()
+        before, state, python = [t._version for t in tensors], self._random(), self._python
         with torch.no_grad():
             result = function(*args, **kwargs)
         found = pytree.tree_leaves(result)
@@ -202,13 +226,18 @@ class _Recorder(TorchFunctionMode):
         needs = grad and name not in CUT_OFF and not name.endswith("_like") and not name.startswith("new_")
         needs = needs and any(map(self.needs, [*tensors, *(module.parameters() if module is not None else ())]))
         written = frozenset(map(self._storage, changes))
+        if module is None and any(isinstance(leaf, torch.Generator) for leaf in flat):
+            self._close("draws from a generator of its own")
+        if module is None and any(id(t) in self._states or id(t) in self._attributes for t in changes):
+            self._close("changes a parameter, a buffer or a tensor that it keeps")
+        self._python = _python_random()
         for tensor in self.graph.tensors if needs else ():  # those that view it get a graph too
             tensor.needs |= tensor.storage in written
         self.graph.calls.append(
             Call(
                 where, None if module is not None else function, where if module is not None else None, leaves, spec,
                 tuple(self._given(leaf, where, needs) for leaf in found), grad,
-                around if around != self.ambient else None, not torch.equal(state, self._random()),
+                around if around != self.ambient else None, drawn,
                 written, decides, result if decides else None,
                 tuple(leaf.name.rpartition(".")[0] for leaf in leaves if isinstance(leaf, State)),
             )
@@ -251,6 +280,11 @@ class _Recorder(TorchFunctionMode):
                 )
             self.graph.outputs.append(self._leaf(leaf, "the output") if isinstance(leaf, torch.Tensor) else leaf)
         return self.graph
+
+
+def _python_random() -> Any:
+    """The states of Python's and NumPy's generators."""
+    return random.getstate(), pickle.dumps(np.random.get_state(legacy=False))
 
 
 def _name(func: Any) -> str:
