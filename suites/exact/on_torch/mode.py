@@ -100,6 +100,11 @@ class BallMode(TorchDispatchMode):
         self.state = state
         self._apart: list[Any] = []
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """No: no program is compiled here, and the wrapper that skips costs a tenth of an operation, and an import."""
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run one operation on floats and on balls."""
         kwargs = kwargs or {}

@@ -15,14 +15,14 @@ from flint import arb
 
 from gradgate.suites.exact import balls
 from gradgate.suites.exact.on_torch.elementwise import truncated
-from gradgate.suites.exact.on_torch.rules import call, mixed, number
+from gradgate.suites.exact.on_torch.rules import call, mixed, number, numbers
 from gradgate.suites.exact.on_torch.shadows import INEXACT, as_numpy
 
 MOVING = (
     "stack", "index", "_unsafe_index", "index_select", "gather", "scatter", "index_put", "_unsafe_index_put",
     "roll", "rot90", "constant_pad_nd", "repeat", "masked_fill", "masked_scatter",
     "masked_select", "take", "put", "as_strided_scatter", "select_scatter", "slice_scatter", "diagonal_scatter",
-    "select_backward", "slice_backward", "diagonal_backward", "diag_embed", "tril", "triu", "index_copy",
+    "diagonal_backward", "diag_embed", "tril", "triu", "index_copy",
     "index_fill", "reflection_pad1d", "reflection_pad2d", "reflection_pad3d", "replication_pad1d",
     "replication_pad2d", "replication_pad3d", "pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "embedding",
     "expand_copy", "permute_copy", "transpose_copy", "t_copy", "squeeze_copy", "unsqueeze_copy", "select_copy",
@@ -104,6 +104,24 @@ def added(target: Any, where: Any, values: Any) -> Any:
     for place, value in zip(where.reshape(-1).tolist(), values.reshape(-1).tolist(), strict=True):
         result[place] = result[place] + value
     return result.reshape(target.shape)
+
+
+@numbers("select_backward")
+def select_backward(upstream: Any, input_sizes: Any, dim: int, index: int) -> Any:
+    """Zeros with the upstream numbers at one place of an axis: most calls of a backward pass through a loop."""
+    return _put(upstream, input_sizes, dim, index)
+
+
+@numbers("slice_backward")
+def slice_backward(upstream: Any, input_sizes: Any, dim: int, start: int, end: int, step: int) -> Any:
+    """Zeros with the upstream numbers in a slice of an axis."""
+    return _put(upstream, input_sizes, dim, slice(start, end, step))
+
+
+def _put(upstream: Any, shape: Any, dim: int, where: int | slice) -> Any:
+    result = balls.full(tuple(shape), 0)
+    np.moveaxis(result, dim, 0)[where] = upstream if isinstance(where, int) else np.moveaxis(upstream, dim, 0)
+    return result
 
 
 @mixed("cat")
