@@ -58,7 +58,7 @@ noisy_jax = gradgate.Pair(
     f"{JAX}:noisy", f"{JAX}:plain_noisy",
     inputs={"params": BLOCK, "x": normal("B D"), "mean": normal("H", gradient=False), "key": key()},
     dims={"B": (3, 1), "C": (2, 1), "D": (4, 2), "H": (3, 1)}, valid=lambda B, C, D, H: D == 2 * C,
-    options={"method": METHODS[:2]}, composes=("jit",),
+    options={"method": METHODS[:2]}, composes=("jit",), dtypes=SOLVING,
 )  # fmt: skip
 
 own_layers_jax = gradgate.Pair(

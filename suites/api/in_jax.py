@@ -16,6 +16,13 @@ _PLACES: dict[str, str] = {
     "linear_attention": "gradgate.references.performer.in_jax.linear_attention",
     "favor_projection": "gradgate.references.performer.in_jax.linear_attention",
     "LinearAttention": "gradgate.references.performer.in_jax.linear_attention_module",
+    "invertible_sequential": "gradgate.references.invertible.in_jax.sequential",
+    "check_inverse": "gradgate.references.invertible.in_jax.sequential",
+    "functional": "gradgate.references.invertible.in_jax.sequential",
+    "invertible_layer": "gradgate.references.invertible.in_jax.own_layers",
+    "additive_coupling": "gradgate.references.invertible.in_jax.own_layers",
+    "affine_coupling": "gradgate.references.invertible.in_jax.own_layers",
+    "keep": "gradgate.references.invertible.in_jax.own_layers",
 }
 """Name -> the module that has it."""
 

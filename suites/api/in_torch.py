@@ -10,6 +10,7 @@ import importlib
 from typing import Any
 
 _PLACES: dict[str, str] = {
+    "checkpointed": "gradgate.references.chain.in_torch.model",
     "sgd": "gradgate.references.bilevel.in_torch.optimisers",
     "clip_by_global_norm": "gradgate.references.bilevel.in_torch.optimisers",
     "chain": "gradgate.references.bilevel.in_torch.optimisers",
@@ -20,6 +21,11 @@ _PLACES: dict[str, str] = {
     "linear_attention": "gradgate.references.performer.in_torch.linear_attention",
     "favor_projection": "gradgate.references.performer.in_torch.linear_attention",
     "LinearAttention": "gradgate.references.performer.in_torch.linear_attention_module",
+    "InvertibleSequential": "gradgate.references.invertible.in_torch.sequential",
+    "check_inverse": "gradgate.references.invertible.in_torch.sequential",
+    "AdditiveCoupling": "gradgate.references.invertible.in_torch.couplings",
+    "AffineCoupling": "gradgate.references.invertible.in_torch.couplings",
+    "Keep": "gradgate.references.invertible.in_torch.couplings",
 }
 """Name -> the module that has it."""
 

@@ -52,7 +52,7 @@ def plain_revnet(params: Any, x: Any) -> Any:
 def noisy_inner(p: Any, x: Any, *, key: Any, state: Any) -> Any:
     """As `inner`, with a running mean and dropout."""
     z = jnp.tanh(x @ p["w"] + p["b"])
-    kept = jax.random.bernoulli(key, 0.75, z.shape)
+    kept = jax.random.uniform(key, z.shape, jnp.float32) < 0.75
     mean = z.mean(0)
     after = {"mean": 0.9 * state["mean"] + 0.1 * jax.lax.stop_gradient(mean)}
     return jnp.where(kept, (z - mean) / 0.75, 0) @ p["v"], after
