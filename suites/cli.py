@@ -54,12 +54,23 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"{message}; see {self.prog} --help")
 
 
+class _Version(argparse.Action):
+    """Print the version; the metadata is read only if it is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any, **__: Any) -> None:
+        from gradgate import __version__
+
+        print(f"gradgate {__version__}")
+        parser.exit()
+
+
 def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     """The parser of all commands; only the command that `arguments` name has its arguments declared."""
     parser = _Parser(
         prog="gradgate", description="Verify memory-efficient gradients: is it the gradient, are the promises kept?",
         epilog=_epilog("verify"), formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(title="commands", required=True, metavar="command")
     asked = next((word for word in arguments if not word.startswith("-")), None)
     for name, command in COMMANDS.items():

@@ -167,7 +167,8 @@ def _claims(family: str, claims: Sequence[tuple[Method, Claim]]) -> list[str]:
     for method, claim in claims:
         key = (method.name, claim.name, claim.expected, claim.declared_reason)
         found.setdefault(key, []).append(method.framework)
-    lines, upheld = [], {}
+    lines: list[str] = []
+    upheld: dict[str, list[str]] = {}
     for (method_name, name, expected, reason), frameworks in found.items():
         if expected == "refuted":
             which = frameworks[0] if len(frameworks) == 1 else "*"
@@ -247,7 +248,7 @@ def ratio_plot(rows: Sequence[Row], most: int = 24) -> str:
     marks = []
     for row in rows:
         ratio = row.get("ratio")
-        if is_number(ratio) and ratio > 0:
+        if ratio is not None and is_number(ratio) and ratio > 0:
             which = f"{row['series']}, {row['x']}" if row["x"] != "" else row["series"]
             said = f"printed {row['printed']:.4g}, measured {row['ours']:.4g} {row['unit']}: {row['outcome']}"
             marks.append(drawing.Mark(which, ratio, TONES.get(row["outcome"], "inapplicable"), said))

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from gradgate.references.errors import UsageError
-from gradgate.suites.site import atlas, checking, guide, navigation, reference
+from gradgate.suites.site import atlas, changes, checking, guide, navigation, reference
 
 HERE = Path(__file__).parent
 PUBLISHED = {
@@ -42,6 +42,9 @@ def assemble(target: Path, out: Path) -> list[str]:
     pages.append("published")
     if forgotten := navigation.missing(pages):
         raise UsageError(f"the navigation lacks {', '.join(forgotten)}: name them in suites/site/navigation.py")
+    log = target / "changelog.md"
+    unreleased = changes.section("Not released yet", changes.fragments(changes.GUIDE / "changes"))
+    log.write_text(changes.with_section(log.read_text(encoding="utf-8"), unreleased), encoding="utf-8")
     index = target / "index.md"
     index.write_text(index.read_text(encoding="utf-8") + "\n" + navigation.toctrees(pages), encoding="utf-8")
     (target / "_static").mkdir(exist_ok=True)

@@ -13,7 +13,6 @@ NAMED = re.compile(r"^```(\w+) (\S+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 """A block that is a file: its language, the file's name, its text."""
 OUTSIDE = re.compile(r"\[([^\]]+)\]\((\.\./[^)\s]+)\)")
 """A link to a file of the repository that is not a page of the guide."""
-MATH = re.compile(r"\$")
 
 
 def copy(target: Path) -> list[str]:
@@ -23,7 +22,10 @@ def copy(target: Path) -> list[str]:
     the site does not know where the repository is hosted.
     """
     shutil.copytree(
-        FOLDER, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__", "*.md", "__init__.py")
+        FOLDER,
+        target,
+        dirs_exist_ok=True,
+        ignore=shutil.ignore_patterns("__pycache__", "*.md", "__init__.py", "changes"),
     )
     names = []
     for page in sorted(FOLDER.glob("*.md")):

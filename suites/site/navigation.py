@@ -37,7 +37,10 @@ SECTIONS = (
     ),
     Section("Explanations", ("claims", "sixty_digits", "digits_lost", "bytes", "trial")),
     Section("The atlas of claims", ("atlas/index",)),
-    Section("Reference", ("reference/index", "reference/commands", "reference/classes", "glossary", "where")),
+    Section(
+        "Reference",
+        ("reference/index", "reference/commands", "reference/classes", "reference/calibration", "glossary", "where"),
+    ),
     Section("The project", ("published", "changelog")),
 )  # fmt: skip
 

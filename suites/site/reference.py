@@ -13,6 +13,7 @@ from pathlib import Path
 from gradgate.references import registry
 from gradgate.references.contract import Claim, Method
 from gradgate.suites.commands import COMMANDS
+from gradgate.suites.report import power_section
 
 PUBLIC = ("gradgate", "gradgate.in_jax", "gradgate.in_torch")
 """The modules whose names are documented and stable."""
@@ -25,6 +26,7 @@ def write(target: Path) -> list[str]:
         "reference/index": api(),
         "reference/commands": commands(),
         "reference/classes": classes(),
+        "reference/calibration": calibration(),
         **{f"reference/{name}": family(name) for name in registry.families()},
     }
     for name, text in pages.items():
@@ -77,6 +79,31 @@ def printed(command: str) -> str:
         check=True,
     )  # fmt: skip
     return ran.stdout
+
+
+def calibration() -> str:
+    """How small an error is refuted, and how often an alarm is false, from the record of ``gradgate calibrate``."""
+    told = [
+        "# How small an error is refuted\n",
+        "From `suites/calibration/calibration.json`, which `nox -s calibrate` writes. *Worst* is the largest error "
+        "over noise of a right method. The last three columns are the smallest relative error, planted in one leaf, "
+        "that is refuted in every kind of leaf.\n",
+    ]
+    sections = power_section.of_families(registry.families())
+    for one in sections:
+        told.append(
+            f"## {one.family}\n\nMeasured {one.date}: {one.problems:,} problems, {one.judgements:,} judgements, each "
+            f"in three dtypes; {one.false_alarms} false alarms.\n"
+        )
+        told.append("| method | framework | worst | float64 | float32 | bfloat16 |\n|---|---|---|---|---|---|")
+        for line in one.lines:
+            worst = "" if line.worst is None else f"{line.worst:.2g}"
+            seen = " | ".join(line.seen[dtype] or "–" for dtype in power_section.DTYPES)
+            told.append(f"| `{line.method}` | {line.framework} | {worst} | {seen} |")
+        told.append("")
+    if missing := [name for name in registry.families() if name not in {one.family for one in sections}]:
+        told.append(f"Not measured yet under these rules: {', '.join(missing)}.\n")
+    return "\n".join(told)
 
 
 def classes() -> str:

@@ -6,6 +6,7 @@ import doctest
 import itertools
 import re
 import shlex
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,23 @@ from xml.etree import ElementTree
 import pytest
 
 import gradgate.suites.guide
+from gradgate.references.errors import UsageError
+from gradgate.suites.cli import _parser
+from gradgate.suites.gate import allow
 from gradgate.suites.tests.guide.test_worked_pages import FRAMEWORK
 
 FOLDER = Path(gradgate.suites.guide.__file__).parent
-PAGES = [page for page in sorted(FOLDER.glob("*.md")) if page.stem not in FRAMEWORK]
+HERE = Path(__file__).parent
+GENERATED = ("atlas/", "reference/")
+"""Folders of the site that are made when it is built; `site/test_site.py` follows the links into them."""
+
+
+def has_a_test_of_its_own(page: Path) -> bool:
+    """Whether ``test_<page>.py`` beside this file runs the blocks of a page."""
+    return (HERE / f"test_{page.stem.lower()}.py").exists()
+
+
+PAGES = [page for page in sorted(FOLDER.glob("*.md")) if page.stem not in FRAMEWORK and not has_a_test_of_its_own(page)]
 """Pages whose blocks stand for themselves; those of the others build on each other: `test_worked_pages`."""
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
@@ -40,7 +54,7 @@ def words(text: str) -> str:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_every_block_is_a_command_with_its_output_or_python(page: Path) -> None:
-    kinds = [kind for kind, _ in blocks(page)]
+    kinds = [kind for kind, _ in blocks(page) if kind not in ("console", "yaml", "toml")]
     assert set(kinds) <= {"sh", "text", "python"}
     assert all(kinds[i + 1] == "text" for i, kind in enumerate(kinds) if kind == "sh")
     assert kinds.count("text") == kinds.count("sh")
@@ -69,7 +83,34 @@ def test_python_prints_what_the_page_shows(page: Path, torch: Any) -> None:
 @pytest.mark.parametrize("page", sorted(FOLDER.glob("*.md")), ids=lambda page: page.stem)
 def test_every_link_within_the_repository_leads_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8")):
-        assert target.startswith("https://") or (FOLDER / target).exists(), target
+        there = target.startswith(("https://", *GENERATED)) or (FOLDER / target).exists()
+        assert there, target
+
+
+@pytest.mark.parametrize("page", sorted(FOLDER.glob("*.md")), ids=lambda page: page.stem)
+def test_every_command_that_is_only_shown_can_be_read_by_the_command_line(page: Path) -> None:
+    for kind, text in blocks(page):
+        for line in text.splitlines() if kind == "console" else ():
+            if match := re.match(r"\$ (?:\w+=\S+ )*(?:\.venv/bin/)?gradgate (.*)", line):
+                words_of_it = shlex.split(match[1])
+                _parser(words_of_it).parse_args(words_of_it)
+
+
+def test_a_command_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(UsageError, match="invalid choice"):
+        _parser(["verfy"]).parse_args(["verfy"])
+
+
+@pytest.mark.parametrize("page", sorted(FOLDER.glob("*.md")), ids=lambda page: page.stem)
+def test_settings_can_be_read(page: Path, tmp_path: Path) -> None:
+    for kind, text in re.findall(r"^```(\w+)[^\n]*\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S):
+        if kind == "toml":
+            found = tomllib.loads(text)
+            if "allow" in found:
+                (tmp_path / "allow.toml").write_text(text)
+                assert allow.read(tmp_path / "allow.toml", "allow.toml")
+        elif kind == "yaml":
+            assert pytest.importorskip("yaml").safe_load(text)
 
 
 def test_the_picture_is_drawn_by_its_script_and_shows_what_the_page_says() -> None:
