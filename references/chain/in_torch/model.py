@@ -18,7 +18,7 @@ from gradgate.references.chain.schedules import classic
 from gradgate.references.chain.schedules.costs import Costs
 from gradgate.references.chain.schedules.schedule import Schedule
 from gradgate.references.chain.schedules.simulate import simulate
-from gradgate.references.chain.schedules.solver import BudgetTooSmall, precise_dp
+from gradgate.references.chain.schedules.solver import BudgetTooSmall, minimum_budget, precise_dp
 from gradgate.references.contract import UsageError, check_integer
 
 Counts = Literal["activations", "step"]
@@ -37,7 +37,7 @@ def checkpointed(
     model: nn.Module,
     example_inputs: Any = None,
     *,
-    budget: float,
+    budget: float | Literal["least"],
     counts: Counts = "activations",
     optimizer_state: int = 0,
     compute: Compute = "time",
@@ -54,8 +54,9 @@ def checkpointed(
         example_inputs: what it will be called with: a tensor, a tuple of arguments, or a dict of keyword arguments;
             None: the first plan is made by the first call.
         budget: bytes, an integer; or a share, a float above 0 and at most 1, of what plain training is profiled to
-            need. It holds what is alive from the call of the model to the end of its backward pass: everything kept,
-            recorded or in passing, cotangents among them; not what was there before, such as parameters and inputs.
+            need; or ``least``, the least that any schedule does with. It holds what is alive from the call of the model
+            to the end of its backward pass: everything kept, recorded or in passing, cotangents among them; not what
+            was there before, such as parameters and inputs.
         counts: ``activations``; or ``step``: the budget also holds parameters, buffers, a gradient for each parameter,
             and `optimizer_state`.
         optimizer_state: bytes, such as twice the parameters' for Adam; with ``step`` only.
@@ -98,7 +99,7 @@ class CheckpointedModel(nn.Module):
         self,
         model: nn.Module,
         example_inputs: Any = None,
-        budget: float = 1.0,
+        budget: float | Literal["least"] = 1.0,
         counts: Counts = "activations",
         optimizer_state: int = 0,
         compute: Compute = "time",
@@ -187,6 +188,8 @@ class CheckpointedModel(nn.Module):
         beside = self._beside() if self.counts == "step" else 0
         most = simulate(classic.save_all(costs.stages), costs).peak
         budget = self.budget
+        if budget == "least":
+            return precise_dp(costs, minimum_budget(costs))
         if isinstance(budget, float):
             budget = int(budget * (most + beside))
         try:
@@ -194,8 +197,6 @@ class CheckpointedModel(nn.Module):
                 raise BudgetTooSmall(1, 1)
             return precise_dp(costs, int(budget) - beside)
         except BudgetTooSmall:
-            from gradgate.references.chain.schedules.solver import minimum_budget
-
             told = f" for {costs.stages} stages, of which saving everything takes {most + beside}"
             if beside:
                 told += f"; {beside} of them are parameters, gradients, buffers and the optimiser's state"
@@ -222,7 +223,7 @@ def _check(model: Any, budget: Any, counts: Any, compute: Any) -> None:
             raise UsageError(
                 f"a budget that is a float is a share, above 0 and at most 1, not {budget}; bytes are an int"
             )
-    else:
+    elif budget != "least":
         check_integer("budget", budget, 1)
     if counts not in ("activations", "step"):
         raise UsageError(f"counts must be 'activations' or 'step', not {counts!r}")

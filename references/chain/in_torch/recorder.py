@@ -231,6 +231,7 @@ class _Recorder(TorchFunctionMode):
         if module is None and any(id(t) in self._states or id(t) in self._attributes for t in changes):
             self._close("changes a parameter, a buffer or a tensor that it keeps")
         self._python = _python_random()
+        drawn = self._python != python or not torch.equal(state, self._random())
         for tensor in self.graph.tensors if needs else ():  # those that view it get a graph too
             tensor.needs |= tensor.storage in written
         self.graph.calls.append(
