@@ -16,7 +16,7 @@ from gradgate.references.bilevel.in_torch.remat import remat as rematerialised
 from gradgate.references.bilevel.in_torch.replay import replayed
 from gradgate.references.bilevel.in_torch.static import halved
 from gradgate.references.bilevel.inner.loop import Frame, Functions
-from gradgate.references.contract import Tree
+from gradgate.references.contract import NotComposable, Tree
 
 
 def meta_gradient(
@@ -52,11 +52,11 @@ def meta_gradient(
     Returns:
         A function (eta, theta, xs, y, state=None) -> (V, gradient), or ((V, aux), gradient) with `has_aux`. theta is
         θ_0; every tensor of xs has one entry of axis 0 for each of the T steps; state is υ_0, the optimiser's start
-        unless given, and gets no gradient. The gradient is a tree like what it is by, with its dtypes. Call it under
-        `torch.no_grad`, or with tensors that need no gradient; inside of `torch.func` it can be differentiated further,
-        and vectorised.
+        unless given, and gets no gradient. The gradient is a tree like what it is by, with its dtypes. Inside of
+        `torch.func` it can be differentiated further, and vectorised.
 
     Raises:
+        NotComposable: ``backward()`` is called on what it returns.
         UsageError: a function, an option or a tensor does not fit; the words say what is legal. Inversion is refused
             for every optimiser but `sgd` with momentum.
 
@@ -84,23 +84,52 @@ def meta_gradient(
     told = Functions(FRAME, inner_loss, optimiser, outer_loss, argnums, has_aux, remat, checkpointing, save_inner_grads)
 
     def gradient(eta: Tree, theta: Tree, xs: Tree, y: Tree, state: Tree | None = None) -> tuple[Any, Tree]:
-        loop: Any = told.loop(*(_pytree.tree_map(_detached, tree) for tree in (eta, theta, xs, y)), state)
+        given = eta, theta, xs, y, state
+        recorded = [leaf for leaf in _pytree.tree_leaves(given) if _is_recorded(leaf)]
+        loop: Any = told.loop(*_pytree.tree_map(lambda leaf: leaf.detach() if _is_recorded(leaf) else leaf, given))
         inner = functools.partial(loop.inner_loss, block=rematerialised if remat else _as_it_is)
         if checkpointing == "states":
             found, grads = stored(loop, inner, forward_over_reverse, save_inner_grads, remat)
         else:
             walk = {"gradients": replayed, "logarithmic": halved, "inversion": inverted}[checkpointing]
             found, grads = walk(loop, inner, remat)
-        return found, loop.gathered(grads)
+        answer: tuple[Any, Tree] = _once((found, loop.gathered(grads)), recorded)
+        return answer
 
     return gradient
 
 
-def _detached(leaf: Any) -> Any:
-    """A parameter of a module as a constant to ``backward()``; tensors inside of `torch.func` as they are."""
-    if not isinstance(leaf, torch.Tensor) or torch._C._functorch.is_functorch_wrapped_tensor(leaf):
-        return leaf
-    return leaf.detach()
+class _Once(torch.autograd.Function):
+    """Numbers, whose derivative by the tensors behind them is refused."""
+
+    @staticmethod
+    def forward(context: Any, number: int, *leaves: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(leaf.view_as(leaf) for leaf in leaves[:number])
+
+    @staticmethod
+    def backward(context: Any, *v: torch.Tensor) -> Any:
+        raise NotComposable(
+            "meta_gradient records no graph, so that parameters that require a gradient do not keep all steps: use the "
+            "gradient that it returns, and for a further derivative torch.func.grad in the place of backward()"
+        )
+
+
+def _once(found: Tree, given: Sequence[torch.Tensor]) -> Tree:
+    """`found`, of whose floating tensors ``backward()`` refuses derivatives by the `given` ones."""
+    if not given or not torch.is_grad_enabled():
+        return found
+    leaves, structure = _pytree.tree_flatten(found)
+    places = [i for i, leaf in enumerate(leaves) if _is_floating(leaf)]
+    guarded = _Once.apply(len(places), *(leaves[i] for i in places), *given)
+    return _pytree.tree_unflatten(
+        [dict(zip(places, guarded, strict=True)).get(i, x) for i, x in enumerate(leaves)], structure
+    )
+
+
+def _is_recorded(leaf: Any) -> bool:
+    """Whether ``backward()`` records this tensor; tensors inside of `torch.func` are recorded there."""
+    wrapped = isinstance(leaf, torch.Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(leaf)
+    return isinstance(leaf, torch.Tensor) and leaf.requires_grad and not wrapped
 
 
 def _as_it_is(layer: Callable[..., Any]) -> Callable[..., Any]:

@@ -11,6 +11,7 @@ import pytest
 
 from gradgate import UsageError
 from gradgate.references.backends import leaves, namespace, precision, to_numpy, transforms, tree_map
+from gradgate.references.contract import NotComposable
 
 T = 3
 """Inner steps."""
@@ -290,6 +291,22 @@ def test_in_pytorch_clipping_is_that_of_the_utilities_and_a_chain_is_in_order(to
         ours.chain(torch.optim.SGD)
     with pytest.raises(UsageError, match="weight_decay reads θ"):
         ours.adamw(0.1).update([theta], ours.adamw(0.1).init([theta]))
+
+
+def test_in_pytorch_parameters_that_require_a_gradient_are_taken_and_backward_is_refused(torch: Any) -> None:
+    inner, outer = losses("torch")
+    eta, theta, xs, y = arrays("torch")
+    meta = of("torch").meta_gradient(inner, of("torch").sgd(0.3, 0.5), outer)
+    known = meta(eta, theta, xs, y)
+    for leaf in leaves(theta):
+        leaf.requires_grad_()
+    loss, grads = meta(eta, theta, xs, y)
+    check_alike((loss.detach(), tree_map(torch.Tensor.detach, grads)), known)
+    for told in (loss, grads["bias"]):
+        with pytest.raises(NotComposable, match=r"torch\.func\.grad in the place of backward"):
+            told.backward()
+    with torch.no_grad():
+        assert not meta(eta, theta, xs, y)[0].requires_grad
 
 
 def test_in_pytorch_adam_is_finite_where_a_parameter_never_had_a_gradient(torch: Any) -> None:
