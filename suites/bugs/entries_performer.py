@@ -42,7 +42,7 @@ MUTANTS = (
     *_bug(
         "carry_replaced", "only the next chunk's need of the state arrives", "gradient_exact",
         torch=("before = after + summed(prepared[0], g[span])", "before = summed(prepared[0], g[span])"),
-        jax=("before = after + summed(prepared[0], g)", "before = summed(prepared[0], g)"),
+        jax=("before = after + _batch(summed)", "before = _batch(summed)"),
     ),
     *_bug(
         "zero_over_zero", "a query that meets no weight at all gets NaN", "outputs",

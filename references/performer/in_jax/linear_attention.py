@@ -7,6 +7,8 @@ applies the rules of `attention`, which the methods of the paper apply too. Stat
 from __future__ import annotations
 
 import functools
+import inspect
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -107,48 +109,53 @@ def _attend(given: How, q: Any, k: Any, v: Any, projection: Any) -> Any:
     return _forward(given, q, k, v, projection)[0]
 
 
+# Functions of a chunk take one sequence, (c, d), and `jax.vmap` makes a batch of it. The batch is then the first axis,
+# and XLA transposes nothing before it multiplies.
 def _prepared(given: How, q: Any, k: Any, v: Any, projection: Any) -> tuple[Any, Any, Any]:
     """A chunk of q, k and v, in at least float32: features, and v with a last column of ones if it is needed."""
     q, k, v = wide(q), wide(k), wide(v)
-    ones = jnp.ones_like(v, shape=(*v.shape[:-1], int(given.normalise)))
     made = (mapped(jnp, given.feature_map, x, projection) for x in (q, k))
-    return *made, jnp.concatenate([v, ones], axis=-1)
+    return *made, jnp.pad(v, ((0, 0), (0, int(given.normalise))), constant_values=1)
+
+
+def _batch(function: Any, *shared: int) -> Any:
+    """`function` of batches; the arguments at the places `shared` have none."""
+    count = len(inspect.signature(function).parameters)
+    return jax.vmap(function, tuple(None if place in shared else 0 for place in range(count)))
 
 
 def _chunks(x: Any, size: int) -> Any:
-    """(…, length, d) -> (chunks, size, …, d), filled up with zeros."""
-    missing = -x.shape[-2] % size
-    x = jnp.pad(x, (*((0, 0),) * (x.ndim - 2), (0, missing), (0, 0)))
-    x = x.reshape(*x.shape[:-2], x.shape[-2] // size, size, x.shape[-1])
-    return jnp.moveaxis(x, (-3, -2), (0, 1))
+    """(…, length, d) -> (chunks, batch, size, d), filled up with zeros."""
+    x = x.reshape(math.prod(x.shape[:-2]), *x.shape[-2:])
+    x = jnp.pad(x, ((0, 0), (0, -x.shape[1] % size), (0, 0)))
+    return jnp.moveaxis(x.reshape(len(x), x.shape[1] // size, size, x.shape[2]), 1, 0)
 
 
-def _whole(x: Any, length: int) -> Any:
-    """(chunks, size, …, d) -> (…, length, d)."""
-    x = jnp.moveaxis(x, (0, 1), (-3, -2))
-    return x.reshape(*x.shape[:-3], x.shape[-3] * x.shape[-2], x.shape[-1])[..., :length, :]
+def _whole(x: Any, shape: tuple[int, ...]) -> Any:
+    """(chunks, batch, size, d) -> (…, length, d), of which `shape` is all but d."""
+    x = jnp.moveaxis(x, 0, 1)
+    return x.reshape(x.shape[0], x.shape[1] * x.shape[2], x.shape[3])[:, : shape[-1]].reshape(*shape, x.shape[3])
 
 
 def _start(given: How, q: Any, v: Any, projection: Any) -> Any:
-    """The state before the first token."""
+    """The states before the first token, (batch, values, features)."""
     features = q.shape[-1] if projection is None else projection.shape[0]
-    like = wide(jnp.zeros((), q.dtype))
-    return jnp.zeros((*q.shape[:-2], v.shape[-1] + given.normalise, features), like.dtype)
+    dtype = jnp.promote_types(q.dtype, jnp.float32)
+    return jnp.zeros((math.prod(q.shape[:-2]), v.shape[-1] + given.normalise, features), dtype)
 
 
 # y = N/D. Its cotangent g is g/D of N and −(g·y)/D of D, so y and D are all that has to be kept of the forward pass.
 def _forward(given: How, q: Any, k: Any, v: Any, projection: Any) -> tuple[Any, tuple[Any, ...]]:
     width = v.shape[-1]
 
-    def chunk(state: Any, xs: Any) -> tuple[Any, tuple[Any, Any]]:
-        out, state = attended(given.form, state, *_prepared(given, *xs, projection))
-        D = out[..., width:]
-        N = out[..., :width] / _safe(D) if given.normalise else out
-        return state, (N.astype(v.dtype), D)
+    def chunk(state: Any, q: Any, k: Any, v: Any) -> tuple[Any, tuple[Any, Any]]:
+        out, state = attended(given.form, state, *_prepared(given, q, k, v, projection))
+        N, D = out[:, :width], out[:, width:]
+        return state, ((N / _safe(D) if given.normalise else N).astype(v.dtype), D)
 
     chunks = tuple(_chunks(x, given.chunk) for x in (q, k, v))
-    _, found = jax.lax.scan(chunk, _start(given, q, v, projection), chunks)
-    y, D = (_whole(x, q.shape[-2]) for x in found)
+    _, found = jax.lax.scan(lambda state, xs: _batch(chunk)(state, *xs), _start(given, q, v, projection), chunks)
+    y, D = (_whole(x, q.shape[:-1]) for x in found)
     return y, (q, k, v, projection, y, D)
 
 
@@ -166,25 +173,26 @@ def _backward(given: How, kept: tuple[Any, ...], g: Any) -> tuple[Any, ...]:
         g = jnp.concatenate([g, of_D], axis=-1)
     chunks = tuple(_chunks(x, given.chunk) for x in (q, k, v))
 
-    def again(state: Any, xs: Any) -> tuple[Any, Any]:
-        _, key, value = _prepared(given, *xs, projection)
+    def again(state: Any, q: Any, k: Any, v: Any) -> tuple[Any, Any]:
+        _, key, value = _prepared(given, q, k, v, projection)
         return state + summed(key, value), state
 
     start = _start(given, q, v, projection)
-    _, befores = jax.lax.scan(again, start, chunks)
-    rule = pull_masked if given.form == "matrix" else pull_block
+    _, befores = jax.lax.scan(lambda state, xs: _batch(again)(state, *xs), start, chunks)
+    rule = _batch(pull_masked if given.form == "matrix" else pull_block)
+    prepare = _batch(functools.partial(_prepared, given), 3)
 
     def back(carry: Any, xs: Any) -> tuple[Any, Any]:
         after, total = carry
         state, g, *own = xs
-        prepared, pull = jax.vjp(functools.partial(_prepared, given), *own, projection)
-        before = after + summed(prepared[0], g)
+        prepared, pull = jax.vjp(prepare, *own, projection)
+        before = after + _batch(summed)(prepared[0], g)
         *pulled, part = pull(rule(state, after, before, *prepared, g))
         return (before, jax.tree.map(jnp.add, total, part)), tuple(pulled)
 
     carry = jnp.zeros_like(start), jax.tree.map(jnp.zeros_like, projection)
     (_, total), pulled = jax.lax.scan(back, carry, (befores, _chunks(g, given.chunk), *chunks), reverse=True)
-    return *(_whole(x, q.shape[-2]) for x in pulled), total
+    return *(_whole(x, q.shape[:-1]) for x in pulled), total
 
 
 _attend.defvjp(_forward, _backward)
