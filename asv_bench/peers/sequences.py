@@ -1,0 +1,132 @@
+"""What the scripts about operations on sequences share: bytes kept, peak bytes and seconds of one forward and backward.
+
+Bytes kept are of storages alive behind the outputs (`gradgate.hw_profiles.residuals`), inputs and outputs aside. Peak
+bytes are of tensors in PyTorch, and temporaries of the compiled gradient in JAX. Seconds are the least of some runs in
+one process, which take turns, so that a busy machine slows down every row alike.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass
+class Row:
+    """One way to compute the same thing.
+
+    Attributes:
+        name: what it is called in the table.
+        function: of the inputs -> one output; None: it cannot be run here.
+        why: in that case the reason.
+    """
+
+    name: str
+    function: Callable[..., Any] | None
+    why: str = ""
+
+
+@dataclass
+class Figures:
+    """What one way takes."""
+
+    kept: int
+    peak: int
+    seconds: float
+    error: float
+
+
+def table(title: str, rows: Sequence[Row], found: dict[str, Figures]) -> str:
+    """A table for Markdown; seconds are ratios to the first row."""
+    first = found[rows[0].name].seconds
+    lines = [f"{title}", "", "| | kept | peak | time | largest difference |", "|---|---:|---:|---:|---:|"]
+    for row in rows:
+        if row.name not in found:
+            lines.append(f"| {row.name} | {row.why} | | | |")
+            continue
+        f = found[row.name]
+        ratio = f"{f.seconds / first:.2f}"
+        lines.append(f"| {row.name} | {megabytes(f.kept)} | {megabytes(f.peak)} | {ratio} | {f.error:.0e} |")
+    return "\n".join([*lines, "", f"time 1.00 is {1000 * first:.0f} ms"])
+
+
+def megabytes(size: int) -> str:
+    """Bytes in words."""
+    return f"{size / 1e6:,.2f} MB"
+
+
+def version(package: str) -> str:
+    """The version of what is installed, or that it is not."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def of_torch(rows: Sequence[Row], inputs: Sequence[Any], repeats: int = 3) -> dict[str, Figures]:
+    """Figures of each row that can be run; differences are of gradients, relative to the last row's."""
+    import torch
+
+    from gradgate.hw_profiles import residuals, torch_memory
+
+    there = [row for row in rows if row.function is not None]
+
+    def gradient(function: Any, *given: Any) -> Any:
+        leaves = [x.detach().requires_grad_() for x in given]
+        y = function(*leaves)
+        return torch.autograd.grad(y, leaves, torch.ones_like(y) / y.numel() ** 0.5)
+
+    grads = {row.name: gradient(row.function, *inputs) for row in there}
+    times = in_turns({row.name: (lambda row=row: gradient(row.function, *inputs)) for row in there}, repeats)
+    found = {}
+    for row in there:
+        leaves = [x.detach().requires_grad_() for x in inputs]
+        kept = residuals.of_torch(lambda row=row, leaves=leaves: row.function(*leaves), leaves)
+        peak = torch_memory.peak(lambda *given, row=row: gradient(row.function, *given), list(inputs)).total_bytes
+        error = max(float((a - b).norm() / b.norm()) for a, b in zip(grads[row.name], grads[there[-1].name]))  # noqa: B905
+        found[row.name] = Figures(kept, peak, times[row.name], error)
+    return found
+
+
+def of_jax(rows: Sequence[Row], inputs: Sequence[Any], repeats: int = 3) -> dict[str, Figures]:
+    """Figures of each row; differences are of gradients, relative to the last row's."""
+    import jax
+    import jax.numpy as jnp
+
+    from gradgate.hw_profiles import residuals
+
+    found, programs, grads = {}, {}, {}
+    for row in rows:
+
+        def gradient(*given: Any, row: Row = row) -> Any:
+            y, pull = jax.vjp(row.function, *given)
+            return pull(jnp.ones_like(y) / y.size**0.5)
+
+        programs[row.name] = jax.jit(gradient).lower(*inputs).compile()
+        grads[row.name] = programs[row.name](*inputs)
+    times = in_turns(
+        {name: (lambda p=program: jax.block_until_ready(p(*inputs))) for name, program in programs.items()}, repeats
+    )
+    for row in rows:
+        kept = residuals.of_jax(row.function, inputs)
+        peak = int(programs[row.name].memory_analysis().temp_size_in_bytes)
+        error = max(
+            float(jnp.linalg.norm(a - b) / jnp.linalg.norm(b))
+            for a, b in zip(grads[row.name], grads[rows[-1].name])  # noqa: B905
+        )
+        found[row.name] = Figures(kept, peak, times[row.name], error)
+    return found
+
+
+def in_turns(runs: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
+    """Name -> least seconds of `repeats` runs, which take turns."""
+    least = dict.fromkeys(runs, float("inf"))
+    for _ in range(repeats):
+        for name, run in runs.items():
+            begun = time.perf_counter()
+            run()
+            least[name] = min(least[name], time.perf_counter() - begun)
+    return least
