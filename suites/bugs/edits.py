@@ -38,8 +38,10 @@ class Edit:
     new: str
 
 
-def edited(implementation: str, edits: Sequence[Edit]) -> Function:
+def edited(implementation: str, edits: Sequence[Edit], adopt: bool = True) -> Function:
     """The function named by ``module:function``, its family's modules edited; those in use stay as they are.
+
+    With `adopt`, it takes a Problem of the modules in use; without, it is given as it is.
 
     Raises:
         LookupError: an edit's text does not occur exactly once.
@@ -61,7 +63,7 @@ def edited(implementation: str, edits: Sequence[Edit]) -> Function:
     with _in_place_of(_remade(package, place, texts), texts) as made:
         function: Function = getattr(made[place], name)
         problems = made.get(f"{package}.problem")
-    return function if problems is None else _adopting(function, problems)
+    return function if problems is None or not adopt else _adopting(function, problems)
 
 
 def _remade(package: str, place: str, texts: Mapping[str, str]) -> list[str]:
