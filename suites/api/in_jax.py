@@ -23,6 +23,7 @@ _PLACES: dict[str, str] = {
     "additive_coupling": "gradgate.references.invertible.in_jax.own_layers",
     "affine_coupling": "gradgate.references.invertible.in_jax.own_layers",
     "keep": "gradgate.references.invertible.in_jax.own_layers",
+    "selective_scan": "gradgate.references.state_space.in_jax.selective_scan",
 }
 """Name -> the module that has it."""
 

@@ -26,6 +26,7 @@ _PLACES: dict[str, str] = {
     "AdditiveCoupling": "gradgate.references.invertible.in_torch.couplings",
     "AffineCoupling": "gradgate.references.invertible.in_torch.couplings",
     "Keep": "gradgate.references.invertible.in_torch.couplings",
+    "selective_scan": "gradgate.references.state_space.in_torch.selective_scan",
 }
 """Name -> the module that has it."""
 
