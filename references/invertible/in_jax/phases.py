@@ -36,7 +36,7 @@ def input_gradient_reverse(problem: InvertibleProblem) -> tuple[Any, Tree]:
     """h_0 by going back through x alone, and what phase 1 hands over to phase 2.
 
     Each layer keeps what its own `pull_x` needs and no more: `jax.grad` would keep a byte per number of every ReLU's
-    mask beside the output that has the same signs. A reader's own layers, of which no `pull_x` is known, go through
+    mask beside the output that has the same signs. A user's own layers, whose `pull_x` is not known, go through
     `jax.grad`.
 
     Args:
@@ -176,7 +176,7 @@ def walk(
         One evaluation and one VJP of every layer (of ψ, two evaluations and no VJP).
     """
     # The barrier keeps the compiler from seeing that these are the activations which phase 1 computed, all of which it
-    # would else keep and save itself the second pass.
+    # would otherwise keep them, and skip the second pass.
     x, h, params, left = jax.lax.optimization_barrier((problem.x, h, problem.params, dict(state or {})))
     found = {}
     for block in problem.blocks:

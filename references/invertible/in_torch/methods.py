@@ -9,7 +9,6 @@ layers, n the numbers of one sample, d the parameters of one layer.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -30,10 +29,6 @@ from gradgate.references.invertible.in_torch.phases import (
 )  # fmt: skip
 from gradgate.references.invertible.inverse_products import advance_by
 from gradgate.references.invertible.problem import InvertibleProblem
-
-with warnings.catch_warnings():  # PyTorch's first JVP loads rules of its own that it calls deprecated itself
-    warnings.simplefilter("ignore", DeprecationWarning)
-    torch.func.jvp(torch.tanh, (torch.zeros(()),), (torch.ones(()),))
 
 vjp: Callable[..., Any] = torch.func.vjp  # their annotations allow for a third value, which is not asked for here
 jvp: Callable[..., Any] = torch.func.jvp

@@ -5,6 +5,7 @@ In the words of the code: x_i is ``x``, h_i = ∂J/∂x_i is ``h``, g_i = ∂J/�
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,6 +16,10 @@ from gradgate.references.contract import Tree
 from gradgate.references.invertible.chain import Link, advances, pulled, pushed
 from gradgate.references.invertible.inverse_products import Advance, advance_by
 from gradgate.references.invertible.problem import InvertibleProblem
+
+with warnings.catch_warnings():  # PyTorch's first JVP loads rules of its own that it calls deprecated itself
+    warnings.simplefilter("ignore", DeprecationWarning)
+    torch.func.jvp(torch.tanh, (torch.zeros(()),), (torch.ones(()),))
 
 vjp: Callable[..., Any] = torch.func.vjp  # its annotations allow for a third value, which is not asked for here
 CLOSED = advance_by("closed", torch.func.vjp)

@@ -237,7 +237,7 @@ def _times() -> list[Published]:
         "with L, so 10 times the layers give 10 times the ratio. The printed ratios of time grow 4 times"
     )
     near = equal(0.1, "printed in whole numbers; a tenth is for work of other parts than JVPs")
-    reduced = at_least('"its substantial time reduction compared to Forward", of which no digit is printed')
+    reduced = at_least('"its substantial time reduction compared to Forward", and no digit is printed')
     found = [
         Published(
             "Fig. 3, work", f"{first} / {second}", 3 * layers, "times", f"{HERE}:work_ratio",
