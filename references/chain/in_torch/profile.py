@@ -120,9 +120,11 @@ def profile(
     forward, backward, saved, saves_input, saves_output, gradients, forward_peak, save_peak, backward_peak = zip(
         *shapes, strict=True
     )
+    gradients = (*gradients, sizes[-1])
+    leaves_behind = (a - b - s for a, b, s in zip(gradients, gradients[1:], saved, strict=False))
     return Costs(
-        forward, backward, tuple(sizes), (*gradients, sizes[-1]), saved, saves_input, saves_output,
-        forward_peak, save_peak, backward_peak, PLACEHOLDER + random + loss,
+        forward, backward, tuple(sizes), gradients, saved, saves_input, saves_output,
+        forward_peak, save_peak, tuple(map(max, backward_peak, leaves_behind)), PLACEHOLDER + random + loss,
     )  # fmt: skip
 
 
@@ -164,11 +166,11 @@ def _memory(
         at_start = meter.live
         into, gradients = recording.backward(cotangents, _let_go if at_once else None)
         backward_peak = meter.peak - at_start
-        size, arriving = (nbytes(tuple(t for t in ts if t is not None)) for ts in (into, cotangents))
+        size = nbytes(tuple(t for t in into if t is not None))
         del gradients
     # What is handed on takes no new bytes, and is counted as if it did.
     forward_peak, save_peak = max(forward_peak, size_out), max(save_peak, size_out + saved)
-    return saved, saves_input, saves_output, size, forward_peak, save_peak, max(backward_peak, size - arriving - saved)
+    return saved, saves_input, saves_output, size, forward_peak, save_peak, backward_peak
 
 
 def _let_go(gradient: torch.Tensor) -> torch.Tensor:

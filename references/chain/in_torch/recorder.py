@@ -213,8 +213,8 @@ class _Recorder(TorchFunctionMode):
         grad, around = torch.is_grad_enabled(), Surroundings.now(self.graph.device)
         self._see_python()
         before, state, python = [t._version for t in tensors], self._random(), self._python
-        with torch.no_grad():
-            result = function(*args, **kwargs)
+        with torch.no_grad() if tensors or module is not None else contextlib.nullcontext():
+            result = function(*args, **kwargs)  # what reads no tensor may be a setting, such as no_grad itself
         found = pytree.tree_leaves(result)
         if not tensors and not any(isinstance(leaf, torch.Tensor) for leaf in found):
             return result  # a setting, or a question that no tensor is asked

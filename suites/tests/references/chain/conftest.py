@@ -1,4 +1,4 @@
-"""What the chain's tests share: `nets.py` as a fixture, because tests cannot import each other, and seeds."""
+"""What the chain's tests share: `nets.py` and `models.py` as fixtures (tests cannot import each other), and seeds."""
 
 from __future__ import annotations
 
@@ -14,11 +14,21 @@ import pytest
 @pytest.fixture(scope="session")
 def own() -> Any:
     """The module `nets.py`: models, a training step, and the comparison of two."""
+    return _module("nets")
+
+
+@pytest.fixture(scope="session")
+def models() -> Any:
+    """The module `models.py`: models that are no sequence, training steps, and the comparison of two."""
+    return _module("models")
+
+
+def _module(name: str) -> Any:
     pytest.importorskip("torch")
-    spec = importlib.util.spec_from_file_location("chain_nets", Path(__file__).with_name("nets.py"))
+    spec = importlib.util.spec_from_file_location(f"chain_{name}", Path(__file__).with_name(f"{name}.py"))
     assert spec is not None
     assert spec.loader is not None
-    module = sys.modules["chain_nets"] = importlib.util.module_from_spec(spec)
+    module = sys.modules[f"chain_{name}"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 

@@ -108,7 +108,7 @@ def test_a_schedule_that_no_plan_describes_runs_too(own: Any) -> None:
 
 
 class Wide(nn.Module):
-    """A stage of many parameters beside whose gradients its values are nothing."""
+    """A stage whose parameters are so many that their gradients outweigh its values."""
 
     def __init__(self, width: int, count: int) -> None:
         super().__init__()
