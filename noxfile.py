@@ -156,7 +156,7 @@ def toolchain(session: nox.Session) -> None:
 
 
 def _pins(project: dict[str, Any]) -> list[str]:
-    """What decides bytes, as a pyproject.toml pins it: in a group, or of old in its extras."""
+    """What decides bytes, as a pyproject.toml pins it: in a group, or in its extras, as it used to be."""
     if "history" in project.get("dependency-groups", {}):
         return list(nox.project.dependency_groups(project, "history"))
     extras = project["project"]["optional-dependencies"]

@@ -177,8 +177,8 @@ class Problem:
     def rerounded(self, amount: Any) -> Self:
         """This Problem computed another way, on which `loss` does not depend but its rounding does.
 
-        Where terms of backprop's cancel to the last bit by luck, as at a row of softmax with one score, a method that
-        sums them otherwise has an error of which no run of backprop knows. So the oracle measures its noise on these.
+        If backprop's terms happen to cancel exactly, as in a row of softmax with one score, its noise misses the
+        rounding error of a method that sums in another order. So the oracle measures its noise on these too.
 
         Args:
             amount: how far, a number in [0, 1), an array of the backend's; another for each run.
@@ -276,7 +276,7 @@ class Claim:
         expected: ``refuted`` for a claim that is known to be false; `declared_reason` then says why.
         declared_reason: why the claim is false; "" for a claim that is expected to hold.
         where: Spec fields that the claim is restricted to; a value may be a tuple of alternatives.
-        settings: arguments of the check; of these every check heeds ``options``, the method's options that are fixed,
+        settings: arguments of the check; every check reads ``options`` of these, the method's options that are fixed,
             and those about the gradient ``kappa`` and ``rounding``, in place of the method's.
         law: what a claim about memory or work says (`gradgate.references.laws`); None for every other claim.
     """

@@ -34,7 +34,7 @@ from gradgate.references.backends import (
 from gradgate.references.contract import Problem, Spec, Tree
 
 NOISE_SAMPLES = 8
-"""Evaluations per noise measurement, in one vectorised call. By luck alone one is ten times too small in one leaf of
+"""Evaluations per noise measurement, in one vectorised call. One sample underestimates the noise tenfold in one leaf of
 ten; eight at once in one of 10^8."""
 
 

@@ -16,7 +16,7 @@ from gradgate.references.published import Judged, Published, judge
 SCHEMA = 1
 RESULTS = "paper.json"
 NOT_YET = "not measured yet"
-"""The problem of a figure of which nothing is kept."""
+"""The problem of a figure that was not measured yet."""
 
 
 def listed(family: str) -> tuple[Published, ...]:

@@ -9,7 +9,7 @@ version = release = metadata.version("gradgate")
 html_title = f"gradgate {version}"
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["examples/*"]
-myst_enable_extensions = ["deflist", "attrs_inline"]
+myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 4
 suppress_warnings = ["myst.header"]
 default_role = "code"
@@ -42,10 +42,10 @@ pygments_dark_style = "monokai"
 
 def plain_bars(_app: Any, _what: str, _name: str, _thing: Any, _options: Any, lines: list[str]) -> None:
     """The papers' |θ| is no substitution, and `a`·P is code times P: outside of literals, signs are what they are."""
-    for i, line in enumerate(lines):
-        line = re.sub(r"(?<![`:\w])`([^`]+)`(?!`)", r"\\ ``\1``\\ ", line)
-        parts = re.split(r"(``.*?``)", line)
-        lines[i] = "".join(part if part.startswith("``") else part.replace("|", "\\|") for part in parts)
+    text = re.sub(r"(?<![`:\w])`([^`\n]+)`(?!`)", r"\\ ``\1``\\ ", "\n".join(lines))
+    parts = re.split(r"(``[^`]+``)", text)
+    parts = [f"``{part[2:-2].strip(' ')}``" if part[:2] == "``" else part.replace("|", "\\|") for part in parts]
+    lines[:] = "".join(parts).split("\n")
 
 
 def setup(app: Any) -> None:

@@ -123,8 +123,8 @@ def _short(name: str) -> str:
 
 
 def _ticks(reach: float) -> list[float]:
-    if reach < 1.6:
-        return [0.8, 1.0, 1.25]
+    if reach < 2.1:
+        return [tick for tick in (0.5, 0.8, 1.0, 1.25, 2.0) if 1 / reach <= tick <= reach]
     if reach < 12:
         return [tick for tick in (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0) if 1 / reach <= tick <= reach]
     top = int(math.log10(reach))

@@ -147,7 +147,7 @@ def _batch(problem: BilevelProblem, i: Any) -> Tree:
 
 
 def _advance(problem: BilevelProblem, inner: Inner, carry: Carry, first: Any, length: int) -> Carry:
-    """`length` steps from step `first` on, of which nothing but the last state is kept."""
+    """`length` steps from step `first` on. Only the last state is kept."""
 
     def step(carry: Carry, i: Any) -> tuple[Carry, None]:
         x = _batch(problem, i)

@@ -115,7 +115,7 @@ def halved(problem: BilevelProblem, inner: Inner, remat: bool) -> tuple[Any, Tre
 
 
 def _advance(problem: BilevelProblem, inner: Inner, carry: Carry, batches: Sequence[Tree]) -> Carry:
-    """The steps of `batches`, of which nothing but the last state is kept."""
+    """The steps of `batches`. Only the last state is kept."""
     eta = problem.eta
     for x in batches:
         carry = problem.update(gradient(inner, carry[0], eta, x), *carry, eta, x)

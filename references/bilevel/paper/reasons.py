@@ -1,4 +1,4 @@
-"""Why ours differ from the paper's bytes, each as far as it was tested on the device beside whose rows it stands."""
+"""Why our byte counts differ from the paper's, each reason tested on the device of its rows."""
 
 from __future__ import annotations
 

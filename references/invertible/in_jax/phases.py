@@ -175,8 +175,8 @@ def walk(
     Computes:
         One evaluation and one VJP of every layer (of ψ, two evaluations and no VJP).
     """
-    # The barrier keeps the compiler from seeing that these are the activations which phase 1 computed, all of which it
-    # would otherwise keep them, and skip the second pass.
+    # Without this barrier the compiler sees that phase 1 computed the same activations, and keeps them all instead of
+    # recomputing them.
     x, h, params, left = jax.lax.optimization_barrier((problem.x, h, problem.params, dict(state or {})))
     found = {}
     for block in problem.blocks:

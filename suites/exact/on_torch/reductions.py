@@ -133,7 +133,7 @@ def vector_norm(a: Any, order: Any = 2, dim: Any = None, keepdim: bool = False, 
 
 @numbers("norm")
 def norm(a: Any, p: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
-    """`vector_norm` with its arguments of old."""
+    """`vector_norm` with its older arguments."""
     if balls.is_balls(p):
         raise balls.Unknown("aten.norm with a tensor for its order")
     return vector_norm(a, 2 if p is None else p, dim, keepdim)

@@ -51,9 +51,10 @@ def test_a_page_does_what_it_says(
     made = Scratch(tmp_path / "page")
     made.commit({".gitignore": "__pycache__/\n"})
     found = BLOCK.findall((FOLDER / f"{page}.md").read_text(encoding="utf-8"))
-    found = [block for block in found if block[0] not in NOT_RUN]
+    found = [block for block in found if block[0] not in NOT_RUN and block[:2] != ("toml", "")]
     assert {"sh", "text"} <= {kind for kind, _, _ in found} <= {"python", "toml", "diff", "sh", "text"}
     told: str | None = None
+    assert all(name or kind != "python" for kind, name, _ in found), "a block of Python is a file, with its name"
     for kind, name, text in found:
         assert (kind == "text") == (told is not None), f"a command and its output follow each other: {text}"
         if name:

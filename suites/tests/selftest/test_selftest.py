@@ -279,7 +279,7 @@ def test_the_summary_counts_kills_alarms_and_the_smallest_planted_error() -> Non
     suite, *others = summary.tools(rows)
     rule = next(tool for tool in others if tool.name == "isapprox")
     assert (suite.found, suite.asked, suite.alarms, suite.unbroken, suite.smallest) == (3, 4, 0, 1, 1e-3)
-    assert (rule.found, rule.asked, rule.alarms, rule.smallest) == (2, 4, 1, None)  # what it cries, it cries always
+    assert (rule.found, rule.asked, rule.alarms, rule.smallest) == (2, 4, 1, None)  # always the same alarms
     assert next(tool for tool in summary.tools([*rows[:2], *rows[4:]]) if tool.name == "isapprox").smallest == 1e-2
     assert [summary.status(part, len(part)) for part in (rows, rows[:1], [_row("x", "undecided", False)])] == [1, 0, 2]
     assert summary.status(rows[:1], 2) == 2  # cut off

@@ -1,0 +1,81 @@
+"""Words that do not come back: documents, docstrings, comments and messages are in plain modern English."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+ROOMS = ("suites", "references", "hw_profiles", "asv_bench", ".github")
+KINDS = (".md", ".py", ".toml", ".html", ".yml", ".cff")
+WORDS = {
+    r"heed(s|ed|ing|less)?": "reads, follows, ignores",
+    r"beside (whose|which)": "say it in two sentences",
+    r"dear(er|est|ly)?": "expensive",
+    r"of which no(thing|ne|body)?": "say it in two sentences",
+    r"cr(y|ies|ied) (at|wolf)|cries": "raises an alarm, reports",
+    r"would else": "would otherwise",
+    r"by luck alone": "by chance",
+    r"of old": "older, earlier",
+    r"hitherto|heretofore": "so far",
+    r"lest": "so that … not",
+    r"albeit": "although",
+    r"whilst|amongst": "while, among",
+    r"n[ao]ught": "nothing, zero",
+    r"(where|there)(of|in|upon|unto|withal)": "say of which, in which",
+    r"nay|aye|ere|betwixt|anon": "the modern word",
+    r"in vain": "without effect",
+    r"at all events": "in any case",
+    r"must needs": "must",
+    r"befall(s|en)?|betoken(s|ed)?": "happen, mean",
+}
+"""Words, as patterns -> what to write in their place."""
+QUOTED = re.compile(r"^words = .*$", re.MULTILINE)
+"""A paper's own words in a ledger."""
+
+
+def found(text: str) -> list[str]:
+    """Every such word of a text, with its line and what to write in its place."""
+    text = QUOTED.sub("", text)
+    told = []
+    for pattern, better in WORDS.items():
+        for match in re.finditer(rf"\b({pattern})\b", text, re.IGNORECASE):
+            line = text.count("\n", 0, match.start()) + 1
+            told.append(f"line {line}: {match[0]!r}; write: {better}")
+    return told
+
+
+def documents() -> Iterator[Path]:
+    """Everything that people read: documents and sources."""
+    yield from (path for path in ROOT.iterdir() if path.suffix in KINDS)
+    for room in ROOMS:
+        for path in sorted((ROOT / room).rglob("*")):
+            hidden = {"node_modules", "__pycache__", ".asv"} & set(path.parts)
+            if path.suffix in KINDS and path.is_file() and path != Path(__file__).resolve() and not hidden:
+                yield path
+
+
+@pytest.mark.skipif(not (ROOT / ".github").exists(), reason="not a checkout")
+def test_no_document_docstring_comment_or_message_has_one() -> None:
+    wrong = [f"{path.relative_to(ROOT)}, {said}" for path in documents() for said in found(path.read_text("utf-8"))]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "This check heeds options.", "backwards are dear", "a problem of which no run knows", "it cries at noise",
+        "Lest it fail.", "the device beside whose rows it stands", "an array whereof we know",
+    ],
+)  # fmt: skip
+def test_such_a_word_is_found(text: str) -> None:
+    assert len(found(f"Plain words.\n{text}\n")) == 1
+    assert found(f"Plain words.\n{text}\n")[0].startswith("line 2: ")
+
+
+def test_a_papers_own_words_and_longer_words_are_left_alone() -> None:
+    assert found('words = "minimise compute whilst satisfying the budget"\n') == []
+    assert found("endear, modest, here, therefore, whereas, older\n") == []
