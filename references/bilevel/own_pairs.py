@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -92,22 +93,20 @@ def plain_penalty_torch(
     return penalty(transforms("torch").grad, "torch", w, b, eta, x, kind, by=by, has_aux=has_aux)
 
 
-def optimiser_of(framework: str, name: str, eta: Any) -> Any:
-    """An optimiser with learning rates of η: of optax in JAX, ours in PyTorch, and ``momentum`` ours in both."""
-    rate = RATE * (1 + (eta * eta).mean())
-    if framework == "torch":
-        from gradgate.references.bilevel.in_torch import optimisers as ours
+def optimiser_of(framework: str, name: str) -> Callable[[Any], Any]:
+    """η -> an optimiser with learning rates of η: of optax in JAX, ours in PyTorch; ``momentum`` is ours in both."""
+    torch, jax = "in_torch.optimisers", "in_jax.meta_gradient"
+    ours = importlib.import_module(f"gradgate.references.bilevel.{torch if framework == 'torch' else jax}")
+    theirs = ours if framework == "torch" or name == "momentum" else importlib.import_module("optax")
 
-        adamw = ours.adamw(lambda step: rate / (1 + step), 0.5, 0.75, eps_root=ROOT, weight_decay=DECAY)
-        return ours.sgd(rate, MU) if name == "momentum" else ours.chain(ours.clip_by_global_norm(CLIP), adamw)
-    if name == "momentum":
-        from gradgate.references.bilevel.in_jax.meta_gradient import sgd
+    def made(eta: Any) -> Any:
+        rate = RATE * (1 + (eta * eta).mean())
+        if name == "momentum":
+            return ours.sgd(rate, MU)
+        adamw = theirs.adamw(lambda step: rate / (1 + step), 0.5, 0.75, eps_root=ROOT, weight_decay=DECAY)
+        return theirs.chain(theirs.clip_by_global_norm(CLIP), adamw)
 
-        return sgd(rate, MU)
-    import optax
-
-    adamw = optax.adamw(lambda count: rate / (1 + count), 0.5, 0.75, eps_root=ROOT, weight_decay=DECAY)
-    return optax.chain(optax.clip_by_global_norm(CLIP), adamw)
+    return made
 
 
 def plain_step(backend: str, name: str, step: int, grad: Tree, theta: Tree, state: Tree, eta: Any) -> Any:
@@ -159,7 +158,7 @@ def plain_meta_torch(
 def meta_of(framework: str, meta_gradient: Callable[..., Any], optimiser: str, **options: Any) -> Callable[..., Any]:
     """(η, θ_0, xs, y) -> V and its gradient by η and θ_0."""
     return meta_gradient(
-        functools.partial(inner_loss, framework, 2), functools.partial(optimiser_of, framework, optimiser),
+        functools.partial(inner_loss, framework, 2), optimiser_of(framework, optimiser),
         functools.partial(outer_loss, framework), argnums=(0, 1), **options,
     )  # fmt: skip
 

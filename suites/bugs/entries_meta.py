@@ -1,0 +1,151 @@
+"""Bugs of `mixed_mode_grad` and `meta_gradient`: mistakes that are easy to make in a rule or a loop."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+import sys
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+from gradgate.suites.bugs.entries import ROOM, EntryMutant, _edited, entry_bugs
+from gradgate.suites.pairs.pair import Pair
+
+LOOP = f"{ROOM}.bilevel.inner.loop"
+
+
+@dataclass(frozen=True)
+class LoopMutant(EntryMutant):
+    """A bug in `inner.loop`, which `meta_gradient` of both frameworks imports; the edits are of that module."""
+
+    def broken(self) -> Pair:
+        """The pair with the bug; its reference is as it was."""
+        pair, entry = self.unbroken(), f"{ROOM}.{self.module}"
+        optimisers = entry.replace("meta_gradient", "optimisers")
+        loop = _edited(LOOP, self.edits, self.name)
+        with mock.patch.dict(sys.modules, {LOOP: loop}):
+            made = {LOOP: loop, entry: _edited(entry, (), self.name)}
+        if ".in_torch." in entry:
+            importlib.import_module(optimisers)
+            with mock.patch.dict(sys.modules, made):
+                made[optimisers] = _edited(optimisers, (), self.name)
+        function: Any = pair.function
+
+        @functools.wraps(function)
+        def call(*args: Any, **options: Any) -> Any:
+            with mock.patch.dict(sys.modules, made):  # the pair's function imports them when it is called
+                return function(*args, **options)
+
+        return dataclasses.replace(pair, function=call, name=self.name.replace(".", "_"))
+
+
+def _loop(name: str, story: str, kill: str, old: str, new: str, pair: str = "meta_gradient") -> tuple[LoopMutant, ...]:
+    return tuple(
+        LoopMutant(
+            f"bilevel.{framework}.loop.{name}", story, f"bilevel:{pair}_{framework}", kill,
+            f"bilevel.in_{framework}.meta_gradient", ((old, new),),
+        )
+        for framework in ("jax", "torch")
+    )  # fmt: skip
+
+
+_mixed = functools.partial(entry_bugs, "bilevel:mixed_mode", "mixed_mode")
+_optimiser = functools.partial(entry_bugs, "bilevel:optimisers", "meta_gradient")
+_meta = functools.partial(entry_bugs, "bilevel:meta_gradient", "meta_gradient")
+
+GRADIENT = (
+    *_mixed(
+        "others_cut", "arguments that the gradient is not by get no cotangent", "gradient_exact",
+        torch=("*(found.get(i) for i in range(len(others)))", "*(None for _ in others)"),
+        jax=("dict(zip(places, by_floats,", "dict(zip(places, map(jnp.zeros_like, by_floats),"),
+    ),
+    *_mixed(
+        "aux_cut", "what the function tells besides has no derivative", "gradient_exact",
+        torch=("(amount * sum(parts))", "(0 * amount * sum(parts))"),
+        jax=("(amount * _inner(v_aux, aux))", "(0 * amount * _inner(v_aux, aux))"),
+    ),
+    *_mixed(
+        "aux_counted_twice", "the cotangent of aux enters twice", "gradient_exact",
+        torch=("(amount * sum(parts))", "(2 * amount * sum(parts))"),
+        jax=("(amount * _inner(v_aux, aux))", "(2 * amount * _inner(v_aux, aux))"),
+    ),
+    *_mixed(
+        "by_first_alone", "only the first leaf that the gradient is by moves", "gradient_exact",
+        torch=("(list(v[:number]), torch", "([a if i == 0 else 0 * a for i, a in enumerate(v[:number])], torch"),
+        jax=("(v, jnp.ones_like(zero))", "([a if i == 0 else 0 * a for i, a in enumerate(v)], jnp.ones_like(zero))"),
+    ),
+    *_mixed(
+        "hessian_lost", "the gradient is pulled back to the other arguments alone", "gradient_exact",
+        torch=("return None, None, *by_leaves,", "return None, None, *(0 * leaf for leaf in by_leaves),"),
+        jax=("return by_leaves, list(", "return [0 * leaf for leaf in by_leaves], list("),
+    ),
+    *_mixed(
+        "half_the_product", "the product passes through float32", "gradient_float64",
+        torch=("return None, None, *by_leaves,", "return None, None, *(a.float().to(a.dtype) for a in by_leaves),"),
+        jax=("return by_leaves, list(", "return [a.astype(jnp.float32).astype(a.dtype) for a in by_leaves], list("),
+    ),
+    *_mixed(
+        "graph_kept", "the gradient is that of reverse mode, and keeps all it reads", "residual_bytes_of_reference",
+        torch=(
+            "        flat = _Gradient.apply(run, len(leaves), *leaves, *(rest[i] for i in tensors))\n",
+            "        flat, aux = torch.func.grad(run, has_aux=True)(leaves, [rest[i] for i in tensors])\n"
+            "        flat = [*flat, *aux]\n",
+        ),
+        jax=("    gradient.defvjp(forward, backward)\n    return gradient\n",
+             "    return lambda leaves, consts: jax.grad(run, has_aux=True)(leaves, consts)\n"),
+    ),
+)  # fmt: skip
+
+LOOPS = (
+    *_loop("optimiser_of_constants", "learning rates that η has are taken for constants", "gradient_exact",
+           "pair, frame = self._pair(eta), self", "pair, frame = self._pair(self.flat['eta']), self"),
+    *_loop("eta_of_the_outer_loss_cut", "what the outer loss itself reads of η is not differentiated", "gradient_exact",
+           "loss, given = self.told.outer_loss, (self._tree(\"theta\", theta), self._known(eta), self.y)",
+           "loss, given = self.told.outer_loss, (self._tree(\"theta\", theta), self._known(self.eta), self.y)"),
+    *_loop("start_anew", "θ_0 is taken for a constant", "gradient_exact",
+           'params.get("theta", self.flat["theta"]), self.state', 'self.flat["theta"], self.state'),
+    *_loop("decay_forgotten", "the optimiser is not told θ, but its gradient", "outputs",
+           'else state, self._tree("theta", theta)', 'else state, self._tree("theta", grad)'),
+    *_loop("step_doubled", "θ moves by the whole update twice", "outputs",
+           "frame.added(p, move) for p, move", "frame.added(p, 2 * move) for p, move"),
+    *_loop("rate_of_the_inverse", "a step is taken back with another rate than it was made with", "gradient_exact",
+           "self.told.frame.number(a, p) for a, p", "1.001 * self.told.frame.number(a, p) for a, p", "inversion"),
+)  # fmt: skip
+
+OPTIMISERS = (
+    *_optimiser(
+        "norm_leaf_by_leaf", "each leaf is clipped by its own norm", "outputs",
+        torch=(
+            "        norm = safe_root(xp, torch.stack(squares).sum())\n",
+            "        norm = safe_root(xp, squares[0])\n",
+        ),
+    ),
+    *_optimiser(
+        "norm_detached", "the norm that gradients are clipped by is taken for a constant", "gradient_exact",
+        torch=("safe_root(xp, torch.stack(squares).sum())", "safe_root(xp, torch.stack(squares).sum()).detach()"),
+    ),
+    *_optimiser(
+        "schedule_late", "a schedule is read one step late", "outputs",
+        torch=('return _moves(learning_rate, state["step"], found)', "return _moves(learning_rate, step, found)"),
+    ),
+    *_optimiser(
+        "moment_of_the_step_before", "Adam's step reads the second moment before this gradient", "outputs",
+        torch=("(safe_root(xp, v / second + eps_root) + eps), m, v)",
+               '(safe_root(xp, v / second + eps_root) + eps), m, state["v"])'),
+    ),
+    *_optimiser(
+        "decay_coupled", "weight decay is divided by the root of the second moment", "outputs",
+        torch=("        m = _mapped(", "        grads = _mapped(lambda g, p: g + 0.25 * p, grads, params)\n"
+               "        m = _mapped("),
+    ),
+    *_optimiser(
+        "chain_reversed", "a chain is applied from behind", "outputs",
+        torch=("for one, before in zip(transformations, state, strict=True):",
+               "for one, before in reversed(list(zip(transformations, state, strict=True))):",
+               "return grads, tuple(states)", "return grads, tuple(states[::-1])"),
+    ),
+)  # fmt: skip
+
+MUTANTS: tuple[EntryMutant, ...] = (*GRADIENT, *LOOPS, *OPTIMISERS)
