@@ -189,7 +189,7 @@ def functional(module: Any, method: str = "__call__") -> Functional:
             return Functional(lambda p, *args: getattr(nnx.merge(graph, p, rest), method)(*args), params, None)
 
         def with_state(p: Any, *args: Any, state: Any) -> Any:
-            made = nnx.merge(graph, p, state)
+            made = nnx.merge(graph, p, state, copy=True)  # variables know the trace in which they were made
             answer = getattr(made, method)(*args)
             return (answer, nnx.split(made, nnx.Param, ...)[2]) if method == "__call__" else answer
 

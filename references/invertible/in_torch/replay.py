@@ -102,8 +102,7 @@ class Call:
             for generator, state in states:
                 generator.set_state(state)
 
-    # The cache is off: a copy of a weight that is made in a call without a graph has none, and whoever uses the weight
-    # after that, under the same autocast, would get the copy and no gradient.
+    # The cache is off: it would keep a cast of every layer's weights until the user's autocast ends.
     @contextlib.contextmanager
     def _autocasting(self) -> Iterator[None]:
         with contextlib.ExitStack() as stack:

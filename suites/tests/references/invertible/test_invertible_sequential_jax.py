@@ -1,0 +1,192 @@
+"""`invertible_sequential` in a user's hands: what it keeps, keys and states, modules, and what it refuses in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from gradgate.references.backends import precision
+from gradgate.references.contract import IllegalOption, UsageError
+from gradgate.references.invertible.layer import NotInvertible
+
+jax = pytest.importorskip("jax")
+
+import jax.numpy as jnp  # noqa: E402 - after the skip
+
+from gradgate.in_jax import (  # noqa: E402
+    additive_coupling,
+    affine_coupling,
+    check_inverse,
+    functional,
+    invertible_layer,
+    invertible_sequential,
+    keep,
+)
+
+METHODS = ("reversible", "moonwalk_mixed", "moonwalk")
+
+
+@pytest.fixture(autouse=True)
+def float64() -> Iterator[None]:
+    with precision("jax", "float64"):
+        yield
+
+
+def inner(p: Any, x: Any) -> Any:
+    return jnp.tanh(x @ p["w"]) @ p["v"]
+
+
+def drawn(seed: int, hidden: int = 8) -> dict[str, Any]:
+    w, v = jax.random.split(jax.random.key(seed))
+    return {"w": jax.random.normal(w, (3, hidden)), "v": 0.3 * jax.random.normal(v, (hidden, 3))}
+
+
+def stack(depth: int) -> tuple[list[Any], list[Any]]:
+    layers = [additive_coupling(inner, inner)] * depth
+    return layers, [{"f": drawn(2 * i), "g": drawn(2 * i + 1)} for i in range(depth)]
+
+
+def plain(layers: Any, params: Any, x: Any) -> Any:
+    for layer, p in zip(layers, params, strict=True):
+        x1, x2 = x[..., :3], x[..., 3:]
+        y1 = x1 + layer.forward(p["f"], x2)
+        x = jnp.concatenate([y1, x2 + layer.inverse(p["g"], y1)], -1)
+    return x
+
+
+X = [[0.1, -0.4, 1.0, 0.7, -0.2, 0.3]] * 2
+
+
+def close(one: Any, other: Any, rtol: float = 1e-9) -> bool:
+    pairs = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
+    return all(
+        jnp.allclose(a, b, rtol=rtol, atol=rtol) for a, b in pairs if not jnp.issubdtype(a.dtype, jax.dtypes.prng_key)
+    )
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_gradients_are_those_of_plain_backprop_under_jit(method: str) -> None:
+    layers, params = stack(3)
+    apply, x = invertible_sequential(layers, method=method), jnp.asarray(X)
+    exact = jax.grad(lambda p, x: (plain(layers, p, x) ** 3).sum(), (0, 1))(params, x)
+    assert close(jax.jit(jax.grad(lambda p, x: (apply(p, x) ** 3).sum(), (0, 1)))(params, x), exact)
+
+
+def growth(make: Any) -> int:
+    from gradgate.hw_profiles.residuals import of_jax
+
+    def of(depth: int) -> int:
+        layers, params = stack(depth)
+        return of_jax(make(layers), (params, jnp.ones((64, 6))), x64=True)
+
+    return (of(6) - of(3)) // 3
+
+
+def test_what_is_kept_grows_with_depth_for_plain_and_mixed_alone() -> None:
+    of_plain = growth(lambda layers: lambda p, x: plain(layers, p, x))
+    assert of_plain >= 64 * 6 * 8
+    assert growth(lambda layers: invertible_sequential(layers)) == 0
+    assert growth(lambda layers: invertible_sequential(layers, method="moonwalk")) == 0
+    assert 0 < growth(lambda layers: invertible_sequential(layers, method="moonwalk_mixed")) < of_plain
+
+
+def batch_normed(p: Any, x: Any, *, state: Any) -> Any:
+    mean = x.mean(0)
+    return inner(p, x - mean), {"mean": 0.9 * state["mean"] + mean, "calls": state["calls"] + 1}
+
+
+def test_a_state_changes_once_and_is_no_part_of_the_gradient() -> None:
+    block = additive_coupling(batch_normed, batch_normed, stateful=True)
+    apply, (_, params), x = invertible_sequential([block]), stack(1), jnp.asarray(X) * jnp.arange(1, 3)[:, None]
+    state = [{name: {"mean": jnp.zeros(3), "calls": 0} for name in "fg"}]
+    (_, after), grads = jax.value_and_grad(
+        lambda p: ((found := apply(p, x, state=state))[0].sum(), found[1]), has_aux=True
+    )(params)
+    assert after[0]["f"]["calls"] == after[0]["g"]["calls"] == 1
+    assert jnp.allclose(after[0]["f"]["mean"], x[:, 3:].mean(0))
+    assert any(jnp.any(leaf != 0) for leaf in jax.tree.leaves(grads))
+    zeros = jax.grad(lambda p: apply(p, x, state=state)[1][0]["g"]["mean"].sum())(params)
+    assert not any(jnp.any(leaf != 0) for leaf in jax.tree.leaves(zeros))
+
+
+def test_modules_of_equinox_are_functions() -> None:
+    eqx = pytest.importorskip("equinox")
+    f, g = (functional(eqx.nn.MLP(3, 3, 8, 1, key=jax.random.key(i))) for i in range(2))
+    wide = [lambda p, x, h=h: jax.vmap(lambda row: h.function(p, row))(x) for h in (f, g)]
+    layers, params, x = [additive_coupling(*wide)], [{"f": f.params, "g": g.params}], jnp.asarray(X)
+    apply = invertible_sequential(layers)
+    exact = jax.grad(lambda p: (plain(layers, p, x) ** 3).sum())(params)
+    assert close(jax.grad(lambda p: (apply(p, x) ** 3).sum())(params), exact)
+
+
+def test_modules_of_nnx_bring_their_statistics_and_generators() -> None:
+    nnx = pytest.importorskip("flax.nnx")
+
+    def made(seed: int) -> Any:
+        rngs = nnx.Rngs(seed)
+        return nnx.Sequential(
+            nnx.Linear(3, 3, rngs=rngs), nnx.BatchNorm(3, rngs=rngs), nnx.Dropout(0.5, rngs=rngs)
+        )  # fmt: skip
+
+    modules = [made(i) for i in range(2)]
+    f, g = map(functional, modules)
+    apply = invertible_sequential([additive_coupling(f.function, g.function, stateful=True)])
+    x = jnp.asarray(X, jnp.float32) * jnp.arange(1, 3, dtype=jnp.float32)[:, None]
+    params, state = [{"f": f.params, "g": g.params}], [{"f": f.state, "g": g.state}]
+    (loss, after), grads = jax.value_and_grad(
+        lambda p: (((found := apply(p, x, state=state))[0] ** 3).sum(), found[1]), has_aux=True
+    )(params)
+
+    def plainly(parts: Any) -> Any:
+        one, two = parts
+        y1 = x[:, :3] + one(x[:, 3:])
+        return (jnp.concatenate([y1, x[:, 3:] + two(y1)], -1) ** 3).sum()
+
+    exact, wanted = nnx.value_and_grad(plainly)(nnx.List(modules))
+    assert jnp.allclose(loss, exact)
+    assert close(grads, [{"f": wanted[0], "g": wanted[1]}], 1e-4)
+    assert close(after[0]["f"], nnx.split(modules[0], nnx.Param, ...)[2], 1e-5)
+    with pytest.raises(UsageError, match=r"function is no module of equinox or flax\.nnx"):
+        functional(inner)
+
+
+def test_a_wrong_or_ill_conditioned_inverse_is_found_by_check_inverse() -> None:
+    layers, params = stack(2)
+    x = jnp.asarray(X, jnp.float32)
+    assert check_inverse(layers, params, x.astype(jnp.float64)) < 1e-14
+    shifted = invertible_layer(lambda p, x: x + 1e6, lambda p, y: y - 1e6)
+    with pytest.raises(NotInvertible, match=r"layer 0 \(<lambda>\): its inverse is off.*too ill-conditioned"):
+        check_inverse([shifted], [{}], x)
+    with pytest.raises(UsageError, match=r"within jax\.jit there are none"):
+        jax.jit(lambda x: check_inverse([shifted], [{}], x))(x)
+
+
+def test_wrong_use_is_refused_in_words() -> None:
+    layers, params = stack(1)
+    x = jnp.asarray(X)
+    only = invertible_layer(lambda p, x: x)
+    cases = [
+        (lambda: invertible_sequential([]), "there are no layers"),
+        (lambda: invertible_sequential(layers, method="backprop"), "unknown method"),
+        (lambda: invertible_sequential([inner]), "layer 0 is a function; legal: what invertible_layer"),
+        (lambda: invertible_sequential([only]), "layer 0 has no inverse, which reversible needs"),
+        (lambda: invertible_sequential([only], method="moonwalk"), "neither a vijp nor an inverse"),
+        (lambda: invertible_sequential([keep(inner)], method="moonwalk"), "moonwalk has no reverse phase"),
+        (lambda: invertible_layer(3), "forward is a int; legal: a function"),
+        (lambda: invertible_sequential(layers)(params * 2, x), "params are 2 trees; legal: a list of 1 trees"),
+        (lambda: invertible_sequential(layers)(params, x.astype(int)), "the input is not of floating numbers"),
+        (lambda: invertible_sequential(layers)(params, x[:, :5]), "F of layer 0 .* has to give"),
+        (lambda: invertible_sequential(layers)(params, x[:, :1]), "splits axis -1, and its input has shape"),
+        (lambda: invertible_sequential([affine_coupling(inner, inner)])(params, x), r"has to give \(2, 6\)"),
+    ]
+    random = [additive_coupling(inner, inner, random=True)]
+    cases.append((lambda: invertible_sequential(random)(params, x), r"give key=jax\.random\.key"))
+    stateful = [additive_coupling(inner, inner, stateful=True)]
+    cases.append((lambda: invertible_sequential(stateful)(params, x), "it would do to give state="))
+    for call, words in cases:
+        with pytest.raises(UsageError, match=words):
+            call()
+    with pytest.raises(IllegalOption, match="tangents"):
+        invertible_sequential(layers, tangents=0)
