@@ -58,7 +58,7 @@ class Cutting:
     parts: tuple[Part, ...]
 
 
-def cut(graph: Graph, crossing: int = CROSSING, stages: int = STAGES) -> Cutting:
+def cut(graph: Graph) -> Cutting:
     """The stages of a forward pass.
 
     Raises:
@@ -78,7 +78,7 @@ def cut(graph: Graph, crossing: int = CROSSING, stages: int = STAGES) -> Cutting
     outputs = {leaf.number for leaf in graph.outputs if isinstance(leaf, Read)}
     made = {n for call in chain for n in call.gives if n is not None}
     lives = _Lives(graph, chain, outputs & made)
-    bounds = _chosen(graph, chain, lives, crossing, stages)
+    bounds = _chosen(graph, chain, lives, CROSSING, STAGES)
     parts = []
     for start, end in zip([0, *bounds], [*bounds, len(chain)], strict=True):
         calls = chain[start:end]
