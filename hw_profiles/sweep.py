@@ -38,8 +38,8 @@ class Cell:
             cells stay small: plain numbers travel.
         static: keyword arguments, bound before tracing (or the factory's).
         options: further keyword arguments of ``measure``: x64, donate, mesh, in_specs, limit, …
-        framework: ``jax``, or ``torch``, whose programs are run by ``torch_memory.measure``; of the options, ``limit``
-            and ``track`` count there.
+        framework: ``jax``, or ``torch``, whose programs are run by ``torch_memory.measure``; of the options, ``limit``,
+            ``track`` and ``around``, the scope in which it is run, count there.
         label: anything that tells the caller which cell this is; not used here.
     """
 
@@ -66,6 +66,8 @@ def measure_cell(cell: Cell) -> Measurement:
             return measure_traced(_once(_trace, cell), cell.profile, **options)
     except _Overdue as error:
         return replace(_failed(cell, str(error)), status="timeout")
+    except torch_memory.Refusal as error:
+        return replace(_failed(cell, str(error)), status="refused")
     except (LoweringError, torch_memory.ProgramError) as error:
         return _failed(cell, str(error))
     except (Exception, SystemExit) as error:
@@ -99,7 +101,8 @@ def _trace(cell: Cell) -> Traced:
 
 def _run(cell: Cell) -> Any:
     program, arguments, static, options = _program(cell)
-    return torch_memory.run(partial(program, **static), arguments, options.get("track", ()))
+    with options.get("around", contextlib.nullcontext()):
+        return torch_memory.run(partial(program, **static), arguments, options.get("track", ()))
 
 
 def _program(cell: Cell) -> tuple[Callable[..., Any], Any, Mapping[str, Any], dict[str, Any]]:

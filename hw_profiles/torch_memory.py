@@ -16,6 +16,10 @@ class ProgramError(RuntimeError):
     """The program raised while it was run to be measured. The message says what."""
 
 
+class Refusal(ProgramError):
+    """The program cannot be measured as it was asked for. The message says why."""
+
+
 @dataclass(frozen=True)
 class TorchMemory:
     """Bytes that are alive at the moment when the sum is largest.
@@ -111,6 +115,8 @@ def run(
 
     try:
         return peak(program, arguments, track), torch_flops(program, *arguments)
+    except Refusal:
+        raise
     except (Exception, SystemExit) as error:
         raise ProgramError(f"the program failed: {type(error).__name__}: {error}") from error
 

@@ -13,6 +13,7 @@ from typing import Any
 from gradgate.hw_profiles import work
 from gradgate.hw_profiles.measurement import Measurement
 from gradgate.hw_profiles.sweep import Cell, measure_cell
+from gradgate.hw_profiles.torch_memory import Refusal
 from gradgate.references.contract import Method, Spec
 from gradgate.suites.judging.frames import last_frames
 from gradgate.suites.judging.subject import Fault, Inapplicable, first_line
@@ -35,6 +36,8 @@ def residual_bytes(declared: Method, function: Any, spec: Spec, options: Mapping
         return float(function.residual_bytes(spec, options))
     except Inapplicable:
         raise
+    except Refusal as error:
+        raise Inapplicable(f"residual bytes cannot be counted: {error}") from None
     except (Exception, SystemExit) as error:
         raise Fault(
             f"the method raised {type(error).__name__} in its forward pass: {first_line(error)}",
@@ -59,12 +62,13 @@ def flops(declared: Method, function: Callable[..., Any], spec: Spec, options: M
     )
     if key not in KNOWN:
         try:
-            run, arguments, _ = cells.of_method(declared, function, spec, options)
+            run, arguments, further = cells.of_method(declared, function, spec, options)
             if declared.framework == "torch":
-                KNOWN[key] = work.torch_flops(run, *arguments)
+                with further["around"]:
+                    KNOWN[key] = work.torch_flops(run, *arguments)
             else:
                 KNOWN[key] = work.of(run, arguments, x64=spec.dtype == "float64").flops
-        except work.WorkError as error:
+        except (work.WorkError, Refusal) as error:
             raise Inapplicable(f"work cannot be counted: {error}") from None
         except (Exception, SystemExit) as error:
             raise Fault(

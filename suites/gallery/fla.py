@@ -122,7 +122,10 @@ def _pair(function, reference, inputs, dims, **how):
 recurrent = _pair(linear_recurrent, attention, HEADS, SHORT)
 chunk = _pair(linear_chunk, attention, HEADS, CHUNKED)
 gated_recurrent = _pair(gla_recurrent, attention, {**HEADS, "g": DECAY}, SHORT)
-gated_chunk = _pair(gla_chunk, attention, {**HEADS, "g": DECAY}, CHUNKED)
+gated_chunk = _pair(
+    gla_chunk, attention, {**HEADS, "g": DECAY}, CHUNKED,
+    claims=[gradgate.grows("residual_bytes", T=1, sizes={"T": (256, 512, 1024, 2048, 4096)}, at={"H": 1, "K": 64})],
+)  # fmt: skip
 simple_chunk = _pair(simple_gla_chunk, plain_simple_gla, {**HEADS, "g": uniform("1 T H", low=-1.0, high=0.0)}, CHUNKED)
 retention = _pair(retention_chunk, plain_retention, HEADS, CHUNKED)
 hgrn = _pair(

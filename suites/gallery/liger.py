@@ -12,6 +12,8 @@ VERSION = "0.8.5"
 WHERE = {"devices": ("interpreter",), "framework": "torch"}
 ROWS = {"T": (1, 3, 17), "H": (1, 8, 33)}
 """Tokens and width, even and odd, so that tiles are full, partly full and of one number."""
+TOKENS = {"T": (64, 128, 256, 512, 1024), "V": (64, 128, 256, 512, 1024)}
+"""Sizes at which bytes are told; no kernel runs for them."""
 AFTER = ("deterministic", "layouts", "each_leaf_alone", "autograd")
 RETAINED = "a second backward pass, with retain_graph, finds what it needs overwritten by the first, and says nothing"
 
@@ -146,6 +148,10 @@ flce = gradgate.Pair(
         "each_leaf_alone": "the weight gets a gradient only where x requires one too",
         "autograd": RETAINED,
     },
+    claims=[
+        gradgate.grows("temp_bytes", T=1, never="T*V", sizes=TOKENS, at={"H": 64, "V": 1024}),
+        gradgate.at_most("residual_bytes", of_reference=0.25, at={"T": 1024, "H": 64, "V": 1024}),
+    ],
 )  # fmt: skip
 swiglu_pair = gradgate.Pair(
     swiglu, reference=lambda a, b: functional.silu(a) * b, inputs={"a": normal("T H"), "b": normal("T H")}, dims=ROWS,
@@ -158,6 +164,7 @@ geglu_pair = gradgate.Pair(
 rms = gradgate.Pair(
     rms_norm, reference=plain_rms_norm, inputs={"x": normal("T H"), "weight": normal("H")}, dims=ROWS,
     dtypes=("float32",), **WHERE,
+    claims=[gradgate.at_most("residual_bytes", of_reference=0.05, at={"T": 256, "H": 64})],
 )  # fmt: skip
 rms_in_place = gradgate.Pair(
     rms_norm_in_place, reference=plain_rms_norm, inputs={"x": normal("T H"), "weight": normal("H")}, dims=ROWS,

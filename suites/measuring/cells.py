@@ -1,7 +1,8 @@
 """Cells of methods: profile × method × options × Spec, measured wherever an executor runs them.
 
 A JAX method is traced over its Problem's params and data as arguments, of which only shapes exist, so a cell at the
-scale of a paper allocates nothing. A PyTorch method is run once on real tensors for bytes and once for work.
+scale of a paper allocates nothing. A PyTorch method is run once for bytes and once for work, on real tensors or, where
+they would be large, on fake ones (`gradgate.suites.measuring.fakes`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from gradgate.hw_profiles.profile import load
 from gradgate.hw_profiles.work import roofline
 from gradgate.references import registry
 from gradgate.references.backends import leaves
-from gradgate.references.contract import Method, Problem, Spec
+from gradgate.references.contract import Method, Spec
 from gradgate.references.draws import shapes
 
 PROGRAM = f"{__name__}:program"
@@ -94,10 +95,12 @@ def of_method(
     """
     if declared.unmeasured:
         raise ValueError(declared.unmeasured)
-    run = functools.partial(function, **options)
+    run: Callable[..., Any] = functools.partial(function, **options)
     if declared.framework == "torch":
-        problem: Problem = spec.build("torch")
-        return run, (problem,), {"track": leaves([problem.params, problem.data])}
+        from gradgate.suites.measuring import fakes
+
+        around, run, problem = fakes.around(function, run, spec)
+        return run, (problem,), {"track": leaves([problem.params, problem.data]), "around": around}
     if declared.sharded:
         program, arguments, placed = registry.load(declared.sharded)(shapes(spec), **options)
         return program, arguments, placed

@@ -85,11 +85,16 @@ def _reached(pair: Pair, problem: PairProblem) -> set[str]:
 def residual_bytes(pair: Pair, spec: PairSpec, options: Mapping[str, Any], role: str) -> int:
     """What is kept between the forward and the backward pass; the forward pass is run once."""
     from gradgate.hw_profiles.residuals import of_torch
+    from gradgate.suites.measuring import fakes
 
-    problem = spec.build("torch")
-    params = {path: leaf.detach().requires_grad_() for path, leaf in problem.params.items()}
-    inputs = [*params.values(), *problem.data["given"].values()]
-    return of_torch(lambda: pair.outputs(role, problem, params, options), inputs)
+    def forward(given: PairProblem) -> Any:
+        return pair.outputs(role, given, given.params, options)
+
+    around, run, problem = fakes.around(pair if role == "function" else None, forward, spec)
+    with around:
+        params = {path: leaf.detach().requires_grad_() for path, leaf in problem.params.items()}
+        inputs = [*params.values(), *problem.data["given"].values()]
+        return of_torch(lambda: run(problem.with_params(params)), inputs)
 
 
 def flops(pair: Pair, spec: PairSpec) -> float:

@@ -46,11 +46,19 @@ class _Launches:
         skipped: whether launches do nothing (`skipping`).
         count: of launches that did nothing.
         prepared: whether Triton has been given what it lacks.
+        told: called with the arguments of a launch that does nothing.
     """
 
     skipped: bool = False
     count: int = 0
     prepared: bool = False
+    told: Callable[[Any], None] | None = None
+
+    def skip(self, *arguments: Any) -> None:
+        """Take in a launch that does nothing."""
+        self.count += 1
+        if self.told is not None:
+            self.told(arguments)
 
 
 _STATE = _Launches()
@@ -117,8 +125,7 @@ def _launched(run: Callable[..., Any]) -> Callable[..., Any]:
 
     def launch(self: Any, *args: Any, **how: Any) -> Any:
         if _STATE.skipped:
-            _STATE.count += 1
-            return None
+            return _STATE.skip(args, how)
         name = getattr(self, "__name__", "a kernel")
         if _in_balls():
             raise balls.Unknown(f"the Triton kernel {name}, of which PyTorch sees no operation")
@@ -141,8 +148,7 @@ def _tuned(run: Callable[..., Any]) -> Callable[..., Any]:
 
     def tune(self: Any, *args: Any, **how: Any) -> Any:
         if _STATE.skipped:
-            _STATE.count += 1
-            return None
+            return _STATE.skip(args, how)
         return run(self, *args, **how)
 
     return tune

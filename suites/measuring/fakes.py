@@ -1,0 +1,167 @@
+"""Bytes of PyTorch programs without their memory: tensors that have shapes and no numbers, kernels that do nothing.
+
+A program is run on fake tensors where its arguments are large, or where it launches Triton kernels, whose bytes are
+those of the tensors that are made around them. What reads a number out of a tensor cannot be run so. A program with
+kernels is then run on real tensors, its launches doing nothing, as long as it reads no number that a kernel wrote.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+from gradgate.hw_profiles.torch_memory import Refusal
+from gradgate.references.backends import leaves, tree_map
+from gradgate.references.contract import Problem, Spec
+from gradgate.references.draws import Integers
+from gradgate.suites.judging.subject import first_line
+from gradgate.suites.pairs import triton_interpreter
+
+if TYPE_CHECKING:
+    from gradgate.suites.measuring.written import Written
+
+LARGE = 2**28
+"""Bytes of arguments from which on a program is run on fake tensors."""
+
+
+def wanted(function: Any, spec: Spec) -> bool:
+    """Whether a method is run on fake tensors at a Spec: its kernels would run on a device, or it is large."""
+    return bool(getattr(function, "devices", ())) or argument_bytes(spec) >= LARGE
+
+
+def argument_bytes(spec: Spec) -> int:
+    """Bytes of a Problem's arrays, as its dtype has them; 0 where the Spec does not tell them without drawing."""
+    pair = getattr(spec, "pair", None)
+    if pair is not None:
+        return int(pair.numbers(spec.fields)) * _width(spec.dtype)  # type: ignore[attr-defined]
+    laid_out = spec.layout()
+    if laid_out is None:
+        return 0
+    return sum(math.prod(leaf.shape) * _width(getattr(leaf, "dtype", spec.dtype)) for leaf in leaves(laid_out[1:]))
+
+
+def _width(dtype: str) -> int:
+    return {"float64": 8, "int64": 8, "bfloat16": 2, "bool": 1}.get(dtype, 4)
+
+
+@contextlib.contextmanager
+def scope(mode: Any = None) -> Iterator[None]:
+    """Within it new tensors are fake, and kernels are not launched.
+
+    Args:
+        mode: the FakeTensorMode of tensors that are there already; None: a new one.
+
+    Raises:
+        Refusal: the program reads a number out of a tensor.
+    """
+    import torch
+    from torch._subclasses import fake_tensor
+
+    reads = (fake_tensor.DataDependentOutputException, fake_tensor.DynamicOutputShapeException)
+    try:
+        with triton_interpreter.skipping(), mode or fake_tensor.FakeTensorMode():
+            yield
+    except (*reads, torch.fx.experimental.symbolic_shapes.GuardOnDataDependentSymNode) as error:
+        said = "it reads a number out of a tensor, which has none where bytes alone are told"
+        raise Refusal(f"{said}: {first_line(error)}") from error
+
+
+def problem(spec: Spec) -> Problem:
+    """The Problem of a Spec with fake tensors; called within `scope`.
+
+    Raises:
+        Refusal: the Spec does not tell its shapes without drawing numbers.
+    """
+    import torch
+
+    def tensor(leaf: Any) -> Any:
+        if isinstance(leaf, Integers):
+            return torch.empty(leaf.shape, dtype=torch.int32)
+        return torch.empty(leaf.shape, dtype=getattr(torch, getattr(leaf, "dtype", spec.dtype)))
+
+    if getattr(spec, "pair", None) is not None:
+        return _of_pair(spec, tensor)
+    laid_out = spec.layout()
+    if laid_out is None:
+        raise Refusal("the shapes of its problem are known only once its numbers are drawn")
+    cls, params, data = laid_out
+    return cls(spec, "torch", tree_map(tensor, params), tree_map(tensor, data))
+
+
+def _of_pair(spec: Any, tensor: Callable[[Any], Any]) -> Problem:
+    """A pair's Problem; its cotangents have the shapes of what the reference returns for fake tensors."""
+    import torch
+
+    from gradgate.references.draws import Shaped
+    from gradgate.suites.pairs.spec import PairProblem, _dtype
+
+    pair, differentiated = spec.pair, spec.pair.differentiated_at(spec.fields)
+    made = {
+        path: tensor(Shaped(draw.shape(spec.sizes), _dtype(draw, spec.dtype, "torch")))
+        for path, draw in pair.leaves_at(spec.fields).items()
+    }
+    params = {path: leaf for path, leaf in made.items() if path in differentiated}
+    given = {path: leaf for path, leaf in made.items() if path not in differentiated}
+    blank = PairProblem(spec, "torch", params, {"given": given, "cotangents": {}})
+    with torch.no_grad():
+        outputs = pair.outputs("reference", blank, params)
+    cotangents = {path: tensor(Shaped(tuple(leaf.shape), spec.dtype)) for path, leaf in outputs.items()}
+    return PairProblem(spec, "torch", params, {"given": given, "cotangents": cotangents})
+
+
+@contextlib.contextmanager
+def launches_skipped(watch: Written | None = None) -> Iterator[None]:
+    """Within it kernels are not launched, tensors are real, and what a kernel was given may be read no more.
+
+    Integers and masks that were there before are taken to be read by kernels, and not to be written.
+
+    Raises:
+        Refusal: the program reads a number that a kernel may have written.
+    """
+    from gradgate.suites.measuring import written
+
+    watch = watch or written.Written()
+    with triton_interpreter.skipping() as launches, watch:
+        launches.told = watch.launched
+        try:
+            yield
+        finally:
+            launches.told = None
+
+
+def around(
+    function: Any, run: Callable[..., Any], spec: Spec
+) -> tuple[AbstractContextManager[None], Callable[..., Any], Problem]:
+    """The scope in which a program is run for its bytes, any number of times, the program, and its Problem.
+
+    Args:
+        function: the method.
+        run: the method with its options, of the Problem; run once here where it has kernels.
+
+    Raises:
+        Refusal: the Spec does not tell its shapes without drawing numbers, or the program reads numbers at a size at
+            which it has none.
+    """
+    if not wanted(function, spec):
+        return contextlib.nullcontext(), run, spec.build("torch")
+    try:
+        with scope():
+            made = problem(spec)
+            if getattr(function, "devices", ()):
+                run(made)
+        return scope(leaves(made.params)[0].fake_mode), run, made
+    except Refusal:
+        if argument_bytes(spec) >= LARGE:
+            raise
+    from gradgate.suites.measuring import written
+
+    watch = written.Written()
+
+    def again(given: Problem) -> Any:
+        watch.forget()
+        return run(given)
+
+    return launches_skipped(watch), again, spec.build("torch")
