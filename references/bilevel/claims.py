@@ -26,8 +26,8 @@ STATIC: dict[str, Any] = {"model": "toy", "optimiser": "adam", "layers": 2, "wid
 TILES: dict[str, Any] = {"model": "mlp", "optimiser": "sgd", "width": 128, "vocabulary": 16, "activation": "gelu"}
 """A problem whose arrays (B, d) no device pads."""
 LARGE: dict[str, Any] = {**STATIC, "optimiser": "momentum", "width": 512, "batch": 8}
-"""The same with momentum, and states beside which what every program needs is little, on a TPU too."""
 """The same with momentum, and states that outweigh what every program needs, on a TPU too."""
+
 
 def _deep(name: str, statement: str, **settings: Any) -> Claim:
     source = settings.pop("source", "§5.3, Eq. 12")
