@@ -222,8 +222,12 @@ class _Scan(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, g: torch.Tensor, carry: torch.Tensor, of_starts: torch.Tensor) -> Any:
-        """The chunks from the last to the first."""
-        *leaves, first, starts = ctx.saved_tensors
+        """The chunks from the last to the first.
+
+        A VJP may be pulled when the level of `torch.func` that recorded it has been left. What was saved is then a dead
+        wrapper, which the VJPs inside do not see through; a view of it is alive, and copies nothing.
+        """
+        *leaves, first, starts = (None if leaf is None else leaf.view_as(leaf) for leaf in ctx.saved_tensors)
         operands = dict(zip(ORDER, leaves, strict=True))
         with _plain(g.device):
             found = _backward(ctx.given, operands, first, starts, (_wide(g), carry, of_starts))
