@@ -133,7 +133,7 @@ def test_modules_of_nnx_bring_their_statistics_and_generators() -> None:
     modules = [made(i) for i in range(2)]
     f, g = map(functional, modules)
     apply = invertible_sequential([additive_coupling(f.function, g.function, stateful=True)])
-    x = jnp.asarray(X, jnp.float32) * jnp.arange(1, 3, dtype=jnp.float32)[:, None]
+    x = jax.random.normal(jax.random.key(5), (7, 6), jnp.float32)
     params, state = [{"f": f.params, "g": g.params}], [{"f": f.state, "g": g.state}]
     (loss, after), grads = jax.value_and_grad(
         lambda p: (((found := apply(p, x, state=state))[0] ** 3).sum(), found[1]), has_aux=True
