@@ -27,7 +27,8 @@ __all__ = ["write"]
 def write(document: dict[str, Any], folder: Path) -> Path:
     """Write ``index.html``, ``junit.xml`` and ``verdicts.json`` into `folder` and return the path of the page.
 
-    The same document gives the same bytes. Each file is replaced in one step; the folder is made if there is none.
+    A large run of several classes has a page for each class beside ``index.html``. The same document gives the same
+    bytes. Each file is replaced in one step; the folder is made if there is none.
 
     Args:
         document: what ``gradgate verify --json`` writes, complete or cut off in the middle.
@@ -39,5 +40,6 @@ def write(document: dict[str, Any], folder: Path) -> Path:
     index = folder / "index.html"
     write_atomically(folder / "verdicts.json", json.dumps(document, indent=1) + "\n")
     write_atomically(folder / "junit.xml", junit.render(report))
-    write_atomically(index, page.render(report))
+    for name, text in page.pages(report).items():
+        write_atomically(folder / name, text)
     return index

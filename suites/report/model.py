@@ -32,15 +32,27 @@ def clean(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Row:
-    """One verdict with its place in the document."""
+    """One verdict with its place in the document.
+
+    Attributes:
+        place: from 1.
+        verdict: the verdict.
+        page: the file that has its line in the table of all verdicts; "" where that is the page itself.
+    """
 
     place: int
     verdict: Verdict
+    page: str = ""
 
     @property
     def anchor(self) -> str:
         """The id of its line in the full table."""
         return f"v{self.place}"
+
+    @property
+    def link(self) -> str:
+        """What leads to its line in the table of all verdicts."""
+        return f"{self.page}#{self.anchor}"
 
     @property
     def outcome(self) -> str:
