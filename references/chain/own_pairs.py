@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gradgate import mask, module_pair, normal
+from gradgate import Pair, at_most, mask, module_pair, normal
 
 
 def residual_torch(H: int) -> Any:
@@ -43,6 +43,54 @@ def checkpointed_torch(H: int, budget: Any = "least") -> Any:
     return model.checkpointed(residual_torch(H), budget=budget, compute="flops")
 
 
+def layer_jax(p: Any, x: Any, keep: Any) -> Any:
+    """A residual layer that reads a mask."""
+    import jax.numpy as jnp
+
+    return x + jnp.tanh(x @ p["w"] + p["b"]) * keep
+
+
+def plain_jax(w: Any, b: Any, x: Any, real: Any) -> Any:
+    """Layer after layer."""
+    keep = real.astype(x.dtype)[:, None]
+    for n in range(w.shape[0]):
+        x = layer_jax({"w": w[n], "b": b[n]}, x, keep)
+    return x
+
+
+def scheduled_jax(w: Any, b: Any, x: Any, real: Any, *, budget: Any = "least") -> Any:
+    """The same, within a budget."""
+    from gradgate.references.chain.in_jax import model
+
+    layers, keep = [layer_jax] * w.shape[0], real.astype(x.dtype)[:, None]
+    params = [{"w": w[n], "b": b[n]} for n in range(w.shape[0])]
+    return model.checkpointed(layers, params, x, keep, budget=budget)(params, x, keep)
+
+
+def residual_nnx(H: int, rngs: Any) -> Any:
+    """Norms, dropout and dense layers of flax nnx."""
+    import jax
+    from flax import nnx
+
+    return nnx.Sequential(
+        nnx.Linear(H, 2 * H, rngs=rngs), nnx.BatchNorm(2 * H, rngs=rngs), jax.nn.silu, nnx.Dropout(0.25, rngs=rngs),
+        nnx.Linear(2 * H, H, rngs=rngs), nnx.Dropout(0.25, rngs=rngs), nnx.Linear(H, 2, rngs=rngs),
+    )  # fmt: skip
+
+
+def checkpointed_nnx(H: int, rngs: Any, budget: Any = "least") -> Any:
+    """The same model, called through its schedule."""
+    from flax import nnx
+
+    from gradgate.references.chain.in_jax import model
+
+    class Scheduled(nnx.Sequential):
+        def __call__(self, x: Any) -> Any:
+            return model.checkpointed(self, budget=budget)(self, x)
+
+    return Scheduled(*residual_nnx(H, rngs).layers)
+
+
 DIMS = {"B": (6, 2, 9), "H": (4, 1, 7)}
 
 STRIDED_NORM = (
@@ -54,4 +102,15 @@ model_torch = module_pair(
     checkpointed_torch, residual_torch, inputs={"x": normal("B H"), "real": mask("B", share=0.7)}, dims=DIMS,
     options={"budget": ("least", 1.0)}, random=True, framework="torch", name="checkpointed_torch",
     disclaims=("vmap", "second_order"), expected={"layouts": STRIDED_NORM},
+)  # fmt: skip
+functions_jax = Pair(
+    scheduled_jax, plain_jax,
+    inputs={"w": normal("N H H"), "b": normal("N H"), "x": normal("B H"), "real": mask("B", share=0.7)},
+    dims={"N": (4, 1, 7), **DIMS}, options={"budget": ("least", 1.0)}, composes=("jit", "vmap", "second_order"),
+    claims=[at_most("residual_bytes", of_reference=0.7, at={"N": 16, "B": 64, "H": 4})],
+    framework="jax", name="checkpointed_jax",
+)  # fmt: skip
+model_jax = module_pair(
+    checkpointed_nnx, residual_nnx, inputs={"x": normal("B H")}, dims=DIMS, options={"budget": ("least", 1.0)},
+    random=True, framework="jax", name="checkpointed_nnx",
 )  # fmt: skip

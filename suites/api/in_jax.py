@@ -10,6 +10,7 @@ import importlib
 from typing import Any
 
 _PLACES: dict[str, str] = {
+    "checkpointed": "gradgate.references.chain.in_jax.model",
     "sgd": "gradgate.references.bilevel.in_jax.meta_gradient",
     "meta_gradient": "gradgate.references.bilevel.in_jax.meta_gradient",
     "mixed_mode_grad": "gradgate.references.bilevel.in_jax.mixed_mode",

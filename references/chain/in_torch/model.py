@@ -14,11 +14,9 @@ from gradgate.references.chain.in_torch import fingerprint
 from gradgate.references.chain.in_torch.executor import refuse_transforms
 from gradgate.references.chain.in_torch.graph import Otherwise
 from gradgate.references.chain.in_torch.plan import Plan, make
-from gradgate.references.chain.schedules import classic
+from gradgate.references.chain.schedules.budget import Budget, check_budget, schedule_within
 from gradgate.references.chain.schedules.costs import Costs
 from gradgate.references.chain.schedules.schedule import Schedule
-from gradgate.references.chain.schedules.simulate import simulate
-from gradgate.references.chain.schedules.solver import BudgetTooSmall, minimum_budget, precise_dp
 from gradgate.references.contract import UsageError, check_integer
 
 Counts = Literal["activations", "step"]
@@ -37,7 +35,7 @@ def checkpointed(
     model: nn.Module,
     example_inputs: Any = None,
     *,
-    budget: float | Literal["least"],
+    budget: Budget,
     counts: Counts = "activations",
     optimizer_state: int = 0,
     compute: Compute = "time",
@@ -99,7 +97,7 @@ class CheckpointedModel(nn.Module):
         self,
         model: nn.Module,
         example_inputs: Any = None,
-        budget: float | Literal["least"] = 1.0,
+        budget: Budget = 1.0,
         counts: Counts = "activations",
         optimizer_state: int = 0,
         compute: Compute = "time",
@@ -185,22 +183,7 @@ class CheckpointedModel(nn.Module):
 
     def _solve(self, costs: Costs) -> Schedule:
         """The schedule for the budget."""
-        beside = self._beside() if self.counts == "step" else 0
-        most = simulate(classic.save_all(costs.stages), costs).peak
-        budget = self.budget
-        if budget == "least":
-            return precise_dp(costs, minimum_budget(costs))
-        if isinstance(budget, float):
-            budget = int(budget * (most + beside))
-        try:
-            if budget <= beside:
-                raise BudgetTooSmall(1, 1)
-            return precise_dp(costs, int(budget) - beside)
-        except BudgetTooSmall:
-            told = f" for {costs.stages} stages, of which saving everything takes {most + beside}"
-            if beside:
-                told += f"; {beside} of them are parameters, gradients, buffers and the optimiser's state"
-            raise BudgetTooSmall(int(budget), minimum_budget(costs) + beside, told) from None
+        return schedule_within(costs, self.budget, self._beside() if self.counts == "step" else 0)
 
     def _beside(self) -> int:
         """Bytes of parameters, their gradients, buffers and the optimiser's state."""
@@ -218,13 +201,7 @@ def _check(model: Any, budget: Any, counts: Any, compute: Any) -> None:
         raise UsageError(
             f"give the model itself, not {type(model).__name__}: compile or distribute what `checkpointed` returns"
         )
-    if isinstance(budget, float):
-        if not 0 < budget <= 1:
-            raise UsageError(
-                f"a budget that is a float is a share, above 0 and at most 1, not {budget}; bytes are an int"
-            )
-    elif budget != "least":
-        check_integer("budget", budget, 1)
+    check_budget(budget)
     if counts not in ("activations", "step"):
         raise UsageError(f"counts must be 'activations' or 'step', not {counts!r}")
     if compute not in ("time", "flops"):

@@ -1,0 +1,45 @@
+"""A budget as the entry points take it, in bytes, as a share or ``least``, and the schedule that it gives."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+from gradgate.references.chain.schedules import classic
+from gradgate.references.chain.schedules.costs import Costs
+from gradgate.references.chain.schedules.schedule import Schedule
+from gradgate.references.chain.schedules.simulate import simulate
+from gradgate.references.chain.schedules.solver import BudgetTooSmall, minimum_budget, precise_dp
+from gradgate.references.contract import UsageError, check_integer
+
+Budget: TypeAlias = float | Literal["least"]
+"""Bytes, an int; a share of what saving everything takes, a float above 0 and at most 1; or ``least``."""
+
+
+def check_budget(budget: Any) -> None:
+    """Raise UsageError or IllegalOption unless it is a `Budget`."""
+    if isinstance(budget, float):
+        if not 0 < budget <= 1:
+            raise UsageError(
+                f"a budget that is a float is a share, above 0 and at most 1, not {budget}; bytes are an int"
+            )
+    elif budget != "least":
+        check_integer("budget", budget, 1)
+
+
+def schedule_within(costs: Costs, budget: Budget, beside: int = 0) -> Schedule:
+    """The persistent lazy schedule of least compute within a budget that holds `beside` bytes besides the chain.
+
+    Raises:
+        BudgetTooSmall: states the least bytes that would do, those beside among them.
+    """
+    if budget == "least":
+        return precise_dp(costs, minimum_budget(costs))
+    most = simulate(classic.save_all(costs.stages), costs).peak + beside
+    size = int(budget * most) if isinstance(budget, float) else int(budget)
+    least = minimum_budget(costs) + beside
+    if size < least:
+        told = f" for {costs.stages} stages, of which saving everything takes {most}"
+        if beside:
+            told += f"; {beside} of them are parameters, gradients, buffers and the optimiser's state"
+        raise BudgetTooSmall(size, least, told)
+    return precise_dp(costs, size - beside)
