@@ -132,7 +132,7 @@ def _pairs(backend: str) -> tuple[Pair, Pair, Pair]:
     )  # fmt: skip
     (one, loop), (steps, loop_steps) = diagonal(backend), with_steps(backend)
     first = declared(
-        one, loop, name=f"scan_diagonal_{backend}", dims={"B": (2, 1), "T": (7, 1, 10), "C": (2, 1), "N": (3, 1)},
+        one, loop, name=f"scan_diagonal_{backend}", dims={"B": (2,), "T": (7, 1, 10), "C": (2, 1), "N": (3, 1)},
         inputs={
             "a": uniform("B T C N", -0.5, 1.0), "b": normal("B T N"), "c": normal("B T N"), "x": normal("B T C"),
             "state": normal("B C N"), **SEGMENTS,
