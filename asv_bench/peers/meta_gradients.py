@@ -1,0 +1,196 @@
+"""`meta_gradient` of PyTorch beside what people use: ``python asv_bench/peers/meta_gradients.py``.
+
+The gradient by θ_0 of the loss after T steps of Adam, of a residual network in float32. Bytes are the peak of all
+tensors that are made; FLOPs are counted. A peer that is not installed is
+a row that says so. JAX stands in ``meta_gradients_jax.py``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import importlib
+import importlib.metadata
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils import _pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from gradgate.hw_profiles.work import torch_flops
+from gradgate.in_torch import adam, meta_gradient, mixed_mode_grad
+
+RATE, ROOT = 1e-2, 1e-8
+"""Learning rate, and what Adam adds under its root, without which the peers' derivative is infinite at 0."""
+
+
+class Net(torch.nn.Module):
+    """Residual layers h + tanh(h W) V."""
+
+    def __init__(self, layers: int, width: int) -> None:
+        super().__init__()
+        self.first = torch.nn.ModuleList(torch.nn.Linear(width, 2 * width) for _ in range(layers))
+        self.second = torch.nn.ModuleList(torch.nn.Linear(2 * width, width) for _ in range(layers))
+
+    def forward(self, x: torch.Tensor, block: Callable[..., Any] = lambda layer: layer) -> torch.Tensor:
+        """The last layer's outputs; `block` wraps the function of each layer."""
+        for first, second in zip(self.first, self.second, strict=True):
+            x = block(layer)(x, first.weight, first.bias, second.weight, second.bias)
+        return x
+
+
+def layer(x: torch.Tensor, *p: torch.Tensor) -> torch.Tensor:
+    """One layer."""
+    return x + torch.nn.functional.linear(torch.tanh(torch.nn.functional.linear(x, p[0], p[1])), p[2], p[3])
+
+
+class Case:
+    """The network, its batches, and the loss of a step."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        torch.manual_seed(0)
+        self.net = Net(args.layers, args.width)
+        self.theta = {name: leaf.detach() for name, leaf in self.net.named_parameters()}
+        self.xs = torch.randn(args.steps, 2, args.batch, args.width)
+        self.y = torch.randn(2, args.batch, args.width)
+
+    def loss(self, theta: Any, eta: Any, x: Any, *, block: Callable[..., Any] = lambda layer: layer) -> torch.Tensor:
+        """Mean square."""
+        return ((torch.func.functional_call(self.net, theta, (x[0],), {"block": block}) - x[1]) ** 2).mean()
+
+    def ours(self, **options: Any) -> Any:
+        """By `meta_gradient`."""
+        pair = adam(RATE, eps_root=ROOT)
+        meta = meta_gradient(self.loss, pair, self.loss_of_end, argnums=1, **options)
+        return meta((), self.theta, self.xs, self.y)[1]
+
+    def loss_of_end(self, theta: Any, eta: Any, y: Any, *, block: Callable[..., Any] = lambda layer: layer) -> Any:
+        """V."""
+        return self.loss(theta, eta, y, block=block)
+
+    def loop(self, grad: Callable[..., Any], pair: Any = None, **more: Any) -> Any:
+        """By `torch.func.grad` over a loop in Python, with any inner gradient."""
+        pair = pair or adam(RATE, eps_root=ROOT)
+
+        def outer(theta: Any) -> torch.Tensor:
+            state = pair.init(theta)
+            for x in self.xs:
+                updates, state = pair.update(grad(self.loss)(theta, (), x), state, params=theta, **more)
+                theta = {name: theta[name] + updates[name] for name in theta}
+            return self.loss(theta, (), self.y)
+
+        return torch.func.grad(outer)(self.theta)
+
+    def torchopt(self) -> Any:
+        """By torchopt's Adam in a differentiable loop with ``create_graph``."""
+        peer = importlib.import_module("torchopt")
+        pair = peer.adam(RATE, eps_root=ROOT)
+        start = {name: leaf.clone().requires_grad_() for name, leaf in self.theta.items()}
+        theta, state = start, pair.init(start)
+        for x in self.xs:
+            loss = self.loss(theta, (), x)
+            grads = dict(zip(theta, torch.autograd.grad(loss, list(theta.values()), create_graph=True), strict=True))
+            updates, state = pair.update(grads, state, params=theta, inplace=False)
+            theta = {name: theta[name] + updates[name] for name in theta}
+        found = torch.autograd.grad(self.loss(theta, (), self.y), list(start.values()))
+        return dict(zip(start, found, strict=True))
+
+    def higher(self) -> Any:
+        """By higher's differentiable Adam, which adds its eps under the root too."""
+        peer = importlib.import_module("higher")
+        optimiser = torch.optim.Adam(self.net.parameters(), lr=RATE)
+        with peer.innerloop_ctx(self.net, optimiser, copy_initial_weights=False) as (net, steps):
+            for x in self.xs:
+                steps.step(((net(x[0]) - x[1]) ** 2).mean())
+            found = torch.autograd.grad(((net(self.y[0]) - self.y[1]) ** 2).mean(), list(self.net.parameters()))
+        return dict(zip(self.theta, found, strict=True))
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name, value in (("steps", 8), ("layers", 16), ("width", 64), ("batch", 256)):
+        parser.add_argument(f"--{name}", type=int, default=value)
+    args = parser.parse_args()
+    case = Case(args)
+    rows: dict[str, Callable[[], Any]] = {
+        "gradgate meta_gradient": case.ours,
+        "  remat": lambda: case.ours(remat=True),
+        "  remat, save_inner_grads": lambda: case.ours(remat=True, save_inner_grads=True),
+        "  remat, gradients": lambda: case.ours(remat=True, checkpointing="gradients"),
+        "  remat, logarithmic": lambda: case.ours(remat=True, checkpointing="logarithmic"),
+        "gradgate mixed_mode_grad in a loop": lambda: case.loop(mixed_mode_grad),
+        "plain torch.func.grad in a loop": lambda: case.loop(torch.func.grad),
+        f"torchopt {version('torchopt')}": case.torchopt,
+        f"higher {version('higher')}": case.higher,
+    }
+    print(
+        f"PyTorch {torch.__version__}, T = {args.steps}, {args.layers} layers of width {args.width}, batch "
+        f"{args.batch}, float32, Adam\n\n"
+        "| | peak MB | of plain | GFLOP | of plain | difference |\n|---|--:|--:|--:|--:|--:|"
+    )
+    measured = {name: outcome(run) for name, run in rows.items()}
+    plain, known = measured["plain torch.func.grad in a loop"], case.loop(torch.func.grad)
+    for name, found in measured.items():
+        if isinstance(found, str):
+            print(f"| {name} | {found} | | | | |", flush=True)
+            continue
+        size, flops, grads = found
+        away = max(float((grads[key] - known[key]).abs().max() / known[key].abs().max()) for key in known)
+        print(
+            f"| {name} | {size / 1e6:.1f} | {size / plain[0]:.2f} | {flops / 1e9:.1f} | {flops / plain[1]:.2f} "
+            f"| {away:.0e} |"
+        )
+
+
+class Peak(TorchDispatchMode):
+    """The most bytes of tensors made inside that are alive at once. MemTracker takes no module under `torch.func`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.alive: dict[int, tuple[StorageWeakRef, int]] = {}
+        self.most = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        before = {leaf.untyped_storage()._cdata for leaf in _tensors((args, kwargs))}
+        answer = function(*args, **(kwargs or {}))
+        self.alive = {place: kept for place, kept in self.alive.items() if not kept[0].expired()}
+        for leaf in _tensors(answer):
+            storage = leaf.untyped_storage()
+            if storage._cdata not in before:
+                self.alive[storage._cdata] = StorageWeakRef(storage), storage.nbytes()
+        self.most = max(self.most, sum(size for _, size in self.alive.values()))
+        return answer
+
+
+def _tensors(tree: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in _pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+
+
+def outcome(run: Callable[[], Any]) -> Any:
+    """Peak bytes beyond the arguments, FLOPs and the gradient; or why there are none."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            grads = run()
+        except ImportError as error:
+            return f"not installed: {error}"
+        gc.collect()
+        with Peak() as peak:
+            run()
+        return peak.most, torch_flops(run), grads
+
+
+def version(peer: str) -> str:
+    """The version of a peer, or nothing."""
+    try:
+        return importlib.metadata.version(peer)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+if __name__ == "__main__":
+    main()
