@@ -232,12 +232,13 @@ def _of_nnx(modules: Sequence[Any]) -> tuple[list[Any], list[Tree], Callable[[An
     owners: dict[int, int] = {}
     for number, module in enumerate(modules):
         for _, node in nnx.iter_graph(module) if _is_nnx(module) else ():
-            if isinstance(node, nnx.Variable) and not isinstance(node, nnx.Param):
-                if owners.setdefault(id(node), number) != number:
-                    raise UsageError(
-                        f"layers {owners[id(node)]} and {number} share a {type(node).__name__}, which each would change on "
-                        "its own: give each its own"
-                    )
+            if not isinstance(node, nnx.Variable) or isinstance(node, nnx.Param):
+                continue
+            if owners.setdefault(id(node), number) != number:
+                raise UsageError(
+                    f"layers {owners[id(node)]} and {number} share a {type(node).__name__}, which each would change "
+                    "on its own: give each its own"
+                )
     parts = [nnx.split(module) if _is_nnx(module) else (None, {}) for module in modules]
 
     def of(module: Any, graph: Any) -> Any:
