@@ -1,0 +1,212 @@
+"""`InvertibleSequential` beside what people use: ``python asv_bench/peers/reversible_layers.py``.
+
+A RevNet of additive blocks, each of two functions linear, ReLU, linear, in float32 on the CPU. Bytes are those of
+PyTorch's allocator, read from its profiler: kept is what is alive after the forward pass, inputs, parameters and output
+aside; peak is the most during both passes, gradients included. A peer that is not installed is a row that says so. Put
+peers on PYTHONPATH: ``pip install --no-deps --target DIR memcnn revlib FrEIA``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from gradgate.hw_profiles.work import torch_flops
+from gradgate.in_torch import AdditiveCoupling, InvertibleSequential
+
+Functions = list[tuple[nn.Module, nn.Module]]
+
+
+def functions(args: argparse.Namespace, noisy: bool) -> Functions:
+    """F and G of every block, the same in every call."""
+    torch.manual_seed(0)
+    half = args.width // 2
+
+    def net() -> nn.Module:
+        middle = [nn.BatchNorm1d(half), nn.ReLU(), nn.Dropout(0.2)] if noisy else [nn.ReLU()]
+        return nn.Sequential(nn.Linear(half, half), *middle, nn.Linear(half, half))
+
+    return [(net(), net()) for _ in range(args.depth)]
+
+
+class Block(nn.Module):
+    """A block by plain backprop."""
+
+    def __init__(self, f: nn.Module, g: nn.Module) -> None:
+        super().__init__()
+        self.f, self.g = f, g
+
+    def forward(self, x: Any) -> Any:
+        """X -> y."""
+        x1, x2 = x.chunk(2, 1)
+        y1 = x1 + self.f(x2)
+        return torch.cat([y1, x2 + self.g(y1)], 1)
+
+
+class Checkpointed(nn.Sequential):
+    """Every block under torch.utils.checkpoint."""
+
+    def forward(self, x: Any) -> Any:
+        """X -> y."""
+        for block in self:
+            x = checkpoint(block, x, use_reentrant=False)
+        return x
+
+
+def memcnn_of(nets: Functions, **more: Any) -> nn.Module:
+    """Blocks of memcnn."""
+    import memcnn
+
+    wrapped = (memcnn.InvertibleModuleWrapper(memcnn.AdditiveCoupling(f, g), **more) for f, g in nets)
+    return nn.Sequential(*wrapped)
+
+
+def revlib_of(nets: Functions) -> nn.Module:
+    """Blocks of revlib."""
+    import revlib
+
+    return revlib.ReversibleSequential(*(net for f_and_g in nets for net in f_and_g))  # type: ignore[no-any-return]
+
+
+def freia_of(nets: Functions) -> nn.Module:
+    """Blocks of FrEIA."""
+    import FrEIA.framework
+    import FrEIA.modules
+
+    width = 2 * nets[0][0][0].in_features  # type: ignore[index]
+    chain = FrEIA.framework.SequenceINN(int(width))  # type: ignore[arg-type]
+    for f, g in nets:
+        given = iter([f, g])
+        chain.append(FrEIA.modules.NICECouplingBlock, subnet_constructor=lambda a, b, given=given: next(given))
+
+    class First(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.chain = chain
+
+        def forward(self, x: Any) -> Any:
+            return self.chain(x)[0]
+
+    return First()
+
+
+ROWS: dict[str, Callable[[Functions], nn.Module]] = {
+    "plain autograd": lambda nets: nn.Sequential(*(Block(f, g) for f, g in nets)),
+    "torch.utils.checkpoint": lambda nets: Checkpointed(*(Block(f, g) for f, g in nets)),
+    "reversible": lambda nets: InvertibleSequential(*(AdditiveCoupling(f, g) for f, g in nets)),
+    "moonwalk_mixed": lambda nets: InvertibleSequential(
+        *(AdditiveCoupling(f, g) for f, g in nets), method="moonwalk_mixed"
+    ),
+    "memcnn": memcnn_of,
+    "memcnn, preserve_rng_state": lambda nets: memcnn_of(nets, preserve_rng_state=True),
+    "revlib": revlib_of,
+    "FrEIA": freia_of,
+}
+
+
+def step(model: nn.Module, x: Any) -> tuple[Any, list[Any]]:
+    """Gradients of one forward and backward pass."""
+    torch.manual_seed(1)
+    leaf = x.clone().requires_grad_()
+    model.zero_grad()
+    (model(leaf) ** 2).sum().backward()
+    return leaf.grad, [p.grad for p in model.parameters()]
+
+
+def events(program: Callable[[], Any]) -> list[int]:
+    """The allocator's events while a program runs and its result is alive: bytes, negative where freed."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        alive = program()
+    del alive
+    found = [e for e in profile.profiler.kineto_results.events() if e.name() == "[memory]"]  # type: ignore[union-attr]
+    return [e.nbytes() for e in sorted(found, key=lambda e: e.start_ns())]
+
+
+def row(model: nn.Module, x: Any) -> dict[str, Any]:
+    """Figures of a model without random numbers."""
+    step(model, x)  # the first call checks the layers
+    leaf = x.clone().requires_grad_()
+    kept = sum(events(lambda: model(leaf))) - x.nbytes
+    model.zero_grad()
+    total, peak = 0, 0
+    for size in events(lambda: step(model, x)):
+        total += size
+        peak = max(peak, total)
+    return {"kept": kept, "peak": peak, "flops": torch_flops(lambda: step(model, x))}
+
+
+def in_turns(models: dict[str, nn.Module], x: Any, repeats: int) -> dict[str, float]:
+    """Name -> least seconds of some steps, which take turns, so that a busy machine slows down every row alike."""
+    least = dict.fromkeys(models, float("inf"))
+    for _ in range(repeats):
+        for name, model in models.items():
+            begun = time.perf_counter()
+            step(model, x)
+            least[name] = min(least[name], time.perf_counter() - begun)
+    return least
+
+
+def off(found: Any, exact: Any) -> float:
+    """The largest relative difference of a gradient, of x and of the parameters' norm."""
+    pairs = [(found[0], exact[0]), *zip(found[1], exact[1], strict=True)]
+    scale = max(float(b.norm()) for _, b in pairs)
+    return max(float((a - b).norm()) / scale for a, b in pairs)
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--depth", type=int, default=16)
+    parser.add_argument("--width", type=int, default=256)
+    parser.add_argument("--batch", type=int, default=1024)
+    parser.add_argument("--repeats", type=int, default=3)
+    args = parser.parse_args()
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    torch.manual_seed(2)
+    x = torch.randn(args.batch, args.width)
+    versions = [f"torch {torch.__version__}"]
+    for name in ("memcnn", "revlib", "FrEIA"):
+        try:
+            versions.append(f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            versions.append(f"{name} not installed")
+    print(f"{args.depth} blocks, width {args.width}, batch {args.batch}; {', '.join(versions)}\n")
+    print("| | kept | peak | FLOPs | time | gradient off by | with dropout | batches counted |")
+    print("|---|---:|---:|---:|---:|---:|---:|---:|")
+    exact = {noisy: step(ROWS["plain autograd"](functions(args, noisy)), x) for noisy in (False, True)}
+    models: dict[str, nn.Module] = {}
+    missing: dict[str, str] = {}
+    for name, make in ROWS.items():
+        try:
+            models[name] = make(functions(args, False))
+        except ImportError as error:
+            missing[name] = f"not installed: {error.name}"
+    found = {name: row(model, x) for name, model in models.items()}
+    seconds = in_turns(models, x, args.repeats)
+    base, first = found["plain autograd"]["flops"], seconds["plain autograd"]
+    for name, make in ROWS.items():
+        if name in missing:
+            print(f"| {name} | {missing[name]} | | | | | | |")
+            continue
+        noisy = make(functions(args, True))
+        wrong, wrong_noisy = off(step(models[name], x), exact[False]), off(step(noisy, x), exact[True])
+        counted = {int(b) for n, b in noisy.named_buffers() if n.endswith("num_batches_tracked")}
+        f = found[name]
+        print(
+            f"| {name} | {f['kept'] / 1e6:.2f} MB | {f['peak'] / 1e6:.2f} MB | {f['flops'] / base:.2f} | "
+            f"{seconds[name] / first:.2f} | {wrong:.0e} | {wrong_noisy:.0e} | {', '.join(map(str, sorted(counted)))} |",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
