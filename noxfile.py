@@ -200,9 +200,12 @@ def publish(session: nox.Session) -> None:
 def site(session: nox.Session) -> None:
     """Build the guide, the reference and the atlas of claims into site/, and check links and sizes.
 
-    What ``nox -s publish`` put there before (history, report, bytes.html) stays, and is linked to.
+    What ``nox -s publish`` put there before (history, report, bytes.html) stays, and is linked to. ``nox -s site --
+    browser`` then opens every page in Chromium.
     """
-    run(session, "gradgate.suites.site.build", "--out", "site", *session.posargs)
+    run(session, "gradgate.suites.site.build", "--out", "site")
+    if "browser" in session.posargs:
+        run(session, "gradgate.suites.site.browser", "--site", "site", "--shots", "report/screenshots")
 
 
 @nox.session(venv_backend="none")

@@ -39,7 +39,8 @@ def assemble(target: Path, out: Path) -> list[str]:
     pages = guide.copy(target)
     pages += reference.write(target) + atlas.write(target)
     (target / "published.md").write_text(published(out), encoding="utf-8")
-    pages.append("published")
+    (target / "gallery.md").write_text(guide.gallery(), encoding="utf-8")
+    pages += ["published", "gallery"]
     if forgotten := navigation.missing(pages):
         raise UsageError(f"the navigation lacks {', '.join(forgotten)}: name them in suites/site/navigation.py")
     log = target / "changelog.md"

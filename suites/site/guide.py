@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shutil
 from pathlib import Path
@@ -33,6 +34,20 @@ def copy(target: Path) -> list[str]:
         (target / f"{name}.md").write_text(readable(page.read_text(encoding="utf-8")), encoding="utf-8")
         names.append(name)
     return names
+
+
+def gallery() -> str:
+    """The examples as one page: what each says of itself, and its whole text."""
+    told = [
+        "# Gallery\n",
+        "Files of pairs to start from. `gradgate verify suites/guide/examples/NAME.py` judges one, in a checkout.\n",
+    ]
+    for path in sorted((FOLDER / "examples").glob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        if path.name != "__init__.py" and (said := ast.get_docstring(ast.parse(text))):
+            block = f"```{{literalinclude}} examples/{path.name}\n:language: python\n```\n"
+            told.append(f"## {path.stem}\n\n{said}\n\n{block}")
+    return "\n".join(told)
 
 
 def readable(text: str) -> str:

@@ -27,8 +27,8 @@ GENERATED = ("atlas/", "reference/")
 
 
 def has_a_test_of_its_own(page: Path) -> bool:
-    """Whether ``test_<page>.py`` beside this file runs the blocks of a page."""
-    return (HERE / f"test_{page.stem.lower()}.py").exists()
+    """Whether ``test_<page>.py``, or ``test_<page>_page.py``, runs the blocks of a page."""
+    return any((HERE / f"test_{page.stem.lower()}{more}.py").exists() for more in ("", "_page"))
 
 
 PAGES = [page for page in sorted(FOLDER.glob("*.md")) if page.stem not in FRAMEWORK and not has_a_test_of_its_own(page)]

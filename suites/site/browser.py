@@ -1,0 +1,238 @@
+"""Open every page of a built site in Chromium: ``python -m gradgate.suites.site.browser --site site``.
+
+Chromium runs without a window and is spoken to over its debugging protocol, which Tornado's WebSocket client carries.
+It is found as ``chromium``, ``chromium-browser`` or ``google-chrome``, or named by the variable CHROMIUM.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import base64
+import contextlib
+import functools
+import http.server
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import urllib.request
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gradgate.references.errors import UsageError
+from gradgate.suites.site import checking
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+FLAGS = (
+    "--headless=shell", "--no-sandbox", "--no-zygote", "--disable-gpu", "--disable-software-rasterizer",
+    "--disable-quic", "--disable-dev-shm-usage", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update",
+)  # fmt: skip
+NARROW = 400
+"""Pixels of the narrowest screen on which every page must be readable."""
+SLOW = 30
+"""Seconds to wait for an answer of the browser."""
+MEASURED = """(() => {
+  const page = performance.getEntriesByType("navigation")[0], all = performance.getEntriesByType("resource");
+  return JSON.stringify({
+    width: document.documentElement.scrollWidth, milliseconds: Math.round(page.loadEventEnd),
+    bytes: page.transferSize + all.reduce((sum, one) => sum + one.transferSize, 0),
+    reachable: document.querySelectorAll("a[href], button, input, summary").length,
+    found: document.querySelectorAll("ul.search li").length,
+  });
+})()"""
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What a browser says of a page.
+
+    Attributes:
+        path: of the page, below the site.
+        width: pixels that its content takes; more than the screen has means scrolling sideways.
+        milliseconds: until everything was loaded.
+        bytes: transferred.
+        reachable: how many things the keyboard reaches.
+        found: results of a search, on the page of the search.
+        complaints: errors of scripts, what could not be loaded, and what was asked of another server.
+    """
+
+    path: str
+    width: int
+    milliseconds: int
+    bytes: int
+    reachable: int
+    found: int
+    complaints: tuple[str, ...]
+
+
+def chromium() -> str | None:
+    """The program, or None where there is none."""
+    return os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
+
+
+def open_all(site: Path, paths: Sequence[str], width: int = NARROW, shots: Path | None = None) -> list[Opened]:
+    """Open pages of a site, one after another.
+
+    Args:
+        site: its folder, which is served on this machine while that lasts.
+        paths: of the pages, below the site; a query may follow.
+        width: of the screen in pixels.
+        shots: folder for a picture of each page; none without it.
+
+    Raises:
+        UsageError: there is no Chromium, or it does not answer; says what to do.
+    """
+    program = chromium()
+    if program is None:
+        raise UsageError(f"no browser: install {NAMES[0]}, or name its program in the variable CHROMIUM")
+    with served(site) as address:
+        return asyncio.run(_open_all(program, address, paths, width, shots))
+
+
+@contextlib.contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """Serve a folder on this machine; gives its address."""
+    handler = functools.partial(_Quiet, directory=str(folder))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_: Any) -> None:
+        """Nothing."""
+
+
+class Tab:
+    """A tab of the browser, over the debugging protocol."""
+
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
+        self.events: list[dict[str, Any]] = []
+        self.calls = 0
+
+    async def call(self, method: str, **params: Any) -> dict[str, Any]:
+        """Call a method of the protocol and wait for its result; events on the way are kept."""
+        self.calls += 1
+        await self.connection.write_message(json.dumps({"id": self.calls, "method": method, "params": params}))
+        while True:
+            told = json.loads(await asyncio.wait_for(self.connection.read_message(), SLOW))
+            if told.get("id") == self.calls:
+                return dict(told.get("result", {}))
+            self.events.append(told)
+
+    async def value(self, expression: str) -> Any:
+        """The value of a JavaScript expression on the page."""
+        return (await self.call("Runtime.evaluate", expression=expression))["result"].get("value")
+
+    def complaints(self, address: str) -> tuple[str, ...]:
+        """What went wrong since the events were last cleared."""
+        told = []
+        for event in self.events:
+            method, params = event.get("method"), event.get("params", {})
+            if method == "Runtime.exceptionThrown":
+                details = params["exceptionDetails"]
+                told.append(details.get("exception", {}).get("description", details["text"]))
+            elif method == "Log.entryAdded" and params["entry"]["level"] == "error":
+                told.append(f"{params['entry']['text']} {params['entry'].get('url', '')}")
+            elif method == "Runtime.consoleAPICalled" and params["type"] in ("error", "warning"):
+                told.append(str([part.get("value") for part in params["args"]]))
+            elif method == "Network.requestWillBeSent":
+                asked = params["request"]["url"]
+                if not asked.startswith((address, "data:", "blob:")):
+                    told.append(f"asks another server: {asked}")
+        return tuple(told)
+
+
+async def _open_all(
+    program: str, address: str, paths: Sequence[str], width: int, shots: Path | None
+) -> list[Opened]:  # fmt: skip
+    async with _tab(program) as tab:
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            await tab.call(f"{domain}.enable")
+        await tab.call(
+            "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600
+        )
+        return [await _open(tab, address, path, shots) for path in paths]
+
+
+async def _open(tab: Tab, address: str, path: str, shots: Path | None) -> Opened:
+    tab.events.clear()
+    await tab.call("Page.navigate", url=address + path)
+    for _ in range(10 * SLOW):
+        if await tab.value(f"document.readyState == 'complete' && location.href.startsWith('{address}')"):
+            break
+        await asyncio.sleep(0.1)
+    await asyncio.sleep(0.5)  # what scripts do after loading, such as a search
+    found = json.loads(await tab.value(MEASURED))
+    if shots:
+        shots.mkdir(parents=True, exist_ok=True)
+        picture = await tab.call("Page.captureScreenshot", format="png")
+        name = "".join(c if c.isalnum() else "_" for c in path)
+        (shots / f"{name}.png").write_bytes(base64.b64decode(picture["data"]))
+    return Opened(path, complaints=tab.complaints(address), **found)
+
+
+@contextlib.asynccontextmanager
+async def _tab(program: str) -> AsyncIterator[Tab]:
+    from tornado.websocket import websocket_connect
+
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        command = [program, *FLAGS, f"--user-data-dir={profile}", "--remote-debugging-port=0", "about:blank"]
+        silent = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        browser = subprocess.Popen(command, env=os.environ | {"HOME": profile}, **silent)  # type: ignore[call-overload]
+        try:
+            port = await _port(Path(profile) / "DevToolsActivePort")
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/list", timeout=SLOW) as answer:
+                [page, *_] = [one for one in json.load(answer) if one["type"] == "page"]
+            connection = await websocket_connect(page["webSocketDebuggerUrl"], max_message_size=2**28)
+            yield Tab(connection)
+            connection.close()
+            while await connection.read_message() is not None:  # until the browser has closed it too
+                pass
+        finally:
+            browser.terminate()
+            browser.wait(SLOW)
+
+
+async def _port(file: Path) -> int:
+    """The port that the browser chose, from the file that it writes."""
+    for _ in range(10 * SLOW):
+        if file.exists() and (lines := file.read_text().splitlines()):
+            return int(lines[0])
+        await asyncio.sleep(0.1)
+    raise UsageError(f"the browser did not start within {SLOW} s: try it by hand with {' '.join(FLAGS)}")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Open every page; 0, or 1 where one complains or is too wide, or 3 for wrong usage."""
+    parser = argparse.ArgumentParser(description="Open every page of a built site in Chromium.")
+    parser.add_argument("--site", type=Path, default=Path("site"), help="its folder (default: site/)")
+    parser.add_argument("--width", type=int, default=NARROW, help=f"of the screen in pixels (default {NARROW})")
+    parser.add_argument("--shots", type=Path, help="folder for a picture of each page")
+    chosen = parser.parse_args(arguments)
+    paths = [path.relative_to(chosen.site).as_posix() for path in checking.pages(chosen.site)]
+    try:
+        opened = open_all(chosen.site, paths, chosen.width, chosen.shots)
+    except UsageError as error:
+        print(f"site: {error}", file=sys.stderr)
+        return 3
+    wrong = [f"{page.path}: {complaint}" for page in opened for complaint in page.complaints]
+    wrong += [f"{page.path} is {page.width} pixels wide" for page in opened if page.width > chosen.width]
+    for line in wrong:
+        print(line, file=sys.stderr)
+    slowest = max(opened, key=lambda page: page.milliseconds)
+    print(f"{len(opened)} pages opened; the slowest, {slowest.path}, took {slowest.milliseconds} ms")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,42 @@
+"""A browser opens pages and tells what is wrong with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gradgate.references.errors import UsageError
+from gradgate.suites.site import browser
+
+
+HEAD = '<link rel="icon" href="data:,"><meta name="viewport" content="width=device-width">'
+
+
+@pytest.fixture
+def pages(tmp_path: Path) -> Path:
+    (tmp_path / "good.html").write_text(f'{HEAD}<p>all is well</p><a href="good.html">x</a>')
+    (tmp_path / "bad.html").write_text(
+        f'{HEAD}<script>nowhere()</script><script src="missing.js"></script><div style="width: 3000px">x</div>'
+    )
+    return tmp_path
+
+
+def test_a_good_page_has_no_complaints_and_a_bad_one_names_each(pages: Path) -> None:
+    pytest.importorskip("tornado")
+    if browser.chromium() is None:
+        pytest.skip("chromium is not installed")
+    good, bad = browser.open_all(pages, ["good.html", "bad.html"], shots=pages / "shots")
+    assert good.complaints == ()
+    assert (good.width, good.reachable) == (browser.NARROW, 1)
+    told = "\n".join(bad.complaints)
+    assert "nowhere is not defined" in told
+    assert "missing.js" in told
+    assert bad.width >= 3000
+    assert (pages / "shots" / "good_html.png").stat().st_size > 500
+
+
+def test_without_a_browser_it_says_what_to_do(pages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(browser, "chromium", lambda: None)
+    with pytest.raises(UsageError, match="install chromium, or name its program in the variable CHROMIUM"):
+        browser.open_all(pages, ["good.html"])
