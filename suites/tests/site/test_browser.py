@@ -9,7 +9,6 @@ import pytest
 from gradgate.references.errors import UsageError
 from gradgate.suites.site import browser
 
-
 HEAD = '<link rel="icon" href="data:,"><meta name="viewport" content="width=device-width">'
 
 
