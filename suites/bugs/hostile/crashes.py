@@ -129,7 +129,7 @@ def writes_everywhere(problem: Problem) -> Any:
 
 @fault("error", "the method hung: no answer within … s", ends="time")
 def hangs(problem: Problem) -> NoReturn:
-    """Hangs, deaf to signals."""
+    """Hangs, and ignores signals."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     while True:
