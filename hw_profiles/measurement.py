@@ -33,6 +33,8 @@ class Measurement:
         nominal_flops: the same as papers and peak rates count (see ``work.Work``), for times; None for PyTorch.
         transcendentals: calls of exp, log, tanh and the like, which ``flops`` leaves out.
         bytes_moved: memory traffic of the whole program if fusion were perfect (see ``work.count``).
+        residual_bytes: what the function of a pair keeps between its passes; None for everything else.
+        compiled_residual_bytes: the same under torch.compile; None where nothing is claimed of that.
         x64: whether the program was traced with 64-bit types enabled.
         cached: whether the bytes came from the cache.
         fingerprint: versions, profile hash and flags.
@@ -53,6 +55,8 @@ class Measurement:
     nominal_flops: int | None = None
     transcendentals: int | None = None
     bytes_moved: int | None = None
+    residual_bytes: int | None = None
+    compiled_residual_bytes: int | None = None
     x64: bool = False
     cached: bool = False
     fingerprint: Mapping[str, str] = field(default_factory=dict)

@@ -39,7 +39,8 @@ class Cell:
         static: keyword arguments, bound before tracing (or the factory's).
         options: further keyword arguments of ``measure``: x64, donate, mesh, in_specs, limit, …
         framework: ``jax``, or ``torch``, whose programs are run by ``torch_memory.measure``; of the options, ``limit``,
-            ``track`` and ``around``, the scope in which it is run, count there.
+            ``track``, ``around``, the scope in which it is run, and ``kept``, a function that gives further fields of
+            the measurement, count there.
         label: anything that tells the caller which cell this is; not used here.
     """
 
@@ -61,7 +62,8 @@ def measure_cell(cell: Cell) -> Measurement:
     try:
         with _deadline(2 * float(cell.options.get("limit", LIMIT))):
             if cell.framework == "torch":
-                return torch_memory.on_profile(_once(_run, cell), cell.profile)
+                figures, kept = _once(_run, cell)
+                return replace(torch_memory.on_profile(figures, cell.profile), **kept)
             options = {name: value for name, value in cell.options.items() if name in MEASURED}
             return measure_traced(_once(_trace, cell), cell.profile, **options)
     except _Overdue as error:
@@ -102,7 +104,8 @@ def _trace(cell: Cell) -> Traced:
 def _run(cell: Cell) -> Any:
     program, arguments, static, options = _program(cell)
     with options.get("around", contextlib.nullcontext()):
-        return torch_memory.run(partial(program, **static), arguments, options.get("track", ()))
+        figures = torch_memory.run(partial(program, **static), arguments, options.get("track", ()))
+    return figures, options.get("kept", dict)()
 
 
 def _program(cell: Cell) -> tuple[Callable[..., Any], Any, Mapping[str, Any], dict[str, Any]]:

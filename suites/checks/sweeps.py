@@ -104,8 +104,8 @@ class Sweep:
         self.subject.watch(call)
         try:
             quantity = self.law.quantity
-            if quantity == "residual_bytes":
-                found: float | None = quantities.residual_bytes(declared, function, spec, options)
+            if quantity in ("residual_bytes", "compiled_residual_bytes"):
+                found: float | None = getattr(quantities, quantity)(declared, function, spec, options)
             elif quantity == "flops":
                 found = quantities.flops(declared, function, spec, options)
             else:

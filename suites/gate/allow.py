@@ -23,8 +23,9 @@ from pathlib import Path
 
 from gradgate.references.contract import UsageError, unknown
 from gradgate.suites.gate.settings import check_table
+from gradgate.suites.measuring.cells import KEPT
 
-QUANTITIES = ("temp_bytes", "state_bytes", "required_bytes", "flops")
+QUANTITIES = ("temp_bytes", "state_bytes", "required_bytes", "flops", *KEPT)
 _KINDS = {
     "cell": str, "quantity": str, "ceiling": int, "removed": bool, "reason": str, "expires": datetime.date,
 }  # fmt: skip

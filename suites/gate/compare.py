@@ -9,6 +9,7 @@ from typing import Any
 
 from gradgate.suites.gate.allow import Entry
 from gradgate.suites.gate.manifest import identity, name, owner
+from gradgate.suites.measuring.cells import KEPT
 
 ADVISORY = "roofline_seconds"
 FAILURES = ("rise", "missing", "failed", "refuted", "withdrawn")
@@ -80,7 +81,8 @@ def figures(found: Mapping[str, Any]) -> dict[str, float | None]:
     if found["status"] == "too_large":
         return {"required_bytes": found["required_bytes"], "flops": found["flops"]}
     temp, required = found["temp_bytes"], found["required_bytes"]
-    return {"temp_bytes": temp, "state_bytes": required - temp, "flops": found["flops"]}
+    kept = {name: found[name] for name in KEPT if name in found}
+    return {"temp_bytes": temp, "state_bytes": required - temp, "flops": found["flops"], **kept}
 
 
 def compare(base: Half, head: Half, allowed: Iterable[Entry], today: datetime.date) -> list[Finding]:
@@ -203,7 +205,11 @@ class _Rule:
     def _figures(
         self, row: Mapping[str, Any], before: Mapping[str, Any], after: Mapping[str, Any]
     ) -> Iterable[Finding]:
-        old, new = figures(before), figures(after)
+        both = {kept for kept in KEPT if kept in before and kept in after}
+        old, new = (
+            {quantity: number for quantity, number in figures(side).items() if quantity not in KEPT or quantity in both}
+            for side in (before, after)
+        )
         if old.keys() != new.keys():  # one of the two is too large for the device
             old, new = ({"required_bytes": side["required_bytes"], "flops": side["flops"]} for side in (before, after))
         memory = after.get("memory_bytes")

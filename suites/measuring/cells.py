@@ -7,6 +7,7 @@ they would be large, on fake ones (`gradgate.suites.measuring.fakes`).
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -26,6 +27,8 @@ from gradgate.references.backends import leaves
 from gradgate.references.contract import Method, Spec
 from gradgate.references.draws import shapes
 
+KEPT = ("residual_bytes", "compiled_residual_bytes")
+"""Fields of a measurement that pairs in PyTorch have."""
 PROGRAM = f"{__name__}:program"
 
 
@@ -100,11 +103,36 @@ def of_method(
         from gradgate.suites.measuring import fakes
 
         around, run, problem = fakes.around(function, run, spec)
-        return run, (problem,), {"track": leaves([problem.params, problem.data]), "around": around}
+        track = leaves([problem.params, problem.data])
+        return (
+            run,
+            (problem,),
+            {"track": track, "around": around, "kept": functools.partial(kept, function, spec, options)},
+        )
     if declared.sharded:
         program, arguments, placed = registry.load(declared.sharded)(shapes(spec), **options)
         return program, arguments, placed
     return run, (shapes(spec),), {}
+
+
+def kept(function: Any, spec: Spec, options: Mapping[str, Any]) -> dict[str, int]:
+    """What a pair's function keeps between its passes, and what it keeps under torch.compile if it claims to compose.
+
+    Of any other method, and of what cannot be told, nothing.
+    """
+    if not hasattr(function, "residual_bytes"):
+        return {}
+    from gradgate.hw_profiles.torch_memory import Refusal
+
+    found = {}
+    with contextlib.suppress(Refusal):
+        found["residual_bytes"] = function.residual_bytes(spec, options)
+    if "compile" in getattr(function, "composes", ()):
+        from gradgate.suites.measuring import compiled
+
+        with contextlib.suppress(Refusal):
+            found["compiled_residual_bytes"] = compiled.residual_bytes(function, spec, options)
+    return found
 
 
 def measure(
@@ -137,4 +165,10 @@ def row(cell: MethodCell, found: Measurement) -> dict[str, Any]:
         "flops": found.flops, "transcendentals": found.transcendentals, "bytes_moved": found.bytes_moved,
         "roofline_seconds": seconds, "cached": found.cached,
         "fingerprint": dict(found.fingerprint) or fingerprint(load(cell.profile)),
-    } | ({"target": cell.target} if cell.target else {})  # fmt: skip
+    } | ({"target": cell.target} if cell.target else {}) | between(found)  # fmt: skip
+
+
+def between(found: Measurement) -> dict[str, int]:
+    """What is kept between the passes, where it was measured."""
+    named = {name: getattr(found, name) for name in KEPT}
+    return {name: size for name, size in named.items() if size is not None}

@@ -57,16 +57,24 @@ def scope(mode: Any = None) -> Iterator[None]:
     Raises:
         Refusal: the program reads a number out of a tensor.
     """
-    import torch
     from torch._subclasses import fake_tensor
 
-    reads = (fake_tensor.DataDependentOutputException, fake_tensor.DynamicOutputShapeException)
     try:
         with triton_interpreter.skipping(), mode or fake_tensor.FakeTensorMode():
             yield
-    except (*reads, torch.fx.experimental.symbolic_shapes.GuardOnDataDependentSymNode) as error:
+    except reads() as error:
         said = "it reads a number out of a tensor, which has none where bytes alone are told"
         raise Refusal(f"{said}: {first_line(error)}") from error
+
+
+def reads() -> tuple[type[Exception], ...]:
+    """What PyTorch raises where a program reads a number out of a fake tensor."""
+    from torch._subclasses import fake_tensor
+    from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+    return (
+        fake_tensor.DataDependentOutputException, fake_tensor.DynamicOutputShapeException, GuardOnDataDependentSymNode,
+    )  # fmt: skip
 
 
 def problem(spec: Spec) -> Problem:

@@ -14,6 +14,7 @@ QUANTITIES = {
     "temp_bytes": "temporaries of the whole gradient, of XLA on a profile or of PyTorch",
     "peak_bytes": "the peak of the whole gradient",
     "residual_bytes": "what is kept between the forward and the backward pass",
+    "compiled_residual_bytes": "the same under torch.compile, at any size and without a device (PyTorch)",
     "flops": "arithmetic of the whole gradient",
 }
 SIZES = (1, 2, 4, 8, 16)
@@ -33,7 +34,7 @@ def grows(
     """The promise that a quantity grows with a dim no faster than a power of it.
 
     Args:
-        quantity: ``temp_bytes``, ``peak_bytes``, ``residual_bytes`` or ``flops``.
+        quantity: ``temp_bytes``, ``peak_bytes``, ``residual_bytes``, ``compiled_residual_bytes`` or ``flops``.
         never: a product of two dims, such as ``"T*V"``, that must not appear: no array of that size is made.
         sizes: dim -> at least 5 sizes that span a factor of 4 or more; 64 … 1024 unless told.
         at: Spec fields at which the sweep is made, such as the sizes of other dims.

@@ -1,0 +1,94 @@
+"""What torch.compile keeps between the forward and the backward pass, told by AOTAutograd on fake tensors.
+
+AOTAutograd traces both passes as one graph, and Inductor's partitioner cuts it where the fewest bytes cross. No code is
+generated, no device is needed, and tensors have no memory, so this is known at any size.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch._functorch.aot_autograd import aot_function, make_boxed_func
+from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch.utils import _pytree
+
+from gradgate.hw_profiles.torch_memory import Refusal
+from gradgate.suites.judging.subject import first_line
+from gradgate.suites.measuring import fakes
+
+
+def saved_bytes(run: Callable[[], Any], inputs: Sequence[Any]) -> int:
+    """Bytes of the storages that autograd saves in one call, as `torch.autograd.graph.saved_tensors_hooks` sees them.
+
+    Args:
+        run: the forward pass; of a compiled function it has run before, so that nothing is compiled in here.
+        inputs: tensors whose storages do not count; those of outputs do not either.
+    """
+    kept: dict[int, Any] = {}
+
+    def pack(leaf: Any) -> Any:
+        storage = leaf.untyped_storage()
+        kept[storage._cdata] = storage  # held, so that no other storage takes its place
+        return leaf
+
+    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(pack, lambda leaf: leaf):
+        outputs = run()
+    around = [leaf for leaf in _pytree.tree_leaves([outputs, list(inputs)]) if isinstance(leaf, torch.Tensor)]
+    left_out = {leaf.untyped_storage()._cdata for leaf in around}
+    return sum(storage.nbytes() for place, storage in kept.items() if place not in left_out)
+
+
+def residual_bytes(pair: Any, spec: Any, options: Mapping[str, Any], role: str = "function") -> int:
+    """Bytes that a pair's function, or its ``reference``, keeps between its passes under torch.compile.
+
+    Cost: tracing, in seconds; no memory, whatever the size.
+
+    Raises:
+        Refusal: the function reads a number out of a tensor, launches Triton kernels, which a trace does not see, or
+            cannot be traced; says why.
+    """
+    with fakes.scope(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of PyTorch's own modules: under -W error they would be the function's
+        if role == "function" and pair.devices:
+            raise Refusal("a trace of AOTAutograd does not see what a Triton kernel computes")
+        problem: Any = fakes.problem(spec)
+        paths = list(problem.params)
+        leaves = [problem.params[path].detach().requires_grad_() for path in paths]
+
+        def forward(*given: Any) -> Any:
+            params = dict(zip(paths, given, strict=True))
+            found = pair.outputs(role, problem.with_params(params), params, options)
+            return tuple(found.values())
+
+        compiled = aot_function(
+            forward, fw_compiler=_as_it_is, bw_compiler=_as_it_is, partition_fn=_cut, decompositions=_decompositions()
+        )
+        try:
+            with torch.enable_grad():
+                compiled(*leaves)
+        except (Refusal, *fakes.reads()):
+            raise
+        except Exception as error:
+            raise Refusal(f"AOTAutograd cannot trace it: {type(error).__name__}: {first_line(error)}") from error
+        return saved_bytes(lambda: compiled(*leaves), [*leaves, *problem.data["given"].values()])
+
+
+def _as_it_is(graph: Any, _: Any) -> Any:
+    return make_boxed_func(graph.forward)
+
+
+def _cut(graph: Any, inputs: Any, **how: Any) -> Any:
+    """The two graphs that Inductor would compile."""
+    from torch._inductor.compile_fx import _recursive_joint_graph_passes
+
+    _recursive_joint_graph_passes(graph)
+    return min_cut_rematerialization_partition(graph, inputs, compiler="inductor", **how)
+
+
+def _decompositions() -> Any:
+    from torch._inductor.decomposition import select_decomp_table
+
+    return select_decomp_table()
