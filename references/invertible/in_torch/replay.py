@@ -148,25 +148,46 @@ def vjp(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any
         autograd; a primal that is a tensor gets zeros.
     """
     flat, structure = _pytree.tree_flatten(primals)
-    given = [leaf.detach().requires_grad_() for leaf in flat]
+    start = torch.zeros((), requires_grad=True)
+    with torch.enable_grad():
+        given: list[Any] = [_Entry.apply(start, leaf.detach()) for leaf in flat]
+    into = [torch.autograd.graph.get_gradient_edge(leaf) for leaf in given]
+    alone = [primal.shape if isinstance(primal, torch.Tensor) else None for primal in primals]
     with torch.enable_grad():
         value = function(*_pytree.tree_unflatten(given, structure))
-    outputs = _pytree.tree_leaves(value)
+    outputs = [
+        (torch.autograd.graph.get_gradient_edge(out), out.dtype) if out.requires_grad else None
+        for out in _pytree.tree_leaves(value)
+    ]
 
     def pull(cotangents: Any) -> tuple[Any, ...]:
-        pairs = zip(outputs, _pytree.tree_leaves(cotangents), strict=True)
-        asked = [(out, h.to(out.dtype)) for out, h in pairs if out.requires_grad]
-        found: Sequence[Any] = [None] * len(given)
-        if asked and given:
+        hs = _pytree.tree_leaves(cotangents)
+        asked = [(out[0], h.to(out[1])) for out, h in zip(outputs, hs, strict=True) if out is not None]
+        found: Sequence[Any] = [None] * len(into)
+        if asked and into:
             outs, hs = zip(*asked, strict=True)
-            found = torch.autograd.grad(outs, given, hs, allow_unused=True)
+            found = torch.autograd.grad(outs, into, hs, allow_unused=True)
         filled = _pytree.tree_unflatten(list(found), structure)
         return tuple(
-            torch.zeros_like(primal) if isinstance(primal, torch.Tensor) and part is None else part
-            for primal, part in zip(primals, filled, strict=True)
+            hs[0].new_zeros(shape) if shape is not None and part is None else part
+            for shape, part in zip(alone, filled, strict=True)
         )
 
     return _pytree.tree_map(lambda leaf: leaf.detach(), value), pull
+
+
+class _Entry(torch.autograd.Function):
+    """Where a graph begins. It holds no tensor, unlike a leaf: the graph keeps an input if a derivative needs it."""
+
+    @staticmethod
+    def forward(ctx: Any, start: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        """X itself."""
+        return x.detach()
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Any) -> Any:
+        """Nothing is asked of what lies before."""
+        return None, None
 
 
 def slope(function: Callable[[torch.Tensor], torch.Tensor], at: torch.Tensor, along: torch.Tensor) -> torch.Tensor:

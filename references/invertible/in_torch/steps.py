@@ -145,8 +145,9 @@ class CouplingStep(Chained):
         (y1, y2), (h1, h2) = self.module.split(y), self.module.split(h)
         x2, h1, h2, dg = halves.retreat(torch, vjp, self._g(y2), p["g"], y1, y2, h1, h2)
         x1, h2, h1, df = halves.retreat(torch, vjp, self._f(y1), p["f"], x2, y1, h2, h1)
-        x, h = self.module.join(x1, x2), self.module.join(h1, h2)
-        return x.to(self.dtype), h.to(self.dtype), {"f": df, "g": dg}
+        x = self.module.join(x1, x2).to(self.dtype)
+        del x1, x2, y1, y2
+        return x, self.module.join(h1, h2).to(self.dtype), {"f": df, "g": dg}
 
     def _f(self, like: Any) -> halves.Functions:
         return lambda p, x: self.module.parts(self.f(p, x), like, "F")
