@@ -138,7 +138,7 @@ def _memory(
     """
     at_once = not any(id(p) in shared for p in stage.parameters)
     with LiveBytes() as meter:
-        x = each(torch.Tensor.clone, value)
+        x = _copied(value)
         meter.restart()
         at_start = meter.live
         y = plain(stage, x)
@@ -150,15 +150,16 @@ def _memory(
         # Drop the output, then the input: what falls is what the recording does not keep.
         with_both = meter.live
         size_in, size_out = nbytes(x), nbytes(y)
+        hands_on = isinstance(y, tuple) and nbytes((*parts(x), *y)) < size_in + size_out
         del y
         without_output = meter.live
         del x
         # Of a tuple part may be kept: that part is `saved`, and counted twice while the tuple is held.
-        saves_output = without_output == with_both and size_out <= meter.live
+        saves_output = without_output == with_both and not hands_on
         saves_input = meter.live == without_output and size_in > 0
         saved = max(meter.live - saves_output * size_out - saves_input * size_in, 0)
         del recording
-        x = each(torch.Tensor.clone, value)  # again, with the input held as an earlier recording may hold it
+        x = _copied(value)  # again, with the input held as an earlier recording may hold it
         y, recording = record(stage, x, needs)
         cotangents = _ones(stage, y)
         del y
@@ -166,11 +167,27 @@ def _memory(
         at_start = meter.live
         into, gradients = recording.backward(cotangents, _let_go if at_once else None)
         backward_peak = meter.peak - at_start
-        size = nbytes(tuple(t for t in into if t is not None))
+        size = sum(t.untyped_storage().nbytes() for t in into if t is not None)  # they part where one is added to
         del gradients
     # What is handed on takes no new bytes, and is counted as if it did.
     forward_peak, save_peak = max(forward_peak, size_out), max(save_peak, size_out + saved)
     return saved, saves_input, saves_output, size, forward_peak, save_peak, backward_peak
+
+
+def _copied(value: Value) -> Any:
+    """The same numbers in storages of the same sizes, shared as they were."""
+    if not isinstance(value, tuple):
+        return value.clone()
+    storages: dict[int, torch.Tensor] = {}
+    found = []
+    for t in value:
+        storage = t.untyped_storage()
+        if storage._cdata not in storages:
+            storages[storage._cdata] = t.as_strided((storage.nbytes() // t.element_size(),), (1,), 0).clone()
+        whole = storages[storage._cdata]
+        alike = whole.dtype == t.dtype
+        found.append(whole.as_strided(t.shape, t.stride(), t.storage_offset()) if alike else t.clone())
+    return tuple(found)
 
 
 def _let_go(gradient: torch.Tensor) -> torch.Tensor:
