@@ -1,4 +1,4 @@
-"""An error planted in every method that is claimed exact, in one leaf and in one dtype alone: what floats must see.
+"""An error planted in every method that is claimed exact, in one leaf and in one dtype. Floats must find it.
 
 No list of methods is written here. A method that is added to a class gets its mutants by being declared.
 """

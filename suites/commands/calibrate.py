@@ -44,7 +44,7 @@ Piece = tuple[str, ...]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``gradgate calibrate``."""
-    drawn = "drawn of each class, half of them in each framework; each is put to every method (default 4000)"
+    drawn = "random problems of each class, half in each framework; every method gets each (default 4000)"
     parser.add_argument("--problems", type=arguments.positive, default=4000, metavar="N", help=drawn)
     arguments.add(parser, "--family", help="problem class (default: all)")
     arguments.add(parser, "--seed", default=1, help=None)

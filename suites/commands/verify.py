@@ -46,10 +46,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add(parser, "--examples", "--seed")
     arguments.add(parser, "--spec", default="", help="judge this one problem, as printed by a failure")
     arguments.add(parser, "--options", help="options of the method, with --spec")
-    profiles = "on another profile than cpu (default) the claims about memory and work alone are judged"
+    profiles = "hardware profile (default cpu); on any other, only the claims about memory and work are judged"
     arguments.add(parser, "--profile", help=profiles)
     arguments.add(parser, "--jobs", "--timeout")
-    fresh = "judge all anew; without it, verdicts on what is unchanged are reused"
+    fresh = "judge everything again; without it, verdicts on what has not changed are reused"
     parser.add_argument("--fresh", action="store_true", help=fresh)
     stop = "stop at the first claim that is not as declared"
     parser.add_argument("--fail-fast", action="store_true", help=stop)
