@@ -1,13 +1,14 @@
 """`meta_gradient` of PyTorch beside what people use: ``python asv_bench/peers/meta_gradients.py``.
 
-The gradient by θ_0 of the loss after T steps of Adam, of a residual network in float32. Bytes are the peak of all
-tensors that are made; FLOPs are counted. A peer that is not installed is
-a row that says so. JAX stands in ``meta_gradients_jax.py``.
+The gradient by θ_0 of the loss after T steps of SGD with momentum, of a residual network in float32. Bytes are the peak
+of all tensors that are made; FLOPs are counted. A peer that is not installed is a row that says so. JAX stands in
+``meta_gradients_jax.py``.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import gc
 import importlib
 import importlib.metadata
@@ -21,13 +22,10 @@ from torch.utils import _pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gradgate.hw_profiles.work import torch_flops
-from gradgate.in_torch import adam, meta_gradient, mixed_mode_grad
+from gradgate.in_torch import meta_gradient, mixed_mode_grad, sgd
 
-RATE, ROOT = 1e-2, 1e-8
-"""Learning rate, and what Adam adds under its root, without which the peers' derivative is infinite at 0."""
-
-
-PLAIN = "plain torch.func.grad in a loop"
+RATE, MOMENTUM = 1e-2, 0.9
+PLAIN = "plain torch.autograd.grad, create_graph"
 
 
 class Net(torch.nn.Module):
@@ -71,33 +69,47 @@ class Case:
 
     def ours(self, **options: Any) -> Any:
         """By `meta_gradient`."""
-        pair = adam(RATE, eps_root=ROOT)
-        meta = meta_gradient(self.loss, pair, self.loss_of_end, argnums=1, **options)
+        meta = meta_gradient(self.loss, sgd(RATE, MOMENTUM), self.loss_of_end, argnums=1, **options)
         return meta((), self.theta, self.xs, self.y)[1]
 
     def loss_of_end(self, theta: Any, eta: Any, y: Any, *, block: Callable[..., Any] = lambda layer: layer) -> Any:
         """V."""
         return self.loss(theta, eta, y, block=block)
 
-    def loop(self, grad: Callable[..., Any], pair: Any = None, **more: Any) -> Any:
-        """By `torch.func.grad` over a loop in Python, with any inner gradient."""
-        pair = pair or adam(RATE, eps_root=ROOT)
+    def loop(self, grad: Callable[..., Any]) -> Any:
+        """By ``torch.func.grad`` over a loop in Python, with any inner gradient."""
+        return torch.func.grad(functools.partial(self.outer, grad))(self.theta)
 
-        def outer(theta: Any) -> torch.Tensor:
-            state = pair.init(theta)
-            for x in self.xs:
-                updates, state = pair.update(grad(self.loss)(theta, (), x), state, params=theta, **more)
-                theta = {name: theta[name] + updates[name] for name in theta}
-            return self.loss(theta, (), self.y)
+    def graph(self, grad: Callable[..., Any] | None = None) -> Any:
+        """By ``torch.autograd.grad`` over a loop, with any inner gradient; None: with ``create_graph``."""
 
-        return torch.func.grad(outer)(self.theta)
+        def recorded(loss: Callable[..., Any]) -> Callable[..., Any]:
+            def found(theta: Any, *more: Any) -> Any:
+                value = loss(theta, *more)
+                return dict(
+                    zip(theta, torch.autograd.grad(value, list(theta.values()), create_graph=True), strict=True)
+                )
+
+            return found
+
+        theta = {name: leaf.clone().requires_grad_() for name, leaf in self.theta.items()}
+        found = torch.autograd.grad(self.outer(grad or recorded, theta), list(theta.values()))
+        return dict(zip(theta, found, strict=True))
+
+    def outer(self, grad: Callable[..., Any], theta: Any, pair: Any = None, **more: Any) -> torch.Tensor:
+        """V of θ_0, by a loop in Python."""
+        pair = pair or sgd(RATE, MOMENTUM)
+        state = pair.init(theta)
+        for x in self.xs:
+            updates, state = pair.update(grad(self.loss)(theta, (), x), state, params=theta, **more)
+            theta = {name: theta[name] + updates[name] for name in theta}
+        return self.loss(theta, (), self.y)
 
     def torchopt(self) -> Any:
-        """By torchopt's Adam in a differentiable loop with ``create_graph``."""
-        peer = importlib.import_module("torchopt")
-        pair = peer.adam(RATE, eps_root=ROOT)
-        start = {name: leaf.clone().requires_grad_() for name, leaf in self.theta.items()}
-        theta, state = start, pair.init(start)
+        """By torchopt's SGD in a differentiable loop with ``create_graph``."""
+        pair = importlib.import_module("torchopt").sgd(RATE, momentum=MOMENTUM)
+        theta = {name: leaf.clone().requires_grad_() for name, leaf in self.theta.items()}
+        start, state = theta, pair.init(theta)
         for x in self.xs:
             loss = self.loss(theta, (), x)
             grads = dict(zip(theta, torch.autograd.grad(loss, list(theta.values()), create_graph=True), strict=True))
@@ -107,9 +119,9 @@ class Case:
         return dict(zip(start, found, strict=True))
 
     def higher(self) -> Any:
-        """By higher's differentiable Adam, which adds nothing under the root: its answer differs a little."""
+        """By higher's differentiable SGD."""
         peer = importlib.import_module("higher")
-        optimiser = torch.optim.Adam(self.net.parameters(), lr=RATE)
+        optimiser = torch.optim.SGD(self.net.parameters(), lr=RATE, momentum=MOMENTUM)
         with peer.innerloop_ctx(self.net, optimiser, copy_initial_weights=False) as (net, steps):
             for x in self.xs:
                 steps.step(distance(net(x[0]), x[1]))
@@ -130,14 +142,17 @@ def main() -> None:
         "  remat, save_inner_grads": lambda: case.ours(remat=True, save_inner_grads=True),
         "  remat, gradients": lambda: case.ours(remat=True, checkpointing="gradients"),
         "  remat, logarithmic": lambda: case.ours(remat=True, checkpointing="logarithmic"),
-        "gradgate mixed_mode_grad in a loop": lambda: case.loop(mixed_mode_grad),
-        PLAIN: lambda: case.loop(torch.func.grad),
+        "  remat, inversion": lambda: case.ours(remat=True, checkpointing="inversion"),
+        "gradgate mixed_mode_grad in a loop, autograd outside": lambda: case.graph(mixed_mode_grad),
+        "  torch.func.grad outside": lambda: case.loop(mixed_mode_grad),
+        PLAIN: case.graph,
+        "plain torch.func.grad, twice": lambda: case.loop(torch.func.grad),
         f"torchopt {version('torchopt')}": case.torchopt,
         f"higher {version('higher')}": case.higher,
     }
     print(
         f"PyTorch {torch.__version__}, T = {args.steps}, {args.layers} layers of width {args.width}, batch "
-        f"{args.batch}, float32, Adam\n\n"
+        f"{args.batch}, float32, momentum\n\n"
         "| | peak MB | of plain | GFLOP | of plain | difference |\n|---|--:|--:|--:|--:|--:|"
     )
     plain = outcome(rows[PLAIN])

@@ -23,8 +23,9 @@ def mixed_mode_grad(
     """``torch.func.grad(fun, argnums, has_aux)``, whose own derivative is by forward over reverse mode.
 
     Put it in the place of the inner `torch.func.grad` of a meta-gradient, of a gradient penalty, or of any other loss
-    that reads a gradient. The outer derivative, by `torch.func` or by ``backward()``, is then a forward pass through
-    the gradient: it does not store what a reverse pass through a reverse pass stores.
+    that reads a gradient. The outer derivative, by ``backward()`` or by `torch.func`, is then a forward pass through
+    the gradient: it does not store what a reverse pass through a reverse pass stores. Take it by ``backward()`` or
+    `torch.autograd.grad`: `torch.func.grad` records its own reverse pass too, and keeps all that is made in it.
 
     Args:
         fun: (arguments …) -> a floating scalar, or with `has_aux` the scalar and a tree with tensors. Whatever else the
