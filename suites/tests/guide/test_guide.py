@@ -15,6 +15,7 @@ from xml.etree import ElementTree
 import pytest
 
 import gradgate.suites.guide
+from gradgate.references import registry
 from gradgate.references.errors import UsageError
 from gradgate.suites.cli import _parser
 from gradgate.suites.gate import allow
@@ -127,3 +128,13 @@ def test_the_picture_is_drawn_by_its_script_and_shows_what_the_page_says() -> No
     assert len(marks) == 3 * (len(script.METHODS) + len(script.PLANTED))
     assert not any(marks[: 3 * len(script.METHODS)]), "right methods pass"
     assert all(marks[3 * len(script.METHODS) + 2 :: 3]), "in sixty digits every error is refuted"
+
+
+def test_the_claims_that_are_quoted_exist_with_these_words() -> None:
+    text = words((FOLDER / "claims.md").read_text(encoding="utf-8").replace("\n> ", " "))
+    quoted = re.findall(r"`(\w+)`, of the (?:same )?method(?: `\w+`)?: (.*?) Source: (.*?) Expected: (\w+)", text)
+    assert len(quoted) == 2
+    declared = {claim.name: claim for claim in registry.methods("bilevel", "mixflow", "jax")[0].claims}
+    for name, said, source, expected in quoted:
+        claim = declared[name]
+        assert (said, source, expected) == (f"{claim.statement}.", f"{claim.source}.", claim.expected)
