@@ -58,8 +58,11 @@ class Cutting:
     parts: tuple[Part, ...]
 
 
-def cut(graph: Graph) -> Cutting:
-    """The stages of a forward pass.
+def cut(graph: Graph) -> list[Cutting]:
+    """The stages of a forward pass: with as many cuts as there may be, and, if that differs, at the narrowest alone.
+
+    Of a tuple that crosses, the costs count a tensor twice that a recording keeps and a value holds; where one tensor
+    crosses they are exact. Which of the two gives the better schedule, only the solver can tell.
 
     Raises:
         UsageError: a branch depends on what the chain computes; an input is overwritten; there is no cut, and then it
@@ -78,16 +81,27 @@ def cut(graph: Graph) -> Cutting:
     outputs = {leaf.number for leaf in graph.outputs if isinstance(leaf, Read)}
     made = {n for call in chain for n in call.gives if n is not None}
     lives = _Lives(graph, chain, outputs & made)
-    bounds = _chosen(graph, chain, lives, CROSSING, STAGES)
+    found = [_chosen(graph, chain, lives, CROSSING, STAGES)]
+    narrowest = min(len(lives.crossing[place]) for place in found[0])
+    found.append(_chosen(graph, chain, lives, narrowest, STAGES))
+    cuttings = []
+    for bounds in found if found[0] != found[1] else found[:1]:
+        parts = _parts(chain, lives, bounds, made)
+        read = {n for part in parts for n in part.sides} | (outputs - made)
+        given = {n for call in first for n in call.gives if n is not None}
+        cuttings.append(Cutting(first, tuple(sorted(read & given)), tuple(parts)))
+    return cuttings
+
+
+def _parts(chain: Sequence[Call], lives: _Lives, bounds: Sequence[int], made: set[int]) -> list[Part]:
+    """The stages between the cuts."""
     parts = []
     for start, end in zip([0, *bounds], [*bounds, len(chain)], strict=True):
         calls = chain[start:end]
         read = {n for call in calls for n in call.reads()}
         takes = lives.crossing[start] if start else ()
         parts.append(Part(tuple(calls), takes, lives.crossing[end], tuple(sorted(read - made))))
-    read = {n for part in parts for n in part.sides} | (outputs - made)
-    given = {n for call in first for n in call.gives if n is not None}
-    return Cutting(first, tuple(sorted(read & given)), tuple(parts))
+    return parts
 
 
 def _refuse_changed_inputs(graph: Graph) -> None:

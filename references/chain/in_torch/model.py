@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -14,7 +14,7 @@ from gradgate.references.chain.in_torch import fingerprint
 from gradgate.references.chain.in_torch.executor import refuse_transforms
 from gradgate.references.chain.in_torch.graph import Otherwise
 from gradgate.references.chain.in_torch.plan import Plan, make
-from gradgate.references.chain.schedules.budget import Budget, check_budget, schedule_within
+from gradgate.references.chain.schedules.budget import Budget, best_within, check_budget
 from gradgate.references.chain.schedules.costs import Costs
 from gradgate.references.chain.schedules.schedule import Schedule
 from gradgate.references.contract import UsageError, check_integer
@@ -181,9 +181,9 @@ class CheckpointedModel(nn.Module):
             del self._plans[oldest]
         return (plan, None, None) if make_only else (plan, *plan.begin(model, args, kwargs))
 
-    def _solve(self, costs: Costs) -> Schedule:
-        """The schedule for the budget."""
-        return schedule_within(costs, self.budget, self._beside() if self.counts == "step" else 0)
+    def _solve(self, costs: Sequence[Costs]) -> tuple[int, Schedule]:
+        """Which of several costs allows the best schedule for the budget, and that schedule."""
+        return best_within(costs, self.budget, self._beside() if self.counts == "step" else 0)
 
     def _beside(self) -> int:
         """Bytes of parameters, their gradients, buffers and the optimiser's state."""

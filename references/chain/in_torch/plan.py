@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -109,9 +109,12 @@ def make(
     kwargs: Any,
     device: torch.device,
     compute: Literal["time", "flops"],
-    solve: Callable[[Costs], Schedule],
+    solve: Callable[[Sequence[Costs]], tuple[int, Schedule]],
 ) -> Plan:
-    """The plan of one kind of call. Runs the model once and every stage a few times; leaves no trace."""
+    """The plan of one kind of call. Runs the model once and every stage a few times; leaves no trace.
+
+    `solve` is given the costs of each way to cut the model; it gives the number of one, and a schedule for it.
+    """
     everything = Stage(lambda x: x, modules=tuple(model.modules()))
     kept, state, surroundings = (
         snapshot([everything]),
@@ -121,18 +124,35 @@ def make(
     try:
         with surroundings.again():
             graph = record_model(model, args, kwargs, device)
-        cutting = cut(graph)
         around = Surrounding.of(model, graph.constants)
-        env = begun(graph, cutting, around, args, kwargs)
-        needs = _needs(graph, cutting, around, env)
-        chain = [stage_of(number, part, around, env, needs) for number, part in enumerate(cutting.parts, 1)]
-        costs = profile(chain, (), compute, repeats=3, device=device)
+        measured = [_measured(graph, cutting, around, args, kwargs, compute) for cutting in cut(graph)]
     finally:
         restore(kept)
         state.put_back()
+    return _best(dataclasses.replace(graph, calls=[]), measured, solve)
+
+
+def _measured(
+    graph: Graph, cutting: Cutting, around: Surrounding, args: Any, kwargs: Any, compute: Literal["time", "flops"]
+) -> tuple[Cutting, dict[int, bool], Costs]:
+    """A cutting, which tensors need a gradient, and what its stages cost."""
+    env = begun(graph, cutting, around, args, kwargs)
+    needs = _needs(graph, cutting, around, env)
+    chain = [stage_of(number, part, around, env, needs) for number, part in enumerate(cutting.parts, 1)]
+    costs = profile(chain, (), compute, repeats=3, device=graph.device)
     held = {t.untyped_storage()._cdata: t.untyped_storage().nbytes() for n, t in env.items() if n in cutting.kept}
-    costs = dataclasses.replace(costs, fixed=costs.fixed + sum(held.values()))
-    return Plan(dataclasses.replace(graph, calls=[]), cutting, needs, costs, solve(costs))
+    return cutting, needs, dataclasses.replace(costs, fixed=costs.fixed + sum(held.values()))
+
+
+def _best(
+    graph: Graph,
+    measured: Sequence[tuple[Cutting, dict[int, bool], Costs]],
+    solve: Callable[[Sequence[Costs]], tuple[int, Schedule]],
+) -> Plan:
+    """The plan of the cutting that the solver chooses."""
+    chosen, schedule = solve([costs for _, _, costs in measured])
+    cutting, needs, costs = measured[chosen]
+    return Plan(graph, cutting, needs, costs, schedule)
 
 
 def _needs(graph: Graph, cutting: Cutting, around: Surrounding, env: Env) -> dict[int, bool]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
 from gradgate.references.chain.schedules import classic
@@ -43,3 +44,30 @@ def schedule_within(costs: Costs, budget: Budget, beside: int = 0) -> Schedule:
             told += f"; {beside} of them are parameters, gradients, buffers and the optimiser's state"
         raise BudgetTooSmall(size, least, told)
     return precise_dp(costs, size - beside)
+
+
+def best_within(costs: Sequence[Costs], budget: Budget, beside: int = 0) -> tuple[int, Schedule]:
+    """Of several ways to cut one model the one whose schedule within the budget computes least, and that schedule.
+
+    With ``least`` the one that needs the fewest bytes. A share is of the least that any of them takes when saving
+    everything. Raises BudgetTooSmall as `schedule_within`, with the least that any of them needs.
+    """
+    if budget == "least":
+        chosen = min(range(len(costs)), key=lambda n: minimum_budget(costs[n]))
+        return chosen, schedule_within(costs[chosen], "least")
+    if isinstance(budget, float):
+        budget = int(budget * (min(simulate(classic.save_all(c.stages), c).peak for c in costs) + beside))
+    found: list[tuple[float, int, Schedule]] = []
+    refused: list[BudgetTooSmall] = []
+    for number, each in enumerate(costs):
+        try:
+            schedule = schedule_within(each, budget, beside)
+            found.append(
+                (simulate(schedule, each).compute / max(sum((*each.forward, *each.backward)), 1e-30), number, schedule)
+            )
+        except BudgetTooSmall as error:
+            refused.append(error)
+    if not found:
+        raise min(refused, key=lambda error: error.minimum)
+    _, number, schedule = min(found, key=lambda item: item[:2])
+    return number, schedule

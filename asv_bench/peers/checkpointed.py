@@ -1,0 +1,246 @@
+"""`checkpointed` beside what people use: ``python asv_bench/peers/checkpointed.py [--model NAME]``.
+
+For each peer the peak of a training step and its FLOPs, forward and backward, as shares of plain training; beside it
+`checkpointed` with the peer's peak as its budget. Peaks are bytes made in the step and alive at once, gradients of
+parameters not counted; FLOPs are those of convolutions and products of matrices. Everything runs on CPUs in float32.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import functools
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint, checkpoint_sequential
+
+from gradgate.in_torch import checkpointed
+from gradgate.references.chain.paper.peers import Measured, _compiled, step_of
+from gradgate.references.chain.schedules.solver import BudgetTooSmall
+
+Loss = Callable[[Any], Any]
+COMPILED = (0.5, 0.25)
+WHY_COMPILE = "it runs elementwise operators again without the convolution or product that reads them; eager cannot"
+WHY_EAGER = "it stops a second run before a last product whose output nothing saves; a stage here is recorded whole"
+
+
+def main() -> None:
+    """Print a table for each model."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", choices=sorted(MODELS))
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--without-compile", action="store_true")
+    args = parser.parse_args()
+    for name in [args.model] if args.model else MODELS:
+        print(table(name, args.batch, not args.without_compile), flush=True)
+
+
+def table(name: str, batch: int, compiled: bool) -> str:
+    """The rows of one model."""
+    torch.manual_seed(0)
+    model, x, call, peers = MODELS[name](batch)
+    plain = measured(model, x, call)
+    lines = [f"{name}, batch {batch}, PyTorch {torch.__version__}: plain peak {plain.peak:,} bytes"]
+    lines.append(f"{'':44} {'peak':>6} {'FLOPs':>6}   checkpointed at that peak: peak, FLOPs")
+    rows: Iterator[tuple[str, Callable[[], Measured]]] = (
+        (who, functools.partial(measured, changed, x, run)) for who, changed, run in peers(model)
+    )
+    listed = list(rows)
+    if compiled:
+        listed += [
+            (f"torch.compile, memory budget {s}", functools.partial(under_compile, model, x, call, s)) for s in COMPILED
+        ]
+    for who, run in listed:
+        try:
+            lines.append(row(who, run(), plain, model, x, call))
+        except (RuntimeError, LookupError) as error:
+            lines.append(f"{who:44} did not run: {str(error).splitlines()[0][:90]}")
+    for share in (0.4, 0.25):
+        lines.append(
+            ours(f"checkpointed, {share:.0%} of the plain peak", int(share * plain.peak), plain, model, x, call)
+        )
+    return "\n".join([*lines, ""])
+
+
+def measured(model: Any, x: Any, call: Callable[[Any, Any], Any]) -> Measured:
+    """Peak and FLOPs of a training step of a copy."""
+    own = copy.deepcopy(model)
+    return step_of(lambda x: call(own, x), x, [p for p in own.parameters() if p.requires_grad])
+
+
+def under_compile(model: Any, x: Any, call: Callable[[Any, Any], Any], share: float) -> Measured:
+    """The same under PyTorch's activation memory budget."""
+    own = copy.deepcopy(model)
+
+    class Step(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.own = own
+
+        def forward(self, x: Any) -> Any:
+            return call(self.own, x)
+
+    run, within = _compiled(Step(), share, x)
+    return step_of(run, x, [p for p in own.parameters() if p.requires_grad], within)
+
+
+def row(who: str, peer: Measured, plain: Measured, model: Any, x: Any, call: Any) -> str:
+    """A peer, and `checkpointed` within its peak."""
+    told = f"{who:44} {peer.peak / plain.peak:6.3f} {peer.flops / plain.flops:6.3f}  "
+    try:
+        own = measured(checkpointed(model, None, budget=peer.peak, compute="flops"), x, call)
+    except BudgetTooSmall as error:
+        why = WHY_COMPILE if "compile" in who else WHY_EAGER
+        return f"{told} none: at least {error.minimum / plain.peak:.3f} are needed; {why}"
+    told += f" {own.peak / plain.peak:6.3f} {own.flops / plain.flops:6.3f}"
+    if own.flops > 1.0005 * peer.flops:
+        told += f"  more work: {WHY_COMPILE if 'compile' in who else WHY_EAGER}"
+    return told
+
+
+def ours(who: str, budget: int, plain: Measured, model: Any, x: Any, call: Any) -> str:
+    """`checkpointed` within a budget."""
+    try:
+        own = measured(checkpointed(model, None, budget=budget, compute="flops"), x, call)
+    except BudgetTooSmall as error:
+        return f"{who:44} none: at least {error.minimum / plain.peak:.3f} are needed"
+    return f"{who:44} {own.peak / plain.peak:6.3f} {own.flops / plain.flops:6.3f}"
+
+
+# The models, and what people do with them
+
+
+def square(model: Any, x: Any) -> Any:
+    """A loss of what an image model gives."""
+    return model(x).square().mean()
+
+
+class Again(nn.Module):
+    """A module under torch.utils.checkpoint."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the module gives."""
+        return checkpoint(self.inner, *args, use_reentrant=False, **kwargs)
+
+
+def around(model: Any, kind: str) -> Any:
+    """A copy with torch.utils.checkpoint around every module of one class."""
+    model = copy.deepcopy(model)
+    for module in list(model.modules()):
+        for name, child in list(module.named_children()):
+            if type(child).__name__ == kind:
+                module._modules[name] = Again(child)
+    return model
+
+
+def sequential(layers: list[nn.Module]) -> Iterator[tuple[str, Any, Any]]:
+    """checkpoint_sequential with √N and other numbers of segments."""
+    net = nn.Sequential(*layers)
+    for count in sorted({round(math.sqrt(len(net))), len(net) // 2, len(net)}):
+
+        def run(model: Any, x: Any, count: int = count) -> Any:
+            return checkpoint_sequential(model, count, x, use_reentrant=False).square().mean()
+
+        yield f"checkpoint_sequential, {count} segments", net, run
+
+
+def resnet50(batch: int) -> Any:
+    """Of torchvision, on images of 64 pixels."""
+    model = torchvision().resnet50(num_classes=10)
+
+    def peers(model: Any) -> Iterator[tuple[str, Any, Any]]:
+        yield "torch.utils.checkpoint, every block", around(model, "Bottleneck"), square
+        blocks = [block for part in (model.layer1, model.layer2, model.layer3, model.layer4) for block in part]
+        entry = [model.conv1, model.bn1, model.relu, model.maxpool]
+        yield from sequential([*entry, *blocks, model.avgpool, nn.Flatten(), model.fc])
+
+    return model, torch.randn(batch, 3, 64, 64), square, peers
+
+
+def densenet121(batch: int) -> Any:
+    """Of torchvision, on images of 64 pixels."""
+    model = torchvision().densenet121(num_classes=10)
+
+    def peers(model: Any) -> Iterator[tuple[str, Any, Any]]:
+        lean = torchvision().densenet121(num_classes=10, memory_efficient=True)
+        lean.load_state_dict(model.state_dict())
+        yield "torchvision's memory_efficient=True", lean, square
+        yield "torch.utils.checkpoint, every block", around(model, "_DenseBlock"), square
+        yield from sequential([*model.features, nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), model.classifier])
+
+    return model, torch.randn(batch, 3, 64, 64), square, peers
+
+
+def vit(batch: int) -> Any:
+    """A vision transformer with 8 blocks of width 96, on images of 32 pixels."""
+    model = torchvision().VisionTransformer(
+        image_size=32, patch_size=4, num_layers=8, num_heads=4, hidden_dim=96, mlp_dim=384, num_classes=10
+    )
+
+    def peers(model: Any) -> Iterator[tuple[str, Any, Any]]:
+        yield "torch.utils.checkpoint, every block", around(model, "EncoderBlock"), square
+
+    return model, torch.randn(batch, 3, 32, 32), square, peers
+
+
+def gpt2(batch: int) -> Any:
+    """GPT-2 of transformers with 8 blocks of width 96 and a vocabulary of 512, on 64 tokens."""
+    torchvision()  # transformers imports it
+    import transformers
+
+    config = transformers.GPT2Config(
+        n_layer=8, n_embd=96, n_head=4, vocab_size=512, n_positions=64, use_cache=False, bos_token_id=1, eos_token_id=2,
+        resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
+    )  # fmt: skip
+
+    class Language(nn.Module):
+        """The model with its loss, which transformers computes with a logger that torch.compile refuses."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = transformers.GPT2LMHeadModel(config)
+
+        def forward(self, ids: Any) -> Any:
+            logits = self.inner(input_ids=ids).logits
+            return nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
+
+    model = Language()
+
+    def run(model: Any, ids: Any) -> Any:
+        return model(ids)
+
+    def peers(model: Any) -> Iterator[tuple[str, Any, Any]]:
+        lean = copy.deepcopy(model)
+        lean.inner.gradient_checkpointing_enable({"use_reentrant": False})
+        yield "transformers' gradient_checkpointing_enable", lean, run
+
+    return model, torch.randint(0, 512, (batch, 64)), run, peers
+
+
+def torchvision() -> Any:
+    """The models of torchvision; where its compiled operators do not load, two are declared so that it imports."""
+    try:
+        import torchvision.models
+    except RuntimeError:
+        KEPT.append(torch.library.Library("torchvision", "DEF"))
+        for name in ("nms", "qnms"):
+            KEPT[-1].define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        import torchvision.models
+    return torchvision.models
+
+
+KEPT: list[Any] = []
+MODELS: dict[str, Callable[[int], Any]] = {
+    "resnet50": resnet50, "densenet121": densenet121, "vit": vit, "gpt2": gpt2,
+}  # fmt: skip
+
+if __name__ == "__main__":
+    main()
