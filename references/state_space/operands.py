@@ -172,10 +172,10 @@ def prepared(xp: Any, given: How, tokens: dict[str, Any], shared: Any, first: An
     if first is not None:
         begins = xp.reshape(first, (*first.shape, *(1,) * (decay.ndim - 2)))
         decay = xp.where(begins, xp.zeros_like(decay), decay)
-    return decay, x[..., None] * b[..., None, :]
+    return decay, xp.matmul(x[..., None], b[..., None, :])  # its transposes are products of matrices, too
 
 
 def read(xp: Any, given: How, h: Any, c: Any, repeated: Any) -> Any:
     """y_t = c_t·h_t of states h (c, B, …, N)."""
     c = repeated(c, given.repeat) if given.repeat else c
-    return xp.sum(h * c[..., None, :], axis=-1)
+    return xp.matmul(h, c[..., None])[..., 0]

@@ -92,6 +92,17 @@ def _first(x: Any, lengths: Sequence[int] | None, segments: Any) -> Any:
     return jnp.concatenate([jnp.zeros_like(rows[:1], bool), rows[1:] != rows[:-1]])
 
 
+def _exactly(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function` in full precision: some accelerators round the factors of float32 products to bfloat16."""
+
+    @functools.wraps(function)
+    def call(*args: Any) -> Any:
+        with jax.default_matmul_precision("highest"):
+            return function(*args)
+
+    return call
+
+
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _scan(given: How, tokens: dict[str, Any], shared: Any, start: Any, first: Any) -> tuple[Any, Any]:
     return _forward(given, tokens, shared, start, first)[0]
@@ -170,6 +181,7 @@ def _prefix(decay: Any, drive: Any, reverse: bool = False) -> Any:
     return jax.lax.associative_scan(after, (decay, drive), reverse=reverse)[1]
 
 
+@_exactly
 def _forward(given: How, tokens: dict[str, Any], shared: Any, start: Any, first: Any) -> tuple[Any, tuple[Any, ...]]:
     dtype = tokens["x"].dtype
 
@@ -187,6 +199,7 @@ def _forward(given: How, tokens: dict[str, Any], shared: Any, start: Any, first:
     return (_joined(ys, y), after), (tokens, shared, starts, state, first)
 
 
+@_exactly
 def _backward(given: How, kept: tuple[Any, ...], cotangents: tuple[Any, Any]) -> tuple[Any, ...]:
     tokens, shared, starts, last, first = kept
     full, rest = _split(given, tokens, 1)
