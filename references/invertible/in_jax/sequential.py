@@ -40,6 +40,12 @@ def invertible_sequential(
         coupling; a tree that two layers share is given twice. It returns y, an array; with `state`, ``(y, state)``.
         `key` and `state` are needed where a layer is random or stateful. Nothing is differentiated by the state.
 
+    Raises:
+        UsageError: no layers; an unknown method; a layer that lacks what the method needs; as many parameters as there
+            are layers are not there; functions of a coupling that do not fit its halves; no key or state where a layer
+            needs one. Says what is legal.
+        IllegalOption: `tangents` is not an integer of at least 1.
+
     Source:
         RevBackprop: Gomez et al. (2017). Moonwalk: Krylov, Karamzade, Fox (2024), Algorithm 1, §4.1 and §4.2.
 
@@ -57,12 +63,6 @@ def invertible_sequential(
     Not for:
         ``reversible``: layers with an ill-conditioned inverse; errors grow from layer to layer. ``moonwalk``: inputs of
         more than a few hundred numbers. All: many equal layers, which compile one by one.
-
-    Raises:
-        UsageError: no layers; an unknown method; a layer that lacks what the method needs; as many parameters as there
-            are layers are not there; functions of a coupling that do not fit its halves; no key or state where a layer
-            needs one. Says what is legal.
-        IllegalOption: `tangents` is not an integer of at least 1.
     """
     layers = tuple(layers)
     _check(layers, method)
@@ -137,7 +137,8 @@ def check_inverse(
             roundoff of the dtype, raises, is absent, or is not finite.
         UsageError: arrays are traced.
 
-    Cost: a forward pass and every inverse once; one layer in memory.
+    Computes:
+        A forward pass and every inverse once; one layer is in memory.
     """
     if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((list(params), x))):
         raise UsageError("check_inverse compares numbers, and within jax.jit there are none; call it outside")

@@ -47,6 +47,11 @@ class InvertibleSequential(nn.Module):
             dropped, and no ``grad`` is set. It may step the parameters: they are not read again.
         coupled: whether a sample's output depends on other samples, as with batch norm. ``moonwalk`` alone asks.
 
+    Raises:
+        UsageError: no layers; an unknown method; a layer that lacks what the method needs; functions of a coupling that
+            do not fit its halves; a layer that changes its input in place; a second derivative. Says what is legal.
+        NotInvertible: at the first call, a layer that does not give back its input, by its place and class.
+
     Source:
         RevBackprop: Gomez et al. (2017). Moonwalk: Krylov, Karamzade, Fox (2024), Algorithm 1, §4.1 and §4.2.
 
@@ -65,11 +70,6 @@ class InvertibleSequential(nn.Module):
         ``reversible``: layers with an ill-conditioned inverse; errors grow from layer to layer. ``moonwalk``: inputs of
         more than a few hundred numbers. All: second derivatives, torch.func transformations, a network that fits in
         memory anyway.
-
-    Raises:
-        UsageError: no layers; an unknown method; a layer that lacks what the method needs; functions of a coupling that
-            do not fit its halves; a layer that changes its input in place; a second derivative. Says what is legal.
-        NotInvertible: at the first call, a layer that does not give back its input, by its place and class.
     """
 
     def __init__(
@@ -181,7 +181,8 @@ def check_inverse(layers: Iterable[nn.Module], x: torch.Tensor, digits: float = 
         NotInvertible: names the first layer whose inverse misses its input by more than u^digits, where u is the unit
             roundoff of the dtype, raises, or is not finite.
 
-    Cost: a forward pass and every inverse once; one layer in memory.
+    Computes:
+        A forward pass and every inverse once; one layer is in memory.
     """
     modules = layers.flat() if isinstance(layers, InvertibleSequential) else list(layers)
     chain = [(i, step, _pytree.tree_map(torch.detach, step.parameters)) for i, step in enumerate(steps(modules))]
