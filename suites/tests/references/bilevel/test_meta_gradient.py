@@ -15,7 +15,7 @@ from gradgate.references.contract import NotComposable
 
 T = 3
 """Inner steps."""
-KEPT = (
+KEPT: tuple[dict[str, Any], ...] = (
     {}, {"save_inner_grads": True}, {"remat": True}, {"checkpointing": "gradients"}, {"checkpointing": "logarithmic"},
     {"checkpointing": "logarithmic", "remat": True},
 )  # fmt: skip

@@ -158,8 +158,11 @@ def test_in_jax_what_a_loss_closes_over_gets_its_cotangent(jax: Any) -> None:
 
         def pulled_by(grad: Any) -> Any:
             def step(carry: Any, row: Any) -> Any:
-                closing = lambda theta: inner(theta, eta_now, {**x, "inputs": [row, x["inputs"][1]], "class": row_of})  # noqa: E731
-                eta_now, row_of = carry, jax.numpy.argsort(row[:, 0])
+                order = jax.numpy.argsort(row[:, 0])
+
+                def closing(theta: Any) -> Any:
+                    return inner(theta, carry, {"inputs": [row, x["inputs"][1]], "class": order})
+
                 return carry, weighed(grad(closing)(theta))
 
             rows = jax.numpy.stack([x["inputs"][0], 2 * x["inputs"][0]])
