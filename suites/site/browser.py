@@ -30,7 +30,7 @@ from gradgate.suites.site import checking
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = (
-    "--headless=shell", "--no-sandbox", "--no-zygote", "--disable-gpu", "--disable-software-rasterizer",
+    "--headless", "--no-sandbox", "--no-zygote", "--disable-gpu", "--disable-software-rasterizer",
     "--disable-quic", "--disable-dev-shm-usage", "--no-first-run",
     "--disable-background-networking", "--disable-component-update",
 )  # fmt: skip
