@@ -59,7 +59,7 @@ def retreats(vjp: Vjp, chain: Sequence[Link], x: Any, h: Any) -> Walk:
 
 def finished(walk: Walk) -> tuple[Any, Any, dict[Any, Tree]]:
     """All of a walk: the last x and h, and by key every gradient."""
-    found = {}
+    found: dict[Any, Tree] = {}
     while True:
         try:
             key, dp = next(walk)

@@ -37,7 +37,7 @@ def advance(
 ) -> Found:
     """Moonwalk's step: x and the cotangent of x -> y2, the cotangents of y, and the gradient."""
     found, pull = vjp(functions, p, x1)
-    shares = (h2,)
+    shares: tuple[Any, ...] = (h2,)
     if len(found) > 1:
         shares = (h2 * xp.exp(-found[1]), h2 * x2)
         h2 = shares[0]
@@ -50,7 +50,7 @@ def retreat(
 ) -> Found:
     """The step of reversing: y and the cotangent of y -> x2, the cotangents of x, and the gradient."""
     found, pull = vjp(functions, p, x1)
-    shares = (h2,)
+    shares: tuple[Any, ...] = (h2,)
     if len(found) > 1:
         shares = (h2, h2 * (y2 - found[0]))
         h2 = h2 * xp.exp(found[1])

@@ -77,9 +77,10 @@ def invertible_sequential(
 
     def forward(params: Any, x: Any, key: Any, state: Any) -> tuple[Any, Any]:
         chain, graphs = start(params, key, state), None
+        inputs: dict[int, Any] = {}
         if method == "moonwalk_mixed":
             y, graphs = pushed(jax.vjp, chain, x)
-            after, inputs = [layer.after for layer in _layers(chain)], {}
+            after = [layer.after for layer in _layers(chain)]
         else:
             y, inputs, after = _forward(chain, x)
         end = y if method == "reversible" else x
@@ -185,14 +186,15 @@ def functional(module: Any, method: str = "__call__") -> Functional:
     if "flax" in home:
         from flax import nnx
 
-        graph, params, rest = nnx.split(module, nnx.Param, ...)
+        split: Any = nnx.split
+        graph, params, rest = split(module, nnx.Param, ...)
         if not jax.tree.leaves(rest):
             return Functional(lambda p, *args: getattr(nnx.merge(graph, p, rest), method)(*args), params, None)
 
         def with_state(p: Any, *args: Any, state: Any) -> Any:
             made = nnx.merge(graph, p, state, copy=True)  # variables know the trace in which they were made
             answer = getattr(made, method)(*args)
-            return (answer, nnx.split(made, nnx.Param, ...)[2]) if method == "__call__" else answer
+            return (answer, split(made, nnx.Param, ...)[2]) if method == "__call__" else answer
 
         return Functional(with_state, params, rest)
     raise UsageError(f"{type(module).__name__} is no module of equinox or flax.nnx; legal: write it as (p, x) -> y")

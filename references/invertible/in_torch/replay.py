@@ -165,8 +165,7 @@ def vjp(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any
         asked = [(out[0], h.to(out[1])) for out, h in zip(outputs, hs, strict=True) if out is not None]
         found: Sequence[Any] = [None] * len(into)
         if asked and into:
-            outs, hs = zip(*asked, strict=True)
-            found = torch.autograd.grad(outs, into, hs, allow_unused=True)
+            found = torch.autograd.grad([out for out, _ in asked], into, [h for _, h in asked], allow_unused=True)
         filled = _pytree.tree_unflatten(list(found), structure)
         return tuple(
             hs[0].new_zeros(shape) if shape is not None and part is None else part

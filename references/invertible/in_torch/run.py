@@ -148,8 +148,9 @@ def checked_inverses(chain: list[Link], x: torch.Tensor, digits: float, recorded
     """`refusal.round_trips`, of layers whose calls are made, or else are taken to begin now."""
     if not recorded:
         for _, step, _ in chain:
-            step.dtype = step.dtype or x.dtype
-            for call in getattr(step, "calls", ()):
+            begun: Any = step
+            begun.dtype = begun.dtype or x.dtype
+            for call in begun.calls:
                 call.record(x)
     return round_trips([link for link in chain if not link[1].hands_over], x, _allowed(x, digits))
 

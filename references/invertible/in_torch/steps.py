@@ -74,7 +74,7 @@ class ModuleStep(Chained):
 class KeptStep(ModuleStep):
     """A layer that nothing is asked of: reversing keeps its input, mixed Moonwalk the cotangent of its output."""
 
-    invertible = walkable = True  # type: ignore[assignment]
+    invertible = walkable = True
 
     def __init__(self, module: nn.Module, name: str) -> None:
         super().__init__(module, name)

@@ -12,7 +12,8 @@ from gradgate.references.contract import UsageError
 from gradgate.references.invertible.layer import NotInvertible
 
 torch = pytest.importorskip("torch")
-nn = torch.nn
+
+from torch import nn  # noqa: E402 - after the skip
 
 from gradgate.in_torch import (  # noqa: E402 - after the skip
     AdditiveCoupling,
@@ -171,6 +172,7 @@ def test_autocast_is_that_of_the_forward_pass_and_its_cache_is_left_alone(method
     torch.manual_seed(0)
     seen: list[Any] = []
     f, g = nn.Linear(3, 3), nn.Linear(3, 3)
+    weight: Any = g.weight
     f.register_forward_hook(lambda module, given, out: seen.append(out.dtype))
     ours = InvertibleSequential(AdditiveCoupling(f, g), method=method, check=False)
     x = torch.ones(2, 6, requires_grad=True)
@@ -179,13 +181,13 @@ def test_autocast_is_that_of_the_forward_pass_and_its_cache_is_left_alone(method
         again = g(x[:, :3])  # the cast of g's weight must have a graph here
     (y.sum() + again.float().sum()).backward()
     assert seen == [torch.bfloat16, torch.bfloat16]
-    plain = g.weight.grad.clone()
-    g.weight.grad = None
+    plain = weight.grad.clone()
+    weight.grad = None
     with torch.autocast("cpu", torch.bfloat16):
         y = ours(x)
     y.sum().backward()
-    assert torch.allclose(plain - g.weight.grad, torch.full((3, 3), 2.0), atol=0.05)
-    assert g.weight.grad.dtype == torch.float32
+    assert torch.allclose(plain - weight.grad, torch.full((3, 3), 2.0), atol=0.05)
+    assert weight.grad.dtype == torch.float32
 
 
 @pytest.mark.parametrize("method", METHODS)
