@@ -60,6 +60,7 @@ def in_torch(args: argparse.Namespace) -> str:
     def ours(**options: Any) -> Any:
         return lambda A, b, c, x, delta: selective_scan(A, b, c, x, delta=delta, **options)
 
+    torch.set_num_threads(1)  # a second thread waits for its turn on a busy machine
     torch.manual_seed(0)
     shape = (1, args.length)
     inputs = [
@@ -76,7 +77,7 @@ def in_torch(args: argparse.Namespace) -> str:
     ]
     title = (
         f"PyTorch {torch.__version__}, batch 1, length {args.length}, {args.channels} channels, state {args.state}, "
-        f"float32, {torch.get_num_threads()} threads; mambapy {sequences.version('mambapy')}"
+        f"float32, {torch.get_num_threads()} thread; mambapy {sequences.version('mambapy')}"
     )
     return sequences.table(title, rows, sequences.of_torch(rows, inputs, args.repeats))
 

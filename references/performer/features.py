@@ -42,8 +42,8 @@ def mapped(xp: Any, name: str, x: Any, projection: Any) -> Any:
     if name == "relu":
         return xp.where(x > 0, x, xp.zeros_like(x))
     if name == "elu":
-        below = xp.where(x > 0, xp.zeros_like(x), x)
-        return xp.where(x > 0, x + 1, xp.exp(below))
+        above = xp.where(x > 0, x, xp.zeros_like(x))
+        return above + xp.exp(x - above)
     return x
 
 

@@ -22,15 +22,14 @@ MUTANTS = (
     ),
     *_bug(
         "sums_not_run_again", "every chunk's backward pass starts from no state", "gradient_exact",
-        torch=("        state = state + summed(key, value)\n", ""),
+        torch=("state = state + summed(*_held(given, k[span], v[span], projection))\n", "pass\n"),
         jax=("return state + summed(key, value), state", "return state, state"),
     ),
     *_bug(
         "sums_one_late", "a chunk's backward pass starts from the state behind it", "gradient_exact",
         torch=(
             "        befores.append(state)\n", "",
-            "        state = state + summed(key, value)\n",
-            "        state = state + summed(key, value)\n        befores.append(state)\n",
+            "v[span], projection))\n    rule", "v[span], projection))\n        befores.append(state)\n    rule",
         ),
         jax=("return state + summed(key, value), state", "return (state + summed(key, value),) * 2"),
     ),

@@ -118,10 +118,21 @@ def _prepared(
     given: How, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, projection: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """A chunk of q, k and v, in at least float32: features, and v with a last column of ones if it is needed."""
-    q, k, v = wide(q), wide(k), wide(v)
-    xp = namespace("torch")
-    made = (mapped(xp, given.feature_map, x, projection) for x in (q, k))
-    return *made, torch.cat([v, torch.ones_like(v[..., :1])], -1) if given.normalise else v  # type: ignore[return-value]
+    return _mapped(given, q, projection), *_held(given, k, v, projection)
+
+
+def _mapped(given: How, x: torch.Tensor, projection: torch.Tensor | None) -> torch.Tensor:
+    found: torch.Tensor = mapped(namespace("torch"), given.feature_map, wide(x), projection)
+    return found
+
+
+def _held(
+    given: How, k: torch.Tensor, v: torch.Tensor, projection: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What of a chunk goes into the state."""
+    v = wide(v)
+    ones = torch.nn.functional.pad(v, (0, 1), value=1.0) if given.normalise else v
+    return _mapped(given, k, projection), ones
 
 
 def _pulled(
@@ -218,8 +229,7 @@ def _backward(
     spans = _spans(given, len(q))
     for span in spans:
         befores.append(state)
-        _, key, value = _prepared(given, q[span], k[span], v[span], projection)
-        state = state + summed(key, value)
+        state = state + summed(*_held(given, k[span], v[span], projection))
     rule = pull_masked if given.form == "matrix" else pull_block
     after, parts, total = torch.zeros_like(state), [], None
     for span in reversed(spans):
