@@ -17,6 +17,7 @@ PACKAGES = (
     "jax-cuda12-pjrt",
     "nvidia-cuda-nvcc-cu12",
     "torch",
+    "triton",
     "numpy",
     "array-api-compat",
     "hypothesis",
