@@ -45,6 +45,7 @@ ROOMS = (
     ("suites.guide", "a drawing for the guide, of what the suite does"),
     ("suites.commands", "one command each, which may use everything above"),
     ("suites.cli", "finds the command"),
+    ("suites.site", "pages of the guide, the registry, the ledgers and the commands' help; nothing imports it"),
     ("suites.plugin", "an entry point: pytest imports it, nothing else does"),
     ("suites.test_methods", "the claims as pytest collects them"),
 )  # fmt: skip
@@ -62,6 +63,7 @@ CALLED_FROM_OUTSIDE = {
     "suites.guide.examples.attention": "an example of the guide's page on pairs; readers verify the file",
     "suites.guide.examples.cross_entropy": "likewise",
     "suites.guide.examples.rms_norm": "likewise",
+    "suites.site.conf": "Sphinx reads it, copied beside the pages",
     "references.invertible.refusal": "checks of a chain of one's own before it is trained",
 }
 """Modules that nothing imports and no file names, and who uses them."""
