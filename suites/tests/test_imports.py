@@ -60,9 +60,12 @@ ENTRANCES = ("pyproject.toml", "noxfile.py", "*.md", "suites/**/*.md")
 CALLED_FROM_OUTSIDE = {
     "suites.test_methods": "pytest collects it by its name: pytest --pyargs gradgate.suites",
     "suites.api": "setup.py installs it as the module gradgate itself",
+    "suites.api.in_jax": "the module gradgate.in_jax",
+    "suites.api.in_torch": "the module gradgate.in_torch",
     "suites.guide.examples.attention": "an example of the guide's page on pairs; readers verify the file",
     "suites.guide.examples.cross_entropy": "likewise",
     "suites.guide.examples.rms_norm": "likewise",
+    "suites.guide.examples.triton_conv": "likewise, of the page on kernels",
     "suites.site.conf": "Sphinx reads it, copied beside the pages",
     "references.invertible.refusal": "checks of a chain of one's own before it is trained",
 }
