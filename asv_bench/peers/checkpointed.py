@@ -36,16 +36,17 @@ def main() -> None:
     parser.add_argument("--without-compile", action="store_true")
     args = parser.parse_args()
     for name in [args.model] if args.model else MODELS:
-        print(table(name, args.batch, not args.without_compile), flush=True)
+        for line in table(name, args.batch, not args.without_compile):
+            print(line, flush=True)
 
 
-def table(name: str, batch: int, compiled: bool) -> str:
+def table(name: str, batch: int, compiled: bool) -> Iterator[str]:
     """The rows of one model."""
     torch.manual_seed(0)
     model, x, call, peers = MODELS[name](batch)
     plain = measured(model, x, call)
-    lines = [f"{name}, batch {batch}, PyTorch {torch.__version__}: plain peak {plain.peak:,} bytes"]
-    lines.append(f"{'':44} {'peak':>6} {'FLOPs':>6}   checkpointed at that peak: peak, FLOPs")
+    yield f"{name}, batch {batch}, PyTorch {torch.__version__}: plain peak {plain.peak:,} bytes"
+    yield f"{'':44} {'peak':>6} {'FLOPs':>6}   checkpointed at that peak: peak, FLOPs"
     rows: Iterator[tuple[str, Callable[[], Measured]]] = (
         (who, functools.partial(measured, changed, x, run)) for who, changed, run in peers(model)
     )
@@ -56,14 +57,12 @@ def table(name: str, batch: int, compiled: bool) -> str:
         ]
     for who, run in listed:
         try:
-            lines.append(row(who, run(), plain, model, x, call))
+            yield row(who, run(), plain, model, x, call)
         except (RuntimeError, LookupError) as error:
-            lines.append(f"{who:44} did not run: {str(error).splitlines()[0][:90]}")
+            yield f"{who:44} did not run: {str(error).splitlines()[0][:90]}"
     for share in (0.4, 0.25):
-        lines.append(
-            ours(f"checkpointed, {share:.0%} of the plain peak", int(share * plain.peak), plain, model, x, call)
-        )
-    return "\n".join([*lines, ""])
+        yield ours(f"checkpointed, {share:.0%} of the plain peak", int(share * plain.peak), plain, model, x, call)
+    yield ""
 
 
 def measured(model: Any, x: Any, call: Callable[[Any, Any], Any]) -> Measured:

@@ -38,9 +38,9 @@ def residual_torch(H: int) -> Any:
 
 def checkpointed_torch(H: int, budget: Any = "least") -> Any:
     """The same model, with the least bytes that it can be trained with."""
-    from gradgate.references.chain.in_torch import model
+    from gradgate.references.chain.in_torch.model import checkpointed
 
-    return model.checkpointed(residual_torch(H), budget=budget, compute="flops")
+    return checkpointed(residual_torch(H), budget=budget, compute="flops")
 
 
 def layer_jax(p: Any, x: Any, keep: Any) -> Any:
@@ -60,11 +60,11 @@ def plain_jax(w: Any, b: Any, x: Any, real: Any) -> Any:
 
 def scheduled_jax(w: Any, b: Any, x: Any, real: Any, *, budget: Any = "least") -> Any:
     """The same, within a budget."""
-    from gradgate.references.chain.in_jax import model
+    from gradgate.references.chain.in_jax.model import checkpointed
 
     layers, keep = [layer_jax] * w.shape[0], real.astype(x.dtype)[:, None]
     params = [{"w": w[n], "b": b[n]} for n in range(w.shape[0])]
-    return model.checkpointed(layers, params, x, keep, budget=budget)(params, x, keep)
+    return checkpointed(layers, params, x, keep, budget=budget)(params, x, keep)
 
 
 def residual_nnx(H: int, rngs: Any) -> Any:
@@ -82,11 +82,11 @@ def checkpointed_nnx(H: int, rngs: Any, budget: Any = "least") -> Any:
     """The same model, called through its schedule."""
     from flax import nnx
 
-    from gradgate.references.chain.in_jax import model
+    from gradgate.references.chain.in_jax.model import checkpointed
 
     class Scheduled(nnx.Sequential):
         def __call__(self, x: Any) -> Any:
-            return model.checkpointed(self, budget=budget)(self, x)
+            return checkpointed(self, budget=budget)(self, x)
 
     return Scheduled(*residual_nnx(H, rngs).layers)
 
