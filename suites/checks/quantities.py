@@ -19,6 +19,8 @@ from gradgate.suites.judging.frames import last_frames
 from gradgate.suites.judging.subject import Fault, Inapplicable, first_line
 from gradgate.suites.measuring import cells
 
+KERNEL_COMPILERS = ("Mosaic", "Pallas", "Triton", "interpret mode")
+"""Words by which a lowering that fails is known to be a kernel's, which another profile may take."""
 KNOWN: dict[tuple[str, ...], Any] = {}
 """What is measured once in a worker, though two claims share a sweep or compare two methods."""
 
@@ -95,6 +97,11 @@ def flops(declared: Method, function: Callable[..., Any], spec: Spec, options: M
     return float(KNOWN[key])
 
 
+def _no_kernel(found: Measurement) -> bool:
+    """Whether the compiler of a profile does not take a Pallas kernel; its reason says so in the compiler's words."""
+    return "could not be lowered" in found.reason and any(name in found.reason for name in KERNEL_COMPILERS)
+
+
 def device_bytes(
     declared: Method, function: Callable[..., Any], profile: str, spec: Spec, options: Mapping[str, Any], limit: float,
     quantity: str,
@@ -123,7 +130,7 @@ def device_bytes(
         cell = Cell(factory, profile, None, options={"limit": limit, **x64}, framework=declared.framework)
         KNOWN[key] = measure_cell(cell)
     found: Measurement = KNOWN[key]
-    if found.status in ("unavailable", "refused"):
+    if found.status in ("unavailable", "refused") or _no_kernel(found):
         raise Inapplicable(f"{profile}: {found.reason}")
     if found.status == "too_large":
         return None
