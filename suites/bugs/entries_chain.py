@@ -140,14 +140,14 @@ TORCH = (
 
 JAX = (
     *_functions(
-        "side_forgotten", "layers that are run again read a mask of ones", "gradient_float64",
+        "side_forgotten", "layers that are run again read a mask of ones", "options",
         jax=(
             "            x, inner = jax.checkpoint(again)(own, x, side)",
             "            x, inner = jax.checkpoint(again)(own, x, jax.tree.map(jnp.ones_like, side))",
         ),
     ),
     *_functions(
-        "order_exchanged", "a segment is run with the parameters of its layers in reverse", "gradient_float64",
+        "order_exchanged", "a segment is run with the parameters of its layers in reverse", "options",
         jax=(
             "own = {n: arrays[n] for n in range(plan.start, left.end)}",
             "own = {n: arrays[plan.start + left.end - 1 - n] for n in range(plan.start, left.end)}",
