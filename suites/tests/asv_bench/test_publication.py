@@ -124,6 +124,18 @@ def test_the_index_shows_the_newest_figures_and_links_to_everything(site: Site) 
     assert "Regressions (2)" in page
 
 
+def test_the_guides_first_page_stays_and_the_figures_have_their_own(site: Site) -> None:
+    folder = site.root / "site"
+    first = (folder / "index.html").read_text()
+    (folder / "index.html").write_text("the guide")
+    (folder / "searchindex.js").write_text("")
+    assert site.publish("--report", site.root / "report").returncode == 0
+    assert (folder / "index.html").read_text() == "the guide"
+    assert (folder / "bytes.html").read_text() == first
+    (folder / "searchindex.js").unlink()
+    (folder / "index.html").write_text(first)
+
+
 def test_a_history_that_would_shrink_is_not_published(site: Site) -> None:
     [lost, *_] = sorted((site.results / "cpu").glob("*-overlay*.json"))
     kept = lost.read_text()
