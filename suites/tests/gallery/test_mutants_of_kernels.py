@@ -23,7 +23,7 @@ MISTAKES = {
     "strided_dy": ("*dy.stride(), TILE", "D, 1, TILE"),
     "dropped_upstream": (" + through_last", ""),
     "slot_clamped": ("        slot = t - j\n        there", "        slot = tl.maximum(t - j, 0)\n        there"),
-    "tile_offset_without_its_stride": ("x + slot * step_t + d * step_d, mask=(slot", "x + slot + d * step_d, mask=(slot"),
+    "tile_offset_without_its_stride": ("slot * step_t + d * step_d, mask=(slot", "slot + d * step_d, mask=(slot"),
     "cast_lost_in_recomputation": (
         "    z = _before_silu(x, w, t, d, T, step_t, step_d, D)\n    s =",
         "    z = _before_silu(x, w, t, d, T, step_t, step_d, D).to(tl.bfloat16).to(tl.float32)\n    s =",

@@ -66,7 +66,6 @@ def test_a_kernel_that_drops_the_upstream_gradient_is_refuted() -> None:
     assert judged(_pair(_dropped), ("gradient_float32",), 3)["gradient_float32"].verdict == "refuted"
 
 
-@functools.cache
 def _bytes(profile: str) -> Any:
     pair = _pair(interpret=False, claims=[gradgate.at_most("temp_bytes", of_reference=2, at={"T": 1024})])
     method = pair.lowered
