@@ -22,6 +22,8 @@ from torch.utils.checkpoint import checkpoint
 from gradgate.hw_profiles.work import torch_flops
 from gradgate.in_torch import AdditiveCoupling, InvertibleSequential
 
+PROFILES = ("cpu", "nvidia-h100")
+"""For which the gradient in JAX is compiled."""
 Functions = list[tuple[nn.Module, nn.Module]]
 
 
@@ -166,14 +168,82 @@ def off(found: list[Any], exact: list[Any]) -> float:
     return max(float((a - b).norm()) / scale for a, b in zip(found, exact, strict=True))
 
 
+def in_jax(args: argparse.Namespace) -> None:
+    """Print the table of JAX: bytes of residuals, temporaries of the compiled gradient, FLOPs of the program."""
+    import jax
+    import jax.numpy as jnp
+
+    from gradgate.hw_profiles import work
+    from gradgate.hw_profiles.compile import measure
+    from gradgate.hw_profiles.residuals import of_jax
+    from gradgate.in_jax import additive_coupling, invertible_sequential
+
+    half = args.width // 2
+
+    def net(p: Any, x: Any) -> Any:
+        return jax.nn.relu(x @ p["w"] + p["b"]) @ p["v"] + p["c"]
+
+    def drawn(key: Any) -> dict[str, Any]:
+        w, v = jax.random.normal(key, (2, half, half)) / half**0.5
+        return {"w": w, "b": jnp.zeros(half), "v": 0.5 * v, "c": jnp.zeros(half)}
+
+    def block(p: Any, x: Any) -> Any:
+        x1, x2 = jnp.split(x, 2, -1)
+        y1 = x1 + net(p["f"], x2)
+        return jnp.concatenate([y1, x2 + net(p["g"], y1)], -1)
+
+    def plain(params: Any, x: Any, step: Any = block) -> Any:
+        for p in params:
+            x = step(p, x)
+        return x
+
+    layers = [additive_coupling(net, net)] * args.depth
+    rows = {
+        "plain autograd": plain,
+        "jax.checkpoint": lambda params, x: plain(params, x, jax.checkpoint(block)),
+        "reversible": invertible_sequential(layers),
+        "moonwalk_mixed": invertible_sequential(layers, method="moonwalk_mixed"),
+    }
+    keys = jax.random.split(jax.random.key(0), 2 * args.depth)
+    params = [{"f": drawn(keys[2 * i]), "g": drawn(keys[2 * i + 1])} for i in range(args.depth)]
+    x = jax.random.normal(jax.random.key(1), (args.batch, args.width))
+    print(
+        f"\njax {jax.__version__}, {args.depth} blocks, width {args.width}, batch {args.batch}, compiled for the CPU\n"
+    )
+    print(f"| | kept | {' | '.join(f'temporaries, {p}' for p in PROFILES)} | FLOPs | gradient off by |")
+    print(f"|---|---:|{'---:|' * len(PROFILES)}---:|---:|")
+    exact: Any = None
+    base = 0.0
+    for name, row in rows.items():
+        gradient = jax.grad(lambda params, x, row=row: (row(params, x) ** 2).sum(), (0, 1))
+        found = jax.tree.leaves(jax.jit(gradient)(params, x))
+        exact, flops = exact or found, float(work.of(gradient, (params, x)).flops)
+        base = base or flops
+        scale = max(float(jnp.linalg.norm(leaf)) for leaf in exact)
+        wrong = max(float(jnp.linalg.norm(a - b)) for a, b in zip(found, exact, strict=True)) / scale
+        kept = of_jax(row, (params, x))
+        temps = [measure(gradient, (params, x), profile) for profile in PROFILES]
+        told = " | ".join(f"{m.temp_bytes / 1e6:.2f} MB" if m.temp_bytes is not None else m.reason for m in temps)
+        print(f"| {name} | {kept / 1e6:.2f} MB | {told} | {flops / base:.2f} | {wrong:.0e} |", flush=True)
+
+
 def main() -> None:
-    """Print the table."""
+    """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--depth", type=int, default=16)
     parser.add_argument("--width", type=int, default=256)
     parser.add_argument("--batch", type=int, default=1024)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--framework", choices=("jax", "torch"), help="only this one")
     args = parser.parse_args()
+    if args.framework != "jax":
+        in_torch(args)
+    if args.framework != "torch":
+        in_jax(args)
+
+
+def in_torch(args: argparse.Namespace) -> None:
+    """Print the table of PyTorch."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     torch.manual_seed(2)

@@ -162,10 +162,15 @@ class Bound(Chained):
 
     def advance(self, vjp: Vjp, p: Tree, x: Any, h: Any, handed: Tree = None) -> Step:
         """A kept layer has its h_i from phase 1."""
+        x, h = tied(x, h)
         if not self.hands_over:
             return super().advance(vjp, p, x, h, handed)
         y, pull = vjp(lambda p: self(p, x), p)
         return y, handed, pull(handed)[0]
+
+    def retreat(self, vjp: Vjp, p: Tree, y: Any, h: Any) -> Step:
+        """As `Chained.retreat`."""
+        return super().retreat(vjp, p, *tied(y, h))
 
     def _keywords(self, key: Any, state: Any) -> dict[str, Any]:
         found = {"key": key} if self.layer.random else {}
@@ -206,6 +211,7 @@ class BoundCoupling(Bound):
 
     def advance(self, vjp: Vjp, p: Tree, x: Any, h: Any, handed: Tree = None) -> Step:
         """Each function is run once, and pulled back once."""
+        x, h = tied(x, h)
         (x1, x2), (h1, h2) = self._split(x), self._split(h)
         y1, h2, h1, df = halves.advance(jnp, vjp, lambda p, x: self._f(p, x, x1)[0], p["f"], x2, x1, h2, h1)
         y2, h1, h2, dg = halves.advance(jnp, vjp, lambda p, x: self._g(p, x, x2)[0], p["g"], y1, x2, h1, h2)
@@ -213,6 +219,7 @@ class BoundCoupling(Bound):
 
     def retreat(self, vjp: Vjp, p: Tree, y: Any, h: Any) -> Step:
         """Each function is run once, and pulled back once."""
+        y, h = tied(y, h)
         (y1, y2), (h1, h2) = self._split(y), self._split(h)
         x2, h1, h2, dg = halves.retreat(jnp, vjp, lambda p, x: self._g(p, x, y2)[0], p["g"], y1, y2, h1, h2)
         x1, h2, h1, df = halves.retreat(jnp, vjp, lambda p, x: self._f(p, x, y1)[0], p["f"], x2, y1, h2, h1)
@@ -249,6 +256,14 @@ class BoundCoupling(Bound):
 
     def _join(self, first: Any, second: Any) -> Any:
         return jnp.concatenate([first, second], self.layer.axis)
+
+
+# The activations of a walk do not depend on h. Without a tie in every layer the compiler may compute all of them first,
+# and keep them until h gets there.
+def tied(x: Any, h: Any) -> tuple[Any, Any]:
+    """Both, neither of which is there before the other."""
+    found: tuple[Any, Any] = jax.lax.optimization_barrier((x, h))
+    return found
 
 
 def bound(layers: Sequence[InvertibleLayer], key: Any, state: Any) -> list[Bound]:
