@@ -57,17 +57,16 @@ def best_within(costs: Sequence[Costs], budget: Budget, beside: int = 0) -> tupl
         return chosen, schedule_within(costs[chosen], "least")
     if isinstance(budget, float):
         budget = int(budget * (min(simulate(classic.save_all(c.stages), c).peak for c in costs) + beside))
-    found: list[tuple[float, int, Schedule]] = []
+    found: list[tuple[float, float, int, Schedule]] = []
     refused: list[BudgetTooSmall] = []
     for number, each in enumerate(costs):
         try:
             schedule = schedule_within(each, budget, beside)
-            found.append(
-                (simulate(schedule, each).compute / max(sum((*each.forward, *each.backward)), 1e-30), number, schedule)
-            )
+            work = simulate(schedule, each).compute / max(sum((*each.forward, *each.backward)), 1e-30)
+            found.append((work, sum(schedule.runs()) / each.stages, number, schedule))
         except BudgetTooSmall as error:
             refused.append(error)
     if not found:
         raise min(refused, key=lambda error: error.minimum)
-    _, number, schedule = min(found, key=lambda item: item[:2])
+    _, _, number, schedule = min(found, key=lambda item: item[:3])
     return number, schedule
