@@ -7,9 +7,10 @@ one process, which take turns, so that a busy machine slows down every row alike
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +28,12 @@ class Row:
     name: str
     function: Callable[..., Any] | None
     why: str = ""
+
+    @property
+    def called(self) -> Callable[..., Any]:
+        """The function of a row that can be run."""
+        assert self.function is not None, self.why
+        return self.function
 
 
 @dataclass
@@ -80,7 +87,8 @@ def of_torch(rows: Sequence[Row], inputs: Sequence[Any], repeats: int = 3) -> di
         return torch.autograd.grad(y, leaves, torch.ones_like(y) / y.numel() ** 0.5)
 
     grads = {row.name: gradient(row.function, *inputs) for row in there}
-    times = in_turns({row.name: (lambda row=row: gradient(row.function, *inputs)) for row in there}, repeats)
+    runs = {row.name: functools.partial(gradient, row.function, *inputs) for row in there}
+    times = in_turns(runs, repeats)
     found = {}
     for row in there:
         leaves = [x.detach().requires_grad_() for x in inputs]
@@ -102,17 +110,16 @@ def of_jax(rows: Sequence[Row], inputs: Sequence[Any], repeats: int = 3) -> dict
     for row in rows:
 
         def gradient(*given: Any, row: Row = row) -> Any:
-            y, pull = jax.vjp(row.function, *given)
+            y, pull = jax.vjp(row.called, *given)
             return pull(jnp.ones_like(y) / y.size**0.5)
 
         programs[row.name] = jax.jit(gradient).lower(*inputs).compile()
         grads[row.name] = programs[row.name](*inputs)
-    times = in_turns(
-        {name: (lambda p=program: jax.block_until_ready(p(*inputs))) for name, program in programs.items()}, repeats
-    )
+    times = in_turns({name: functools.partial(_finished, run, *inputs) for name, run in programs.items()}, repeats)
     for row in rows:
-        kept = residuals.of_jax(row.function, inputs)
-        peak = int(programs[row.name].memory_analysis().temp_size_in_bytes)
+        kept = residuals.of_jax(row.called, inputs)
+        memory: Any = programs[row.name].memory_analysis()
+        peak = int(memory.temp_size_in_bytes)
         error = max(
             float(jnp.linalg.norm(a - b) / jnp.linalg.norm(b))
             for a, b in zip(grads[row.name], grads[rows[-1].name])  # noqa: B905
@@ -121,7 +128,13 @@ def of_jax(rows: Sequence[Row], inputs: Sequence[Any], repeats: int = 3) -> dict
     return found
 
 
-def in_turns(runs: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
+def _finished(program: Callable[..., Any], *inputs: Any) -> None:
+    import jax
+
+    jax.block_until_ready(program(*inputs))
+
+
+def in_turns(runs: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
     """Name -> least seconds of `repeats` runs, which take turns."""
     least = dict.fromkeys(runs, float("inf"))
     for _ in range(repeats):

@@ -162,8 +162,9 @@ def prepared(xp: Any, given: How, tokens: dict[str, Any], shared: Any, first: An
     """
     x, b = tokens["x"], tokens["b"]
     b = repeated(b, given.repeat) if given.repeat else b
-    decay = tokens.get("a")
-    if shared is not None:
+    if shared is None:
+        decay = tokens["a"]
+    else:
         delta = tokens["delta"]
         decay = xp.exp(delta * shared if given.repeat else delta[..., None] * shared)
         x = x * (delta[..., None] if given.repeat else delta)

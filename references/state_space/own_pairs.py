@@ -32,13 +32,16 @@ def plain(backend: str, a: Any, b: Any, c: Any, x: Any, state: Any, begins: Any,
     def wide(leaf: Any) -> Any:
         return xp.astype(leaf, xp.float32) if leaf is not None and leaf.dtype == xp.bfloat16 else leaf
 
-    a, b, c, x, delta, h = (wide(leaf) for leaf in (a, b, c, x, delta, state))
+    a, b, c, x, h = (wide(leaf) for leaf in (a, b, c, x, state))
+    delta = wide(delta)
     if x.ndim == 4:
         b, c = (xp.repeat(leaf, x.shape[2] // leaf.shape[2], axis=2) for leaf in (b, c))
     ys = []
     for t in range(x.shape[1]):
-        decay, drive = a[:, t] if delta is None else None, x[:, t]
-        if delta is not None:
+        drive = x[:, t]
+        if delta is None:
+            decay = a[:, t]
+        else:
             step = delta[:, t]
             decay = xp.exp(step * a if x.ndim == 4 else step[..., None] * a)
             drive = drive * (step[..., None] if x.ndim == 4 else step)
@@ -65,7 +68,8 @@ def _plain(backend: str, form: str, *arrays: Any, pack: str = "one") -> Any:
     if form == "steps":
         a, b, c, x, state, delta = operands
         return plain(backend, a, b, c, x, state, begins, delta)
-    return plain(backend, *operands, begins)
+    a, b, c, x, state = operands
+    return plain(backend, a, b, c, x, state, begins)
 
 
 def _own(backend: str, form: str, *arrays: Any, pack: str = "one", **options: Any) -> Any:

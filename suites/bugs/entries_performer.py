@@ -50,7 +50,7 @@ MUTANTS = (
     ),
     *_bug(
         "features_as_values", "the derivative of the feature map of keys is forgotten", "gradient_exact",
-        torch=("given, *own, None), *own)", "given, own[0], own[1].detach(), own[2], None), *own)"),
+        torch=("_prepared(given, q, k, v, None), *own)", "_prepared(given, q, k.detach(), v, None), *own)"),
         jax=(
             "made = (mapped(jnp, given.feature_map, x, projection) for x in (q, k))",
             "made = (mapped(jnp, given.feature_map, x, projection) for x in (q, jax.lax.stop_gradient(k)))",

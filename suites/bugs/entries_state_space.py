@@ -23,7 +23,7 @@ MUTANTS = (
     ),
     *_bug(
         "carry_without_decay", "the next token's cotangent arrives without its decay", "gradient_exact",
-        torch=("        carry = one * mus[-1]\n", "        carry = mus[-1]\n"),
+        torch=("        carry = one * found[-1]\n", "        carry = found[-1]\n"),
         jax=("return xs[0] * mu, mu", "return mu, mu"),
     ),
     *_bug(

@@ -82,7 +82,8 @@ def linear_attention(
     given = how(shapes, _dtypes(q, k, v), name, _shape(projection), chunk, normalise, causal)
     if projection is not None:
         projection = projection.to(torch.promote_types(q.dtype, torch.float32))
-    return _Attend.apply(q, k, v, projection, given)[0]  # type: ignore[no-untyped-call,no-any-return]
+    y: torch.Tensor = _Attend.apply(q, k, v, projection, given)[0]
+    return y
 
 
 def favor_projection(
@@ -139,9 +140,12 @@ def _pulled(
     given: How, own: tuple[torch.Tensor, ...], projection: torch.Tensor | None
 ) -> tuple[tuple[torch.Tensor, ...], Callable[..., tuple[torch.Tensor, ...]]]:
     """What `_prepared` makes of a chunk, and its pullback to q, k, v and, if there is one, the projection."""
+    found: tuple[tuple[torch.Tensor, ...], Callable[..., tuple[torch.Tensor, ...]]]
     if projection is None:
-        return vjp(lambda *own: _prepared(given, *own, None), *own)  # type: ignore[no-any-return]
-    return vjp(functools.partial(_prepared, given), *own, projection)  # type: ignore[no-any-return]
+        found = vjp(lambda q, k, v: _prepared(given, q, k, v, None), *own)
+    else:
+        found = vjp(functools.partial(_prepared, given), *own, projection)
+    return found
 
 
 def _safe(D: torch.Tensor) -> torch.Tensor:
@@ -235,7 +239,7 @@ def _backward(
     for span in reversed(spans):
         prepared, pull = _pulled(given, (q[span], k[span], v[span]), projection)
         before = after + summed(prepared[0], g[span])
-        *part, extra = (*pull(rule(befores.pop(), after, before, *prepared, g[span])), None)[:4]  # type: ignore[arg-type]
+        *part, extra = (*pull(rule(befores.pop(), after, before, *prepared, g[span])), None)[:4]
         parts.append(part)
         total = extra if total is None or extra is None else total + extra
         after = before

@@ -187,7 +187,8 @@ def _forward(given: How, tokens: dict[str, Any], shared: Any, start: Any, first:
 
     def chunk(start: Any, xs: tuple[dict[str, Any], Any]) -> tuple[Any, tuple[Any, Any]]:
         own, first = _wide(xs[0], start), xs[1]
-        h = _advance(given, *prepared(jnp, given, own, shared, first, _repeated), start)
+        decay, drive = prepared(jnp, given, own, shared, first, _repeated)
+        h = _advance(given, decay, drive, start)
         return h[-1], (read(jnp, given, h, own["c"], _repeated).astype(dtype), start)
 
     full, rest = _split(given, tokens, 1)

@@ -74,7 +74,7 @@ def selective_scan(
         chunk, associative,
     )  # fmt: skip
     first = _first(x, lengths, segments)
-    y, after, _ = _Scan.apply(*(operands[name] for name in ORDER), first, given)  # type: ignore[no-untyped-call]
+    y, after, _ = _Scan.apply(*(operands[name] for name in ORDER), first, given)
     return (y, after) if return_state else y
 
 
@@ -126,11 +126,11 @@ def _retreat(
         later = torch.cat([torch.zeros_like(decay[:1]), decay[1:].flip(0)])
         mus = _prefix(later, torch.cat([direct[-1:] + carry, direct[:-1].flip(0)])).flip(0)
         return mus, decay[0] * mus[0]
-    mus = []
+    found: list[torch.Tensor] = []
     for one, more in zip(reversed(decay.unbind()), reversed(direct.unbind()), strict=True):
-        mus.append(more + carry)
-        carry = one * mus[-1]
-    return torch.stack(mus[::-1]), carry
+        found.append(more + carry)
+        carry = one * found[-1]
+    return torch.stack(found[::-1]), carry
 
 
 def _prefix(decay: torch.Tensor, drive: torch.Tensor) -> torch.Tensor:
@@ -227,7 +227,8 @@ class _Scan(torch.autograd.Function):
         A VJP may be pulled when the level of `torch.func` that recorded it has been left. What was saved is then a dead
         wrapper, which the VJPs inside do not see through; a view of it is alive, and copies nothing.
         """
-        *leaves, first, starts = (None if leaf is None else leaf.view_as(leaf) for leaf in ctx.saved_tensors)
+        living: list[Any] = [None if leaf is None else leaf.view_as(leaf) for leaf in ctx.saved_tensors]
+        *leaves, first, starts = living
         operands = dict(zip(ORDER, leaves, strict=True))
         with _plain(g.device):
             found = _backward(ctx.given, operands, first, starts, (_wide(g), carry, of_starts))
