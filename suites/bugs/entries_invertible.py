@@ -71,7 +71,7 @@ FORMULAS = (
     ),
     *_bug(
         "halves_exchanged", "the halves change places on the way back", "in_jax.own_layers",
-        "return self._join(x1, x2), self._join(h1, h2)", "return self._join(x2, x1), self._join(h2, h1)",
+        "tied((self._join(x1, x2), self._join(h1, h2)", "tied((self._join(x2, x1), self._join(h2, h1)",
         pairs="revnet_jax",
     ),
 )  # fmt: skip
@@ -135,7 +135,7 @@ BOOKS = (
     ),
     *_bug(
         "cotangent_of_the_input", "a kept layer is pulled back by the cotangent of its input", "in_jax.own_layers",
-        "return y, handed, pull(handed)[0]", "return y, handed, pull(h)[0]", pairs="own_layers_jax", kill="options",
+        "tied((y, handed, pull(handed)[0]))", "tied((y, handed, pull(h)[0]))", pairs="own_layers_jax", kill="options",
     ),
     *_bug(
         "vijp_left_out", "the user's vijp is not asked, and h passes as it is", "in_jax.own_layers",

@@ -162,15 +162,14 @@ class Bound(Chained):
 
     def advance(self, vjp: Vjp, p: Tree, x: Any, h: Any, handed: Tree = None) -> Step:
         """A kept layer has its h_i from phase 1."""
-        x, h = tied(x, h)
         if not self.hands_over:
-            return super().advance(vjp, p, x, h, handed)
+            return tied(super().advance(vjp, p, x, h, handed))
         y, pull = vjp(lambda p: self(p, x), p)
-        return y, handed, pull(handed)[0]
+        return tied((y, handed, pull(handed)[0]))
 
     def retreat(self, vjp: Vjp, p: Tree, y: Any, h: Any) -> Step:
         """As `Chained.retreat`."""
-        return super().retreat(vjp, p, *tied(y, h))
+        return tied(super().retreat(vjp, p, y, h))
 
     def _keywords(self, key: Any, state: Any) -> dict[str, Any]:
         found = {"key": key} if self.layer.random else {}
@@ -211,19 +210,17 @@ class BoundCoupling(Bound):
 
     def advance(self, vjp: Vjp, p: Tree, x: Any, h: Any, handed: Tree = None) -> Step:
         """Each function is run once, and pulled back once."""
-        x, h = tied(x, h)
         (x1, x2), (h1, h2) = self._split(x), self._split(h)
         y1, h2, h1, df = halves.advance(jnp, vjp, lambda p, x: self._f(p, x, x1)[0], p["f"], x2, x1, h2, h1)
         y2, h1, h2, dg = halves.advance(jnp, vjp, lambda p, x: self._g(p, x, x2)[0], p["g"], y1, x2, h1, h2)
-        return self._join(y1, y2), self._join(h1, h2), {"f": df, "g": dg}
+        return tied((self._join(y1, y2), self._join(h1, h2), {"f": df, "g": dg}))
 
     def retreat(self, vjp: Vjp, p: Tree, y: Any, h: Any) -> Step:
         """Each function is run once, and pulled back once."""
-        y, h = tied(y, h)
         (y1, y2), (h1, h2) = self._split(y), self._split(h)
         x2, h1, h2, dg = halves.retreat(jnp, vjp, lambda p, x: self._g(p, x, y2)[0], p["g"], y1, y2, h1, h2)
         x1, h2, h1, df = halves.retreat(jnp, vjp, lambda p, x: self._f(p, x, y1)[0], p["f"], x2, y1, h2, h1)
-        return self._join(x1, x2), self._join(h1, h2), {"f": df, "g": dg}
+        return tied((self._join(x1, x2), self._join(h1, h2), {"f": df, "g": dg}))
 
     def _f(self, p: Tree, x: Any, like: Any) -> tuple[tuple[Any, ...], Any]:
         found, after = self._called(self.layer.forward, self._keys[0], self._states[0], p, x)
@@ -258,11 +255,15 @@ class BoundCoupling(Bound):
         return jnp.concatenate([first, second], self.layer.axis)
 
 
-# The activations of a walk do not depend on h. Without a tie in every layer the compiler may compute all of them first,
-# and keep them until h gets there.
-def tied(x: Any, h: Any) -> tuple[Any, Any]:
-    """Both, neither of which is there before the other."""
-    found: tuple[Any, Any] = jax.lax.optimization_barrier((x, h))
+# x does not depend on h, and nothing on a gradient. Without a tie in every layer the compiler may compute every x
+# first, or leave every gradient to the end, and keep what they need until then.
+def tied(step: Step) -> Step:
+    """The x, the h and the gradient of a layer, of which none is there before the others."""
+    leaves, tree = jax.tree.flatten(step)
+    places = [i for i, leaf in enumerate(leaves) if leaf.dtype != jax.dtypes.float0]  # that of an integer parameter
+    for i, leaf in zip(places, jax.lax.optimization_barrier([leaves[i] for i in places]), strict=True):
+        leaves[i] = leaf
+    found: Step = jax.tree.unflatten(tree, leaves)
     return found
 
 

@@ -92,6 +92,25 @@ def test_what_is_kept_grows_with_depth_for_plain_and_mixed_alone() -> None:
     assert 0 < growth(lambda layers: invertible_sequential(layers, method="moonwalk_mixed")) < of_plain
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_every_layer_of_the_backward_pass_is_tied_so_that_no_compiler_computes_all_of_them_first(method: str) -> None:
+    layers, params = stack(5)
+    apply = invertible_sequential(layers, method=method)
+    text = str(jax.make_jaxpr(jax.grad(lambda p: apply(p, jnp.asarray(X)).sum()))(params))
+    assert text.count("optimization_barrier") >= 5
+    assert "optimization_barrier" not in str(jax.make_jaxpr(lambda p: apply(p, jnp.asarray(X)))(params))
+
+
+def test_an_integer_among_the_parameters_is_left_alone() -> None:
+    def scaled(p: Any, x: Any) -> Any:
+        return x * p["a"] ** p["n"]
+
+    apply = invertible_sequential([invertible_layer(scaled, lambda p, y: y / p["a"] ** p["n"])])
+    x = jnp.asarray(X)
+    grad = jax.grad(lambda a: apply([{"a": a, "n": jnp.asarray(2)}], x).sum())(jnp.asarray(3.0))
+    assert jnp.allclose(grad, 6 * x.sum())
+
+
 def batch_normed(p: Any, x: Any, *, state: Any) -> Any:
     mean = x.mean(0)
     return inner(p, x - mean), {"mean": 0.9 * state["mean"] + mean, "calls": state["calls"] + 1}
