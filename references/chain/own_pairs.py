@@ -85,7 +85,7 @@ def checkpointed_nnx(H: int, rngs: Any, budget: Any = "least") -> Any:
     from gradgate.references.chain.in_jax.model import checkpointed
 
     class Scheduled(nnx.Sequential):
-        def __call__(self, x: Any) -> Any:
+        def __call__(self, x: Any) -> Any:  # type: ignore[override]
             return checkpointed(self, budget=budget)(self, x)
 
     return Scheduled(*residual_nnx(H, rngs).layers)

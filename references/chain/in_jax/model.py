@@ -66,7 +66,7 @@ class Checkpointed:
         layers, arrays, _ = self._taken(params, side)
         shapes = jax.tree.map(_shape, (arrays, x, side))
         leaves, tree = jax.tree.flatten(shapes)
-        key = (tuple((leaf.shape, str(leaf.dtype)) for leaf in leaves), tree, jax.config.jax_enable_x64)
+        key = (tuple((leaf.shape, str(leaf.dtype)) for leaf in leaves), tree, jax.config.read("jax_enable_x64"))
         if key not in self.plans:
             costs = _costs(layers, arrays, x, side)
             self.plans[key] = Planned(costs, schedule_within(costs, self.budget))
@@ -124,7 +124,7 @@ def checkpointed(layers: Any, params: Any = None, x: Any = None, *side: Any, bud
         The forwards of the schedule, and one VJP per layer. Once per kind of call every layer is traced; nothing is
         compiled or run.
 
-    When not to use it:
+    Not for:
         On CPUs, where memory is not saved. Where layers pass several arrays: put them into one layer.
     """
     run = Checkpointed(layers if _functions(layers) else _sequence(layers), budget)
@@ -299,7 +299,7 @@ def _stand_in(leaf: Any) -> Any:
     """An array of that kind: numbers do not matter for what a program costs."""
     shape = _shape(leaf)
     if jnp.issubdtype(shape.dtype, jax.dtypes.prng_key):
-        return jnp.broadcast_to(jax.random.key(0, impl=str(shape.dtype._impl.name)), shape.shape)  # type: ignore[attr-defined]
+        return jnp.broadcast_to(jax.random.key(0, impl=str(shape.dtype._impl.name)), shape.shape)
     return jnp.zeros(shape.shape, shape.dtype)
 
 

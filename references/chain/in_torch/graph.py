@@ -139,7 +139,7 @@ class Surrounding:
     @classmethod
     def of(cls, model: torch.nn.Module, constants: Sequence[torch.Tensor] = ()) -> Surrounding:
         """A model's as they are now; a tensor or module with several names has all of them."""
-        state = dict(model.named_parameters(remove_duplicate=False))
+        state: dict[str, torch.Tensor] = dict(model.named_parameters(remove_duplicate=False))
         state |= dict(model.named_buffers(remove_duplicate=False))
         return cls(dict(model.named_modules(remove_duplicate=False)), state, constants)
 

@@ -80,7 +80,7 @@ def checkpointed(
         Once per kind of call: the model runs once, every stage a few times, and the solver makes a schedule. Per step:
         the forwards of that schedule, and one VJP per stage.
 
-    When not to use it:
+    Not for:
         Where the step fits in memory anyway. Where the forward pass branches by what it computes. With torch.compile:
         the compiled model runs this one eagerly.
     """
@@ -143,7 +143,7 @@ class CheckpointedModel(nn.Module):
         memo[id(self)] = copied
         return copied
 
-    @torch._disable_dynamo  # type: ignore[misc, untyped-decorator]
+    @torch._disable_dynamo
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The model's output; raises as `checkpointed` where a plan has to be made."""
         model = self._held[0]

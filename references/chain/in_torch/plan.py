@@ -86,7 +86,7 @@ def stage_of(number: int, part: Part, around: Surrounding, env: Env, needs: Mapp
     modules = {id(m): m for layer in layers for m in layer.modules()}
     for name in (name for call in part.calls for name in call.owners):
         modules.setdefault(id(around.modules[name]), around.modules[name])
-    read = [p for layer in layers for p in layer.parameters()]
+    read: list[torch.Tensor] = [p for layer in layers for p in layer.parameters()]
     read += [around.state[name] for call in part.calls for name in call.states()]
     parameters = tuple({id(p): p for p in (*read, *sides.values())}.values())
     done = last_reads(part.calls, part.passes)

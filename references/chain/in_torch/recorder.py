@@ -340,4 +340,4 @@ def _patched(recorder: _Recorder) -> Iterator[None]:
         yield
     finally:
         nn.Module.__call__ = call  # type: ignore[method-assign]
-        torch.autograd.Function.apply = apply
+        torch.autograd.Function.apply = apply  # type: ignore[method-assign]
