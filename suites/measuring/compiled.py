@@ -16,7 +16,6 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch.utils import _pytree
 
 from gradgate.hw_profiles.torch_memory import Refusal
-from gradgate.suites.judging.subject import first_line
 from gradgate.suites.measuring import fakes
 
 
@@ -63,16 +62,18 @@ def residual_bytes(pair: Any, spec: Any, options: Mapping[str, Any], role: str =
             found = pair.outputs(role, problem.with_params(params), params, options)
             return tuple(found.values())
 
+        as_it_is: Any = _as_it_is
         compiled = aot_function(
-            forward, fw_compiler=_as_it_is, bw_compiler=_as_it_is, partition_fn=_cut, decompositions=_decompositions()
+            forward, fw_compiler=as_it_is, bw_compiler=as_it_is, partition_fn=_cut, decompositions=_decompositions()
         )
+        passed_on: tuple[type[BaseException], ...] = (Refusal, *fakes.reads())
         try:
             with torch.enable_grad():
                 compiled(*leaves)
-        except (Refusal, *fakes.reads()):
+        except passed_on:
             raise
         except Exception as error:
-            raise Refusal(f"AOTAutograd cannot trace it: {type(error).__name__}: {first_line(error)}") from error
+            raise Refusal(f"AOTAutograd cannot trace it: {type(error).__name__}: {str(error).strip()[:300]}") from error
         return saved_bytes(lambda: compiled(*leaves), [*leaves, *problem.data["given"].values()])
 
 

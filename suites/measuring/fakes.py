@@ -17,8 +17,7 @@ from gradgate.hw_profiles.torch_memory import Refusal
 from gradgate.references.backends import leaves, tree_map
 from gradgate.references.contract import Problem, Spec
 from gradgate.references.draws import Integers
-from gradgate.suites.judging.subject import first_line
-from gradgate.suites.pairs import triton_interpreter
+from gradgate.suites.measuring import launches
 
 if TYPE_CHECKING:
     from gradgate.suites.measuring.written import Written
@@ -60,11 +59,11 @@ def scope(mode: Any = None) -> Iterator[None]:
     from torch._subclasses import fake_tensor
 
     try:
-        with triton_interpreter.skipping(), mode or fake_tensor.FakeTensorMode():
+        with launches.skipping(), mode or fake_tensor.FakeTensorMode():
             yield
     except reads() as error:
         said = "it reads a number out of a tensor, which has none where bytes alone are told"
-        raise Refusal(f"{said}: {first_line(error)}") from error
+        raise Refusal(f"{said}: {str(error).strip()[:300]}") from error
 
 
 def reads() -> tuple[type[Exception], ...]:
@@ -91,33 +90,13 @@ def problem(spec: Spec) -> Problem:
         return torch.empty(leaf.shape, dtype=getattr(torch, getattr(leaf, "dtype", spec.dtype)))
 
     if getattr(spec, "pair", None) is not None:
-        return _of_pair(spec, tensor)
+        made: Problem = spec.of_shapes(lambda shape, dtype: torch.empty(shape, dtype=getattr(torch, dtype)))  # type: ignore[attr-defined]
+        return made
     laid_out = spec.layout()
     if laid_out is None:
         raise Refusal("the shapes of its problem are known only once its numbers are drawn")
     cls, params, data = laid_out
     return cls(spec, "torch", tree_map(tensor, params), tree_map(tensor, data))
-
-
-def _of_pair(spec: Any, tensor: Callable[[Any], Any]) -> Problem:
-    """A pair's Problem; its cotangents have the shapes of what the reference returns for fake tensors."""
-    import torch
-
-    from gradgate.references.draws import Shaped
-    from gradgate.suites.pairs.spec import PairProblem, _dtype
-
-    pair, differentiated = spec.pair, spec.pair.differentiated_at(spec.fields)
-    made = {
-        path: tensor(Shaped(draw.shape(spec.sizes), _dtype(draw, spec.dtype, "torch")))
-        for path, draw in pair.leaves_at(spec.fields).items()
-    }
-    params = {path: leaf for path, leaf in made.items() if path in differentiated}
-    given = {path: leaf for path, leaf in made.items() if path not in differentiated}
-    blank = PairProblem(spec, "torch", params, {"given": given, "cotangents": {}})
-    with torch.no_grad():
-        outputs = pair.outputs("reference", blank, params)
-    cotangents = {path: tensor(Shaped(tuple(leaf.shape), spec.dtype)) for path, leaf in outputs.items()}
-    return PairProblem(spec, "torch", params, {"given": given, "cotangents": cotangents})
 
 
 @contextlib.contextmanager
@@ -132,12 +111,12 @@ def launches_skipped(watch: Written | None = None) -> Iterator[None]:
     from gradgate.suites.measuring import written
 
     watch = watch or written.Written()
-    with triton_interpreter.skipping() as launches, watch:
-        launches.told = watch.launched
+    with launches.skipping() as skipped, watch:
+        skipped.told = watch.launched
         try:
             yield
         finally:
-            launches.told = None
+            skipped.told = None
 
 
 def around(

@@ -11,6 +11,7 @@ from typing import Any
 from gradgate.references import registry
 from gradgate.references.contract import UsageError, unknown
 from gradgate.suites.judging.subject import Inapplicable
+from gradgate.suites.measuring import launches
 from gradgate.suites.pairs import triton_interpreter
 
 INTERPRETER, CUDA = "interpreter", "cuda"
@@ -83,7 +84,7 @@ def running(devices: Sequence[str]) -> Iterator[str]:
     Raises:
         Inapplicable: this machine has none of the devices; says why. Elsewhere: this process is not the one.
     """
-    if not devices or triton_interpreter.skipped():
+    if not devices or launches.skipped():
         yield ""
         return
     device = device_of(devices)

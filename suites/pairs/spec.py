@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -93,6 +93,28 @@ class PairSpec(Spec):
         outputs = self.pair.output_shapes(self)
         cotangents = {path: layouts.Shaped(shape, self.dtype) for path, shape in outputs.items()}
         return PairProblem, params, {"given": given, "cotangents": cotangents}
+
+    def of_shapes(self, tensor: Callable[[tuple[int, ...], str], Any]) -> PairProblem:
+        """The Problem in PyTorch with tensors that somebody else makes; the reference is run once, for its outputs.
+
+        Args:
+            tensor: of (shape, dtype).
+        """
+        import torch
+
+        differentiated = self.pair.differentiated_at(self.fields)
+        made = {
+            path: tensor(draw.shape(self.sizes), _dtype(draw, self.dtype, "torch"))
+            for path, draw in self.pair.leaves_at(self.fields).items()
+        }
+        params = {path: leaf for path, leaf in made.items() if path in differentiated}
+        given = {path: leaf for path, leaf in made.items() if path not in differentiated}
+        with torch.no_grad():
+            outputs = self.pair.outputs(
+                "reference", PairProblem(self, "torch", params, {"given": given, "cotangents": {}}), params
+            )
+        cotangents = {path: tensor(tuple(leaf.shape), self.dtype) for path, leaf in outputs.items()}
+        return PairProblem(self, "torch", params, {"given": given, "cotangents": cotangents})
 
     def work(self) -> float:
         """Multiplications of the reference, about: its products of matrices and its numbers in and out."""

@@ -10,14 +10,12 @@ configuration, because every one of them must give the same gradient. A launch t
 from __future__ import annotations
 
 import ast
-import contextlib
 import importlib
 import math
 import os
 import sys
 import types
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
 
@@ -25,6 +23,7 @@ import numpy as np
 
 from gradgate.suites.exact import balls
 from gradgate.suites.judging.subject import Inapplicable, first_line
+from gradgate.suites.measuring.launches import STATE
 
 VARIABLE = "TRITON_INTERPRET"
 """What Triton reads when a kernel is declared."""
@@ -38,40 +37,13 @@ class NoDriver(Inapplicable, RuntimeError):
     """A program asks Triton for a device that is not here; a RuntimeError, as Triton's own, which libraries catch."""
 
 
-@dataclass
-class _Launches:
-    """How this process launches kernels.
-
-    Attributes:
-        skipped: whether launches do nothing (`skipping`).
-        count: of launches that did nothing.
-        prepared: whether Triton has been given what it lacks.
-        told: called with the arguments of a launch that does nothing.
-    """
-
-    skipped: bool = False
-    count: int = 0
-    prepared: bool = False
-    told: Callable[[Any], None] | None = None
-
-    def skip(self, *arguments: Any) -> None:
-        """Take in a launch that does nothing."""
-        self.count += 1
-        if self.told is not None:
-            self.told(arguments)
-
-
-_STATE = _Launches()
+_PREPARED: list[bool] = []
+"""Holds True once Triton has been given what it lacks."""
 
 
 def interpreting() -> bool:
     """Whether kernels that are declared in this process are interpreted."""
     return os.environ.get(VARIABLE, "").lower() in ("1", "true", "on", "y", "yes")
-
-
-def skipped() -> bool:
-    """Whether launches do nothing."""
-    return _STATE.skipped
 
 
 def version() -> str:
@@ -89,7 +61,7 @@ def prepare() -> None:
     Raises:
         ImportError: Triton is not installed.
     """
-    if _STATE.prepared:
+    if _PREPARED:
         return
     jit: Any = importlib.import_module("triton.runtime.jit")
     tuner: Any = importlib.import_module("triton.runtime.autotuner").Autotuner
@@ -106,26 +78,15 @@ def prepare() -> None:
         interpreter.ASTTransformer.visit_Call = _renamed
         for name in LIBRARIES:
             _fill(importlib.import_module(name), interpreter)
-    _STATE.prepared = True
-
-
-@contextlib.contextmanager
-def skipping() -> Iterator[_Launches]:
-    """Within it a launch does nothing but be counted: a program's tensors are made, and hold any numbers."""
-    before = _STATE.skipped, _STATE.count
-    _STATE.skipped, _STATE.count = True, 0
-    try:
-        yield _STATE
-    finally:
-        _STATE.skipped, _STATE.count = before
+    _PREPARED.append(True)
 
 
 def _launched(run: Callable[..., Any]) -> Callable[..., Any]:
     """Launching, as it is, refused, or left out."""
 
     def launch(self: Any, *args: Any, **how: Any) -> Any:
-        if _STATE.skipped:
-            return _STATE.skip(args, how)
+        if STATE.skipped:
+            return STATE.skip(args, how)
         name = getattr(self, "__name__", "a kernel")
         if _in_balls():
             raise balls.Unknown(f"the Triton kernel {name}, of which PyTorch sees no operation")
@@ -147,8 +108,8 @@ def _tuned(run: Callable[..., Any]) -> Callable[..., Any]:
     """Tuning, which asks no device anything where launches do nothing."""
 
     def tune(self: Any, *args: Any, **how: Any) -> Any:
-        if _STATE.skipped:
-            return _STATE.skip(args, how)
+        if STATE.skipped:
+            return STATE.skip(args, how)
         return run(self, *args, **how)
 
     return tune

@@ -30,6 +30,7 @@ ROOMS = (
     ("suites.pairs.quick", "judges a pair at given arguments with the engine"),
     ("suites.pairs.pytest_tests", "tests of pytest that judge pairs with the engine"),
     ("suites.api", "the module gradgate itself: names of the pairs' modules"),
+    ("suites.gallery", "kernels of public libraries as pairs"),
     ("suites.keeping.sources", "which files a method's program is in, read off their imports"),
     ("suites.workers", "runs the engine in processes that may die"),
     ("suites.keeping", "keeps what workers have judged, under a hash of all that it depends on"),
@@ -66,6 +67,8 @@ CALLED_FROM_OUTSIDE = {
     "suites.guide.examples.cross_entropy": "likewise",
     "suites.guide.examples.rms_norm": "likewise",
     "suites.guide.examples.triton_conv": "likewise, of the page on kernels",
+    "suites.gallery.liger": "pairs that readers verify as a file",
+    "suites.gallery.fla": "likewise",
     "suites.site.conf": "Sphinx reads it, copied beside the pages",
     "references.invertible.refusal": "checks of a chain of one's own before it is trained",
 }

@@ -191,7 +191,7 @@ def test_a_device_that_is_absent_is_inapplicable_with_the_reason() -> None:
 def test_a_device_that_is_there_runs_the_function(monkeypatch: pytest.MonkeyPatch) -> None:
     """The way to a device and back, on the only one that every machine has."""
     moves = []
-    monkeypatch.setattr(devices, "missing", lambda device: "")
+    monkeypatch.setattr(devices, "missing", lambda device: "" if device == "cuda" else "absent")
     monkeypatch.setattr(devices, "moved", lambda device, tree: moves.append(device) or tree)
     found = judged(_pair(devices=("cuda",)), ("gradient_float64",))["gradient_float64"]
     assert (found.verdict, set(moves) - {""}) == ("upheld", {"cuda", "cpu"})

@@ -12,7 +12,7 @@ from gradgate import integers, normal
 from gradgate.hw_profiles.sweep import Cell, measure_cell
 from gradgate.hw_profiles.torch_memory import Refusal
 from gradgate.references import registry
-from gradgate.suites.measuring import cells, fakes
+from gradgate.suites.measuring import cells, fakes, launches
 from gradgate.suites.pairs import triton_interpreter
 from gradgate.suites.tests.pairs.verdicts import judged
 
@@ -135,7 +135,7 @@ def test_a_branch_on_what_a_kernel_computes_is_refused() -> None:
 
 
 def test_a_launch_that_does_nothing_is_counted() -> None:
-    with triton_interpreter.skipping() as launches:
+    with launches.skipping() as skipped:
         _filled(torch.ones(3))
-        assert launches.count == 1
-    assert not triton_interpreter.skipped()
+        assert skipped.count == 1
+    assert not launches.skipped()
