@@ -258,7 +258,7 @@ class BoundCoupling(Bound):
 # x does not depend on h, and nothing on a gradient. Without a tie in every layer the compiler may compute every x
 # first, or leave every gradient to the end, and keep what they need until then.
 def tied(step: Step) -> Step:
-    """The x, the h and the gradient of a layer, of which none is there before the others."""
+    """The x, the h and the gradient of a layer, which become available together."""
     leaves, tree = jax.tree.flatten(step)
     places = [i for i, leaf in enumerate(leaves) if leaf.dtype != jax.dtypes.float0]  # that of an integer parameter
     for i, leaf in zip(places, jax.lax.optimization_barrier([leaves[i] for i in places]), strict=True):
