@@ -64,7 +64,7 @@ def _of_value(value: Any, objects: dict[int, Hashable], depth: int) -> Hashable:
         return id(value)
     if id(value) in objects:
         return objects[id(value)]
-    kind: Hashable = type(value)
+    kind: Any = type(value)
     objects[id(value)] = kind  # of one that holds itself
     if isinstance(value, (list, tuple)):
         told: Hashable = tuple(_of_value(x, objects, depth - 1) for x in value)
