@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 from gradgate import Pair, at_most, grows, module_pair, normal
@@ -98,12 +99,12 @@ LEAN = (
 SHARED: dict[str, Any] = {
     "dims": {"B": (2, 1), "L": (7, 1, 66, 0), "D": (3, 1), "V": (2, 5)}, "claims": LEAN,
 }  # fmt: skip
-_plain_map = functools.partial(
+_plain_map: Callable[..., Pair] = functools.partial(
     Pair, inputs={"q": normal("B L D"), "k": normal("B L D"), "v": normal("B L V")},
     options={"feature_map": MAPS, "chunk": (4, 1, 64)},
     regimes={"large": lambda given: {**given, "q": 6 * given["q"]}}, **SHARED,
 )  # fmt: skip
-_favor = functools.partial(
+_favor: Callable[..., Pair] = functools.partial(
     Pair,
     inputs={"q": normal("B L D"), "k": normal("B L D"), "v": normal("B L V"), "projection": normal("4 D")},
     options={"chunk": (4, 1, 64)}, **SHARED,

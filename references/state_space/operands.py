@@ -162,6 +162,7 @@ def prepared(xp: Any, given: How, tokens: dict[str, Any], shared: Any, first: An
     """
     x, b = tokens["x"], tokens["b"]
     b = repeated(b, given.repeat) if given.repeat else b
+    decay: Any
     if shared is None:
         decay = tokens["a"]
     else:

@@ -32,6 +32,7 @@ def plain(backend: str, a: Any, b: Any, c: Any, x: Any, state: Any, begins: Any,
     def wide(leaf: Any) -> Any:
         return xp.astype(leaf, xp.float32) if leaf is not None and leaf.dtype == xp.bfloat16 else leaf
 
+    h: Any
     a, b, c, x, h = (wide(leaf) for leaf in (a, b, c, x, state))
     delta = wide(delta)
     if x.ndim == 4:

@@ -223,8 +223,8 @@ def _laws(rows: list[dict[str, Any]], swept: Range) -> list[dict[str, Any]]:
     laws = []
     for (method, framework, profile), group in groups.items():
         for quantity in (*QUANTITIES, *(name for name in cells.KEPT if name in group[0])):
-            points = [(r["spec"][swept.variable], r.get(quantity)) for r in group if r["status"] == "measured"]
-            points = [(size, value) for size, value in points if value is not None]
+            found = [(r["spec"][swept.variable], r.get(quantity)) for r in group if r["status"] == "measured"]
+            points = [(size, value) for size, value in found if value is not None]
             series = Series.of(quantity, swept.variable, swept.letter, points)
             owner = {"family": group[0]["family"], "method": method, "framework": framework, "profile": profile}
             laws.append(owner | series.to_dict() | _limits(series, group, swept, profile))

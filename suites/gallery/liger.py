@@ -1,5 +1,7 @@
 """Kernels of Liger-Kernel 0.8.5 against plain PyTorch, in Triton's interpreter."""
 
+from typing import Any
+
 import torch
 from torch.nn import functional
 
@@ -9,7 +11,7 @@ from gradgate.suites.gallery import kernels
 from gradgate.suites.judging.subject import Inapplicable
 
 VERSION = "0.8.5"
-WHERE = {"devices": ("interpreter",), "framework": "torch"}
+WHERE: dict[str, Any] = {"devices": ("interpreter",), "framework": "torch"}
 ROWS = {"T": (1, 3, 17), "H": (1, 8, 33)}
 """Tokens and width, even and odd, so that tiles are full, partly full and of one number."""
 TOKENS = {"T": (64, 128, 256, 512, 1024), "V": (64, 128, 256, 512, 1024)}

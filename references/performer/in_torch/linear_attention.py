@@ -234,7 +234,7 @@ def _backward(
     for span in spans:
         befores.append(state)
         state = state + summed(*_held(given, k[span], v[span], projection))
-    rule = pull_masked if given.form == "matrix" else pull_block
+    rule: Callable[..., Any] = pull_masked if given.form == "matrix" else pull_block
     after, parts, total = torch.zeros_like(state), [], None
     for span in reversed(spans):
         prepared, pull = _pulled(given, (q[span], k[span], v[span]), projection)
