@@ -66,7 +66,8 @@ FORMULAS = (
     ),
     *_bug(
         "halves_exchanged", "the halves change places on the way back", "in_torch.steps",
-        "self.module.join(x1, x2), self.module.join(h1, h2)", "self.module.join(x2, x1), self.module.join(h2, h1)",
+        "self.module.join(x1, x2)", "self.module.join(x2, x1)",
+        "return x, self.module.join(h1, h2)", "return x, self.module.join(h2, h1)",
         pairs="revnet_torch",
     ),
     *_bug(
