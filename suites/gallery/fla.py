@@ -1,6 +1,5 @@
 """Kernels of flash-linear-attention 0.6.0 against their recurrences in plain PyTorch, in Triton's interpreter."""
 
-
 import torch
 from torch.nn import functional
 
