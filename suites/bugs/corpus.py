@@ -26,9 +26,13 @@ from gradgate.suites.bugs.mutant import Mutant
 
 @functools.cache
 def _written() -> tuple[Mutant, ...]:
-    """The mutants of every module of this folder that has a table of them: bugs of one method, by its own text."""
+    """The mutants of every module of this folder that has a table of them: bugs of one method, by its own text.
+
+    Those of public entry points (`entries`) are pairs, which have no class.
+    """
     names = [info.name for info in pkgutil.iter_modules(gradgate.suites.bugs.__path__) if not info.ispkg]
-    tables = [importlib.import_module(f"gradgate.suites.bugs.{name}") for name in names if name != "corpus"]
+    names = [name for name in names if name != "corpus" and not name.startswith("entries")]
+    tables = [importlib.import_module(f"gradgate.suites.bugs.{name}") for name in names]
     return tuple(mutant for table in tables for mutant in getattr(table, "MUTANTS", ()))
 
 

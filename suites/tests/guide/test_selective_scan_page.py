@@ -17,5 +17,3 @@ def test_its_first_examples_are_at_most_ten_lines() -> None:
     text = (FOLDER / "selective_scan.md").read_text(encoding="utf-8")
     first, second = text.split("```python\n")[1:3]
     assert max(len(block.partition("```")[0].splitlines()) for block in (first, second)) <= 10
-
-
