@@ -22,6 +22,7 @@ from gradgate.references.bilevel.in_jax.methods import (
     Cotangents,
     Inner,
     block_of,
+    floats,
     forward_over_reverse,
     inner_loss,
     pull_init,
@@ -161,7 +162,7 @@ def _mapped(problem: BilevelProblem, devices: int, mesh: Mesh | None) -> Callabl
         loss, d_theta = jax.value_and_grad(lambda theta: part.outer_loss(theta, part.y, block=block_of(True)))(
             gathered(theta, full_theta)
         )
-        cotangents = shared(d_theta), *jax.tree.map(jnp.zeros_like, (state, eta))
+        cotangents = shared(d_theta), *jax.tree.map(jnp.zeros_like, (floats(state), eta))
         cotangents, _ = jax.lax.scan(backward, cotangents, (part.xs, kept), reverse=True)
         grads = jax.tree.map(lambda leaf: leaf[None], pull_init(part, cotangents))
         return jax.lax.pmean(loss, AXIS), grads

@@ -225,8 +225,9 @@ def put_to(claim: str, method: str, function: Any, monkeypatch: pytest.MonkeyPat
 def test_mixed_mode_that_records_its_reverse_pass_is_refuted(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from gradgate.references.bilevel.in_torch import methods as torch_impl
 
-    def recorded(function: Any, *primals: Any) -> Any:
-        grads, value = torch.func.grad_and_value(function, argnums=tuple(range(len(primals))))(*primals)
+    def recorded(function: Any, *primals: Any, has_aux: bool = False) -> Any:
+        derived = torch.func.grad_and_value(function, argnums=tuple(range(len(primals))), has_aux=has_aux)
+        grads, value = derived(*primals)
         return value, grads
 
     monkeypatch.setattr(torch_impl, "value_and_gradients", recorded)
