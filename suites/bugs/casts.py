@@ -245,7 +245,7 @@ BILEVEL = (
     ),
 )  # fmt: skip
 
-_HANDED = "return (None, None, into, *(gradients.get(id(p)) for p in ctx.parameters))"
+_HANDED = "return (None, None, first, None, *others, *(gradients.get(id(p)) for p in ctx.parameters))"
 _TIED_J = "lambda _, cotangents: jax.lax.optimization_barrier(cotangents))"
 
 CHAIN = (
@@ -254,7 +254,7 @@ CHAIN = (
         story="the cotangent goes from stage to stage through float16",
         torch=Edit(
             "in_torch.executor", _HANDED,
-            f"into = into if into is None else {_t('into')}\n        {_HANDED}",
+            f"first = first if first is None else {_t('first')}\n        {_HANDED}",
         ),
         jax=_J(
             _TIED_J,
@@ -267,8 +267,8 @@ CHAIN = (
         story="in float32, the cotangent passes through bfloat16 between the third stage and the second",
         torch=Edit(
             "in_torch.executor", _HANDED,
-            "if ctx.number == 3 and into is not None and into.dtype == torch.float32:\n"
-            f"            into = {_t('into', 'bfloat16')}\n        {_HANDED}",
+            "if ctx.number == 3 and first is not None and first.dtype == torch.float32:\n"
+            f"            first = {_t('first', 'bfloat16')}\n        {_HANDED}",
         ),
     ),
     *bug(
@@ -276,16 +276,16 @@ CHAIN = (
         story="in bfloat16, the cotangent goes from stage to stage through a float of eight bits",
         torch=Edit(
             "in_torch.executor", _HANDED,
-            "if into is not None and into.dtype == torch.bfloat16:\n"
-            f"            into = {_t('into', 'float8_e5m2')}\n        {_HANDED}",
+            "if first is not None and first.dtype == torch.bfloat16:\n"
+            f"            first = {_t('first', 'float8_e5m2')}\n        {_HANDED}",
         ),
     ),
     *bug(
         "chain", "values_in_half", "uniform_dp", kill=ROUNDING, also=_BOTH, source="new",
         story="a value that is stored to start again from is stored in float16",
         torch=Edit(
-            "in_torch.executor", "self.values[number], self.versions[number] = y, y._version\n",
-            f"y = {_t('y')}\n        self.values[number], self.versions[number] = y, y._version\n",
+            "in_torch.executor", "self.values[number], self.versions[number] = y, versions_of(y)\n",
+            f"y = {_t('y')}\n        self.values[number], self.versions[number] = y, versions_of(y)\n",
         ),
     ),
 )  # fmt: skip

@@ -118,8 +118,8 @@ BILEVEL = (
             "    for x in batches:\n        carry = problem.update(gradient(inner, carry[0], unweighed, x)",
         ),
         jax=_JS(
-            "problem.update(jax.grad(inner)(carry[0], problem.params, x)",
-            "problem.update(jax.grad(inner)(carry[0], jax.tree.map(lambda leaf: 0 * leaf, problem.params), x)",
+            "problem.update(jax.grad(inner)(carry[0], problem.eta, x)",
+            "problem.update(jax.grad(inner)(carry[0], jax.tree.map(lambda leaf: 0 * leaf, problem.eta), x)",
         ),
     ),
     *_bilevel(
