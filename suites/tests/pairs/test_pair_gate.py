@@ -114,16 +114,18 @@ def test_more_bytes_fail_and_the_command_that_is_printed_measures_them_again(
     more = ("save_for_backward(x)", "save_for_backward(x, x.exp())"), ("x, = ctx", "x, _ = ctx")
     ran = gate(*more, json_at=tmp_path / "gate.json")
     assert ran.status == 1, ran.out + ran.err
-    [rise] = [f for f in json.loads((tmp_path / "gate.json").read_text())["findings"] if f["kind"] == "rise"]
-    assert (rise["name"], rise["quantity"]) == (NAME, "temp_bytes")
-    assert 0 < rise["head"] - rise["base"] <= 512 * 4
+    findings = json.loads((tmp_path / "gate.json").read_text())["findings"]
+    rises = {f["quantity"]: f for f in findings if f["kind"] == "rise" and f["name"] == NAME}
+    assert set(rises) == {"temp_bytes", "residual_bytes"}
     assert f"RISE {NAME}" in ran.out
-    words = shlex.split(rise["reproduce"])
-    assert words[:2] == ["gradgate", "memory"]
-    again = gradgate(*words[1:], "--json", tmp_path / "m.json", "--jobs", 1)
-    assert again.status == 0, again.out + again.err
-    [cell] = json.loads((tmp_path / "m.json").read_text())["cells"]
-    assert cell["temp_bytes"] == rise["head"]
+    for quantity, rise in rises.items():
+        assert 0 < rise["head"] - rise["base"] <= 512 * 4
+        words = shlex.split(rise["reproduce"])
+        assert words[:2] == ["gradgate", "memory"]
+        again = gradgate(*words[1:], "--json", tmp_path / "m.json", "--jobs", 1)
+        assert again.status == 0, again.out + again.err
+        [cell] = json.loads((tmp_path / "m.json").read_text())["cells"]
+        assert cell[quantity] == rise["head"]
 
 
 def test_a_pair_that_is_gone_fails(gate: Any) -> None:
