@@ -9,13 +9,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
-import inspect
 import sys
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
 from unittest import mock
 
+from gradgate.suites.bugs.of_pairs.mutant import edited_module
 from gradgate.suites.pairs.pair import Pair
 
 ROOM = "gradgate.references"
@@ -59,7 +58,7 @@ class EntryMutant:
             LookupError: an edit's text does not occur exactly once.
         """
         place, pair = f"{ROOM}.{self.module}", self.unbroken()
-        made = _edited(place, self.edits, self.name)
+        made = edited_module(place, self.edits, self.name)
         function: Any = pair.function
 
         @functools.wraps(function)
@@ -68,18 +67,6 @@ class EntryMutant:
                 return function(*args, **options)
 
         return dataclasses.replace(pair, function=call, name=self.name.replace(".", "_"))
-
-
-def _edited(module: str, edits: tuple[tuple[str, str], ...], name: str) -> ModuleType:
-    text = inspect.getsource(importlib.import_module(module))
-    for old, new in edits:
-        if text.count(old) != 1:
-            raise LookupError(f"{module} holds {old!r} {text.count(old)} times, not once: carry {name} over")
-        text = text.replace(old, new)
-    made = ModuleType(module)
-    with mock.patch.dict(sys.modules, {module: made}):
-        exec(compile(text, f"<{module}, {name}>", "exec"), made.__dict__)
-    return made
 
 
 def entry_bugs(

@@ -163,3 +163,5 @@ JAX = (
     ),
 )  # fmt: skip
 """Of JAX: as pairs."""
+
+MUTANTS = (*TORCH, *JAX)

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
-from gradgate.suites.bugs.entries import ROOM, EntryMutant, _edited, entry_bugs
+from gradgate.suites.bugs.entries import ROOM, EntryMutant, entry_bugs
+from gradgate.suites.bugs.of_pairs.mutant import edited_module
 from gradgate.suites.pairs.pair import Pair
 
 LOOP = f"{ROOM}.bilevel.inner.loop"
@@ -24,13 +25,13 @@ class LoopMutant(EntryMutant):
         """The pair with the bug; its reference is as it was."""
         pair, entry = self.unbroken(), f"{ROOM}.{self.module}"
         optimisers = entry.replace("meta_gradient", "optimisers")
-        loop = _edited(LOOP, self.edits, self.name)
+        loop = edited_module(LOOP, self.edits, self.name)
         with mock.patch.dict(sys.modules, {LOOP: loop}):
-            made = {LOOP: loop, entry: _edited(entry, (), self.name)}
+            made = {LOOP: loop, entry: edited_module(entry, (), self.name)}
         if ".in_torch." in entry:
             importlib.import_module(optimisers)
             with mock.patch.dict(sys.modules, made):
-                made[optimisers] = _edited(optimisers, (), self.name)
+                made[optimisers] = edited_module(optimisers, (), self.name)
         function: Any = pair.function
 
         @functools.wraps(function)
@@ -148,4 +149,4 @@ OPTIMISERS = (
     ),
 )  # fmt: skip
 
-MUTANTS: tuple[EntryMutant, ...] = (*GRADIENT, *LOOPS, *OPTIMISERS)
+MUTANTS = (*GRADIENT, *LOOPS, *OPTIMISERS)

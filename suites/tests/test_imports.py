@@ -239,8 +239,8 @@ def test_every_room_that_is_declared_is_there() -> None:
 
 
 def _is_table(name: str, module: Module) -> bool:
-    """Whether a module is found by its presence: one with mutants, pairs to break, or bugs of entry points."""
-    mutants = name.startswith("suites.bugs.") and ("MUTANTS" in module.names or "entries_" in name)
+    """Whether a module is found by its presence: one with mutants, or with pairs to break."""
+    mutants = name.startswith("suites.bugs.") and "MUTANTS" in module.names
     return mutants or bool(re.fullmatch(r"suites\.bugs\.of_pairs\.(torch|jax|bugs)_\w+", name))
 
 

@@ -9,8 +9,10 @@ import dataclasses
 import functools
 import importlib
 import inspect
+import sys
 from dataclasses import dataclass
 from types import ModuleType
+from unittest import mock
 
 from gradgate.suites.judging.engine import Run, judge
 from gradgate.suites.judging.subject import Subject
@@ -57,7 +59,7 @@ class PairMutant:
             LookupError: an edit's text does not occur exactly once.
         """
         place, _, name = self.pair.partition(":")
-        found: Pair = getattr(_edited(f"{PACKAGE}.{place}", self.edits, self.name), name)
+        found: Pair = getattr(edited_module(f"{PACKAGE}.{place}", self.edits, self.name), name)
         return _known(dataclasses.replace(found, name=self.name.replace(".", "_")), self.target)
 
 
@@ -87,12 +89,18 @@ def judged(pair: Pair, claim: str, examples: int = EXAMPLES, seed: int = 0) -> V
     return judge(task, _subject(pair.target, pair), Run(examples, seed))
 
 
-def _edited(module: str, edits: tuple[tuple[str, str], ...], name: str) -> ModuleType:
+def edited_module(module: str, edits: tuple[tuple[str, str], ...], name: str) -> ModuleType:
+    """A module made anew from its text with edits (old, new); while it is made it stands in its own place.
+
+    Raises:
+        LookupError: an edit's text does not occur exactly once.
+    """
     text = inspect.getsource(importlib.import_module(module))
     for old, new in edits:
         if text.count(old) != 1:
             raise LookupError(f"{module} holds {old!r} {text.count(old)} times, not once: carry {name} over")
         text = text.replace(old, new)
     made = ModuleType(module)
-    exec(compile(text, f"<{module}, {name}>", "exec"), made.__dict__)
+    with mock.patch.dict(sys.modules, {module: made}):
+        exec(compile(text, f"<{module}, {name}>", "exec"), made.__dict__)
     return made
