@@ -1,1 +1,1 @@
-"""Pages that explain how the suite judges, and the scripts that draw their pictures."""
+"""The pages of the guide, and the script that draws a picture for one of them."""
