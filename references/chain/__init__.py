@@ -1,8 +1,8 @@
 """chain: optimal checkpointing for precise costs per layer, and the executor that the thesis could not build.
 
 Paper: Butt, "Precise optimal checkpointing for memory-efficient deep learning" (MEng thesis, Imperial College London,
-2019). `schedule` is the one schedule type, `simulate` says what one costs, `classic` and `solver` make them, and
-`torch_checkpoint` is the interface for models in PyTorch.
+2019). `schedules.schedule` has the one type of schedule. `schedules.simulate` computes what a schedule costs.
+`schedules.classic` and `schedules.solver` make schedules. `in_torch.model` is the interface for models in PyTorch.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ILLEGAL = (0, -1, 1.5, "all", None, True, 1)
 
 @functools.lru_cache(maxsize=512)
 def _budgets(framework: str, method: str, spec: Any) -> tuple[int, ...]:
-    """Everything saved, then less and less down to the least that the method can do with."""
+    """Budgets in falling order, from the peak of saving everything to the least with which the method works."""
     import importlib
 
     from gradgate.references.chain.schedules import classic
@@ -45,14 +45,14 @@ def _budget(framework: str, method: str) -> Option:
         return _budgets(framework, method, spec.static())[-1]
 
     return Option(
-        "budget", "an integer, bytes, of at least the least that the chain can do with, which the refusal states",
+        "budget", "an integer, bytes, at least the minimum that the chain needs; the refusal states that minimum",
         values, illegal=ILLEGAL, usual=lambda spec: values(spec)[-2 if len(values(spec)) > 1 else 0],
     )  # fmt: skip
 
 
 PROTOCOL = Claim(
-    "protocol", "protocol", "as a module, under every hazard of eager PyTorch: the bits of plain backprop, or an error "
-    "in words", "torch.utils.checkpoint",
+    "protocol", "protocol", "as a module, under every hazard of eager PyTorch, it gives the bits of plain backprop, or "
+    "an error that says why", "torch.utils.checkpoint",
 )  # fmt: skip
 
 
@@ -60,7 +60,7 @@ CHECKPOINTED: dict[str, tuple[tuple[Claim, ...], tuple[str, ...]]] = {
     "jax": ((), ()),
     "torch": ((PROTOCOL,), COMPOSITIONS["torch"]),
 }
-"""What every checkpointed method promises besides, and what it refuses, by framework."""
+"""Framework -> the further claims of every checkpointed method, and what these methods refuse."""
 
 
 def _methods(framework: str) -> tuple[Method, ...]:
@@ -85,8 +85,9 @@ def _shape(layers: int, width: int, batch: int, profile: str) -> dict[str, Any]:
     return {"layers": layers, "width": width, "batch": batch, "profile": profile}
 
 
-# There is no time here, and no shape of 131 layers: plain backprop in JAX takes 55 s of a core to compile then, and
-# recompute_all recurses too deep. What may be cut into tiles is the rows: one batch has more than 128.
+# A chain has no time axis. No shape has 131 layers: plain backprop in JAX would take 55 s of one core to compile, and
+# recompute_all would recurse too deep. Kernels may cut the rows into tiles of 128, so one batch has more rows than
+# that.
 SHAPES = (
     _shape(1, 1, 1, "uniform"),
     _shape(1, 2, 1, "varied"),

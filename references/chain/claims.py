@@ -1,7 +1,7 @@
 """What the methods promise of memory and work: the thesis' claims with their source, and what is added here.
 
-Measured on uniform chains whose values are large beside the parameters. Bytes beside those of one layer are what the
-laws are about, and a constant besides the power of N is fitted, so that short chains show them.
+They are measured on uniform chains whose values are large compared with the parameters. The laws are about the bytes
+beyond those of one layer. A constant is fitted in addition to the power of N, so that short chains show the laws.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ FIGURES = "gradgate.references.chain.paper.figures"
 OURS = "beyond the thesis"
 FLAT = {"jax": {"width": 128, "batch": 16384}, "torch": {"width": 4, "batch": 512}}
 NOT_BY = {
-    "host": "XLA for CPUs drops the barriers that order a rematerialised program before it schedules it, and so runs "
-    "recomputation early and products for weights late; its bytes are no schedule's"
+    "host": "XLA for CPUs drops the barriers that order a rematerialised program before it schedules the program; it "
+    "then runs recomputation early and products for weights late, so its bytes are those of no schedule"
 }
 SIZES = {"jax": (4, 9, 16, 25, 36), "torch": (9, 25, 64, 144, 324)}
 POWERS = {"jax": (3, 7, 15, 31, 63), "torch": (15, 31, 63, 127, 255)}
-"""With the head, a power of 2 stages: halving leaves no remainder, nor a step at one size only."""
+"""With the head, the number of stages is a power of 2: halving leaves no remainder, and ⌈log₂ n⌉ grows by 1 each time.
+"""
 QUADRATIC = {"jax": (3, 6, 12, 18, 24), "torch": (4, 8, 16, 32, 64)}
 
 
@@ -43,10 +44,10 @@ def _work(framework: str, statement: str, source: str, exponent: float, **settin
 
 
 def _extra(framework: str, method: str, name: str, law: str, sizes: str, source: str) -> Claim:
-    """What it computes beyond plain backprop follows a law, from above and from below."""
+    """The claim that a method's FLOPs beyond plain backprop's follow a law, from above and from below."""
     return figure(
-        name, f"its FLOPs beyond plain backprop's grow like {law}, n stages: their quotient is the same on chains of "
-        f"{sizes} layers, the largest over the smallest", source, printed=1.0,
+        name, f"its FLOPs beyond plain backprop's grow like {law} for n stages: the quotient of the two is the same on "
+        f"chains of {sizes} layers (measured: the largest over the smallest)", source, printed=1.0,
         measured=f"gradgate.references.chain.paper.extra_work:{method}_in_{framework}", unit="times", tolerance=0.05,
     )  # fmt: skip
 
@@ -93,21 +94,22 @@ SOLVER = (
     ),
     figure(
         "optimal_steady", "on 100 random chains whose recordings keep as much as their stages' inputs, no persistent "
-        "schedule in whatever order computes less", "§3.1", printed=1.0, measured=f"{FIGURES}:persistent_gap",
+        "schedule computes less, in whatever order", "§3.1", printed=1.0, measured=f"{FIGURES}:persistent_gap",
         unit="times the least compute", tolerance=0.0,
     ),
     figure(
-        "optimal_of_all", "no schedule at all computes less in the budget: 'the truly optimal checkpointing policy'",
+        "optimal_of_all", "no other schedule within the budget computes less: 'truly optimal checkpointing policy'",
         "abstract", printed=1.0, measured=f"{FIGURES}:free_gap", unit="times the least compute", tolerance=0.0,
         expected="refuted",
-        declared_reason="to drop a stored value and make it again can be cheaper: 1.21 times on a chain of four layers",
+        declared_reason="dropping a stored value and computing it again can be cheaper: on a chain of four layers the "
+        "solver's schedule computes 1.21 times the least",
     ),
 )  # fmt: skip
-"""Of the solver on drawn costs; `_called` and `counts` hold what the method runs against the same search."""
+"""Claims about the solver on drawn costs. `_called` and `counts` compare what the method runs with the same search."""
 
 BUDGET = figure(
-    "budget", "its measured peak is within the budget, from the least to everything saved, on varied chains: the "
-    "largest ratio of measured to given", "§3.1.4", printed=1.0, measured=f"{FIGURES}:largest_share",
+    "budget", "its measured peak is within the budget, from the least budget to that of saving everything, on varied "
+    "chains (the largest ratio of peak to budget)", "§3.1.4", printed=1.0, measured=f"{FIGURES}:largest_share",
     unit="of the budget", bound="at most", tolerance=0.0,
 )  # fmt: skip
 
@@ -117,10 +119,10 @@ CLOSE = figure(
 )  # fmt: skip
 
 WITHIN = memory_law(
-    "memory_law", "within a budget that does not grow with N, temporary memory does not", "§3.1.4",
+    "memory_law", "within a budget that does not grow with N, temporary memory does not grow either", "§3.1.4",
     variable="layers", sizes=(12, 18, 24, 36, 48), exponent=0, spec=FLAT["torch"], options={"budget": 120_000},
 )  # fmt: skip
-"""That of any method given a budget, whoever wrote it; `BUDGET` and `CLOSE` are about the reference's own executor."""
+"""A claim about any method that takes a budget. `BUDGET` and `CLOSE` are only about the reference's own executor."""
 
 COMPILED_WITHIN = memory_law(
     "memory_law", "within a budget in proportion to the batch, temporary memory grows with the batch and not with N",
@@ -128,26 +130,26 @@ COMPILED_WITHIN = memory_law(
     spec={**FLAT["jax"], "layers": 6}, options="gradgate.references.chain.claims:budget_of_the_batch",
     independent_of={"layers": (4, 6, 9, 13, 18)}, not_by=NOT_BY,
 )  # fmt: skip
-"""`WITHIN` in JAX, where a program takes a kilobyte more per layer, which a law in N alone would call growth."""
+"""`WITHIN` in JAX. There a program takes a kilobyte more per layer, which a law in N alone would call growth."""
 
 
 def budget_of_the_batch(spec: Any) -> dict[str, int]:
-    """A budget of a value more than the least, which is the same for every N: seven values of 128 numbers each."""
+    """A budget of seven values of 128 numbers per example: one more than the least, which does not depend on N."""
     return {"budget": 7 * 128 * 4 * spec.batch}
 
 
 def _called(framework: str) -> Claim:
     return figure(
-        "optimal_called", "its own forwards, counted, cost as little as the shortest path over all persistent lazy "
-        "schedules, on six chains of up to 6 stages within three budgets each", "§3.1", printed=1.0,
+        "optimal_called", "the forwards that it runs, counted, cost as little as the shortest path over all persistent "
+        "lazy schedules, on six chains of up to 6 stages with three budgets each", "§3.1", printed=1.0,
         measured=f"{FIGURES}:gap_in_{framework}", unit="times the least compute", tolerance=1e-9,
     )  # fmt: skip
 
 
 def _compiled_budget(method: str) -> Claim:
     return figure(
-        "budget", "as compiled, its temporary bytes and x_0 are within the budget, for the least, for everything saved "
-        "and for the middle, on uniform and on varied chains of 6 layers: the largest share of the budget", "§3.1.4",
+        "budget", "as compiled, its temporary bytes and x_0 are within the budget, for the least budget, for that of "
+        "saving everything and for the middle, on uniform and varied chains of 6 layers (the largest share)", "§3.1.4",
         printed=1.0, measured=f"{FIGURES}:{method}_share", unit="of the budget", bound="at most", tolerance=0.0,
     )  # fmt: skip
 

@@ -1,8 +1,9 @@
 """How often the methods run the stages of a chain forward and back: the formulas of their claims about counts.
 
-A chain of N layers and the head has n = N + 1 stages; a call is one of a stage. Every method runs each stage back once,
-and each but `backprop` runs forward what it has not stored. None of these numbers comes from a schedule: closed forms,
-a dynamic program for the least number with s slots, and shortest paths for the least compute within a budget.
+A chain of N layers and a head has n = N + 1 stages. A call is one run of one stage. Every method runs each stage
+backward once. Every method except `backprop` runs again forward what it has not stored. None of these numbers comes
+from a schedule: they come from closed forms, from a dynamic program (the fewest forwards with s slots) and from
+shortest paths (the least compute within a budget).
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from gradgate.references.counts import claim
 
 HERE = "gradgate.references.chain.counts"
 SHORT = (1, 2, 3, 4, 5, 6, 7)
-"""Layers of chains, up to 8 stages, whose least compute a search over all schedules finds in a second."""
+"""Numbers of layers, up to 8 stages, for which a search over all schedules finds the least compute in a second."""
 
 
 def _stages(spec: Any, forwards: int) -> dict[str, Calls]:
-    """So many forwards of all stages, one of them the head's: the last to start and the first to go back."""
+    """Calls for so many forwards of all stages; the head, last forward and first backward, takes one of them."""
     return {"layer": Calls(forwards - 1, 0, spec.layers), "head": Calls(1, 0, 1)}
 
 
@@ -32,17 +33,21 @@ def plain(spec: Any, **_: Any) -> dict[str, Calls]:
 
 
 def sqrt_n(spec: Any, **_: Any) -> dict[str, Calls]:
-    """Every stage twice but for the last of √n segments, the longest, of ⌈n/√n⌉ stages: it is recorded at once."""
+    """Every stage runs twice, except those of the last segment, which is recorded at once.
+
+    There are k = round(√n) segments. The last one is the longest and has ⌈n/k⌉ stages.
+    """
     n = spec.layers + 1
     segments = max(1, round(math.sqrt(n)))
     return _stages(spec, 2 * n - math.ceil(n / segments))
 
 
 # Halving n stages runs the left ⌈n/2⌉ forward: E(n) = ⌈n/2⌉ + E(⌈n/2⌉) + E(⌊n/2⌋), E(1) = 0. The same recursion with n
-# in place of ⌈n/2⌉ has the solution n⌈log₂ n⌉ − 2^⌈log₂ n⌉ + n, with ⌊n/2⌋ the number of ones in the binary forms of
-# 0 … n − 1; E is their difference. For a power of two that is n log₂(n)/2, as §2.5.2 says.
+# in place of ⌈n/2⌉ has the solution n⌈log₂ n⌉ − 2^⌈log₂ n⌉ + n. With ⌊n/2⌋ in that place, its solution is the number of
+# ones in the binary forms of 0 … n − 1. E is the difference of the two. For a power of two that is n log₂(n)/2, as
+# §2.5.2 says.
 def recursive(spec: Any, **_: Any) -> dict[str, Calls]:
-    """E(n) forwards more than plain ones, by halves."""
+    """The n forwards of plain backprop and E(n) more, by halving."""
     n = spec.layers + 1
     depth = (n - 1).bit_length()
     more = n * depth - 2**depth + n - sum(k.bit_count() for k in range(n))
@@ -50,23 +55,23 @@ def recursive(spec: Any, **_: Any) -> dict[str, Calls]:
 
 
 def recompute_all(spec: Any, **_: Any) -> dict[str, Calls]:
-    """Stage l of n once for each stage from l on: n(n − 1)/2 forwards more (§2.5.2)."""
+    """Stage l runs once for each of the stages l … n: n(n − 1)/2 forwards more than plain backprop (§2.5.2)."""
     n = spec.layers + 1
     return _stages(spec, n + n * (n - 1) // 2)
 
 
 def least_forwards(stages: int, slots: int) -> int:
-    """The least forwards, recorded ones included, that reverse a chain with `slots` values stored at once, x_0 one.
+    """The fewest forwards, recorded ones included, that reverse a chain with `slots` stored values, x_0 among them.
 
     To reverse n stages with s slots, run k of them forward, store x_k in a slot, reverse the n − k on its right with
     the s − 1 slots that are left, give the slot back and reverse the k on the left:
 
         t(n, s) = min over k of k + t(n − k, s − 1) + t(k, s),    t(1, s) = 0,    t(n, 1) = n(n − 1)/2
 
-    forwards are run that are not recorded (Griewank and Walther, 2000). Cost: stages² · slots.
+    is the number of forwards that are not recorded (Griewank and Walther, 2000). Cost: stages² · slots.
 
     Raises:
-        IllegalOption: one of them is no integer of at least 1.
+        IllegalOption: `stages` or `slots` is not an integer of at least 1.
     """
     stages, slots = check_integer("stages", stages, 1), check_integer("slots", slots, 1)
     return stages + _extra(stages, min(slots, stages))[stages]
@@ -90,14 +95,14 @@ def revolve(spec: Any, **_: Any) -> dict[str, Calls]:
 
 
 def optimal(spec: Any, *, slots: int) -> dict[str, int]:
-    """The least forwards of layers with `slots` values stored at once, x_0 among them; of the head one."""
+    """The fewest forwards of the layers with `slots` values stored at once, x_0 among them; the head runs once."""
     return {"layer": least_forwards(spec.layers + 1, slots) - 1, "head": 1}
 
 
-# Which number of slots a budget in bytes allows, only the sizes of the chain's values tell: so the simulator says which
-# uniform schedules fit, and which of them costs least. How often that one may run a stage forward, it does not say.
+# The number of slots that a budget in bytes allows depends on the sizes of the chain's values. So the simulator decides
+# which uniform schedules fit, and which of these costs least. The number of forwards does not come from the simulator.
 def uniform_dp(spec: Any, *, framework: str, budget: int) -> dict[str, Calls]:
-    """The least forwards with the number of slots that is cheapest within the budget (§2.5.5)."""
+    """The fewest forwards with the number of slots that is cheapest within the budget (§2.5.5)."""
     from gradgate.references.chain.schedules import classic
     from gradgate.references.chain.schedules.simulate import simulate
 
@@ -142,7 +147,7 @@ def claims(framework: str) -> dict[str, tuple[Claim, ...]]:
 
     return {
         "backprop": counted("plain", "runs every stage forward once", "§2.1.4"),
-        "sqrt_n": counted("sqrt_n", "runs every stage forward twice, but once in the last of √n segments", "§2.5.1"),
+        "sqrt_n": counted("sqrt_n", "runs every stage forward twice, those of the last of √n segments once", "§2.5.1"),
         "recursive": counted("recursive", "runs n log₂(n)/2 forwards more than plain ones, by halves", "§2.5.2"),
         "recompute_all": counted("recompute_all", "runs n(n − 1)/2 forwards more than plain ones", "§2.5.2"),
         "revolve": counted("revolve", "runs the least forwards that ⌈log₂ n⌉ stored values allow", "§2.5.3"),
@@ -153,7 +158,7 @@ def claims(framework: str) -> dict[str, tuple[Claim, ...]]:
                 given={"framework": framework},
             ),
             claim(
-                "compute", "its forwards cost as little as any persistent lazy schedule's within the budget", "§3.1",
+                "compute", "its forwards cost no more than any persistent lazy schedule's within the budget", "§3.1",
                 formula=f"{HERE}:least_compute", kinds=("evaluations",), weights=f"{HERE}:forward_flops",
                 given={"framework": framework}, where={"layers": SHORT},
             ),

@@ -19,7 +19,7 @@ NEEDS = {
 
 @dataclass(frozen=True)
 class OwnChainSpec(OwnSpec):
-    """Sizes of a reader's model, and those that methods ask for."""
+    """Sizes of a reader's model: those of its arrays, and those that methods read."""
 
     @property
     def layers(self) -> int:
@@ -68,11 +68,11 @@ def _prepare(made: Any) -> None:
 def _check(problem: Any) -> None:
     layers, params = len(problem.layers), len(problem.params["layers"])
     if layers != params:
-        raise UsageError(f"params is a list of one tree per layer: {layers} layers, and {params} trees")
+        raise UsageError(f"params must be a list of one tree per layer; there are {layers} layers and {params} trees")
 
 
 OWN = Own(
     problem=OwnChainProblem, spec=OwnChainSpec, needs=NEEDS, prepare=_prepare, check=_check,
-    params="a list of one tree of arrays per layer, {} for a layer without any",
+    params="a list of one tree of arrays per layer, {} for a layer without parameters",
     arranged=lambda params: {"layers": list(params)},
 )  # fmt: skip

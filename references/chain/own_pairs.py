@@ -1,4 +1,4 @@
-"""`checkpointed`, in both frameworks, beside the plain models, as pairs that the suite judges."""
+"""Pairs that the suite judges: `checkpointed` in both frameworks, each with the plain model."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def residual_torch(H: int) -> Any:
 
 
 def checkpointed_torch(H: int, budget: Any = "least") -> Any:
-    """The same model, with the least bytes that it can be trained with."""
+    """The same model, checkpointed: by default with the least bytes with which it can be trained."""
     from gradgate.references.chain.in_torch.model import checkpointed
 
     return checkpointed(residual_torch(H), budget=budget, compute="flops")

@@ -1,6 +1,6 @@
 """A chain of layers of unequal width and kind, and a head: written once for NumPy, JAX and PyTorch.
 
-x_l = layer_l(params_l, x_{l-1}), loss = c · head(x_N). The head, without parameters, is stage N + 1.
+x_l = layer_l(params_l, x_{l-1}), loss = c · head(x_N). The head has no parameters and is stage N + 1.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from gradgate.references.contract import Backend, Problem, Spec, Tree, UsageErro
 from gradgate.references.draws import Constant, Normal, draw
 
 KINDS = ("dense", "wide", "norm")
-"""Of layers: tanh(xW + b); tanh(xV)W with three times as many numbers within; root-mean-square norm with a gain."""
+"""The kinds of layers: tanh(xW + b); tanh(xV)W with an inner width of three times its output; and a root-mean-square
+norm with a gain."""
 PROFILES = ("uniform", "varied")
 
 
@@ -119,7 +120,7 @@ class ChainProblem(Problem):
         return self.xp.matmul(self.xp.tanh(self.xp.matmul(x, p["v"])), p["w"])
 
     def norm(self, p: Tree, x: Any) -> Any:
-        """Each example over its root mean square, times a gain."""
+        """Each example divided by its root mean square, times a gain."""
         return x / self.xp.sqrt(self.xp.mean(x * x, axis=-1, keepdims=True) + 1e-3) * p["g"]
 
     def head(self, y: Any) -> Any:

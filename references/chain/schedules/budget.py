@@ -1,4 +1,4 @@
-"""A budget as the entry points take it, in bytes, as a share or ``least``, and the schedule that it gives."""
+"""The budget that the entry points take (bytes, a share or ``least``), and the best schedule within it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def schedule_within(costs: Costs, budget: Budget, beside: int = 0) -> Schedule:
     """The persistent lazy schedule of least compute within a budget that holds `beside` bytes besides the chain.
 
     Raises:
-        BudgetTooSmall: states the least bytes that would do, those beside among them.
+        BudgetTooSmall: states the least bytes that suffice, `beside` included.
     """
     if budget == "least":
         return precise_dp(costs, minimum_budget(costs))
@@ -39,7 +39,7 @@ def schedule_within(costs: Costs, budget: Budget, beside: int = 0) -> Schedule:
     size = int(budget * most) if isinstance(budget, float) else int(budget)
     least = minimum_budget(costs) + beside
     if size < least:
-        told = f" for {costs.stages} stages, of which saving everything takes {most}"
+        told = f" for {costs.stages} stages; saving everything takes {most}"
         if beside:
             told += f"; {beside} of them are parameters, gradients, buffers and the optimiser's state"
         raise BudgetTooSmall(size, least, told)
@@ -47,10 +47,11 @@ def schedule_within(costs: Costs, budget: Budget, beside: int = 0) -> Schedule:
 
 
 def best_within(costs: Sequence[Costs], budget: Budget, beside: int = 0) -> tuple[int, Schedule]:
-    """Of several ways to cut one model the one whose schedule within the budget computes least, and that schedule.
+    """The way to cut a model, of several, whose schedule computes least within the budget, and that schedule.
 
-    With ``least`` the one that needs the fewest bytes. A share is of the least that any of them takes when saving
-    everything. Raises BudgetTooSmall as `schedule_within`, with the least that any of them needs.
+    With ``least``, it is the way that needs the fewest bytes. A share is relative to the least that any of the ways
+    takes when saving everything. Raises BudgetTooSmall like `schedule_within`, with the least bytes that any of the
+    ways needs.
     """
     if budget == "least":
         chosen = min(range(len(costs)), key=lambda n: minimum_budget(costs[n]))

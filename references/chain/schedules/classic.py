@@ -1,4 +1,4 @@
-"""Schedules that know the chain's length only: √N segments, recursive, recompute everything, REVOLVE, uniform DP.
+"""Schedules that depend on the chain's length only: √N segments, recursive, recompute everything, REVOLVE, uniform DP.
 
 All of them are plans of `schedule`, so that they are simulated, drawn and run like the optimal one. Each takes the
 number of stages N; what it stores is counted in values x_k.
@@ -54,8 +54,9 @@ def recompute_all(stages: int) -> Schedule:
 def revolve(stages: int, checkpoints: int) -> Schedule:
     """The least recomputation with `checkpoints` values stored at once, x_0 among them (Griewank and Walther 2000).
 
-    With s values and at most r forwards of any stage, C(s + r, s) stages can be reversed; the first to be stored after
-    x_0 is where that leaves both sides a binomial number. Raises IllegalOption unless both are at least 1.
+    With s values and at most r forwards of any stage, C(s + r, s) stages can be reversed. The first value to be stored
+    after x_0 is chosen so that each side has at most such a binomial number of stages. Raises IllegalOption unless both
+    are at least 1.
     """
     stages = check_integer("stages", stages, 1)
     return Schedule.of(_built(0, stages, _binomial_split, check_integer("checkpoints", checkpoints, 1)))
@@ -70,9 +71,9 @@ def revolve_forwards(stages: int, checkpoints: int) -> int:
 def uniform_dp(stages: int, slots: int) -> Schedule:
     """The least recomputation with `slots` values stored at once, by dynamic programming (Gruslys et al., Alg. 2.1).
 
-    C(t, m) = min over y of y + C(t − y, m − 1) + C(y, m), C(1, m) = 1, C(t, 1) = t(t + 1)/2; its forwards are REVOLVE's
-    with as many checkpoints. Alg. 2.1 as printed bounds t by m_max; here by N. Cost: N² · slots / 2 additions.
-    Raises IllegalOption unless both are at least 1.
+    C(t, m) = min over y of y + C(t − y, m − 1) + C(y, m), C(1, m) = 1, C(t, 1) = t(t + 1)/2. The schedule runs as many
+    forwards as REVOLVE with as many checkpoints. Alg. 2.1 as printed bounds t by m_max; here t is bounded by N. Cost:
+    N² · slots / 2 additions. Raises IllegalOption unless both are at least 1.
     """
     stages, slots = check_integer("stages", stages, 1), check_integer("slots", slots, 1)
     policy = uniform_policy(stages)
@@ -80,7 +81,7 @@ def uniform_dp(stages: int, slots: int) -> Schedule:
 
 
 class UniformPolicy:
-    """D[t][m] of Alg. 2.1 for t up to N stages; a number of slots is solved for when it is first asked for.
+    """D[t][m] of Alg. 2.1 for t up to N stages; a number of slots is solved for when it is first needed.
 
     Args:
         stages: N.
@@ -95,7 +96,7 @@ class UniformPolicy:
         self._rows: list[Sequence[int]] = [[max(t - 1, 0) for t in range(stages + 1)]]
 
     def offset(self, length: int, slots: int) -> int:
-        """How far the first stored value of `length` stages lies from their start, with so many slots, both from 1."""
+        """The first stored value, counted from the start of `length` stages; both arguments are at least 1."""
         while len(self._rows) < slots:
             self._rows.append(self._next())
         return self._rows[slots - 1][length]
@@ -124,7 +125,8 @@ def uniform_policy(stages: int) -> UniformPolicy:
 def within(make: Callable[[int], Schedule], most: int, costs: Costs, budget: int) -> Schedule:
     """The cheapest of ``make(1) … make(most)`` whose simulated peak is within the budget.
 
-    How a schedule that counts slots is given a budget in bytes: no other schedule of its kind computes less within it.
+    It applies a budget in bytes to a kind of schedule that counts slots: no other schedule of this kind computes less
+    within the budget.
 
     Raises:
         BudgetTooSmall: none fits; states the least peak among them.
@@ -164,8 +166,8 @@ def usual_checkpoints(stages: int) -> int:
 def _built(i: int, j: int, split: Callable[[int, int, int], int], slots: int = 0) -> Plan:
     """The plan of (i, j) that splits where `split` (i, j, slots) says; a split leaves one slot fewer on its right.
 
-    Lengths fall on either side, but only by one at worst: iterated along the left, recursive on the right would still
-    be as deep as the chain, so both go through a stack.
+    At worst, a split shortens one side by a single stage. Recursion on that side would be as deep as the chain, so both
+    sides go through a stack.
     """
     done: list[Plan] = []
     todo: list[tuple[int, int, int] | None] = [(i, j, slots)]
@@ -189,10 +191,10 @@ def _repetition(stages: int, checkpoints: int) -> int:
 
 
 def _binomial_split(i: int, j: int, s: int) -> int:
-    """Where (i, j) is split with s values: as far right as keeps the left within r − 1 sweeps and the right within r.
+    """The k at which (i, j) is split with s values: the largest with r − 1 sweeps on the left and r on the right.
 
-    C(s + r, s) = C(s + r − 1, s) + C(s + r − 1, s − 1): the left may be as long as the first term, the right as the
-    second; with one value only x_i is ever stored, and the right is one stage.
+    C(s + r, s) = C(s + r − 1, s) + C(s + r − 1, s − 1): the left may be as long as the first term, and the right as the
+    second. With one value, only x_i is ever stored, and the right is one stage.
     """
     if s == 1:
         return j - 1

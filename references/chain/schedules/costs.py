@@ -1,9 +1,10 @@
-"""What the stages of a chain cost: compute, and bytes, as precise as a framework is about what it keeps.
+"""What the stages of a chain cost: compute, and bytes, which follow what a framework keeps of each stage.
 
-§3.2.2 of the thesis redefines f_l, "the output of layer l", as what a PyTorch layer saves, its input among it, and so
-counts many tensors twice. Here the three parts are kept apart. A recording of stage l keeps alive x_{l-1} or not, x_l
-or not (a convolution keeps its input, a ReLU its output, a sum neither), and `saved` bytes that nothing else holds.
-Parameters, buffers and the gradients of parameters are not counted: they are there throughout (§2.4.3).
+§3.2.2 of the thesis redefines f_l, "the output of layer l", as what a PyTorch layer saves, its input included. So it
+counts many tensors twice. Here three parts are counted separately: whether a recording of stage l keeps x_{l-1} alive,
+whether it keeps x_l alive, and the `saved` bytes that nothing else holds. A convolution keeps its input, a ReLU its
+output, a sum neither. Parameters, buffers and the gradients of parameters are not counted, because they are in memory
+throughout (§2.4.3).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from gradgate.references.contract import UsageError
 
 @dataclass(frozen=True)
 class Costs:
-    """Costs of a chain of N stages. Tuples of length N are per stage 1 … N, of length N + 1 per value x_0 … x_N.
+    """Costs of a chain of N stages. Tuples have N entries, one per stage, or N + 1, one per value x_0 … x_N.
 
     Attributes:
         forward: compute of each stage forward, in any unit, α^f.
@@ -32,10 +33,10 @@ class Costs:
         saved: bytes that only the recording of a stage keeps alive: neither its input nor its output.
         saves_input: whether the recording keeps x_{l-1} alive.
         saves_output: whether the recording keeps x_l alive.
-        forward_peak: the most bytes at once during a forward above those before it; at least output[l].
+        forward_peak: the most bytes at once during a forward, beyond those held before it; at least output[l].
         save_peak: the same of a recorded forward; at least output[l] + saved.
-        backward_peak: the same of a backward: the cotangent of x_{l-1} is among it, those of x_l and the recording
-            are not, as they are there before.
+        backward_peak: the same of a backward. It includes the cotangent of x_{l-1}. It does not include the cotangent
+            of x_l and the recording, which are in memory before.
         fixed: bytes held throughout besides x_0, such as random states for replay.
     """
 
@@ -119,7 +120,7 @@ class Costs:
         return cls.of(ones, ones, (1, *ones))
 
     def flattened(self, compute: bool = False, memory: bool = False) -> Costs:
-        """The same chain as a solver sees it that knows only the means, as §4.3 compares them.
+        """The same chain as seen by a solver that knows only the means, as in the comparison of §4.3.
 
         Args:
             compute: every forward and every backward costs the mean.
@@ -169,8 +170,9 @@ class Costs:
     def steady(self) -> bool:
         """Whether every recording keeps at least the bytes of its stage's input, and of that input's cotangent.
 
-        So it is where stages keep their inputs, or outputs no smaller; not where a stage keeps next to nothing, such as
-        a sum, a mask or a narrow output. Then no order of operations does better than the solver's (`solver`).
+        This holds where stages keep their inputs, or outputs that are no smaller. It does not hold where a stage keeps
+        almost nothing, such as a sum, a mask or a narrow output. Where it holds, no order of operations does better
+        than the solver's (`solver`).
         """
         for n in range(self.stages):
             kept = self.saved[n] + self.saves_output[n] * self.output[n + 1] + self.saves_input[n] * self.output[n]
@@ -179,7 +181,7 @@ class Costs:
         return all(g <= x for g, x in zip(self.gradient[:-1], self.output[:-1], strict=True))
 
     def divisor(self) -> int:
-        """The greatest common divisor of all byte counts, at least 1: slots of which sizes are whole numbers."""
+        """The greatest common divisor of all byte counts, at least 1: every size is a whole number of such slots."""
         sizes = (*self.output, *self.saved, *self.gradient, *self.forward_peak, *self.save_peak, *self.backward_peak)
         return max(1, math.gcd(self.fixed, *sizes))
 

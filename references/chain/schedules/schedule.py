@@ -9,9 +9,9 @@ stage so that it can be run backward. Four operations change what it holds:
     backward l  uses the recording of l, which is freed, and the cotangent of x_l, which becomes that of x_{l-1}
     drop k      x_k is no longer held, though the recordings of k and k + 1 may go on keeping its bytes alive
 
-At the start x_0 is held. A schedule is a value: equal, hashable, to and from JSON. Most schedules are *nested*, built
-from three steps on a segment of stages i+1 … j; a nested schedule can be read back as its `Plan`, which is how JAX runs
-it, as nested rematerialisation.
+At the start x_0 is held. A schedule is a value: it can be compared, hashed, and written to and read from JSON. Most
+schedules are *nested*: they are built from three kinds of step on a segment of stages i+1 … j. A nested schedule can be
+read back as its `Plan`. JAX runs the plan as nested rematerialisation.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Schedule:
     """A legal sequence of operations that runs every one of `stages` stages backward, once, the last first.
 
     Raises:
-        UsageError: an operation finds something missing that it needs; says which operation, and what.
+        UsageError: an operation needs something that is missing; the message says which operation, and what.
     """
 
     stages: int
@@ -262,7 +262,7 @@ def _flatten(plan: Plan) -> Iterator[tuple[str, int]]:
 
 
 class _Reader:
-    """Reads a plan back from operations, deciding at each step which of the three it is."""
+    """Reads a plan back from operations; decides at each step which of the three kinds it is."""
 
     def __init__(self, operations: Sequence[Operation]) -> None:
         self.operations, self.at = operations, 0
@@ -274,7 +274,7 @@ class _Reader:
         return self.operations[self.at - 1]
 
     def segment(self, i: int, j: int) -> Plan:
-        """The plan of (i, j): on entering a segment look at its first sweep; on leaving one, finish what waits."""
+        """The plan of (i, j): entering a segment, look at its first sweep; leaving one, finish what is waiting."""
         waiting: list[int | Plan] = []  # −i − 1: a save; i: a split whose left comes next; a plan: the right of a split
         while True:
             op = self.take()
@@ -309,7 +309,7 @@ class _Reader:
                 return plan
 
     def _swept(self, k: int) -> int:
-        """Past the forwards that drop their inputs: the value that the sweep ends at."""
+        """Skip the forwards that drop their inputs; return the value at which the sweep ends."""
         while self.operations[self.at : self.at + 2] == [Operation("forward", k + 1), Operation("drop", k)]:
             self.at += 2
             k += 1

@@ -1,11 +1,11 @@
-"""Shortest paths over everything the machine can hold: the oracle of the solvers, for a handful of stages.
+"""Shortest paths over everything the machine can hold: the oracle of the solvers, for chains of a few stages.
 
-The space is larger than that of the solvers: no nesting, any set of stored values and recordings, sweeps of any
-length. Three classes of schedules are searched, each within the next.
+The search space is larger than that of the solvers: schedules need not be nested, any set of values and recordings can
+be stored, and a sweep can have any length. There are three classes of schedules. Each class contains the one before it.
 
 * lazy: persistent, and goes back to a stored value only once everything stored or recorded to its right is used up.
 * persistent: what is stored stays, x_k until stage k + 1 is saved, a recording until it is run backward. A value may
-  pass without being stored. Early work on the left is possible; it pays where what lies on the right is for a moment
+  pass without being stored. Work on the left may be done early. That pays off while what is held on the right is
   smaller than the cotangent that will replace it.
 * free: any value or recording may be dropped at any moment and made again.
 """
@@ -55,7 +55,7 @@ def least_compute(costs: Costs, budget: int, schedules: Class = "lazy") -> float
 
 
 def held(costs: Costs, state: State) -> int:
-    """Bytes in memory, by the rules of `simulate.Machine`, told again."""
+    """Bytes in memory by the rules of `simulate.Machine`, written a second time."""
     stored, passing, recorded, following = state
     N = costs.stages
     alive = set(stored) | {0} | ({passing} if passing >= 0 else set())

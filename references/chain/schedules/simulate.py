@@ -40,13 +40,13 @@ class Simulation:
 class Machine:
     """What is held, as sets of indices, and how many bytes that is.
 
-    The rules, which the executors keep:
+    The rules, which the executors follow:
 
     * x_0 is the caller's and is held throughout; x_N is the caller's from the moment it exists until stage N has been
       run backward.
     * x_k is in memory while it is held, or while a recording of stage k or k + 1 keeps it.
-    * The cotangent of x_N exists from the backward of stage N on, that of x_k from the backward of k + 1 on; either
-      until the backward of the stage that uses it has returned.
+    * The cotangent of x_N exists from the backward of stage N on, that of x_k from the backward of k + 1 on; each
+      exists until the backward of the stage that uses it has returned.
     * Bytes of one tensor are counted once.
     """
 
@@ -95,7 +95,7 @@ class Machine:
             self.following -= 1
         else:
             saving = op.kind == "save"
-            # An x_l that is in memory already is computed beside itself, and only then replaced.
+            # If x_l is in memory already, the new x_l is computed next to the old one, and only then replaces it.
             peak = before + (c.save_peak if saving else c.forward_peak)[stage - 1]
             compute = c.forward[stage - 1]
             if stage not in self.values:

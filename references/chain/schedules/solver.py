@@ -1,39 +1,40 @@
 """The least compute within a budget of bytes, for arbitrary costs per stage: the thesis' Alg. 3.4 mended and sharpened.
 
-What is optimal, and among which schedules. A schedule is *persistent* if what it stores it keeps until it is used up: a
-stored x_k until stage k + 1 is saved, a recording until its stage is run backward. It is *lazy* if it goes back to a
+What is optimal, and among which schedules. A schedule is *persistent* if it keeps what it stores until that is used up:
+a stored x_k until stage k + 1 is saved, a recording until its stage is run backward. It is *lazy* if it goes back to a
 stored value only once all that is stored or recorded to its right is used up. Among all persistent lazy schedules of
 the machine of `simulate`, nested or not, this one computes least; `search` checks that by shortest paths.
 
-* Laziness costs nothing where `Costs.steady`: every recording keeps at least the bytes of its stage's input and of that
-  input's cotangent. For take work on the left of k done while something right of k is held: x_k, or the recording of
-  k + 1. Either is no smaller than the cotangent of x_k, which is all that is left of it once the right is used up. So
-  the work on the left fits as well then, and without what it stores the right fits before. On other chains, where a
-  stage keeps next to nothing, early work can be cheaper; there are examples of three stages.
-* Persistence can cost something on any chain: to drop a stored value and make it again can be cheaper on very unequal
-  sizes (Beaumont et al., Optimal checkpointing for heterogeneous chains, 2019, say so too). No polynomial algorithm is
-  known for these schedules, and the thesis does not consider them.
+* Laziness costs nothing on a chain that is `Costs.steady`: every recording keeps at least the bytes of its stage's
+  input and of that input's cotangent. Suppose that work on the left of k is done while something right of k is held:
+  x_k, or the recording of k + 1. Neither is smaller than the cotangent of x_k, and that cotangent is all that remains
+  once the right is used up. So the work on the left also fits later. The right also fits first, because nothing of the
+  left is stored yet. On other chains, where a stage keeps almost nothing, early work can be cheaper; there are examples
+  of three stages.
+* Persistence can cost something on any chain: where sizes are very unequal, it can be cheaper to drop a stored value
+  and compute it again (Beaumont et al., Optimal checkpointing for heterogeneous chains, 2019, also say so). No
+  polynomial algorithm is known for schedules that do this, and the thesis does not consider them.
 
 Derivation. Let W(i, j, m) be the least compute to run stages i+1 … j forward and backward when x_i is in memory, the
-cotangent of x_j has arrived, and m bytes are left beside x_i, the cotangent within them (§3.1.6). Look at what a
-persistent lazy schedule does first from x_i:
+cotangent of x_j has arrived, and m bytes are left besides x_i. The cotangent is part of the m bytes (§3.1.6). Look at
+what a persistent lazy schedule does first from x_i:
 
     saves i + 1     W = f + W(i+1, j, ·) + b, with the recording of i + 1 held all along
     does not        then some x_k is the first value after x_i to be stored, or used by the first save; all that
-                    happens right of k persists from x_k, and what happens left of it needs x_i only. So
+                    happens right of k then starts from x_k, and what happens left of it needs x_i only. So
                     W = f_{i+1} + … + f_k + W(k, j, m − |x_k|) + W(i, k, m)
 
-The thesis has the second choice only, because its f_l already means the recording; with recordings and values told
-apart (`costs`), both are needed. Three refinements make the bytes those of the machine:
+The thesis has the second choice only, because its f_l already means the recording. Here recordings and values are
+separate (`costs`), so both choices are needed. Three refinements make the bytes equal to those of the machine:
 
 * During the forward pass no cotangent of x_N exists yet: |g_j| counts from stage j's backward on if j = N.
-* Saving i + 1 releases x_i where the recording does not keep it and nobody else does. So W has a variant: `released`.
-* x_{i+1} costs nothing to hold beside a recording of i + 1 that keeps its output.
+* Saving i + 1 releases x_i where neither the recording nor anything else keeps it. So W has a variant: `released`.
+* x_{i+1} costs nothing to hold where the recording of i + 1 keeps its output.
 
 The quadratic "recompute everything" needs no case of its own: it is k = j − 1 at each step.
 
-Cost: N³/6 · M additions and minima, M the number of slots, vectorised over k and M. Tables: 8 bytes × (N²/2) × M, told
-by `table_bytes`; choices are not stored but found again on the way down, which costs N · M once per segment visited.
+Cost: N³/6 · M additions and minima, M the number of slots, vectorised over k and M. Tables: 8 bytes × (N²/2) × M, see
+`table_bytes`. Choices are not stored; they are found again on the way down, which costs N · M per segment visited.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ from gradgate.references.chain.schedules.simulate import simulate
 from gradgate.references.contract import IllegalOption, check_integer
 
 FEWEST, MOST = 500, 8_000
-"""Slots that a budget is cut into unless told: as many as keep N³ · slots below `WORK`, within these."""
+"""Bounds of the number of slots into which a budget is cut if none are given: as many as keep N³ · slots below `WORK`,
+but no fewer and no more than these."""
 WORK = 5e8
 
 
@@ -71,16 +73,16 @@ def precise_dp(costs: Costs, budget: int, slot: int | None = None) -> Schedule:
 
     Args:
         costs: of the chain.
-        budget: bytes, x_0 and what is fixed among them.
-        slot: bytes per slot, to a multiple of which every size is rounded up: the budget holds whatever it is, the
-            optimum is exact for 1 and for a common divisor of all sizes; None: as many slots as take about a
-            second, none smaller than the greatest common divisor, and finer ones near the least budget.
+        budget: bytes; x_0 and `Costs.fixed` count towards it.
+        slot: bytes per slot; every size is rounded up to a multiple of it. The budget holds for any slot. The optimum
+            is exact for 1 and for a common divisor of all sizes. None: as many slots as take about a second, none
+            smaller than the greatest common divisor; if no schedule fits with these, slots of a quarter of that size.
 
     Raises:
         IllegalOption: budget or slot is not an integer of at least 1.
         BudgetTooSmall: states the least budget that suffices: in bytes, or with such slots.
 
-    Source: Alg. 3.4, corrected as `paper.as_printed` says; the module's docstring derives it. Cost: there.
+    Source: Alg. 3.4, corrected as `paper.as_printed` says; the module's docstring derives it and states its cost.
     """
     budget = check_integer("budget", budget, 1)
     slot = None if slot is None else check_integer("slot", slot, 1)
@@ -95,12 +97,12 @@ def precise_dp(costs: Costs, budget: int, slot: int | None = None) -> Schedule:
         if found is None:
             least = minimum_budget(costs.in_slots(slot)) * slot
             raise BudgetTooSmall(
-                budget, least, f" when sizes are rounded up to slots of {slot} bytes; take smaller ones"
+                budget, least, f" when sizes are rounded up to slots of {slot} bytes; choose smaller slots"
             )
         return found
     slots = int(min(max(WORK / costs.stages**3, FEWEST), MOST))
     slot = max(costs.divisor(), budget // slots)
-    for finer in (1, 4):  # near the least budget, rounding up may be what does not fit
+    for finer in (1, 4):  # near the least budget, a schedule may fit but for the rounding up
         found = _solved(costs, budget, max(1, slot // finer))
         if found is not None:
             return found
@@ -118,7 +120,7 @@ def least_memory(costs: Costs) -> Schedule:
 
 
 def minimum_budget(costs: Costs) -> int:
-    """The least peak, in bytes, that any persistent lazy schedule reaches, exact: where memory starts (§3.1.10).
+    """The least peak, in bytes, of any persistent lazy schedule, exact: the least memory to solve for (§3.1.10).
 
     Cost: N³/6 comparisons, vectorised, and N² numbers; no slots.
     """
@@ -128,7 +130,7 @@ def minimum_budget(costs: Costs) -> int:
 def table_bytes(costs: Costs, slots: int) -> int:
     """Bytes of the tables of `precise_dp` for costs in slots.
 
-    A float64 per slot and pair i < j, and as many again for pairs of which i may be entered in two ways.
+    A float64 per slot and pair i < j, and as many again for the pairs whose i can be entered in two ways.
     """
     z = _Sizes(costs)
     rows = z.N * (z.N + 1) // 2 + sum(z.N - i + 1 for i in range(z.N) if i == 0 or len(z.variants(i)) > 1)
@@ -154,7 +156,7 @@ class _Sizes:
         self.waiting[self.N] = 0  # no cotangent of x_N exists during the forward pass
 
     def variants(self, i: int) -> tuple[int, ...]:
-        """The `released` bytes with which segments that start at i are entered; first as a stored value.
+        """The possible `released` bytes of segments that start at i; the first is for an x_i that is stored.
 
         A stored x_i is released by saving i + 1 unless the recording keeps it. An x_i that the caller or the recording
         of stage i holds is never released.
@@ -164,22 +166,22 @@ class _Sizes:
         return (stored, 0) if held and stored else (stored,)
 
     def entered_by_save(self, i: int) -> int:
-        """Which of `variants(i)` a segment has that is entered by saving stage i."""
+        """The index in `variants(i)` for a segment that is entered by saving stage i."""
         return len(self.variants(i)) - 1
 
     def sweep_peaks(self, i: int) -> Any:
-        """The most bytes beside x_i and cotangents of a forward from x_i to x_k, for k = i + 1 … N."""
+        """The most bytes, besides x_i and cotangents, of a forward from x_i to x_k, for k = i + 1 … N."""
         above = self.forward_peak[i + 1 :].copy()
         above[1:] += self.x[i + 1 : self.N]
         return np.maximum.accumulate(above)
 
     def save_needs(self, i: int, released: int) -> tuple[int, int]:
-        """Bytes beside x_i to save stage i + 1, cotangents not counted, and to run it backward."""
+        """Bytes needed besides x_i: to save stage i + 1, cotangents not counted; and to run it backward."""
         s = i + 1
         return int(self.save_peak[s]), int(self.recording[s] + self.g[s] + self.backward_peak[s]) - released
 
     def left_after_save(self, i: int, released: int) -> int:
-        """By how many bytes fewer are left beside x_{i+1} than were beside x_i, once stage i + 1 is saved."""
+        """How many fewer bytes are left besides x_{i+1}, once stage i + 1 is saved, than were left besides x_i."""
         s = i + 1
         holding = 0 if self.keeps_output[s] else int(self.x[s])
         return int(self.recording[s]) + holding - released
@@ -218,12 +220,12 @@ class Minima:
         return max(need, int(self.least[i + 1, z.entered_by_save(i + 1)][j]) + z.left_after_save(i, released))
 
     def _splits(self, i: int, j: int, row: Any, sweep: Any) -> Any:
-        """Per k = i + 1 … j − 1."""
+        """The bytes that a split needs, for each k = i + 1 … j − 1."""
         right = self.stored[j, i + 1 : j]
         return np.maximum(np.maximum(right, row[i + 1 : j]), sweep[: j - i - 1] + self.sizes.waiting[j])
 
     def plan(self) -> Plan:
-        """A plan that reaches the least budget, of splits where they do as well as saving."""
+        """A plan that reaches the least budget; it saves a stage where that needs no more than a split."""
         return _descend(self.sizes.N, self._choice)
 
     def _choice(self, i: int, j: int, v: int, _: int) -> tuple[int, int, int]:
@@ -278,7 +280,7 @@ class Tables:
             if n > 1:
                 both = swept[1:n] + self.right[j][i + 1 : j]
                 needs = sweep[: n - 1] + z.waiting[j]
-                for k in np.flatnonzero(needs > first[1:n]):  # elsewhere W is infinite as far as that
+                for k in np.flatnonzero(needs > first[1:n]):  # for other k, W is infinite below that anyway
                     both[k, : needs[k]] = np.inf
                 np.minimum(row, both.min(axis=0), out=row)
             np.add(row, forward[n - 1], out=swept[n])
