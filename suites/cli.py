@@ -21,14 +21,14 @@ STATUS = "exit status: 0 as claimed, 1 refuted or regressed, 2 could not be meas
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
-    if os.getcwd() not in sys.path:  # mylib:function of the folder that we are in, as `python -m` finds it
+    if os.getcwd() not in sys.path:  # so that mylib:function is found in the current folder
         sys.path.append(os.getcwd())
     try:
         chosen = _parser(sys.argv[1:] if arguments is None else arguments).parse_args(arguments)
         if getattr(chosen, "problem", None):
             chosen.left_out = importlib.import_module("gradgate.suites.commands.arguments").place_problem(chosen)
         status = int(chosen.main(chosen))
-        sys.stdout.flush()  # here, where a broken pipe is no error, and not at exit
+        sys.stdout.flush()  # a broken pipe is handled below; at exit it would be an error
         return status
     except ValueError as error:
         if not _is_usage(error):
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("gradgate: interrupted; what was measured is kept", file=sys.stderr)
         return 2
-    except BrokenPipeError:  # the reader of our output has had enough
+    except BrokenPipeError:  # the reader has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 
@@ -55,7 +55,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 class _Version(argparse.Action):
-    """Print the version; the metadata is read only if it is asked for."""
+    """Print the version. The metadata is read only when this option is given."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any, **__: Any) -> None:
         from gradgate import __version__
@@ -65,7 +65,7 @@ class _Version(argparse.Action):
 
 
 def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
-    """The parser of all commands; only the command that `arguments` name has its arguments declared."""
+    """The parser of all commands. Only the command that `arguments` name gets its arguments declared."""
     parser = _Parser(
         prog="gradgate", description="Verify memory-efficient gradients: is it the gradient, are the promises kept?",
         epilog=_epilog("verify"), formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -2,8 +2,8 @@
 
 ``check`` judges two functions at given arguments, in one line of any test. A `Pair` declares a function, the plain one
 that it must agree with, and how inputs are drawn; ``parametrize`` makes pytest tests of it, and ``gradgate verify
-file.py:pair`` judges it in processes of its own. ``module_pair`` does the same for modules. What is named here is
-documented and stable; importing it imports neither JAX nor PyTorch.
+file.py:pair`` judges it in separate processes. ``module_pair`` does the same for modules. Every name here is documented
+and stable. Importing this module imports neither JAX nor PyTorch.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _PLACES = {
     "UsageError": "gradgate.references.errors",
     "NotComposable": "gradgate.references.errors",
 }
-"""Name -> the module that has it, which is imported when the name is first used."""
+"""Name -> the module that defines it. That module is imported when the name is first used."""
 
 __all__ = [
     "Draw", "NotComposable", "Pair", "UsageError", "__version__", "at_most", "check", "constant", "grows", "integers",

@@ -1,7 +1,7 @@
 """The papers' methods for functions and modules of your own, in PyTorch.
 
 Each name is one documented entry point: a method of one of the five papers that takes your own functions, layers or
-models. The suite judges every one of them as it judges a pair of yours. Nothing is imported before it is used.
+models. The suite judges each of them as it judges a pair of yours. A module is imported when its name is first used.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PLACES: dict[str, str] = {
     "Keep": "gradgate.references.invertible.in_torch.couplings",
     "selective_scan": "gradgate.references.state_space.in_torch.selective_scan",
 }
-"""Name -> the module that has it."""
+"""Name -> the module that defines it."""
 
 __all__ = list(_PLACES)
 

@@ -1,4 +1,4 @@
-"""The commands: one module each, which declares its arguments and has a main, and one row each in this table.
+"""The commands. Each has a module, which declares its arguments and has a main, and a row in this table.
 
 ``gradgate --help`` prints the table. Only the module of the command that runs is imported.
 """
@@ -52,8 +52,8 @@ COMMANDS = {
         ),
     ),
     "calibrate": Command(
-        "measure the rule: false alarms, smallest planted error",
-        ("gradgate calibrate --json kept.json --summary figures.json   goes on where it stopped",),
+        "measure the suite itself: false alarms, smallest planted error",
+        ("gradgate calibrate --json kept.json --summary figures.json   resumes where it stopped",),
     ),
     "memory": Command(
         "measure bytes and work over a sweep, and fit the law",
@@ -66,8 +66,8 @@ COMMANDS = {
     "paper": Command(
         "measure again what a paper printed, and judge it; resumes",
         (
-            "gradgate paper --family performer --place 'Table 2'   the paper's figures beside ours",
-            "gradgate paper --kept                                 judge what is kept of all papers; measures nothing",
+            "gradgate paper --family performer --place 'Table 2'   the paper's figures next to ours",
+            "gradgate paper --kept                                 judge kept results of all papers; measures nothing",
         ),
     ),
     "repeat": Command(

@@ -1,4 +1,4 @@
-"""The arguments that several commands have, declared once, and the checks that several commands make of theirs."""
+"""Arguments that several commands have, each declared once, and checks that several commands make."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def positive(text: str) -> int:
     """An integer of at least 1.
 
     Raises:
-        ArgumentTypeError: it is none.
+        ArgumentTypeError: the text is not such a number.
     """
     try:
         number = int(text)
@@ -33,7 +33,7 @@ def seconds(text: str) -> float:
     """A positive number of seconds.
 
     Raises:
-        ArgumentTypeError: it is none.
+        ArgumentTypeError: the text is not such a number.
     """
     try:
         number = float(text)
@@ -46,12 +46,12 @@ def seconds(text: str) -> float:
 
 _SHARED: dict[str, dict[str, Any]] = {
     "target": {"nargs": "?", "help": "file.py, or file.py:name or package.module:name of your pair or method"},
-    "--problem": {"metavar": "MODEL", "help": "file.py:Model of yours, put to the methods of the class --family"},
+    "--problem": {"metavar": "MODEL", "help": "your model, file.py:Model; the methods of the class --family run on it"},
     "--family": {"metavar": "F", "help": "problem class, such as state_space, or path/to/my_class of your own"},
     "--method": {"metavar": "M", "help": "reference method, for example reverse_recurrence"},
     "--framework": {"metavar": "X", "help": "jax or torch"},
     "--examples": {"type": positive, "default": 100, "metavar": "N", "help": "problems per claim (default 100)"},
-    "--seed": {"type": int, "default": 0, "help": "of everything that is drawn (default 0)"},
+    "--seed": {"type": int, "default": 0, "help": "seed of everything that is drawn (default 0)"},
     "--spec": {"metavar": "JSON"},
     "--options": {"metavar": "JSON"},
     "--profile": {"default": "cpu"},
@@ -66,7 +66,7 @@ _SHARED: dict[str, dict[str, Any]] = {
         "type": Shard.parse,
         "default": Shard(),
         "metavar": "I/N",
-        "help": "do the I-th of N shares of this work alone; gradgate report unites what they write",
+        "help": "do only the I-th of N shares of this work; gradgate report unites the results",
     },
     "--scheduler": {"metavar": "S", "help": "work on a cluster: tcp://HOST:PORT of Dask, or slurm"},
     "--json": {"type": Path, "metavar": "FILE"},
@@ -78,20 +78,20 @@ def add(parser: argparse.ArgumentParser, *names: str, **different: Any) -> None:
     """Add shared arguments in this order.
 
     Args:
-        names: of shared arguments, such as ``--family``.
-        different: what this command says otherwise, as for `add_argument`, such as ``help``.
+        names: the names of shared arguments, such as ``--family``.
+        different: keywords of `add_argument` that this command sets differently, such as ``help``.
     """
     for name in names:
         parser.add_argument(name, **{**_SHARED[name], **different})
 
 
 def add_json_flag(parser: argparse.ArgumentParser) -> None:
-    """``--json`` of a command that prints JSON instead of writing it to a file."""
+    """Add ``--json`` to a command that prints JSON and writes no file."""
     parser.add_argument("--json", action="store_true", help="as JSON")
 
 
 def json_object(text: str | None, name: str) -> dict[str, Any] | None:
-    """The JSON object given to the option `name`; None where it was not given.
+    """The JSON object given to the option `name`; None if the option was not given.
 
     Raises:
         UsageError: it is not JSON, or not an object.
@@ -108,10 +108,10 @@ def json_object(text: str | None, name: str) -> dict[str, Any] | None:
 
 
 def place_problem(chosen: argparse.Namespace) -> dict[str, str]:
-    """Make a model given by ``--problem`` the class of problems that ``--family`` says, and the framework its own.
+    """Set ``family`` to the model of ``--problem`` as one of the class ``--family``, and ``framework`` to the model's.
 
     Returns:
-        Method -> why it is not put to the model.
+        Method -> why it does not run on the model.
 
     Raises:
         UsageError: the model or the class cannot be used; says why and what is legal.
@@ -119,7 +119,7 @@ def place_problem(chosen: argparse.Namespace) -> dict[str, str]:
     from gradgate.references import own_problem, registry
 
     if getattr(chosen, "target", None):
-        raise UsageError(f"--problem puts the reference methods to your model; leave {chosen.target} out")
+        raise UsageError(f"--problem runs the reference methods on your model; leave {chosen.target} out")
     chosen.family = own_problem.address(chosen.problem, chosen.family)
     with _on_the_host():
         family = registry.family(chosen.family)
@@ -132,7 +132,7 @@ def place_problem(chosen: argparse.Namespace) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _on_the_host() -> Iterator[None]:
-    """A scope in which JAX, if it is imported first here, looks for no accelerator; what is started later does."""
+    """A scope in which JAX, if first imported there, looks for no accelerator. Processes started later do look."""
     wanted = {"JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3"}
     added = {name: value for name, value in wanted.items() if name not in os.environ}
     os.environ.update(added)

@@ -1,4 +1,4 @@
-"""``gradgate cache``: where measurements are kept, how many there are and how large they are; or remove them."""
+"""``gradgate cache``: show where measurements are kept, how many and how large they are; or remove them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(chosen: argparse.Namespace) -> int:
-    """Print the number and the size of the measurements, or remove them; 0."""
+    """Print the number and the size of the measurements, or remove them; returns 0."""
     cache = Cache()
     if chosen.clear:
         print(f"removed {cache.clear()} measurements from {cache.folder}")

@@ -34,9 +34,9 @@ from gradgate.suites.workers.shards import cost
 from gradgate.suites.workers.worker import environment
 
 CHUNK = 250
-"""Problems per piece of work: what a stopped run loses at the most, and what is judged together."""
+"""Problems per piece of work. A piece is judged and kept as a whole; a stopped run loses unfinished pieces only."""
 EXAMPLES = 100
-"""Problems of a claim by which planted errors are seen: verify's default."""
+"""Problems per claim when planted errors are looked for: the default of ``gradgate verify``."""
 QUANTILES = (0.5, 0.99, 0.999, 1.0)
 Piece = tuple[str, ...]
 """(``alarms``, framework, start) or (``power``, framework, method)."""
@@ -55,21 +55,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(chosen: argparse.Namespace) -> int:
-    """Measure both figures, class by class, and print them; 0 if there is no false alarm, else 1.
+    """Measure both figures, class by class, and print them; returns 0 if there is no false alarm, else 1.
 
-    A run with the same seed and toolchain goes on from what its file holds. In the summary, the figures of other
+    A run with the same seed and toolchain continues from the results in its file. In the summary, the figures of other
     families stay.
 
     Raises:
-        UsageError: a wrong name, or a file that is not this command's.
+        UsageError: a wrong name, or a file that this command did not write.
 
     Cost: about 0.4 s of one core per problem and framework, and about 30 s per method for the planted errors.
     """
     families = [registry.family(chosen.family).name] if chosen.family else list(registry.families())
     if chosen.shard.of > 1 and (chosen.summary or not chosen.json):
-        raise UsageError(
-            "the figures are those of all shares: give --shard a --json, without --summary, and unite them"
-        )
+        raise UsageError("the figures need all shares: give --shard a --json, without --summary, and unite the files")
     seed, problems, keep = chosen.seed, chosen.problems, chosen.json
     head = {"seed": seed, "problems": problems, "fingerprint": fingerprint()}
     kept = _kept(keep, head)
@@ -91,7 +89,7 @@ def main(chosen: argparse.Namespace) -> int:
                     write_atomically(keep, json.dumps({**head, **share, "families": kept}))
         figures[family] = {"date": date.today().isoformat(), **figure({":".join(p): done[":".join(p)] for p in pieces})}
         _print(family, figures[family])
-    if keep and not keep.exists():  # a share with nothing to do is a share, too
+    if keep and not keep.exists():  # a share with nothing to do writes its file, too
         write_atomically(keep, json.dumps({**head, **share, "families": kept}))
     if chosen.summary:
         _summarise(chosen.summary, head, figures)
@@ -114,9 +112,9 @@ def _pieces(family: str, problems: int) -> list[Piece]:
 def _measured(
     family: str, seed: int, problems: int, todo: Sequence[Piece], chosen: argparse.Namespace
 ) -> Iterator[tuple[Piece, dict[str, Any]]]:
-    """Every piece with what was measured, on local processes or a cluster; what is lost once is handed out again."""
+    """Every piece with its result, from local processes or a cluster. A lost piece is handed out once more."""
     spawn = multiprocessing.get_context("spawn")  # a fork would inherit a framework's threads
-    address = registry.family(family).address  # by which another process finds a class from elsewhere
+    address = registry.family(family).address  # other processes find a class of the user's by it
     for last in (False, True):
         lost: list[Piece] = []
         with contextlib.ExitStack() as stack:
@@ -136,7 +134,7 @@ def _measured(
 
 
 def measure(family: str, seed: int, problems: int, piece: Piece) -> dict[str, Any]:
-    """One piece of work, in a process of its own."""
+    """Do one piece of work, in a separate process."""
     what, framework, which = piece
     if what == "alarms":
         return alarms.measure(family, framework, seed, int(which), min(CHUNK, problems - int(which)))
@@ -144,7 +142,7 @@ def measure(family: str, seed: int, problems: int, piece: Piece) -> dict[str, An
 
 
 def measure_apart(*asked: Any) -> dict[str, Any]:
-    """`measure` on a machine of a cluster: in a new process, whose frameworks nobody has set up before.
+    """`measure` on a machine of a cluster: in a new process, which has not yet imported a framework.
 
     Raises:
         RuntimeError: the process failed; says how.

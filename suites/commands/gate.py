@@ -39,13 +39,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     limit = "limit per compilation (default 300)"
     add("--limit", type=arguments.seconds, default=300.0, metavar="S", help=limit)
     arguments.add(parser, "--json", help="write the outcome here")
-    add("--markdown", type=Path, metavar="FILE", help="write it as a pull request's comment here")
+    add("--markdown", type=Path, metavar="FILE", help="write the outcome here, as a comment for a pull request")
     python = "interpreter of another toolchain for the base: --base HEAD compares two toolchains on the same code"
     add("--base-python", default=sys.executable, metavar="PYTHON", help=python)
 
 
 def main(chosen: argparse.Namespace) -> int:
-    """Run the gate and say what it found; the exit status.
+    """Run the gate and print what it found; returns the exit status.
 
     Raises:
         UsageError: a wrong argument or configuration, or a repository in which nothing can be compared.
@@ -69,10 +69,10 @@ def main(chosen: argparse.Namespace) -> int:
 
 
 def run(folder: Path, chosen: argparse.Namespace) -> output.Document:
-    """Compare HEAD with the merge base; what was measured is kept, so that an interrupted run goes on.
+    """Compare HEAD with the merge base. Measurements are kept, so an interrupted run can continue.
 
     Raises:
-        UsageError: as `main`.
+        UsageError: as in `main`.
         Unmeasurable: a side cannot be measured at all.
     """
     start = time.monotonic()
@@ -126,7 +126,7 @@ class _Side:
         for event in self._ask():
             if "side" in event:
                 return Half(event["side"])
-        raise Unmeasurable(f"{self.who}: it said nothing about itself")
+        raise Unmeasurable(f"{self.who}: it did not list its methods and claims")
 
     def measure(
         self,
@@ -136,7 +136,7 @@ class _Side:
         tasks: Iterable[Mapping[str, Any]] = (),
         verdicts: list[dict[str, Any]] | None = None,
     ) -> int:
-        """Fill in the figures, and the verdicts; how many figures were reused."""
+        """Fill in the figures and the verdicts; returns how many figures were reused."""
         reused = 0
         for event in self._ask(measure=list(rows), verify=list(tasks)):
             if "figure" in event:
@@ -159,7 +159,7 @@ def _of(half: Half, rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]
 
 
 def _show(show: Show, who: str, found: Mapping[str, Any]) -> None:
-    """Show what is not reused: a line for the first, the eleventh, the twenty-first and so on."""
+    """Show a result that is not reused. Without a terminal, every tenth is a line, the first included."""
     if not found.get("reused"):
         what = name(found["cell"]) if "cell" in found else f"{owner(found)}:{found['claim']}"
         show.advance(f"{who}: {what}", line=show.done % 10 == 0)
@@ -173,7 +173,7 @@ def _check_allowed(allowed: tuple[allow.Entry, ...], before: Half, after: Half, 
 
 
 def _gradients(verdicts: Iterable[Mapping[str, Any]]) -> list[Finding]:
-    """What the judged claims of the head come to."""
+    """The findings of the gate that follow from the judged claims of the head."""
     found = []
     for row in verdicts:
         verdict = Verdict.from_dict(dict(row))

@@ -17,7 +17,7 @@ from gradgate.suites.measuring import paper_results
 FIGURE = (
     "place", "series", "x", "unit", "printed", "ours", "kind", "unlike", "expected", "agreement", "outcome", "reason",
 )  # fmt: skip
-"""What is told of a figure of a paper; see `paper_results.told`."""
+"""The fields that are listed for a figure of a paper; see `paper_results.told`."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,10 +28,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(chosen: argparse.Namespace) -> int:
-    """Print the methods, or the papers' statements, as text or as JSON; 0.
+    """Print the methods, or the papers' statements, as text or as JSON; returns 0.
 
     Raises:
-        UsageError: a wrong name; lists what is legal. A ledger that is wrong; says what is.
+        UsageError: a wrong name; lists what is legal. Or a faulty ledger; says what is wrong in it.
     """
     if chosen.paper:
         return _papers(chosen)

@@ -30,18 +30,18 @@ from gradgate.suites.workers import cluster
 from gradgate.suites.workers.supervisor import Supervisor
 
 QUANTITIES = ("temp_bytes", "required_bytes", "flops")
-"""What a law is fitted to; the second decides what fits."""
+"""Quantities to which a law is fitted. The second decides what fits a device."""
 
 EXAMPLES = 6
-"""Problems per claim where the methods are judged beside their bytes; ``gradgate verify --problem`` tries more."""
+"""Problems per claim where ``--problem`` also judges the methods; ``gradgate verify --problem`` tries more."""
 
 INAPPLICABLE = "inapplicable"
-"""Status of a cell that nobody can measure: of several devices on a profile of one, or declared `unmeasured`."""
+"""Status of a cell that cannot be measured: it needs several devices and the profile is one, or it is `unmeasured`."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Range:
-    """A geometric sweep over a Spec field; without a field, the one problem as it is."""
+    """A geometric sweep over a Spec field; without a field, the given problem only."""
 
     variable: str = ""
     letter: str = ""
@@ -55,9 +55,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add(parser, "--profile", metavar="P[,P…]", help=profiles)
     sweep = "a Spec field or the paper's letter, in factors of 2: T=64:4096"
     parser.add_argument("--sweep", default="", metavar="NAME=LOW:HIGH", help=sweep)
-    options = "options of the method (default: the usual ones, which may follow the size)"
+    options = "options of the method (default: the usual ones, which may depend on the size)"
     arguments.add(parser, "--options", help=options)
-    arguments.add(parser, "--spec", default="{}", help="fields of the problem, over those usual for the family")
+    arguments.add(parser, "--spec", default="{}", help="fields of the problem that differ from the family's usual ones")
     arguments.add(parser, "--shard", "--scheduler")
     arguments.add(parser, "--jobs", metavar="N", help="local processes (default 2)")
     arguments.add(parser, "--timeout", default=300.0, help="limit per compilation in seconds (default 300)")
@@ -66,10 +66,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(chosen: argparse.Namespace) -> int:
-    """Measure, show and write; the exit status.
+    """Measure, show and write; returns the exit status.
 
     Returns:
-        0 every cell has an answer (too large for the device is one) or cannot be asked for on this profile; 2 a cell
+        0 every cell has an answer ("too large for the device" is one) or is inapplicable on this profile; 2 a cell
         could not be measured.
 
     Raises:
@@ -92,7 +92,7 @@ def main(chosen: argparse.Namespace) -> int:
                 row = _row(cell, measured)
                 rows[places[id(cell)]] = row
                 show.advance(f"{cell.declared.name} {measured.profile}: {row['status']}")
-                if time.monotonic() - written > 1:  # the fits wait for the end: they would cost more than the cells
+                if time.monotonic() - written > 1:  # without laws: fitting each time would cost more than the cells
                     _write(chosen, share | _document(asked, rows, Range()))
                     written = time.monotonic()
     finally:
@@ -123,7 +123,7 @@ def main(chosen: argparse.Namespace) -> int:
 def _choice(
     chosen: argparse.Namespace, document: dict[str, Any], methods: list[Method], swept: Range
 ) -> dict[str, Any]:
-    """What `choice_table.show` takes: the methods judged on the reader's model, beside what was measured."""
+    """What `choice_table.show` takes: the verdicts on the methods for the user's model, with the measurements."""
     tasks = [Task.of(m, claim) for m in methods for claim in m.claims if claim.name in choice.SETTLING]
     with Supervisor(Run(examples=EXAMPLES), chosen.jobs) as supervisor, progress(len(tasks), "claims") as show:
         verdicts = []
@@ -139,7 +139,7 @@ def _choice(
 
 
 def _row(cell: MethodCell, measured: Measurement) -> dict[str, Any]:
-    """A measured cell as in the JSON, its status inapplicable where the method cannot be measured on this profile."""
+    """A measured cell as in the JSON. Its status is inapplicable if the method cannot be measured on this profile."""
     row, why = cells.row(cell, measured), cell.declared.unmeasured
     if measured.devices > 1 and hardware.load(cell.profile).compiler not in ("tpu", "host"):
         why = f"it runs on {measured.devices} devices, and {measured.profile} is one; tpu profiles and cpu have several"
@@ -155,7 +155,7 @@ def _methods(chosen: argparse.Namespace) -> list[tuple[Method, Family]]:
     if chosen.target:
         found: tuple[Method, ...] = (registry.plugged_in(chosen.target, chosen.family, chosen.framework),)
     else:
-        # PyTorch runs each cell for real, the same bytes whatever the profile; it is measured when asked for.
+        # PyTorch runs each cell for real, with the same bytes on every profile: it is measured only when requested.
         found = registry.methods(chosen.family, chosen.method, chosen.framework or "jax")
     return [(method, family) for method in found]
 
@@ -164,7 +164,7 @@ def _cells(chosen: argparse.Namespace, method: Method, family: Family, profiles:
     swept, given = _range(family, chosen.sweep), json_object(chosen.options, "--options")
     legal = [option.name for option in method.options]
     for name in given or {}:
-        # Of several methods, an option goes to those that have it; but one must.
+        # With several methods, an option goes to those that have it. At least one must have it.
         if name not in legal and (chosen.method or chosen.target or not _known_option(chosen, name)):
             raise unknown(f"option of {method.name}", name, legal)
     for spec in _specs(chosen, family, swept):
@@ -222,7 +222,7 @@ def _laws(rows: list[dict[str, Any]], swept: Range) -> list[dict[str, Any]]:
         groups.setdefault((row["method"], row["framework"], row["profile"]), []).append(row)
     laws = []
     for (method, framework, profile), group in groups.items():
-        for quantity in (*QUANTITIES, *(name for name in cells.KEPT if name in group[0])):
+        for quantity in (*QUANTITIES, *(name for name in cells.OF_PASSES if name in group[0])):
             found = [(r["spec"][swept.variable], r.get(quantity)) for r in group if r["status"] == "measured"]
             points = [(size, value) for size, value in found if value is not None]
             series = Series.of(quantity, swept.variable, swept.letter, points)
@@ -232,7 +232,7 @@ def _laws(rows: list[dict[str, Any]], swept: Range) -> list[dict[str, Any]]:
 
 
 def _limits(series: Series, group: list[dict[str, Any]], swept: Range, profile: str) -> dict[str, Any]:
-    """The largest size measured to fit, the smallest that does not, and what the law of all bytes foretells."""
+    """The largest size measured to fit, the smallest that does not, and the largest that the law predicts to fit."""
     if series.quantity != "required_bytes":
         return {}
     fit, unfit = ([r["spec"][swept.variable] for r in group if r["fits"] is known] for known in (True, False))

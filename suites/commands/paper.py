@@ -1,4 +1,4 @@
-"""``gradgate paper``: measure again what a paper printed, keep it as JSON beside the family, and judge it."""
+"""``gradgate paper``: measure again what a paper printed, keep it as JSON next to the family, and judge it."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ from gradgate.suites.console.progress import progress
 from gradgate.suites.measuring.paper_results import SCHEMA, blank, complete, kept, published, read, results_path, told
 
 MOVED = 0.01
-"""Relative change of a figure that is told when it is measured again."""
+"""A figure that is measured again and differs by more than this, relatively, is reported with its earlier value."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``gradgate paper``."""
     arguments.add(parser, "--family", help="problem class, for example performer")
     parser.add_argument("--place", metavar="P", help="only what is printed there, for example 'Table 2'")
-    processes = "processes (default 1; ratios of times want a quiet machine)"
+    processes = "processes (default 1; ratios of times need an otherwise idle machine)"
     arguments.add(parser, "--jobs", default=1, metavar="N", help=processes)
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--again", action="store_true", help="measure what is already there too")
-    which.add_argument("--kept", action="store_true", help="measure nothing: judge what is kept; alone, of all papers")
+    which.add_argument("--again", action="store_true", help="also measure what is already there")
+    which.add_argument("--kept", action="store_true", help="only judge kept results; without --family, of all papers")
     arguments.add(parser, "--shard")
     results = "results, read and written (default: beside the family's folder paper)"
     arguments.add(parser, "--json", help=results)
 
 
 def main(chosen: argparse.Namespace) -> int:
-    """Measure what is missing, write after each, and judge every printed figure; the exit status.
+    """Measure what is missing, write after each figure, and judge every printed figure; returns the exit status.
 
-    What an earlier run measured with the same toolchain is kept, so an interrupted run goes on where it stopped.
+    What an earlier run measured with the same toolchain is kept, so an interrupted run resumes where it stopped.
 
     Returns:
         0 every figure is as declared; 1 one is not; 2 one could not be measured, or has no expectation.
@@ -72,7 +72,7 @@ def main(chosen: argparse.Namespace) -> int:
         share = {"shard": chosen.shard.to_dict(len(placed)) | keys} if chosen.shard.of > 1 else {}
         _measure_missing(asked, own, rows, path, share, chosen)
     told_here = {item.key for item in own}
-    if chosen.shard.of == 1:  # what follows from other figures takes all shares
+    if chosen.shard.of == 1:  # figures derived from others need all shares
         told_here |= {item.key for item in asked if chosen.place in (None, item.place)}
     found = complete(asked, rows.values())
     return paper_table.show({chosen.family: [row for row in found if row["key"] in told_here]})
@@ -89,7 +89,7 @@ def _measure_missing(
     asked: Sequence[Published], own: Sequence[Published], rows: dict[str, dict[str, Any]], path: Path,
     share: dict[str, Any], chosen: argparse.Namespace,
 ) -> None:  # fmt: skip
-    """Measure what `rows` lacks of `own`, put it there, and write all of `asked` that is known after each."""
+    """Measure what of `own` is missing in `rows`, and add it; after each figure, write all known results of `asked`."""
     versions = fingerprint()
 
     def there(item: Published) -> bool:
@@ -99,7 +99,7 @@ def _measure_missing(
     wanted = [item for item in own if chosen.again or not there(item)]
     terminal.note(f"{len(wanted)} of {len(asked)} figures to measure; the others are in {path}")
 
-    def keep() -> None:  # a reason and a verdict are told, not measured: what is listed holds for earlier results too
+    def keep() -> None:  # reasons and verdicts follow from declarations, so they are renewed for earlier results too
         known = [told(one, rows[one.key]) for one in asked if one.key in rows]
         write_atomically(
             path, json.dumps({"schema": SCHEMA, **share, "results": known}, indent=1, ensure_ascii=False) + "\n"
@@ -116,7 +116,7 @@ def _measure_missing(
 
 
 def _all_measured(wanted: Sequence[Published], jobs: int) -> Generator[tuple[Published, dict[str, Any]], None, None]:
-    """Each figure with what was measured, in the order in which they finish, on `jobs` processes."""
+    """Each figure with its measurement, in order of completion, from `jobs` processes."""
     spawn = multiprocessing.get_context("spawn")
     pool = concurrent.futures.ProcessPoolExecutor(jobs, spawn, initializer=_prepare)
     try:
@@ -150,7 +150,7 @@ def sentence(result: dict[str, Any]) -> str:
 
 
 def moved(earlier: Any, now: Any) -> str:
-    """That a number is another one than was kept, in words; "" where it is the same within `MOVED`, or not known."""
+    """The kept number in words, if the new one differs; "" if they agree within `MOVED` or one is not known."""
     numbers = (int, float)
     if not isinstance(earlier, numbers) or not isinstance(now, numbers) or abs(now - earlier) <= MOVED * abs(earlier):
         return ""
@@ -160,7 +160,7 @@ def moved(earlier: Any, now: Any) -> str:
 def _prepare() -> None:
     os.environ["JAX_PLATFORMS"] = "cpu"
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
-    silence = os.open(os.devnull, os.O_WRONLY)  # what compilers print would tear the lines of progress
+    silence = os.open(os.devnull, os.O_WRONLY)  # compilers would print into the lines of progress
     os.dup2(silence, 2)
 
 

@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(chosen: argparse.Namespace) -> int:
-    """Print the profiles as a table or as JSON; 0."""
+    """Print the profiles as a table or as JSON; returns 0."""
     rows = [_row(profile) for profile in hardware.load_all()]
     if chosen.json:
         print(json.dumps({"profiles": rows}, indent=1))

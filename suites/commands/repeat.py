@@ -1,11 +1,11 @@
-"""``gradgate repeat``: the claims that draw problems, judged again and again under other seeds; every flake by name.
+"""``gradgate repeat``: judge the claims that draw problems under many seeds, and name every flake.
 
 A verdict that depends on the seed is a bug: of the rule of equality, of a method, or of a check. Claims about memory
-and work draw nothing, give the same bytes and FLOPs every time, and are not repeated. A claim that is declared false
-needs a shape that shows it: with fewer problems than the vocabulary has shapes it may be upheld under every seed.
+and work draw nothing, give the same bytes and FLOPs every time, and are not repeated. A claim that is declared refuted
+needs a problem shape that refutes it. With fewer problems than there are shapes, it may be upheld under every seed.
 
-Cost: of the 20 seeds of one family in PyTorch, two problems per claim, about 100 s on one core; of JAX, several times
-that, most of it compiling what is not under jit.
+Cost: 20 seeds of one family in PyTorch, with two problems per claim, take about 100 s on one core. JAX takes several
+times that, mostly to compile what is not under jit.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from gradgate.suites.workers.supervisor import Limits, Supervisor
 
 SCHEMA = 1
 KEEP_EVERY = 2.0
-"""Seconds between writings of what is known: what a killed run loses at the most."""
+"""Seconds between writes of the results. A killed run loses the verdicts since the last write."""
 Flake = dict[str, Any]
-"""A verdict that is not the declared one, as in verdicts.json, and the ``seed`` that it was found under."""
+"""A verdict that is not the declared one, as in verdicts.json, with the ``seed`` under which it was given."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,17 +52,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     problems = "problems per claim (default 12, as nox -s tests)"
     arguments.add(parser, "--examples", default=12, metavar="K", help=problems)
     arguments.add(parser, "--jobs", "--timeout", "--shard", "--scheduler")
-    arguments.add(parser, "--json", help="keep here what was judged, and go on from it")
+    arguments.add(parser, "--json", help="keep the results here and resume from them")
 
 
 def main(chosen: argparse.Namespace) -> int:
-    """Judge every claim that draws problems under every seed, print every flake; the exit status.
+    """Judge every claim that draws problems under every seed, and print every flake; returns the exit status.
 
     Returns:
         0 every verdict is the declared one under every seed · 1 one is not · 2 one could not be measured.
 
     Raises:
-        UsageError: a wrong name, or a file that is not this command's.
+        UsageError: a wrong name, or a file that this command did not write.
     """
     every = _tasks(chosen)
     tasks = chosen.shard.part(every, lambda task: task.owner, lambda task: cost(task.framework))
@@ -113,7 +113,7 @@ def _name(row: Flake) -> str:
 
 
 def _kept(path: Path | None, head: Mapping[str, Any]) -> tuple[dict[str, list[int]], list[Flake]]:
-    """Task name -> seeds that it was judged under, and the flakes among them."""
+    """Task name -> the seeds under which it was judged; and the flakes."""
     if path is None or not path.exists():
         return {}, []
     try:
@@ -123,7 +123,7 @@ def _kept(path: Path | None, head: Mapping[str, Any]) -> tuple[dict[str, list[in
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{path} is no file of gradgate repeat ({error!r}); give another --json") from None
     if not same:
-        raise UsageError(f"{path} is of another toolchain or number of examples; give another --json")
+        raise UsageError(f"{path} was written with another toolchain or number of examples; give another --json")
     return judged, flakes
 
 

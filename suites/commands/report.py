@@ -1,4 +1,4 @@
-"""``gradgate report``: earlier verdicts as a page, and the results of several shares as one document."""
+"""``gradgate report``: write a page from earlier verdicts, and unite the results of several shares in one document."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     files = "what verify, memory, selftest, calibrate, repeat or paper wrote; several shares of one run are united"
     parser.add_argument("documents", type=Path, nargs="*", metavar="FILE", help=files)
     arguments.add(parser, "--json", help="write the united document here")
-    arguments.add(parser, "--report", help="write the page here (default: beside the first verdicts)")
+    arguments.add(parser, "--report", help="write the page here (default: next to the first verdicts)")
 
 
 def main(chosen: argparse.Namespace) -> int:
     """Unite the documents, write the page of verdicts, cells or mutants, and say what is missing.
 
     Returns:
-        0 · 2 a share is missing.
+        0 all shares are there · 2 a share is missing.
 
     Raises:
-        UsageError: a document cannot be read, they do not belong together, or a package of the extra `report` is
-            missing.
+        UsageError: a document cannot be read, the documents do not belong together, or a package of the extra
+            `report` is missing.
     """
     paths = chosen.documents or [Path("report/verdicts.json")]
     documents = {str(path): _read(path) for path in paths}
     united, missing = union.unite(documents)
     what = union.kind(united)
     if what not in PAGES and not chosen.json:
-        raise UsageError(f"there is no page of {what}; say where to write what is united: --json FILE")
+        raise UsageError(f"there is no page of {what}; say where to write the united document: --json FILE")
     if what in PAGES and (chosen.report or not chosen.json):
         arguments.need_report()
         print(PAGES[what](united, chosen.report or paths[0].parent))
@@ -51,10 +51,10 @@ def main(chosen: argparse.Namespace) -> int:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """A document.
+    """Read a document.
 
     Raises:
-        UsageError: it cannot be read, or is none of gradgate's.
+        UsageError: it cannot be read, or is not a document of gradgate.
     """
     try:
         document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -88,4 +88,4 @@ def _mutants(document: dict[str, Any], folder: Path) -> Path:
 
 
 PAGES = {"verdicts": _verdicts, "cells": _cells, "mutants": _mutants}
-"""What a document lists -> what writes its page into a folder, and returns its path."""
+"""What a document lists -> the function that writes its page into a folder and returns the page's path."""

@@ -1,4 +1,4 @@
-"""``gradgate selftest``: the corpus of broken methods put to the suite, and to what people use today."""
+"""``gradgate selftest``: judge a corpus of broken methods with the suite, and with the tools that people use today."""
 
 from __future__ import annotations
 
@@ -28,37 +28,37 @@ from gradgate.suites.workers.supervisor import Limits, Supervisor
 
 SCHEMA = 2
 PLAIN = ("killed", "sound", "equivalent")
-"""What is expected of a mutant or an unbroken method; any other outcome has a line of its own at once."""
+"""The expected outcomes of mutants and unbroken methods. Any other outcome is printed at once, on a separate line."""
 DESCRIPTION = """Put the suite on trial: every mutant, a reference method with one bug in it, has to be refuted.
 
 A mutant is judged like a plugged-in method, by the claims that are expected to refute it, over as many problems as
-gradgate verify judges. A wrong formula has to be refuted in sixty digits alone. The same mutants, and the unbroken
-methods, are put to gradcheck, check_grads, assert_allclose and others beside it. A mutant that no claim refutes is a
-survivor, named, and fails the run."""
+gradgate verify judges. A wrong formula has to be refuted in sixty digits alone. For comparison, the same mutants and
+the unbroken methods are also tested with gradcheck, check_grads, assert_allclose and others. A mutant that no claim
+refutes is a survivor, named, and fails the run."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``gradgate selftest``."""
     parser.description = DESCRIPTION
-    parser.add_argument("mutant", nargs="*", help="names, or parts of them; all of them unless told")
+    parser.add_argument("mutant", nargs="*", help="names, or parts of names (default: all mutants)")
     arguments.add(parser, "--family", help="mutants of this problem class only")
     arguments.add(parser, "--framework")
-    arguments.add(parser, "--examples", help="problems per claim (default 100, as verify's)")
+    arguments.add(parser, "--examples", help="problems per claim (default 100, as in verify)")
     arguments.add(parser, "--seed", "--jobs")
     arguments.add(parser, "--timeout", default=300.0, help="limit per call in seconds (default 300)")
     arguments.add(parser, "--shard", "--scheduler")
-    arguments.add(parser, "--json", help="keep the outcomes here, after each one, and go on from them")
+    arguments.add(parser, "--json", help="keep the outcomes here, after each one, and resume from them")
     arguments.add(parser, "--report", help="write selftest.html here: tables and plots")
 
 
 def main(chosen: argparse.Namespace) -> int:
-    """Judge what is not judged yet; the exit status.
+    """Judge what is not judged yet; returns the exit status.
 
     Returns:
         0 every mutant is refuted · 1 one survives, or an unbroken method is refuted · 2 one could not be judged.
 
     Raises:
-        UsageError: a wrong name, or a file that is not this command's.
+        UsageError: a wrong name, or a file that this command did not write.
     """
     if chosen.report:
         arguments.need_report()
@@ -85,7 +85,7 @@ def main(chosen: argparse.Namespace) -> int:
             show.advance(f"{outcome['name']}: {outcome['status']}", line=None if plain else True)
             if chosen.json:
                 write_atomically(chosen.json, _text(head | share, {**known, **outcomes}))
-    if chosen.json and not chosen.json.exists():  # a share with nothing to do is a share, too
+    if chosen.json and not chosen.json.exists():  # a share with nothing to do writes its file, too
         write_atomically(chosen.json, _text(head | share, known))
     ordered = [outcomes[name] for name in names if name in outcomes]
     table.show(ordered, len(names))
@@ -123,7 +123,7 @@ def _chosen(chosen: argparse.Namespace) -> list[str]:
 
 
 def _sources() -> str:
-    """A hash of the package's own text: outcomes of another one are not gone on from."""
+    """A hash of the package's sources. Outcomes with another hash are not reused."""
     total = hashlib.sha256()
     for package in (gradgate.hw_profiles, gradgate.references, gradgate.suites):
         for folder in package.__path__:
@@ -145,7 +145,7 @@ def _kept(path: Path | None, head: dict[str, Any]) -> dict[str, judging.Outcome]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{path} is no file of gradgate selftest ({error}); give another --json") from None
     if not same:
-        terminal.note(f"{path} is of other sources, settings or versions: all is judged again")
+        terminal.note(f"{path} was written with other sources, settings or versions: everything is judged again")
     return rows if same else {}
 
 

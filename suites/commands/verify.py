@@ -31,12 +31,12 @@ from gradgate.suites.workers.shards import cost
 from gradgate.suites.workers.supervisor import Limits, Supervisor
 
 COMPILING = 0.75
-"""Share of the limit per call that a compilation may take: it ends before the call that it is part of."""
+"""Share of the time limit per call that a compilation may take, so that it is stopped before its call is."""
 PLAIN = ("tree", "value", "outputs", "gradient_float64")
-"""Claims that are judged first: a method that fails one of them is plainly wrong, which is said at once."""
+"""Claims that are judged first. A method that fails one of them is plainly wrong, and this is reported at once."""
 TELLING = (*PLAIN, "gradient_exact")
 WRITE_EVERY = 1.0
-"""Seconds between writings of the files while verdicts come."""
+"""Seconds between writes of the files while verdicts arrive."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(chosen: argparse.Namespace) -> int:
-    """Judge the claims, write each verdict and print all of them; the exit status.
+    """Judge the claims, write each verdict and print all of them; returns the exit status.
 
     Returns:
         0 every verdict is the declared one · 1 one is not · 2 one could not be measured.
@@ -89,7 +89,7 @@ def main(chosen: argparse.Namespace) -> int:
 
 
 def _end(chosen: argparse.Namespace, judged: _Judged, kept: Kept) -> int:
-    """Show the verdicts and write the report; the exit status."""
+    """Show the verdicts and write the report; returns the exit status."""
     verdicts = judged.ordered()
     terminal.table(verdicts)
     for method, why in getattr(chosen, "left_out", {}).items():
@@ -119,7 +119,7 @@ class _Judged:
         self._written = 0.0
 
     def add(self, verdict: Verdict, reused: bool) -> None:
-        """Take in one verdict."""
+        """Add one verdict."""
         self.verdicts.append(verdict)
         self.reused |= {verdict.task} if reused else set()
 
@@ -128,7 +128,7 @@ class _Judged:
         return sorted(self.verdicts, key=lambda verdict: self._place[verdict.task.name, verdict.task.target])
 
     def document(self) -> dict[str, Any]:
-        """As in verdicts.json."""
+        """The verdicts so far, as in verdicts.json."""
         rows = [verdict.to_dict() | {"reused": verdict.task in self.reused} for verdict in self.ordered()]
         document = {"schema": SCHEMA, "fingerprint": fingerprint(), "claims": len(self.tasks)}
         asked = {"examples": self.chosen.examples, "seed": self.chosen.seed}
@@ -137,7 +137,7 @@ class _Judged:
         return document | {"verdicts": rows}
 
     def write(self, *, now: bool = False) -> None:
-        """Write the files, at most once in `WRITE_EVERY` seconds unless it must be now."""
+        """Write the files, at most once in `WRITE_EVERY` seconds unless `now` is set."""
         if not now and time.monotonic() - self._written < WRITE_EVERY:
             return
         targets = [self.chosen.json] if self.chosen.json else []
@@ -148,7 +148,7 @@ class _Judged:
 
 
 def _judge(chosen: argparse.Namespace, judges: cluster.Judges, judged: _Judged, kept: Kept) -> None:
-    """Fill in the verdicts: those that are kept at once, then the most telling claims of each method first."""
+    """Fill in the verdicts: first those that are kept; then the others, the most telling claims of a method first."""
     left = collections.Counter(task.owner for task in judged.tasks)
     known = {task: verdict for task in judged.tasks if (verdict := kept.get(task)) is not None}
     for task, verdict in known.items():
@@ -182,7 +182,7 @@ def _words(verdict: Verdict) -> str:
 
 
 def _telling_first(tasks: list[Task]) -> list[Task]:
-    """Methods in their order; of each the most telling claims first, then the others as declared."""
+    """The tasks, method by method. A method's most telling claims come first, then the others as declared."""
     owners: dict[tuple[str, str], int] = {}
     for task in tasks:
         owners.setdefault((task.owner, task.target), len(owners))
@@ -194,7 +194,7 @@ def _telling_first(tasks: list[Task]) -> list[Task]:
 
 
 def _tell(verdict: Verdict, show: Show) -> bool:
-    """Whether a claim is not as declared; where that shows that the method is plainly wrong, it is said at once."""
+    """Whether a claim is not as declared. If this shows that the method is plainly wrong, it is reported at once."""
     if verdict.outcome not in FAILED:
         return False
     if verdict.task.claim in PLAIN:
@@ -205,7 +205,7 @@ def _tell(verdict: Verdict, show: Show) -> bool:
 
 
 def _tasks(chosen: argparse.Namespace, supervisor: Supervisor, kept: Kept) -> list[Task]:
-    """The claims that are asked for.
+    """The claims that are requested.
 
     Raises:
         UsageError: a wrong name, or nothing is left to judge.
@@ -227,7 +227,7 @@ def _tasks(chosen: argparse.Namespace, supervisor: Supervisor, kept: Kept) -> li
                     tasks += described(target, family, None)
             tasks = [task for task in tasks if chosen.framework in (None, task.framework)]
     tasks = [dataclasses.replace(task, profile=chosen.profile) for task in tasks]
-    if hardware.load(chosen.profile).compiler != "host":  # what the gradient is, no profile changes
+    if hardware.load(chosen.profile).compiler != "host":  # the gradient is the same on every profile
         tasks = [task for task in tasks if task.check in laws.CHECKS]
         if not tasks:
             raise UsageError(f"nothing is claimed about memory or work, which is all that {chosen.profile} can judge")

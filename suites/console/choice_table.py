@@ -1,4 +1,4 @@
-"""Which method for a model, in the terminal: one row per method and device, then the answer in a sentence."""
+"""Which method to use for a model, in the terminal: one row per method and device, then the answer in a sentence."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from gradgate.suites.measuring.series import amount
 
 
 def show(choice: Mapping[str, Any]) -> None:
-    """The table, why methods are wrong or were left out, and what to use on each device.
+    """Show the table, why methods are wrong or were left out, and what to use on each device.
 
     Args:
-        choice: ``problem``, ``class``, ``letter`` of what was swept or "", ``rows`` of `measuring.choice.rows`, and
-            ``left_out``, method -> reason.
+        choice: ``problem``, ``class``, ``letter`` (of the size that was swept, or ""), ``rows`` from
+            `measuring.choice.rows`, and ``left_out`` (method -> reason).
     """
     out, letter, rows = console(), choice["letter"], choice["rows"]
     out.print(Text(f"\n{choice['problem']}: which method of {choice['class']}, on which device", style="bold"))
@@ -47,7 +47,7 @@ def show(choice: Mapping[str, Any]) -> None:
 
 
 def _grid(rows: Sequence[Mapping[str, Any]], letter: str) -> Table:
-    """The rows of one device, those of fewest bytes first."""
+    """The rows of one device, those with the fewest bytes first."""
     grid = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("method", "verdict", "options"):
         grid.add_column(name, no_wrap=name != "options", overflow="fold")
@@ -93,7 +93,7 @@ def _cells(row: Mapping[str, Any], letter: str) -> list[str]:
 
 
 def _largest(row: Mapping[str, Any]) -> str:
-    """The largest size that fits: by the law of bytes where there is one, or as measured."""
+    """The largest size that fits: as the law of bytes predicts it, or as measured if there is no law."""
     if row["foretold"] is not None:
         return f"about {row['foretold']:,.3g}"
     return f"≥ {row['largest']}" if row["largest"] else ""

@@ -1,4 +1,4 @@
-"""Writing results so that a reader, or a crash, sees the old text or the new, never half of it."""
+"""Writing results so that a file holds the old text or the new one, never half of it, even after a crash."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from gradgate.references.contract import UsageError
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Replace a file in one step, making its folder.
+    """Replace a file in one step. Its folder is made if it does not exist.
 
     Raises:
-        UsageError: it cannot be written; says why.
+        UsageError: the file cannot be written; says why.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:

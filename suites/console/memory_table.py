@@ -14,18 +14,24 @@ from gradgate.hw_profiles.profile import Profile
 from gradgate.suites.console.terminal import console
 from gradgate.suites.measuring.series import amount
 
+OF_PASSES = {
+    "residual_bytes": "kept", "compiled_residual_bytes": "compiled kept", "compiled_peak_bytes": "compiled peak",
+}  # fmt: skip
+"""Quantity of the two passes -> its column; there is none if no row has it."""
+
 
 def show(document: Mapping[str, Any], letter: str, profiles: Mapping[str, Profile]) -> None:
-    """One row per cell, then what is not exact or could not be measured, then the laws and what fits each device."""
+    """Show one row per cell, then the reasons given for cells, then the laws and what fits each device."""
     out = console()
     grid = Table(box=None, pad_edge=False, header_style="bold")
     variable = next((law["variable"] for law in document["laws"]), "")
     for name in ("method", "framework", "profile", "options", *([letter] if letter else [])):
         grid.add_column(name, justify="right" if name == letter else "left", overflow="fold")
-    for name in ("temp", "arguments", "outputs", "fits", "work", "roofline"):
+    passes = [name for name in OF_PASSES if any(name in row for row in document["cells"])]
+    for name in ("temp", "arguments", "outputs", "fits", "work", "roofline", *(OF_PASSES[name] for name in passes)):
         grid.add_column(name, justify="right", no_wrap=True)
     for row in document["cells"]:
-        grid.add_row(*_cells(row, variable))
+        grid.add_row(*_cells(row, variable), *(amount(row[name], name) if name in row else "" for name in passes))
     out.print(grid)
     said: dict[str, int] = {}
     for row in document["cells"]:
@@ -59,7 +65,7 @@ def _cells(row: Mapping[str, Any], variable: str) -> list[str]:
 
 
 def _fits(law: Mapping[str, Any], letter: str) -> str:
-    """Which sizes fit the device, measured and foretold."""
+    """Which sizes fit the device, as measured and as the law predicts."""
     if law["memory_bytes"] is None:
         return "the profile's memory is not known"
     memory = f"{law['memory_bytes'] / 2**30:.4g} GiB"

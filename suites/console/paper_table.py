@@ -1,4 +1,4 @@
-"""The figures of papers in the terminal: a table of verdicts, what fails in words, and the counts."""
+"""The figures of papers in the terminal: a table of verdicts, every failure in words, and the counts."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ def _unmeasured(row: Mapping[str, Any]) -> str:
 
 
 def exit_status(judged: Sequence[Judged], unmeasured: bool = False) -> int:
-    """0 as declared; 1 a figure is not; 2 a figure was not measured, or has no expectation.
+    """0 all figures are as declared; 1 one is not; 2 one was not measured, or has no expectation.
 
     Args:
         judged: the printed figures.
-        unmeasured: whether a figure was not measured, also one without a printed number.
+        unmeasured: whether a figure without a printed number was not measured.
     """
     found = {one.status for one in judged} | ({2} if unmeasured else set())
     return min(found - {0}, default=0)
@@ -99,7 +99,7 @@ def _number(value: Any, form: str) -> str:
 
 
 def statements(found: Sequence[Ledger], verdicts: Mapping[str, Mapping[str, Judged]]) -> None:
-    """The statements of papers, and what became of each.
+    """Show the statements of papers, and what became of each.
 
     Args:
         found: the ledgers.

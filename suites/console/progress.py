@@ -1,6 +1,6 @@
 """The progress of long work, on standard error: a bar on a terminal, plain lines elsewhere.
 
-Every command that takes long shows itself by `progress`, so that all of them look alike.
+Every long command shows its progress with `progress`, so that all of them look alike.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from gradgate.suites.console.terminal import console
 
 TENTHS = 10
-"""Lines that work of known length prints where there is no terminal, unless its command chooses the lines."""
+"""How many lines work of known length prints where there is no terminal, unless its command chooses the lines."""
 TELLS = 5.0
 """Seconds after which the time left is estimated."""
 
@@ -35,15 +35,15 @@ class Show:
         self._begun, self._before = time.monotonic(), done
 
     def doing(self, text: str) -> None:
-        """What is being done now: shown beside the bar, and nowhere else."""
+        """Show what is being done now: next to the bar, and nowhere else."""
         if self._bar is not None and self._id is not None:
             self._bar.update(self._id, description=text)
 
     def advance(self, text: str = "", *, count: int = 1, line: bool | None = None) -> None:
-        """`count` more parts are done.
+        """Show that `count` more parts are done.
 
         Args:
-            text: the part that is done last; by default the work as a whole.
+            text: the part that was done last; by default the work as a whole.
             count: how many parts.
             line: whether to print a line where there is no terminal; by default one at each tenth of the work.
         """
@@ -54,15 +54,15 @@ class Show:
             self._out.print(self._line(text), markup=False, soft_wrap=True)
 
     def note(self, text: str) -> None:
-        """A line that stays: above the bar on a terminal, among the other lines elsewhere."""
+        """Print a line that stays: above the bar on a terminal, among the other lines elsewhere."""
         out = self._bar.console if self._bar is not None else self._out
         out.print(text, markup=False, soft_wrap=True)
 
     def left(self, seconds: float | None = None) -> str:
-        """How long the rest will take, in words, if the parts to come cost what those of this run did; "" at first.
+        """How long the rest takes, in words, if each part takes as long as those of this run did; "" at first.
 
         Args:
-            seconds: that have passed; by default as the clock says.
+            seconds: the seconds that have passed; by default those since the work began.
         """
         passed = time.monotonic() - self._begun if seconds is None else seconds
         here = self.done - self._before

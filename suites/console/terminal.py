@@ -17,15 +17,15 @@ from gradgate.suites.judging.outcomes import FAILED, exit_status, last_line
 from gradgate.suites.judging.verdict import Verdict
 
 WIDTH = 120
-"""Columns where the output is no terminal, so that a log reads the same everywhere."""
+"""Width in columns where the output is not a terminal, so that a log looks the same everywhere."""
 SHOWN = 2
-"""Pairs that a summary names of those that were never tried."""
+"""How many of the pairs that were never tried a summary names."""
 LOST = tuple(GRADIENT_CLAIMS.values())
-"""Claims whose lost digits a summary shows, in its order."""
+"""Claims whose lost digits a summary shows, in the order of its columns."""
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console; colours and motion only on a terminal."""
+    """A console. It uses colours and moving bars only on a terminal."""
     made = Console(stderr=stderr, highlight=False, soft_wrap=False)
     if not made.is_terminal:
         made.width = WIDTH
@@ -33,7 +33,7 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def table(verdicts: Sequence[Verdict]) -> None:
-    """One row per method and framework, then every finding and every failure in words, then one verdict line."""
+    """Show one row per method and framework, then every finding and failure in words, then one verdict line."""
     out = console()
     grid = Table(box=None, pad_edge=False, header_style="bold")
     for name, justify in (
@@ -89,7 +89,7 @@ def _row(group: list[Verdict]) -> list[str | Text]:
 
 
 def fewest_digits(verdicts: Iterable[Verdict]) -> int | None:
-    """The fewest digits to which the formulas agree, over the claims that are upheld; None if none was judged so."""
+    """The fewest digits to which the formulas agree, over the upheld claims; None if no claim counts digits."""
     return min((v.digits for v in verdicts if v.verdict == "upheld" and v.digits is not None), default=None)
 
 
@@ -100,7 +100,7 @@ def lost_digits(verdicts: Iterable[Verdict]) -> list[float | None]:
 
 
 def _explain(out: Console, group: list[Verdict], style: str) -> None:
-    """The first of a group in full; of the others the name and the command."""
+    """Print the first of a group in full, and the others by name and command."""
     first, *others = group
     claims = sorted({v.task.claim for v in group})
     frameworks = sorted({v.task.framework for v in group})
@@ -114,7 +114,7 @@ def _explain(out: Console, group: list[Verdict], style: str) -> None:
 
 
 def methods(found: Sequence[Method]) -> None:
-    """The methods and their claims."""
+    """Print the methods and their claims."""
     out = console()
     for method in found:
         options = ", ".join(f"{o.name}: {o.legal}" for o in method.options)
@@ -126,7 +126,7 @@ def methods(found: Sequence[Method]) -> None:
 
 
 def profiles(rows: Sequence[dict[str, Any]]) -> None:
-    """The hardware profiles, and what to install for those whose compiler is missing."""
+    """Print the hardware profiles, and what to install for those whose compiler is missing."""
     grid = Table(box=None, pad_edge=False, header_style="bold")
     for name, justify in (("profile", "left"), ("kind", "left"), ("memory GiB", "right"), ("GB/s", "right")):
         grid.add_column(name, justify=justify)  # type: ignore[arg-type]
@@ -140,5 +140,5 @@ def profiles(rows: Sequence[dict[str, Any]]) -> None:
 
 
 def note(text: str) -> None:
-    """A line on standard error."""
+    """Print a line on standard error."""
     console(stderr=True).print(text, markup=False, soft_wrap=True)
