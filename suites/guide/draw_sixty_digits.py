@@ -1,7 +1,7 @@
-"""Draws ``sixty_digits.svg``: errors of exact and of broken methods, measured in floats and in sixty digits.
+"""Draw ``sixty_digits.svg``: errors of exact and of broken methods, measured in floats and in sixty digits.
 
-``python -m gradgate.suites.guide.draw_sixty_digits`` measures one problem in PyTorch and writes the picture beside this
-file. It takes half a minute.
+``python -m gradgate.suites.guide.draw_sixty_digits`` measures one problem in PyTorch and writes the picture next to
+this file. It takes half a minute.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Line:
     """One method: its name, and its relative error in each dtype and in sixty digits.
 
     Attributes:
-        known: the error in sixty digits is the true one; else it is only known to be smaller.
+        known: whether the error in sixty digits is the true one; if not, it is only an upper bound.
     """
 
     name: str
@@ -76,7 +76,7 @@ def _method(name: str, **options: int) -> Function:
 
 
 def _planted(function: Function, error: float) -> Function:
-    """The method with a share of the leaf added to it."""
+    """The method, with a multiple of one leaf added to that leaf."""
 
     def broken(problem: Problem) -> tuple[Any, Tree]:
         loss, grads = function(problem)
@@ -113,11 +113,11 @@ WIDTH, LEFT, RIGHT, TOP, ROW, GAP = 900, 176, 30, 92, 34, 44
 LOW, HIGH = -58, 0
 TEXT, RULE = "#747c88", "#9aa2ad"
 COLOURS = {"float32": "#c8782a", "float64": "#8a63c9", SIXTY: "#2f86c9"}
-"""Tones that can be read on white and on black."""
+"""Colours that can be read on white and on black."""
 
 
 def drawing(lines: list[Line], allowed: Mapping[str, float]) -> str:
-    """The picture as SVG: an error a mark, open where it passes, full where it is refuted."""
+    """The picture as SVG: each error is a mark, open if it passes and filled if it is refuted."""
     height = TOP + len(lines) * ROW + GAP + 76
     bottom = height - 60
     parts = [
@@ -152,7 +152,7 @@ def _x(decade: float) -> float:
 
 
 def _mark(name: str, error: float, y: float, refuted: bool, known: bool) -> str:
-    """A circle; where the error is only known to be smaller, an arrow to the left of it."""
+    """A circle; with an arrow to its left if the error is only an upper bound."""
     x, colour = _x(math.log10(error)), COLOURS[name]
     arrow = "" if known else (
         f'<path d="M{x - 5:.1f} {y:.1f}H{x - 21:.1f}m5 -4l-5 4l5 4" fill="none" stroke="{colour}" stroke-width="1.6"/>'

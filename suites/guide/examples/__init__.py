@@ -1,1 +1,1 @@
-"""Functions with a backward pass by hand, each with its pair: the examples of the page on pairs."""
+"""Functions with a handwritten backward pass, each with its pair: the examples of the page on pairs."""

@@ -1,4 +1,4 @@
-"""Causal attention in blocks of queries, in JAX and in PyTorch: what is kept does not grow with T × T."""
+"""Causal attention in blocks of queries, in JAX and in PyTorch: the residuals do not grow with T × T."""
 
 # ruff: noqa: D102
 

@@ -1,4 +1,4 @@
-"""Linear cross entropy in blocks of tokens, in JAX: the logits of all tokens are never there at once."""
+"""Linear cross entropy in blocks of tokens, in JAX: the logits of all tokens never exist at once."""
 
 import functools
 

@@ -1,4 +1,4 @@
-"""RMSNorm with a backward pass by hand, in PyTorch, that can be differentiated again."""
+"""RMSNorm in PyTorch with a handwritten backward pass that can be differentiated again."""
 
 # ruff: noqa: D102, D103
 
