@@ -1,8 +1,8 @@
-"""False alarms: right methods put to random problems, by every rule that can refute.
+"""False alarms (false positives): correct methods, judged on random problems by every rule that can refute.
 
-Every drawn problem is put to all exact methods of one framework, in every dtype that they support; one of them in turn
-is also judged in sixty digits. A leaf out of bounds on a problem is a false alarm, and so is a leaf that a method's
-problems of one piece refute together.
+All exact methods of one framework are judged on every drawn problem, in every dtype that they support. One of them, in
+turn, is also judged in sixty digits. A leaf that is out of bounds on a problem is a false alarm. So is a leaf that the
+problems of one call of `measure` refute together.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ def measure(family: str, framework: str, seed: int, start: int, count: int) -> d
     """Judge problems number start … start + count − 1.
 
     Returns:
-        ``judged``: method -> judgements, a problem put to a method in all its dtypes. ``alarms``: what was refuted.
-        ``digits``: of every formula that was judged in sixty digits. ``ratios``: dtype -> error over noise of the worst
-        leaf, of every judgement. ``worst``: dtype -> method -> the largest.
+        ``judged``: method -> number of judgements; one judges a method on a problem in all its dtypes. ``alarms``: what
+        was refuted. ``digits``: for every formula that was judged in sixty digits, to how many it agreed. ``ratios``:
+        dtype -> error over noise of the worst leaf, of every judgement. ``worst``: dtype -> method -> the largest.
 
     Cost: 0.1 to 0.3 s a problem on one core, plus compiling each shape once per method and dtype.
     """
@@ -77,7 +77,7 @@ def measure(family: str, framework: str, seed: int, start: int, count: int) -> d
 
 
 def random_spec(family: str, rng: np.random.Generator, where: Mapping[str, Any] | None = None) -> Spec:
-    """A Spec of a random shape of those that verify draws in floats and that satisfy `where`, and random values."""
+    """A Spec with random values and a random shape, one that verify draws in floats and that satisfies `where`."""
     declared = registry.family(family)
     fitting = covering(declared, where)
     shape = fitting[int(rng.integers(len(fitting)))]

@@ -1,11 +1,11 @@
-"""How small a mistake verify sees: the smallest relative error, planted in one leaf, that a claim refutes.
+"""How small a mistake verify detects: the smallest relative error, planted in one leaf, that a claim refutes.
 
-A method is put to the problems of one of its gradient claims, as verify draws them. In one leaf at a time its gradient
-g is replaced by (1 + δ)·g on every problem, and both rules judge: each problem alone (`tolerance`) and all together
-(`population`). The smallest δ of a grid that is refuted, and every larger one with it, is the leaf's figure. A kind of
-leaf has the figure of its worst leaf.
+A method is judged on the problems of one of its gradient claims, as verify draws them. In one leaf at a time its
+gradient g is replaced by (1 + δ)·g on every problem, and both rules judge: each problem alone (`tolerance`) and all
+together (`population`). The figure of a leaf is the smallest δ of a grid such that it and every larger δ are refuted.
+The figure of a kind of leaf is that of its worst leaf.
 
-This is what floats see of an error that is coherent. A wrong formula is refuted in sixty digits, however small.
+Floats detect a coherent error from this size on. A wrong formula is refuted in sixty digits, however small its error.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ PLANTED = {"float64": _grid(-15, -6), "float32": _grid(-7, -1), "bfloat16": _gri
 
 @dataclass(frozen=True)
 class Planted:
-    """One leaf on one problem: of the gradient (1 + δ)·g, error / noise is √(a + 2bδ + cδ²) / noise.
+    """One leaf on one problem. For the gradient (1 + δ)·g, error / noise is √(a + 2bδ + cδ²) / noise.
 
     Attributes:
-        shape: of the problem.
+        shape: the shape of the problem, as JSON.
         noise: relative to the leaf, as in `Comparison.leaves`.
         parts: (a, b, c), relative to the square of the leaf's scale.
         along: as in `Comparison.along`, with nothing planted.
@@ -63,7 +63,7 @@ class Planted:
         return float(np.sqrt(max(0.0, a + 2 * b * delta + c * delta * delta))) / self.noise
 
     def comparison(self, leaf: str, dtype: str, delta: float) -> Comparison:
-        """What a judgement of this leaf finds with δ planted."""
+        """The comparison of this leaf with δ planted."""
         ratio = self.ratio(delta)
         along = {}
         if self.along is not None:
@@ -85,11 +85,11 @@ def of_method(family: str, method: str, framework: str, examples: int, seed: int
 
 
 def smallest(subject: Subject, dtype: str, run: Run) -> dict[str, tuple[float, str]]:
-    """Kind of leaf -> the smallest planted error that is refuted in `dtype`, and the leaf in which that is so.
+    """Kind of leaf -> the smallest planted error that is refuted in `dtype`, and the worst leaf of the kind.
 
-    Infinite where nothing of the grid is refuted. Leaves that are zero on every problem are left out.
+    The error is infinite if nothing of the grid is refuted. Leaves that are zero on every problem are left out.
 
-    Cost: the problems of one claim, and as long again for the planted errors.
+    Cost: the time of one claim's problems, and as much again for the planted errors.
     """
     claim = subject.declared.claim(GRADIENT_CLAIMS[dtype])
     search, leaves = Search(), dict[str, list[Planted]]()

@@ -1,4 +1,4 @@
-"""Another function, or a wrong gradient of the right one? What a refutation says first where the loss is wrong."""
+"""Another function, or a wrong gradient of the right one? If the loss is wrong, a refutation says so first."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from gradgate.suites.judging.subject import Fault, Refuted
 from gradgate.suites.judging.tolerance import compare_value
 
 CLEAR = 30.0
-"""Times that one gradient has to be nearer to the differences of the method's loss than another, to be told apart."""
+"""One gradient must be this many times nearer to the differences of the method's loss than the other, to be the one."""
 COARSE = 1e-2
-"""Relative distance from which on a gradient does not follow a loss."""
+"""Above this relative distance from the differences of a loss, a gradient is not the gradient of that loss."""
 
 
 @contextlib.contextmanager
 def told(case: Case, loss: float, grads: Mapping[str, Any], reference: oracle.Reference, dtype: str) -> Iterator[None]:
-    """A refutation from within says first that the method computes another function, where its loss is wrong.
+    """If the loss is wrong, a refutation raised in this scope says first that the method computes another function.
 
     Args:
         loss, grads: the method's answer on ``case.problem(dtype)``.
         reference: what it was compared with.
 
     Raises:
-        Refuted: the one from within, after ``another function: …; `` if the loss is out of bounds.
+        Refuted: the one raised in the scope; its message begins with ``another function: …; `` if the loss is wrong.
     """
     try:
         yield
@@ -43,17 +43,17 @@ def told(case: Case, loss: float, grads: Mapping[str, Any], reference: oracle.Re
 
 
 def sentence(case: Case, loss: float, grads: Mapping[str, Any], reference: oracle.Reference, dtype: str) -> str:
-    """Another function: its loss, plain evaluation's, and what the gradient is of as far as that can be told."""
+    """``another function``: its loss, plain evaluation's loss and, if that can be decided, whose the gradient is."""
     said = f"another function: its loss is {loss!r} where plain evaluation gives {reference.loss!r}"
     return "; ".join(filter(None, [said, follows(case, grads, reference, dtype)]))
 
 
 def follows(case: Case, grads: Mapping[str, Any], reference: oracle.Reference, dtype: str) -> str:
-    """Whether a method's gradient is that of its own loss, by central differences of that loss.
+    """Whether a method's gradient is the gradient of the method's own loss, by central differences of that loss.
 
     Returns:
-        ``the gradient follows it``, ``the gradient is plain evaluation's``, ``the gradient is of neither``; or "" where
-        the differences are too coarse to tell, or the method fails beside the problem.
+        ``the gradient follows it``, ``the gradient is plain evaluation's``, ``the gradient is of neither``; or "" if
+        the differences are too coarse to decide, or the method fails at a point near the problem.
 
     Cost: four calls of the method.
     """

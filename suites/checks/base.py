@@ -1,4 +1,4 @@
-"""What a check is given, and what it leaves behind."""
+"""The input of a check (a `Case`), and what the check records there."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class Check:
 
     Attributes:
         function: judges one Case.
-        share: of the run's number of examples; at least `fewest` are judged.
-        draws: ``generated`` Specs, or the family's ``stress`` Specs, each under several seeds, or ``cells``: every
-            shape with every value of every option. Or none: one sweep over sizes on a hardware ``profile``, of which
-            the function is given a `sweeps.Sweep`.
-        together: whether the problems are judged together, too (`population`).
-        fewest: examples at least. Two are the smallest shape and the largest: enough where each shape costs programs of
-            its own, and sixty digits judge the formula on all of them.
+        share: fraction of the run's examples that the check judges, but at least `fewest`.
+        draws: what the check judges. ``generated``: random Specs. ``stress``: the family's stress Specs, each under
+            several seeds. ``cells``: every shape with every value of every option. ``profile``: no Specs, but one sweep
+            over sizes on a hardware profile; the function gets a `sweeps.Sweep`.
+        together: whether all problems are also judged together (`population`).
+        fewest: the least number of examples. Two examples are the smallest and the largest shape. That is enough for a
+            check that compiles new programs for each shape, because sixty digits judge the formula on all shapes.
     """
 
     function: Callable[[Any], None]
@@ -51,12 +51,13 @@ class Check:
 
 @dataclass
 class Case:
-    """One problem put to one method for one claim.
+    """One problem, one method and one claim: what a check judges.
 
     Attributes:
         found: every comparison that this case made, in floats.
-        exact: of a check in sixty digits, what it found.
-        told: what an upheld claim tells in words, and how much there is to tell: of all cases the one with most does.
+        exact: the result of a check in sixty digits; None for every other check.
+        told: (a number, a sentence) for the report of an upheld claim. Of all cases of the claim, the sentence with the
+            largest number is reported.
     """
 
     subject: Subject
@@ -83,12 +84,12 @@ class Case:
         return str(self.settings.get("widest", "float64"))
 
     def problem(self, dtype: str = "", **fields: Any) -> Problem:
-        """The case's Problem in a dtype, the widest unless told, some Spec fields replaced."""
+        """The case's Problem in a dtype (default: the widest), with some Spec fields replaced."""
         return build(self.subject, dataclasses.replace(self.spec, dtype=dtype or self.widest, **fields))
 
     @property
     def claimed(self) -> tuple[str, dict[str, Any]]:
-        """The Problem's loss whose gradient the method claims to compute, and the options that the loss is given."""
+        """The Problem's loss whose gradient the method claims to compute, and the options that the loss takes."""
         loss = self.settings.get("oracle", self.subject.declared.oracle)
         taken = () if loss == "loss" else _parameters(self.subject.declared.family, loss)
         return loss, {name: value for name, value in self.options.items() if name in taken}
@@ -96,7 +97,7 @@ class Case:
     def reference(self, dtype: str) -> oracle.Reference:
         """The truth about what the method claims to compute, with the noise of a test in `dtype`.
 
-        Plain backprop is the method's own framework's.
+        Plain backprop runs in the method's framework.
 
         Raises:
             Rejected: the truth, or plain backprop in float64, is not finite.
@@ -107,10 +108,10 @@ class Case:
         return finite(found, dtype)
 
     def against_own(self, reference: oracle.Reference, grads: Mapping[str, Any]) -> oracle.Reference:
-        """The method's own untransformed gradient in the oracle's place, with the oracle's noise.
+        """A reference with the oracle's noise, but the method's own untransformed gradient in place of the oracle's.
 
         Raises:
-            Refuted: it is not finite, so nothing can be compared with it.
+            Refuted: that gradient is not finite, so nothing can be compared with it.
         """
         for name, leaf in grads.items():
             if not np.isfinite(leaf).all():
@@ -120,10 +121,10 @@ class Case:
     def judge(
         self, grads: Mapping[str, Any], reference: oracle.Reference, dtype: str, what: str = "", factor: float = 1.0
     ) -> None:
-        """Compare leaves by the rule of equality and remember what was found.
+        """Compare leaves by the rule of equality, and record the comparison.
 
         Raises:
-            Refuted: a leaf is out of bounds; names every wrong one, layer by layer.
+            Refuted: a leaf is out of bounds. The message names every wrong leaf, layer by layer.
         """
         kappa = self.settings.get("kappa", self.subject.declared.kappa)
         found = compare(grads, reference, dtype, kappa, factor)
@@ -132,7 +133,7 @@ class Case:
             raise Refuted(what + describe(found, grads), found.leaf, found.error, found.noise)
 
     def record(self, found: Comparison) -> None:
-        """Remember a comparison."""
+        """Record a comparison."""
         self.found.append(found)
 
 
@@ -144,7 +145,7 @@ def _parameters(family: str, loss: str) -> frozenset[str]:
 
 
 def finite(found: oracle.Reference, dtype: str) -> oracle.Reference:
-    """The reference itself.
+    """The given reference, if it is finite.
 
     Raises:
         Rejected: the truth, or plain backprop in float64, is not finite.
@@ -160,7 +161,7 @@ def finite(found: oracle.Reference, dtype: str) -> oracle.Reference:
 def _reference(
     spec: Spec, backend: str, dtype: str, loss: str, rounding: str, options: tuple[tuple[str, Any], ...]
 ) -> oracle.Reference:
-    # All methods of a family are put to the same problems, so most truths and noises are computed once.
+    # All methods of a family are judged on the same problems, so most truths and noises are computed only once.
     return truth.reference(spec, backend, dtype, loss, rounding, **dict(options))
 
 
@@ -178,7 +179,7 @@ def describe(found: Comparison, grads: Mapping[str, Any]) -> str:
 
 
 def farthest(runs: Sequence[Mapping[str, Any]], exact: Mapping[str, Any]) -> dict[str, float]:
-    """Name -> the largest distance of any run's array from the exact one: the noise of what `exact` names."""
+    """Name -> the largest distance of any run's array from the exact array: the noise of this array."""
     return {
         name: max(float(np.linalg.norm((run[name] - leaf).ravel())) for run in runs) for name, leaf in exact.items()
     }

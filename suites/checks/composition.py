@@ -1,4 +1,4 @@
-"""Composition: jit, vmap and a further derivative, each as claimed or refused."""
+"""Composition: jit, torch.compile, vmap and second derivatives, each of which works as claimed or is refused."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from gradgate.suites.judging.tolerance import compare_value
 from gradgate.suites.pairs.pair import Pair
 
 LANES = (1.0, 0.5, 0.25)
-"""Factors of the parameter sets that vmap is tried with; powers of two, so that float32 holds the same sets, and none
-larger than what is drawn: κ speaks of no problem beyond the vocabulary."""
+"""vmap runs on these multiples of the parameters. They are powers of two, so that float32 represents them exactly.
+None is larger than 1, because κ is known only for problems within the vocabulary."""
 
 
 def jit(case: Case) -> None:
-    """Under jax.jit the method gives what it gives without, by the rule of equality."""
+    """Under jax.jit the method gives the same gradient as without, by the rule of equality."""
     problem = case.problem()
     _, plain = case.subject.call(problem, case.options, eager=True)
     own = case.against_own(case.reference(case.widest), oracle.split(problem, plain))
@@ -32,10 +32,10 @@ def jit(case: Case) -> None:
 
 
 def torch_compile(case: Case) -> None:
-    """Under torch.compile the function gives the gradient that it gives without, by the rule of equality.
+    """Under torch.compile the function gives the same value and gradient as without, by the rule of equality.
 
-    Dynamo captures it, AOTAutograd splits it into a forward and a backward pass, and both run in eager kernels: what a
-    compiler's back end does to the numbers is left out.
+    Dynamo captures it, AOTAutograd splits it into a forward and a backward pass, and both run in eager kernels. So this
+    does not judge what a compiler's back end does to the numbers.
     """
     import torch
 
@@ -46,14 +46,14 @@ def torch_compile(case: Case) -> None:
     pair: Any = case.subject.function
     compiled = pair.compiled()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Dynamo's own: under -W error they would be the function's failure
+        warnings.simplefilter("ignore")  # Dynamo's warnings would count as the function's failure under -W error
         compiled_value, grads = case.subject.guard(problem, case.options, lambda: compiled(problem, **case.options))
     _judge_value(case, float(compiled_value), dataclasses.replace(own, loss=float(value)))
     case.judge(oracle.split(problem, grads), own, case.widest)
 
 
 def vmap(case: Case) -> None:
-    """Vectorised over parameters, the method gives for each set what it gives for that set alone."""
+    """Under vmap over sets of parameters, the method gives for each set the same result as for that set alone."""
     wide = case.problem()
     stacked = _scaled(wide, lambda p: wide.xp.stack([factor * p for factor in LANES])).params
     answer = _transformed(case, wide, _vmapped(case, wide), stacked)
@@ -68,7 +68,7 @@ def vmap(case: Case) -> None:
 
 
 def _judge_value(case: Case, value: float, own: oracle.Reference, what: str = "") -> None:
-    """The value under a transformation is the value without it, by the rule of equality."""
+    """The value under a transformation equals the value without it, by the rule of equality."""
     found = compare_value(value, own, case.widest)
     case.record(found)
     if not found.equal:
@@ -76,7 +76,7 @@ def _judge_value(case: Case, value: float, own: oracle.Reference, what: str = ""
 
 
 def second_order(case: Case) -> None:
-    """The gradient of ⟨method's gradient, v⟩ is the oracle's H·v, whose noise is measured like the gradient's."""
+    """The gradient of ⟨method's gradient, v⟩ equals the oracle's H·v, whose noise is measured as for the gradient."""
     wide, narrow = case.problem(), case.problem("float32")
     vector = oracle.cast(narrow, oracle.random_direction(narrow, case.spec.seed), case.widest)
     reference = _measured(case, wide, vector)
@@ -87,7 +87,7 @@ def second_order(case: Case) -> None:
 
 
 def refuses(case: Case) -> None:
-    """A disclaimed transformation raises NotComposable with a sentence, and neither works nor fails by accident."""
+    """A disclaimed transformation raises NotComposable with a sentence. It neither works nor fails by accident."""
     name, problem = case.settings["transformation"], case.problem()
     if name == "vmap":
         with precision(problem.backend, problem.dtype):
@@ -110,7 +110,7 @@ def refuses(case: Case) -> None:
 
 
 def _transformed(case: Case, problem: Problem, run: Callable[[Tree], Any], argument: Tree) -> Any:
-    """The answer of a transformed call; where it fails, so may the plain call, which then says more."""
+    """The answer of a transformed call. If it fails, the plain call may fail, too; then the plain error says more."""
     try:
         return case.subject.guard(problem, case.options, run, argument)
     except Fault:
@@ -176,7 +176,7 @@ def _scaled(problem: Problem, change: Callable[[Any], Any]) -> Problem:
 
 
 def _measured(case: Case, problem: Problem, vector: Tree | None = None) -> oracle.Reference:
-    """What the method claims to compute here, with the noise of a test in float64."""
+    """What the method claims to compute here, with the noise of a test in the widest dtype."""
     loss, options = case.claimed
     known = truth.of_problem(problem, loss, options, vector) if case.widest == "float64" else None
     return finite(oracle.measure(problem, case.widest, loss, vector, case.rounding, known, **options), case.widest)

@@ -19,13 +19,13 @@ from gradgate.suites.judging.subject import Fault, Inapplicable, Refuted
 
 WORDS = {"evaluations": "evaluations", "jvps": "JVPs", "vjps": "VJPs", RECOMPUTATIONS: "recomputations"}
 DIGITS = 20
-"""Of balls where a JAX program runs to be counted: more than float64 has, and quicker than the sixty of a formula."""
+"""Digits of the balls on which a JAX program runs to be counted: more than float64 has, and faster than sixty."""
 Counted = dict[str, Calls]
 """Name of a net -> its calls."""
 
 
 def counts(case: Case) -> None:
-    """The calls of each net that run are those of the claim's formula, or no more; without a formula, they are told.
+    """The calls of each net equal the claim's formula, or are at most that many. Without a formula, they are reported.
 
     Settings: those of `gradgate.references.counts.claim`.
     """
@@ -52,7 +52,7 @@ def counts(case: Case) -> None:
 
 
 def _expected(case: Case, found: Found) -> Mapping[str, Any]:
-    """Net -> how many calls the claim says: a number, or Calls."""
+    """Net -> how many calls the claim expects: a number, or Calls."""
     formula = case.settings["formula"]
     if formula is None:
         return {}
@@ -62,7 +62,7 @@ def _expected(case: Case, found: Found) -> Mapping[str, Any]:
 
 
 def _called(case: Case, formula: str) -> Mapping[str, Any]:
-    """What a formula says of this problem and the method's options."""
+    """The value of a formula for this problem and the method's options."""
     named = case.settings["named"]
     options = case.options if named is None else {name: case.options[option] for name, option in named.items()}
     said: Mapping[str, Any] = registry.load(formula)(case.spec, **{**options, **case.settings["given"]})
@@ -82,7 +82,7 @@ class Found:
 
     @property
     def most(self) -> float:
-        """How many evaluations there are."""
+        """The number of evaluations of all nets."""
         return sum(calls.evaluations for net, calls in self.calls.items() if "[" not in net)
 
     @property
@@ -96,12 +96,12 @@ class Found:
         return "; ".join(parts)
 
     def weigh(self, costs: Mapping[str, float], kinds: Sequence[str]) -> None:
-        """Sum up what calls cost, under the name ``compute``."""
+        """Add up what the calls cost, under the name ``compute``."""
         for kind in kinds:
             self.costs[kind] = sum(cost * self.number(net, kind) for net, cost in costs.items())
 
     def number(self, net: str, kind: str) -> float:
-        """How many calls; of ``compute``, what they cost."""
+        """The number of calls of a net; for ``compute``, their cost."""
         if net == "compute":
             return self.costs[kind]
         if kind == RECOMPUTATIONS:
@@ -109,7 +109,7 @@ class Found:
         return int(getattr(self.calls.get(net, Calls()), kind))
 
     def check_run(self, net: str) -> None:
-        """Raise Inapplicable if the method evaluates a net less often than the loss does: another code runs for it."""
+        """Raise Inapplicable if the method evaluates a net less often than the loss: other code then replaces it."""
         number, least = self.number(net, "evaluations"), self.plain.get(net, Calls()).evaluations
         if number < least:
             raise Inapplicable(
@@ -119,7 +119,7 @@ class Found:
 
 
 def totals(calls: Mapping[str, Calls]) -> dict[str, Calls]:
-    """The calls, and those of all nets that differ in an index, such as ``layer[3]``, under the name without it."""
+    """The calls, and under ``layer`` the sum over all nets ``layer[0]``, ``layer[1]``, … that differ in an index."""
     found: dict[str, Calls] = {net: dataclasses.replace(own) for net, own in calls.items()}
     for net, own in calls.items():
         name, bracket, _ = net.partition("[")
@@ -134,7 +134,7 @@ def of_method(case: Case, problem: Problem) -> Counted:
     """The calls that one call of the method makes.
 
     Raises:
-        Fault: the method raised. Inapplicable: a JAX program does not tell.
+        Fault: the method raised. Inapplicable: the calls of a JAX program cannot be counted.
     """
     method = functools.partial(case.subject.function, **case.options)
 
@@ -143,10 +143,10 @@ def of_method(case: Case, problem: Problem) -> Counted:
 
     if problem.backend == "jax":
         key = f"calls {sorted(case.options.items())} {case.spec.static().to_json()}"
-        texts = case.subject.evaluators  # a program's text is that of all problems of a shape
+        texts = case.subject.evaluators  # all problems of a shape share one program text
         if key not in texts:
             texts[key] = _in_text(method, problem, guarded)
-        if isinstance(texts[key], str):  # then the values decide
+        if isinstance(texts[key], str):  # then the calls depend on the values
             why, key = texts[key], f"{key} {case.spec.to_json()}"
             texts[key] = texts[key] if key in texts else _in_run(method, problem, guarded, why)
         found: Counted = texts[key]
@@ -177,7 +177,7 @@ def of_loss(spec: Spec, backend: str) -> Counted:
 
 
 class Counter:
-    """Adds calls up; an `on_call`."""
+    """Adds up calls; an object to pass as `on_call`."""
 
     def __init__(self) -> None:
         self.calls: Counted = collections.defaultdict(Calls)
@@ -189,7 +189,10 @@ class Counter:
 
 
 def _in_text(program: Callable[..., Any], problem: Problem, guarded: Callable[..., Any]) -> Counted | str:
-    """The calls in a JAX program's text, nothing compiled; in words why it does not tell; "" if there is no text."""
+    """The calls in a JAX program's text, which is not compiled. Or, as a string, why the text does not determine them.
+
+    The string is "" if JAX cannot trace the program, so that there is no text.
+    """
     import jax
 
     from gradgate.hw_profiles import call_count
@@ -205,7 +208,7 @@ def _in_text(program: Callable[..., Any], problem: Problem, guarded: Callable[..
 
 
 def _in_run(program: Callable[..., Any], problem: Problem, guarded: Callable[..., Any], why: str) -> Counted:
-    """The calls of a JAX program that runs operation by operation: on balls, or, without a text, without jit.
+    """The calls of a JAX program that runs operation by operation: on balls or, if it has no text, with jit disabled.
 
     Raises:
         Inapplicable: an operation has no rule on balls.
@@ -230,7 +233,7 @@ def _in_run(program: Callable[..., Any], problem: Problem, guarded: Callable[...
 
 
 def own_layers(case: Case) -> None:
-    """Each device holds the parameters and gradients of its own layers only, every layer on exactly one device.
+    """Each device holds the parameters and gradients of its own layers only, and every layer is on exactly one device.
 
     Settings: ``residency``, ``module:function`` of (problem, devices) -> what each device was measured to hold.
     """

@@ -1,4 +1,4 @@
-"""Of a pair in eager PyTorch: layouts of memory, inputs that need no gradient, and the protocol of autograd."""
+"""Checks of a pair in eager PyTorch: memory layouts, inputs that need no gradient, and the protocol of autograd."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gradgate.suites.pairs.pair import Pair
 
 
 def layouts(case: Case) -> None:
-    """With inputs and cotangents that are not contiguous the gradient is that with contiguous ones."""
+    """With inputs and cotangents that are not contiguous, the gradient equals the gradient with contiguous ones."""
     import torch
 
     problem = case.problem(case.widest)
@@ -40,7 +40,7 @@ def layouts(case: Case) -> None:
 
 
 def each_leaf_alone(case: Case) -> None:
-    """Each input alone requiring a gradient gets the one that it gets together with the others."""
+    """If one input alone requires a gradient, it gets the same gradient as when all inputs require one."""
     problem = case.problem(case.widest)
     own = _own(case, problem)
     for path in problem.params if len(problem.params) > 1 else ():
@@ -53,10 +53,10 @@ def each_leaf_alone(case: Case) -> None:
 
 
 def autograd(case: Case) -> None:
-    """What a user may do between forward and backward gives the right gradient or raises.
+    """Whatever a user may do between forward and backward, the gradient is right or an error is raised.
 
     Raises:
-        Refuted: names the hazard that is silently wrong.
+        Refuted: a gradient is silently wrong; the message names the hazard.
     """
     problem = case.problem(case.widest)
     own = _own(case, problem)
@@ -74,7 +74,7 @@ def autograd(case: Case) -> None:
 
 
 def _differentiated_twice(case: Case, problem: Problem) -> None:
-    """``create_graph=True``: H·v of the function is the reference's, or an exception. Zeros in silence are refuted."""
+    """``create_graph=True``: H·v of the function equals the reference's, or raises. Silent zeros are refuted."""
     pair: Pair = case.subject.function  # type: ignore[assignment]
     vector = oracle.random_direction(problem, case.spec.seed)
     moved, runs = oracle.jittered(problem), []
@@ -112,7 +112,7 @@ def _twice(pair: Pair, role: str, problem: Any, vector: Any, options: Mapping[st
             materialize_grads=True,
         )
         product = sum((grad * vector[path]).sum() for path, grad in zip(params, pulled, strict=True))
-        torch.autograd.backward(product)  # `grad` would not meet what once_differentiable leaves to raise
+        torch.autograd.backward(product)  # `grad` would miss the error that once_differentiable puts in the graph
     return {path: to_numpy(leaf) for path, leaf in _filled({p: t.grad for p, t in params.items()}, params).items()}
 
 
@@ -145,7 +145,7 @@ def _wide(problem: Problem) -> dict[str, Any]:
 
 
 def _gradient(case: Case, problem: Problem, alone: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Path -> gradient by autograd at leaves that keep their layout; `alone` are those that require one, () all."""
+    """Path -> gradient by autograd, at leaves that keep their layout; only those in `alone` require one, or () all."""
     return dict(
         case.subject.guard(problem, case.options, _backward, case.subject.function, problem, case.options, alone)
     )
@@ -171,7 +171,7 @@ def _transposed(leaf: Any) -> Any:
 
 
 def _strided(leaf: Any) -> Any:
-    """The same numbers, every other one of a storage."""
+    """The same numbers, in every second place of a storage."""
     import torch
 
     if not leaf.ndim:
@@ -222,7 +222,7 @@ def _retained(pair: Pair, problem: Any, options: Mapping[str, Any]) -> dict[str,
 def _two_in_flight(pair: Pair, problem: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     params, others = _leaves(problem), _leaves(problem)
     outs, cotangents = _forward(pair, problem, params, options)
-    # A module has one set of parameters: what other calls are given is other inputs.
+    # A module has one set of parameters, so the other call differs only in its inputs.
     twice = {p: (2.0 * leaf if p in pair.leaves else leaf).detach().requires_grad_() for p, leaf in others.items()}
     _forward(pair, problem, twice, options)
     return _pull(outs, cotangents, params)
@@ -246,7 +246,7 @@ def _accumulated(pair: Pair, problem: Any, options: Mapping[str, Any]) -> dict[s
 
     params = _leaves(problem)
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "grad and param do not obey")  # of leaves without numbers
+        warnings.filterwarnings("ignore", "grad and param do not obey")  # about leaves without elements
         for _ in range(2):
             outs, cotangents = _forward(pair, problem, params, options)
             torch.autograd.backward(outs, cotangents, inputs=list(params.values()))
@@ -254,7 +254,7 @@ def _accumulated(pair: Pair, problem: Any, options: Mapping[str, Any]) -> dict[s
 
 
 def _after_no_grad(pair: Pair, problem: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """A call without gradients first, and one under inference mode."""
+    """First a call under no_grad and a call under inference mode, then the gradient."""
     import torch
 
     with torch.no_grad():
@@ -275,5 +275,5 @@ _HAZARDS: Mapping[str, Callable[..., dict[str, Any]]] = {
 
 
 def hazards() -> Iterator[str]:
-    """The names of what `autograd` tries."""
+    """The names of the hazards that `autograd` tries."""
     yield from _HAZARDS

@@ -1,4 +1,4 @@
-"""The formula: the gradient and its derivative in sixty digits, where equal formulas agree and nothing is allowed."""
+"""The formula: the gradient and its derivative in sixty digits, where equal formulas agree and no error is allowed."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from gradgate.suites.judging.subject import Fault, Inapplicable, Refuted, check_
 NUDGE = 2.0**-40
 """Relative change of the numbers that a program reads out of tensors, to see whether its result depends on them."""
 CONSTANTS = 1e-13
-"""Relative difference that constants rounded to float64, 1e-16, are taken to explain where they are amplified."""
+"""Largest relative difference that is put down to constants rounded to float64: their error of 1e-16, amplified."""
 NAMED = 4
-"""Wrong leaves that a refutation lists."""
+"""Number of wrong leaves that a refutation lists."""
 CANNOT = "cannot be evaluated in sixty digits"
 UNTRACEABLE = ("ConcretizationTypeError", *(f"Tracer{what}ConversionError" for what in ("Array", "Bool", "Integer")))
 """What JAX raises where a function needs a number while it is traced."""
 
 
 def gradient(case: Case) -> None:
-    """Loss and every leaf, or those that the claim is about, equal the oracle's to 40 digits and more.
+    """Loss and every leaf, or those that the claim is about, equal the oracle's to at least 40 digits.
 
     Settings: ``oracle``, another loss of the Problem than the method's own; ``leaves="last_layer"``.
     """
@@ -40,7 +40,7 @@ def gradient(case: Case) -> None:
 
 
 def second_order(case: Case) -> None:
-    """The gradient of ⟨method's gradient, v⟩ equals the oracle's H·v to 40 digits and more."""
+    """The gradient of ⟨method's gradient, v⟩ equals the oracle's H·v to at least 40 digits."""
     problem = _problem(case)
     loss, options = case.claimed
     vector = programs.direction(case.problem(), 0)
@@ -49,7 +49,7 @@ def second_order(case: Case) -> None:
 
 
 def _problem(case: Case) -> Problem:
-    """A Problem of its own for every evaluation: a method that overwrites its input must not change the oracle's."""
+    """A new Problem for every evaluation: a method that overwrites its input must not change the oracle's input."""
     return in_float64(case.spec, case.subject.declared.framework, "float64")
 
 
@@ -83,7 +83,7 @@ def _plain_twice(loss: str, options: tuple[tuple[str, Any], ...], problem: Probl
 
 
 def _judge(case: Case, method: Evaluator, plain: Evaluator) -> None:
-    """Settle whether two programs are equal, and say where they part if not.
+    """Decide whether two programs are equal, and say where they first differ if they are not.
 
     Raises:
         Refuted: they differ. Inapplicable: an operation has no rule. Rejected: a tie, or a problem without a value.
@@ -117,10 +117,10 @@ def _judge(case: Case, method: Evaluator, plain: Evaluator) -> None:
 
 
 def _by_a_constant(case: Case, agreement: Agreement) -> bool:
-    """Whether all that is wrong is as small as a constant makes it that one of the programs has rounded to float64.
+    """Whether a constant that one of the programs rounds to float64 can explain all differences, by their size.
 
-    A scale written as ``d**-0.5`` is a float64, and ``sqrt`` of a number in the program is not: no author means them to
-    differ. Of the claims of a paper's methods, whose constants are ours, nothing is forgiven.
+    A scale written as ``d**-0.5`` is a float64; ``sqrt`` of a number in the program has all sixty digits. No author
+    means the two to differ. Claims about a paper's methods forgive nothing: we wrote the constants of those methods.
     """
     forgiven = case.settings.get("constants", False) and not agreement.open
     return bool(forgiven) and max(agreement.wrong.values()) <= CONSTANTS
@@ -130,8 +130,8 @@ def _guarded(case: Case, problem: Problem, evaluate: Callable[[], Result]) -> Re
     """Evaluate foreign code under its limits.
 
     Raises:
-        Unknown, Undecided: as they are. Inapplicable: JAX cannot trace it. Refuted: it returns something else than
-        (loss, grads), or fails for this value of an option alone. Fault: it raised anything else.
+        Unknown, Undecided: unchanged. Inapplicable: JAX cannot trace it. Refuted: it returns something other than
+        (loss, grads), or fails only for this value of an option. Fault: it raised anything else.
     """
     try:
         result: Result = case.subject.guard(problem, case.options, evaluate)
@@ -141,7 +141,7 @@ def _guarded(case: Case, problem: Problem, evaluate: Callable[[], Result]) -> Re
             raise cause from None
         if cause is not None and type(cause).__name__ in UNTRACEABLE:
             raise Inapplicable(f"{CANNOT}: JAX cannot trace it: {first_line(cause)}") from None
-        case.subject.call(case.problem(), case.options, eager=True)  # where it fails too, it says more
+        case.subject.call(case.problem(), case.options, eager=True)  # if it fails, too, its error says more
         raise
     return result
 
@@ -162,7 +162,7 @@ def _matters(before: Result, values: Callable[..., Result]) -> bool:
 
 
 def _apart(case: Case, values: Callable[..., Result], plain: Evaluator) -> str:
-    """Where the programs part; "" if that cannot be told."""
+    """Where the programs first differ; "" if that cannot be determined."""
     try:
         with balls.digits(60):
             return first_apart(
@@ -189,7 +189,7 @@ def _meaning(case: Case, agreement: Agreement, values: dict[str, Any], plain: Ev
 
 
 def _followed(case: Case) -> str:
-    """What the gradient is of, as far as floats can tell."""
+    """Which loss the gradient belongs to, as far as floats can decide it."""
     try:
         _, grads = case.subject.gradient(case.problem(), case.options)
         return another.follows(case, grads, case.reference("float64"), "float64")
@@ -198,7 +198,7 @@ def _followed(case: Case) -> str:
 
 
 def _told(agreement: Agreement, meaning: str, where: str) -> str:
-    """The refutation in words: what is wrong, the wrong leaves, the first wrong digits, where the programs part."""
+    """The refutation in words: what is wrong, the wrong leaves, the first wrong digits, where the programs differ."""
     worst = sorted(agreement.wrong, key=lambda name: -agreement.wrong[name])
     listed = ", ".join(f"{name or 'loss'} {agreement.wrong[name]:.2g}" for name in worst[:NAMED])
     more = f" and {len(worst) - NAMED} more" if len(worst) > NAMED else ""
@@ -207,5 +207,5 @@ def _told(agreement: Agreement, meaning: str, where: str) -> str:
 
 
 def _place(leaf: str, shown: str) -> str:
-    """A leaf and its first wrong digits; "" of the loss, whose digits are told elsewhere."""
+    """A leaf and its first wrong digits; "" for the loss, whose digits are reported elsewhere."""
     return "" if not leaf else f"{leaf}{shown}" if shown.startswith("[") else f"{leaf} {shown}"

@@ -19,7 +19,7 @@ def tree(case: Case) -> None:
 
 
 def value(case: Case) -> None:
-    """The returned loss equals the oracle's by the rule of equality; if not, another function is told from a slip."""
+    """The returned loss equals the oracle's by the rule of equality. If not, says whether the gradient is right."""
     reference = case.reference("float64")
     loss, grads = case.subject.gradient(case.problem(), case.options)
     found = compare_value(loss, reference, "float64")

@@ -8,7 +8,7 @@ from gradgate.suites.checks import another
 from gradgate.suites.checks.base import Case
 
 FACTORS = (2.0, -0.375, 3.3125)
-"""Upstream cotangents that float32 holds: a power of two, a negative one, one whose products round."""
+"""Upstream cotangents that float32 represents: a power of two, a negative number, a number whose products round."""
 
 
 def gradient(case: Case) -> None:
@@ -28,7 +28,7 @@ def gradient(case: Case) -> None:
 
 
 def options(case: Case) -> None:
-    """The gradient holds for every legal value of every option, the others as drawn."""
+    """The gradient is right for every legal value of every option; the other options are as drawn."""
     for option in case.subject.declared.options:
         for legal in option.values(case.spec):
             one = dataclasses.replace(case, options={**case.options, option.name: legal})
@@ -48,7 +48,7 @@ def upstream(case: Case) -> None:
 
 
 def stability(case: Case) -> None:
-    """The gradient holds on a problem of the family's stress list, in float64 and, if it is supported, in float32."""
+    """The gradient is right on a problem of the family's stress list, in float64 and, if supported, in float32."""
     for dtype in [dtype for dtype in ("float64", "float32") if dtype in case.subject.declared.dtypes]:
         reference = case.reference(dtype)
         _, grads = case.subject.gradient(case.problem(dtype), case.options)

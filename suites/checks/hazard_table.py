@@ -1,4 +1,4 @@
-"""The hazards of eager PyTorch: the table that the check `protocol` plays, row by row."""
+"""The hazards of eager PyTorch: a table, each row of which the check `protocol` runs."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _swap_data(scene: Scene) -> None:
 
 
 def _with_other_parameters(scene: Scene) -> None:
-    """The forward pass alone sees other tensors in the place of the parameters."""
+    """Only the forward pass sees other tensors in place of the parameters."""
     others = {name: p.detach() * 2 for name, p in scene.model.named_parameters()}
     for tensor in others.values():
         tensor.requires_grad_()
@@ -181,7 +181,7 @@ def _toggle(need: bool) -> Callable[[Scene], None]:
 
 
 def _generator_elsewhere(scene: Scene) -> None:
-    generator = np.random.default_rng(3)  # made here, so that nothing that makes the function draws from it
+    generator = np.random.default_rng(3)  # made here, so that nothing draws from it while the function is made
     _ask(generator.random)(scene)
     around()(scene)
 
@@ -191,7 +191,7 @@ _ROWS: tuple[tuple[Any, ...], ...] = (
     # What autograd allows: the mode of the model, and random numbers.
     ("eval_between", "model.eval() in between", _noisy, between(lambda s: s.model.eval())),
     ("train_between", "model.train() in between", _noisy, _in_eval(lambda s: s.model.train())),
-    ("submodule_mode", "a norm that did not train is told to in between", _norm, _with_one_in_eval),
+    ("submodule_mode", "a norm in eval mode is set to train mode in between", _norm, _with_one_in_eval),
     ("dropout", "dropout, and random numbers drawn in between", lambda: nn.Dropout(0.4),
      between(lambda s: torch.rand(9))),
     ("python_random", "Python's random decides what a layer does", _scaled(random.random), around()),
@@ -240,19 +240,19 @@ _ROWS: tuple[tuple[Any, ...], ...] = (
      lambda: nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()), between(_replace_inner_module), "right", True),
     ("functional_call", "torch.func.functional_call around the forward pass", nn.Tanh, _with_other_parameters, "right",
      True),
-    # A change of course.
-    ("flag_turned", "a flag that a layer reads is turned in between", _scaled(lambda: 0.0), between(_ask(lambda: 1.0)),
+    # Changes after which a second run of a layer takes another path.
+    ("flag_turned", "a flag that a layer reads is changed in between", _scaled(lambda: 0.0), between(_ask(lambda: 1.0)),
      "right", True),
-    ("shape_turned", "a flag that decides a layer's output shape is turned in between", _scaled(lambda: 0.0),
+    ("shape_turned", "a flag that decides a layer's output shape is changed in between", _scaled(lambda: 0.0),
      between(_ask(lambda: torch.ones(2, 1, 1))), "right", True),
     ("attribute_changed", "the p of every dropout is changed in between", lambda: nn.Dropout(0.4), between(_drop_less),
      "right", True),
     ("weight_unfrozen", "a weight starts to need a gradient in between", nn.Tanh, _toggle(True)),
-    ("weight_frozen", "a weight ceases to need a gradient in between", nn.Tanh, _toggle(False)),
-    # What autograd promises of hooks, state and further passes.
+    ("weight_frozen", "a weight stops needing a gradient in between", nn.Tanh, _toggle(False)),
+    # What autograd promises about hooks, state and further passes.
     ("parameter_hook", "a hook on a parameter doubles its gradient", nn.Tanh, _hooked_parameter),
     ("accumulation_hook", "a hook sees each accumulated gradient", nn.Tanh, _accumulation_hook),
-    ("shared_layer", "one layer stands at several places", lambda: nn.Linear(WIDTH, WIDTH), around(), "right", False,
+    ("shared_layer", "one layer is used at several places", lambda: nn.Linear(WIDTH, WIDTH), around(), "right", False,
      True),
     ("batch_norm_once", "batch norms update their statistics once", _norm, around()),
     ("instance_norm_once", "instance norms update their statistics once", InstanceNormed, around()),

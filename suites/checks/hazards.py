@@ -1,9 +1,9 @@
 """What can happen between the forward and the backward pass of a model in eager PyTorch, as data.
 
 A `Hazard` is a small scene: a model, its forward and backward pass, and something that happens around them. Each scene
-is played with a *wrap*, which makes from a sequence of layers the function under test: a checkpointed module, a
-compiled one, or the sequence itself. The rule is the same for all of them: the outcome is right, to the bit, or an
-error says in words what is wrong. An outcome that is wrong without a word is a failure.
+is played with a *wrap*: it makes the function under test from a sequence of layers. The function is a checkpointed
+module, a compiled one, or the sequence itself. The rule is the same for all of them: the outcome is right, to the bit,
+or an error says in words what is wrong. An outcome that is silently wrong is a failure.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ WIDTH, BATCH = 6, 4
 
 
 class Scene:
-    """One model and what its passes leave.
+    """One model, and what its passes leave behind.
 
     Attributes:
         model: the layers, from which the function under test was made.
         leaf: what the input is computed from; it collects the input's gradient.
-        x: the input, no leaf, so that it can be overwritten.
+        x: the input. It is not a leaf, so that it can be overwritten.
         y: the output of the last forward pass.
-        loss: of it.
-        seen: what hooks have seen.
-        changing: whether the hazard happens; where plain autograd is not right, the truth is the scene without it.
+        loss: the sum of `y`.
+        seen: the tensors that hooks have seen.
+        changing: whether the hazard happens. Where plain autograd is not right, the truth is the scene without hazard.
     """
 
     def __init__(self, layers: list[nn.Module], wrap: Wrap, changing: bool = True) -> None:
@@ -47,7 +47,7 @@ class Scene:
         self.function = wrap(self.model, self.x.detach().requires_grad_())
 
     def forward(self, x: torch.Tensor | None = None) -> torch.Tensor:
-        """The loss, the sum of the output. Its graph and that of the input save no tensors, only the model's does."""
+        """The loss: the sum of the output. Only the model's part of the graph saves tensors."""
         self.y = self.function(self.x if x is None else x)
         self.loss = self.y.sum()
         return self.loss
@@ -72,13 +72,13 @@ class Hazard:
     """One thing that can happen.
 
     Attributes:
-        name: of it, unique.
+        name: a unique name.
         does: what happens, in words.
-        layer: makes the layers that it is about; each model holds several, between others.
+        layer: makes a layer that the hazard is about; each model holds several of them, with other layers in between.
         play: the passes, and what happens around them.
-        plain: what plain autograd gives: the right gradient, an error, or a wrong gradient without a word.
-        refusable: whether the function under test may refuse though plain autograd is right.
-        shared: whether one layer stands at all places.
+        plain: what plain autograd gives: the right gradient, an error, or a silently wrong gradient.
+        refusable: whether the function under test may refuse even if plain autograd is right.
+        shared: whether one and the same layer is used at all places.
     """
 
     name: str
@@ -90,7 +90,7 @@ class Hazard:
     shared: bool = False
 
     def layers(self, blocks: int) -> list[nn.Module]:
-        """Those of one model, new ones for each call."""
+        """The layers of one model; each call makes new ones."""
         own = [self.layer()] * blocks if self.shared else [self.layer() for _ in range(blocks)]
         stacked = [layer for one in own for layer in (nn.Linear(WIDTH, WIDTH), one, nn.Tanh())]
         return [*stacked, nn.Linear(WIDTH, WIDTH), nn.Tanh()]
@@ -98,11 +98,11 @@ class Hazard:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a hazard.
+    """The outcome of a hazard.
 
     Attributes:
-        kind: ``right``; ``raises``, in words; ``accident``, an error that is no refusal; ``as plain``, the bits of
-            plain autograd where these are wrong; or ``wrong``, without a word.
+        kind: ``right``; ``raises``: an error in words; ``accident``: an error that is no refusal; ``as plain``: the
+            bits of plain autograd where these are wrong; or ``wrong``: silently wrong.
         told: the error, or what is wrong.
     """
 
@@ -110,20 +110,20 @@ class Outcome:
     told: str = ""
 
     def fault(self, hazard: Hazard) -> str:
-        """What is wrong with it, in words; "" if nothing is."""
+        """Why this outcome is a failure, in words; "" if it is none."""
         if self.kind in ("right", "as plain") or (
             self.kind == "raises" and (hazard.plain != "right" or hazard.refusable)
         ):
             return ""
-        said = {"raises": "it refuses", "accident": "it fails by accident", "wrong": "wrong without a word"}[self.kind]
+        said = {"raises": "it refuses", "accident": "it fails by accident", "wrong": "silently wrong"}[self.kind]
         return f"{hazard.name} ({hazard.does}): {said}: {self.told}"
 
 
 def outcome(hazard: Hazard, wrap: Wrap, blocks: int = 2, seed: int = 0) -> Outcome:
-    """Play a hazard with `wrap`, and compare what is left with what plain autograd leaves.
+    """Play a hazard with `wrap`, and compare what it leaves behind with what plain autograd leaves behind.
 
-    Where plain autograd raises, or is wrong without a word, what is right is the scene in which the hazard does not
-    happen. Where it is wrong without a word, its own bits are accepted too.
+    If plain autograd raises or is silently wrong, the truth is the scene in which the hazard does not happen. If plain
+    autograd is silently wrong, its bits are accepted, too.
     """
     truth = _played(hazard, plain, blocks, seed, changing=hazard.plain == "right")
     try:
@@ -139,7 +139,7 @@ def outcome(hazard: Hazard, wrap: Wrap, blocks: int = 2, seed: int = 0) -> Outco
 
 
 def plain(model: nn.Sequential, sample: torch.Tensor) -> nn.Sequential:
-    """The wrap that wraps nothing."""
+    """The wrap that returns the layers unchanged."""
     return model
 
 
@@ -219,7 +219,7 @@ def around(
 
 
 def in_another_thread(scene: Scene) -> None:
-    """Backward in a thread of its own; what it raises is raised here."""
+    """Backward in another thread. What it raises there is raised here."""
     raised: list[BaseException] = []
 
     def run() -> None:
@@ -274,7 +274,7 @@ class Buffered(nn.Module):
 
 
 class InstanceNormed(nn.InstanceNorm1d):
-    """An instance norm with running statistics, of a batch that it takes for channels."""
+    """An instance norm with running statistics, which takes the rows of a batch for channels."""
 
     def __init__(self) -> None:
         super().__init__(BATCH, track_running_stats=True)

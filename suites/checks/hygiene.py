@@ -1,4 +1,4 @@
-"""Hygiene: the same bits twice; inputs, global random state and standard output left alone."""
+"""Hygiene: two calls give the same bits, and leave inputs, global random state and standard output alone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gradgate.suites.checks.base import Case
 from gradgate.suites.judging.subject import Refuted, Subject
 
 _OTHERS: dict[tuple[str, str], Subject] = {}
-"""Kept for their compiled programs."""
+"""Other implementations of methods, kept so that each is compiled only once."""
 
 
 def deterministic(case: Case) -> None:
@@ -33,7 +33,7 @@ def deterministic(case: Case) -> None:
 
 
 def same_bits(case: Case) -> None:
-    """The method gives the bits of another implementation of itself; settings: ``implementation``."""
+    """The method gives the same bits as another implementation of it; settings: ``implementation``."""
     problem, other = case.problem(), _other(case.subject.declared, case.settings["implementation"])
     mine, theirs = (named_leaves(subject.call(problem, case.options)) for subject in (case.subject, other))
     for name, leaf in mine.items():
@@ -52,7 +52,7 @@ def pure(case: Case) -> None:
     """A call without jit leaves everything but its answer as it was.
 
     That is: params and data; global generators; standard output and error; what `surroundings` lists; threads and
-    processes. For the last two a first call is forgiven, which may import a library or start a pool.
+    processes. For the last two only a second call counts: the first call may import a library or start a pool.
     """
     problem = case.problem()
     _advance()
@@ -85,7 +85,7 @@ def _again(case: Case) -> None:
 
 
 def _running() -> set[str]:
-    """Threads of Python's, and child processes where the platform tells."""
+    """Python threads, and child processes if the platform lists them."""
     threads = {f"a running thread ({thread.name})" for thread in threading.enumerate()}
     children = {pid for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()}
     return threads | {f"a child process ({pid})" for pid in children}
@@ -97,7 +97,7 @@ def _snapshot(problem: Any) -> dict[str, Any]:
 
 
 def _advance() -> None:
-    # Away from where a method that reseeds left the generators at its last call.
+    # A method that reseeds left the generators at the same state in its last call: move them on, so that this is seen.
     random.random()
     np.random.random()
     if "torch" in sys.modules:

@@ -14,7 +14,7 @@ from gradgate.suites.checks.base import Case
 from gradgate.suites.judging.subject import Fault, Refuted
 
 SLACK = 64.0
-"""Times u·(condition number of the layer's Jacobian) that either identity may miss."""
+"""Either identity may be off by this many times u·(condition number of the layer's Jacobian)."""
 
 
 def inverses(case: Case) -> None:
@@ -27,17 +27,17 @@ def inverses(case: Case) -> None:
 
 
 def vijp(case: Case) -> None:
-    """Every layer's vijp takes back what its VJP does to h, to within the layer's condition number.
+    """Every layer's vijp undoes its VJP, to within the layer's condition number.
 
-    As `inverses`, but a layer need have no inverse: that its Jacobian is surjective is enough.
+    As `inverses`, but a layer needs no inverse: it is enough that its Jacobian is surjective.
     """
     _walk(case, _left_inverse)
 
 
 def refuses_problem(case: Case) -> None:
-    """A problem that is none of the method's is refused in words.
+    """A problem that the method does not support is refused in words.
 
-    Settings: ``error``, ``module:class`` of the documented exception; ``says``, what its message has in it.
+    Settings: ``error``, ``module:class`` of the documented exception; ``says``, words that its message contains.
     """
     error, says = registry.load(case.settings["error"]), case.settings["says"]
     try:
@@ -50,7 +50,7 @@ def refuses_problem(case: Case) -> None:
 
 
 Found = tuple[str, str, Any, Any, float]
-"""(what, name of what it should be, it, what it should be, bound)."""
+"""(name of a value, name of what it should equal, the value, what it should equal, bound)."""
 
 
 def _walk(case: Case, identities: Callable[..., list[Found]]) -> None:
@@ -74,7 +74,8 @@ def _walk(case: Case, identities: Callable[..., list[Found]]) -> None:
         return found
 
     with precision(problem.backend, problem.dtype):
-        # Layers are foreign code, judging is not: what is raised under guard would count as the method's fault.
+        # Layers are foreign code and run under guard. Judging does not: what it raises would count as the method's
+        # fault.
         for found in case.subject.guard(problem, case.options, walk, problem):
             _near(*found)
 
@@ -106,5 +107,5 @@ def _near(what: str, exact_name: str, found: Any, exact: Any, bound: float) -> N
 
 
 def _scale_of(x: Any, y: Any) -> float:
-    """‖y‖ / ‖x‖: what the layer added to x, such as a bias, is taken away again with its own rounding."""
+    """‖y‖ / ‖x‖. The inverse subtracts what the layer added to x, such as a bias, and this rounds relative to y."""
     return float(np.linalg.norm(to_numpy(y))) / (float(np.linalg.norm(to_numpy(x))) or 1.0)

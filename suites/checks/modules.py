@@ -1,4 +1,4 @@
-"""Of a pair of modules in PyTorch: what is done to a module between its calls and its backward pass."""
+"""Checks of a pair of modules in PyTorch: what a user may do to a module between its calls and its backward pass."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ SAMPLES = 8
 
 
 def module_protocol(case: Case) -> None:
-    """What a user may do to a module gives the right gradient or raises.
+    """Whatever a user may do to a module, the gradient is right or an error is raised.
 
     Raises:
-        Refuted: names the hazard that is silently wrong.
+        Refuted: a gradient is silently wrong; the message names the hazard.
     """
     problem: Any = case.problem(case.widest)
     own = _own(case, problem)
@@ -42,7 +42,7 @@ def module_protocol(case: Case) -> None:
 
 
 def hazards() -> Iterator[str]:
-    """The names of what `module_protocol` tries."""
+    """The names of the hazards that `module_protocol` tries."""
     yield from (*_HAZARDS, PARAMETER, STATE, AUTOCAST)
 
 
@@ -60,7 +60,7 @@ def _hazards(case: Case, problem: Any) -> Iterator[tuple[str, Callable[..., dict
 
 
 def _tried(case: Case, problem: Problem, run: Callable[[], Any]) -> Any:
-    """What a call gives; None where it raises, which is allowed."""
+    """The result of a call; None if it raises, which is allowed."""
     try:
         return case.subject.guard(problem, case.options, _quiet, run)
     except Exception as fault:
@@ -73,8 +73,8 @@ class Called:
     """A module that was called: itself, its inputs and what it returned.
 
     Attributes:
-        module: of the function or the reference, with the problem's parameters as its own.
-        leaves: path -> tensor that gets a gradient: inputs, and the module's own parameters.
+        module: the module of the function or of the reference; it holds the problem's parameters.
+        leaves: path -> tensor that gets a gradient: an input, or a parameter of the module.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Called:
         self._keywords = pair.keywords(role, problem.spec.fields, options)
 
     def forward(self) -> dict[str, Any]:
-        """Path -> floating output of a call, with a graph."""
+        """Path -> floating-point output of a call, with its autograd graph."""
         import torch
 
         with torch.enable_grad(), self.pair.seeded(self.problem.spec):
@@ -101,7 +101,7 @@ class Called:
         return self.pair.floating(answer)
 
     def gradient(self, found: Mapping[str, Any]) -> dict[str, Any]:
-        """Path -> gradient of all leaves by `backward`, as a user takes it."""
+        """Path of every leaf -> its gradient, by a call of `backward` as users write it."""
         import torch
 
         paths = [path for path, out in found.items() if out.requires_grad]
@@ -115,7 +115,7 @@ def _names(pair: ModulePair, problem: Any, options: Mapping[str, Any]) -> dict[s
 
 
 def _switched(pair: ModulePair, problem: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The other mode after the forward pass."""
+    """The module is switched to the other mode after the forward pass."""
     called = Called(pair, "function", problem, options)
     found = called.forward()
     called.module.train(not called.module.training)
@@ -134,7 +134,7 @@ def _overwritten(path: str, pair: ModulePair, problem: Any, options: Mapping[str
 
 
 def _copied(pair: ModulePair, problem: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of the module, made after a call of the original and before other parameters come into it."""
+    """A copy of the module, made after a call of the original. Then the original's parameters change."""
     import torch
 
     first = Called(pair, "function", problem, options)
@@ -149,7 +149,7 @@ def _copied(pair: ModulePair, problem: Any, options: Mapping[str, Any]) -> dict[
 
 
 def _after_larger(pair: ModulePair, problem: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """One module, called on larger inputs first, and its state put back."""
+    """One module, called on larger inputs first. Then its state is restored."""
     called = Called(pair, "function", problem, options)
     larger = _larger(pair, problem)
     if larger is None:
@@ -163,7 +163,7 @@ def _after_larger(pair: ModulePair, problem: Any, options: Mapping[str, Any]) ->
 
 
 def _restore(module: Any, fresh: Any) -> None:
-    """Parameters and buffers of a new module into one that has been used, in place."""
+    """Copy parameters and buffers of a new module into a module that has been used, in place."""
     import torch
 
     held = dict(module.named_parameters()) | dict(module.named_buffers())
@@ -174,7 +174,7 @@ def _restore(module: Any, fresh: Any) -> None:
 
 
 def _larger(pair: ModulePair, problem: Any) -> Any:
-    """The problem with more rows in every dim on which the modules do not depend; None if there is no such dim."""
+    """The problem with a larger size in every dim on which the modules do not depend; None if that is not possible."""
     spec = problem.spec
     free = [name for name in pair.dims if name not in pair.of_builders]
     sizes = {name: 2 * getattr(spec, name) + 1 for name in free}
@@ -187,7 +187,7 @@ def _larger(pair: ModulePair, problem: Any) -> Any:
 
 
 def _twice(pair: ModulePair, problem: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Two steps with one module, whose parameters are put back and whose gradients are dropped in between."""
+    """Two steps with one module. In between, its parameters are restored and its gradients are dropped."""
     called = Called(pair, "function", problem, options)
     fresh, _ = pair.module("function", problem, options)
     called.gradient(called.forward())
@@ -227,9 +227,9 @@ def _state_after_backward(case: Case, problem: Any) -> None:
 
 
 def _autocast(case: Case) -> None:
-    """Under autocast to bfloat16, gradients have the dtype of their leaves and stray no further than is allowed there.
+    """Under autocast to bfloat16, gradients have the dtype of their leaves, and their errors are allowed there.
 
-    The noise is how far the reference under autocast strays from the truth; κ times it is allowed.
+    The noise is the error of the reference under autocast. An error of κ times the noise is allowed.
     """
     if "float32" not in case.subject.declared.dtypes:
         return
@@ -247,7 +247,7 @@ def _autocast(case: Case) -> None:
     found = []
     for i in range(SAMPLES):
         given = problem.with_params(_moved(problem.params, i))
-        with contextlib.suppress(Exception):  # a reference that autocast breaks is no measure
+        with contextlib.suppress(Exception):  # a run of the reference that autocast breaks tells no noise
             found.append(oracle.split(problem, run("reference", {}, given)))
     grads = _tried(case, problem, functools.partial(run, "function", case.options, problem)) if found else None
     if grads is None:
@@ -267,7 +267,7 @@ def _autocast(case: Case) -> None:
 
 
 def _moved(params: Mapping[str, Any], sample: int) -> dict[str, Any]:
-    """Parameters as they are; from the second sample on, each number moved by 2u of bfloat16 at most."""
+    """Parameters as they are; from the second sample on, each number is moved by at most 2u of bfloat16."""
     import torch
 
     generator = torch.Generator().manual_seed(20261 + sample)

@@ -1,4 +1,4 @@
-"""The oracles judged against each other: JAX, PyTorch, and the Taylor remainder of the NumPy loss."""
+"""Checks of the oracles against each other: JAX, PyTorch, and the Taylor remainder of the NumPy loss."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from gradgate.suites.exact import truth
 from gradgate.suites.judging.subject import Inapplicable, Refuted
 
 AGREED = 1e-25
-"""Largest difference of two truths, relative to the largest number; each is known to 25 digits and more."""
+"""Largest difference of two truths, relative to the largest number; each is known to at least 25 digits."""
 SLOPE_SLACK = 0.1
 """How far a slope may lie from a whole number of at least 2; true gradients came within 0.001 of 2."""
 
 
 def taylor(case: Case) -> None:
-    """The remainder falls with slope 2, or 3 and more where the curvature along the direction vanishes."""
+    """The remainder falls with slope 2, or at least 3 where the curvature along the direction vanishes."""
     _, grads = case.subject.call(case.problem(), case.options)
     case.reference("float64")  # rejects a problem that is not finite
     try:
@@ -31,9 +31,9 @@ def taylor(case: Case) -> None:
 
 
 def oracles_agree(case: Case) -> None:
-    """The gradients of JAX and PyTorch backprop are one formula: in sixty digits they agree to 25 digits and more.
+    """The gradients of JAX and PyTorch backprop are one formula: in sixty digits they agree to at least 25 digits.
 
-    Both programs are evaluated by evaluators that share no rule of a framework, so each guards the other's too.
+    The two programs are evaluated by two evaluators that share no rules of a framework, so this also checks the rules.
     """
     here = case.subject.declared.framework
     other = {"jax": "torch", "torch": "jax"}[here]

@@ -1,4 +1,4 @@
-"""Of a pair: its outputs, its cotangents, and inputs that are not finite."""
+"""Checks of a pair: its outputs, its cotangents, and inputs that are not finite."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ from gradgate.suites.pairs.spec import ONLY, ZERO
 
 
 def outputs(case: Case) -> None:
-    """Every output is the reference's, in every dtype that the pair supports: by the rule of equality, or by value.
+    """Every output equals the reference's, in every dtype that the pair supports.
 
-    The noise of an output is that of the reference in the dtype under test, at inputs moved by 2u at most.
+    Floating-point outputs are compared by the rule of equality. Their noise is that of the reference in the dtype under
+    test, at inputs moved by at most 2u. Every other output must have a value that the reference gives at such inputs.
     """
     pair: Pair = case.subject.function  # type: ignore[assignment]
     for dtype in case.subject.declared.dtypes:
@@ -42,7 +43,7 @@ def outputs(case: Case) -> None:
                 raise Refuted(f"output {path}, of integers, is not the reference's in {dtype}", path)
         reference = oracle.Reference(0.0, exact, farthest(samples, exact))
         found = compare(floats, reference, dtype, case.subject.declared.kappa)
-        if dtype == case.widest:  # the others are judged, and say how much they tell where gradients are
+        if dtype == case.widest:  # other dtypes are judged, but not recorded
             case.record(found)
         if not found.equal:
             said = f"another function: in {dtype}, outputs: {describe(found, floats)}"
@@ -50,7 +51,7 @@ def outputs(case: Case) -> None:
 
 
 def cotangents(case: Case) -> None:
-    """With a cotangent for one output alone the gradient is the reference's; with none it is zero."""
+    """With a cotangent for one output alone, the gradient equals the reference's; with zeros for all, it is zero."""
     pair: Pair = case.subject.function  # type: ignore[assignment]
     paths = list(pair.output_shapes(case.spec))  # type: ignore[arg-type]
     dtype = case.widest
@@ -72,9 +73,9 @@ def cotangents(case: Case) -> None:
 def not_finite(case: Case) -> None:
     """A NaN in an input reaches every output that it reaches in the reference, and the gradients too.
 
-    An element of an output is not finite where the reference's is not, and a gradient has such an element if the
-    reference's has one. What does not depend on the input is left out: a reference may spread a NaN further than its
-    value goes, as 0·NaN in a product with zeros and ones.
+    An element of an output must not be finite where the reference's is not, and a gradient must have such an element if
+    the reference's has one. Elements that do not depend on the input are not judged: a reference may spread a NaN to
+    them, as 0·NaN does in a product with a matrix of zeros and ones.
     """
     pair: Pair = case.subject.function  # type: ignore[assignment]
     problem = case.problem(case.widest)
@@ -96,14 +97,14 @@ def not_finite(case: Case) -> None:
 
 
 def through_cotangents(case: Case, vector: Tree) -> None:
-    """The gradient of ⟨gradient, v⟩ by the cotangents is the reference's: as a penalty on gradients needs.
+    """The gradient of ⟨gradient, v⟩ by the cotangents equals the reference's. A penalty on gradients needs it.
 
     Args:
-        case: of a pair that claims a second derivative.
+        case: the case of a pair that claims a second derivative.
         vector: v, a tree like params.
 
     Raises:
-        Refuted: names the output by whose cotangent it is another.
+        Refuted: it differs; the message names an output for whose cotangent it does.
     """
     pair: Pair = case.subject.function  # type: ignore[assignment]
     problem = case.problem(case.widest)
@@ -145,7 +146,7 @@ def _by_cotangents(pair: Pair, role: str, problem: Any, vector: Tree, options: M
 
 
 OTHERS = (1.0, -30.0, 30.0)
-"""What is added to an element to see what depends on it: some of both signs, since much is flat on one side."""
+"""Added to an element to see what depends on it. Both signs occur, because many functions are flat on one side."""
 
 
 def _with_first(problem: Problem, path: str, value: float) -> Problem:
@@ -198,7 +199,7 @@ def _compiled(pair: Pair, role: str, options: tuple[tuple[str, Any], ...]) -> An
 
 
 def _samples(pair: Pair, problem: Problem, dtype: str) -> list[dict[str, Any]]:
-    """The reference's outputs in `dtype`, at the inputs and at inputs moved by 2u at most."""
+    """The reference's outputs in `dtype`, at the inputs and at inputs moved by at most 2u."""
     moved = oracle.jittered(problem)
     found = []
     for i in range(oracle.NOISE_SAMPLES):
@@ -209,7 +210,7 @@ def _samples(pair: Pair, problem: Problem, dtype: str) -> list[dict[str, Any]]:
 
 
 def _true_outputs(case: Case, pair: Pair, dtype: str) -> dict[str, Any]:
-    """Path -> floating output of the reference, in float64, and to sixty digits where that is affordable."""
+    """Path -> floating-point output of the reference: in float64, or in sixty digits where that is affordable."""
     problem = oracle.in_float64(case.spec, pair.where, dtype)
     with precision(pair.where, "float64"):
         found64 = _all_outputs(pair, "reference", problem, {})
@@ -243,7 +244,7 @@ def _program(pair: Pair, shape: Any) -> Any:
 
 
 def _same_places(got: Mapping[str, Any], like: Mapping[str, Any]) -> None:
-    """Refute outputs that are missing, there besides, of another shape or of another kind."""
+    """Refute outputs that are missing, superfluous, of another shape or of another kind."""
     if got.keys() != like.keys():
         raise Refuted(f"another function: outputs {', '.join(got)}; the reference's are {', '.join(like)}")
     for path, leaf in like.items():

@@ -6,17 +6,17 @@ from gradgate.suites.checks.base import Case, need
 from gradgate.suites.judging.subject import Inapplicable, Refuted
 
 NAMED = 3
-"""Hazards that a refutation names."""
+"""Number of hazards that a refutation names."""
 
 
 def protocol(case: Case) -> None:
     """Every hazard leaves the bits of plain backprop, or raises an error in words.
 
     The method under test has an attribute ``module``: (nn.Sequential, a sample) -> x -> y. The models of the hazards
-    have as many blocks as the case's problem, up to three.
+    have one to three blocks, depending on the number of layers of the case's problem.
 
     Raises:
-        Refuted: names the first hazards that are silently wrong, refused without need, or end in an accident.
+        Refuted: hazards are silently wrong, refused without need, or end in an accident; the message names the first.
         Inapplicable: the method has no ``module``.
     """
     wrap = getattr(case.subject.function, "module", None)

@@ -1,8 +1,8 @@
-"""What people check gradients with today, as checks of ours: to be measured beside them on one corpus of mutants.
+"""The tools that people check gradients with today, as checks: to compare them with ours on the same mutants.
 
-No method claims these; `gradgate selftest` puts them to broken and to unbroken methods, on the smallest, a middling and
-the largest problem of the family's vocabulary, in float64, where they are at their strongest. Rules of other languages
-are restated from their documentation.
+No method claims these checks. `gradgate selftest` runs them on broken and on correct methods, on the smallest, a medium
+and the largest problem of the family's vocabulary, in float64, where they are strongest. Rules of tools for other
+languages are restated from the documentation of these tools.
 """
 
 from __future__ import annotations
@@ -85,13 +85,13 @@ def check_grads(case: Case) -> None:
 
 
 def assert_allclose(case: Case) -> None:
-    """`numpy.testing.assert_allclose` of every leaf beside plain backprop's; settings: its arguments."""
+    """`numpy.testing.assert_allclose` of every leaf with plain backprop's; settings: its arguments."""
     for got, exact in _pairs(case):
         _asserted(np.testing.assert_allclose, got, exact, **case.settings["arguments"])
 
 
 def assert_close(case: Case) -> None:
-    """`torch.testing.assert_close` of every leaf beside plain backprop's; settings: its arguments."""
+    """`torch.testing.assert_close` of every leaf with plain backprop's; settings: its arguments."""
     torch = _framework(case, "torch")
     for got, exact in _pairs(case):
         _asserted(
@@ -100,7 +100,7 @@ def assert_close(case: Case) -> None:
 
 
 def isapprox(case: Case) -> None:
-    """DifferentiationInterfaceTest's: ‖x − y‖ ≤ rtol·max(‖x‖, ‖y‖) of the whole gradient, rtol 1e-3, atol 0."""
+    """DifferentiationInterfaceTest's rule: ‖x − y‖ ≤ rtol·max(‖x‖, ‖y‖) of the whole gradient, rtol 1e-3, atol 0."""
     got, exact = (np.concatenate([leaf.ravel() for leaf in side]) for side in zip(*_pairs(case), strict=True))
     size = max(float(np.linalg.norm(got)), float(np.linalg.norm(exact)))
     if not float(np.linalg.norm(got - exact)) <= LOOSE * size:
@@ -108,7 +108,7 @@ def isapprox(case: Case) -> None:
 
 
 def gradbench(case: Case) -> None:
-    """GradBench's: every |x − y| / max(1, |x| + |y|) is to be at most 1e-4; a NaN is above nothing, and so passes."""
+    """GradBench's rule: no |x − y| / max(1, |x| + |y|) is above 1e-4. So a NaN passes."""
     for got, exact in _pairs(case):
         with np.errstate(invalid="ignore"):
             difference = np.abs(got - exact) / np.maximum(1.0, np.abs(got) + np.abs(exact))

@@ -1,4 +1,4 @@
-"""Statistics: a random estimator is right when its mean is, within a confidence interval of stated error rate."""
+"""Statistics: a random estimator is right if its mean is right, within a confidence interval of a stated error rate."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def unbiased(case: Case) -> None:
 
 
 def _estimator(case: Case, problem: Problem) -> Callable[[int], dict[str, Any]]:
-    """Seed -> judged leaves. JAX is given the seed as an argument, or each draw would be compiled anew."""
+    """Seed -> judged leaves. In JAX the seed is an argument, because otherwise each draw would be compiled anew."""
     name = case.settings["seed_option"]
     if problem.backend == "jax":
         import jax
@@ -61,7 +61,7 @@ def _estimator(case: Case, problem: Problem) -> Callable[[int], dict[str, Any]]:
 
         try:
             draw(0)
-        except Fault:  # it wants a plain integer
+        except Fault:  # the method needs a plain integer
             pass
         else:
             return draw
