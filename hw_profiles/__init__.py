@@ -1,1 +1,1 @@
-"""Hardware profiles: what a program costs on a device that need not be there."""
+"""Hardware profiles: what a program costs on a device, without the device."""

@@ -25,10 +25,10 @@ def key(program: str, facts: Mapping[str, str]) -> str:
 
 
 class Cache:
-    """A folder of entries. ``folder`` defaults to ``$GRADGATE_CACHE``, else to the user's cache folder.
+    """A folder of entries: ``folder``, or else ``$GRADGATE_CACHE``, or else the user's cache folder.
 
-    Any number of processes may read and write at once. An entry is written to a file of its own and then renamed,
-    so a reader sees all of it or nothing; the digest inside guards against a disk that kept half of it.
+    Any number of processes may read and write at once. An entry is written to a temporary file, which is then renamed,
+    so a reader sees all of it or nothing. The digest in the entry detects a file that is incomplete on the disk.
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
@@ -47,7 +47,7 @@ class Cache:
         return None
 
     def put(self, entry: str, value: Mapping[str, Any]) -> None:
-        """Store a value of plain JSON types. A folder that cannot be written loses the entry, not the caller."""
+        """Store a value of plain JSON types. If the folder cannot be written, nothing is stored or raised."""
         path = self._path(entry)
         content = json.dumps({"digest": _digest(entry, value), "value": value})
         with contextlib.suppress(OSError):
@@ -62,7 +62,7 @@ class Cache:
                 raise
 
     def size(self) -> tuple[int, int]:
-        """Return the number of entries and the bytes of all files, what killed writers left behind included."""
+        """Return the number of entries and the bytes of all files, including files that killed writers left behind."""
         entries = total = 0
         for path in self._files():
             with contextlib.suppress(OSError):
@@ -71,7 +71,7 @@ class Cache:
         return entries, total
 
     def clear(self) -> int:
-        """Remove every file of the cache; returns how many entries there were. Parallel writers survive it."""
+        """Remove every file of the cache; returns the number of entries removed. Parallel writers are not disturbed."""
         removed = 0
         for path in self._files():
             with contextlib.suppress(OSError):

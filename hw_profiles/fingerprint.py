@@ -1,4 +1,4 @@
-"""What a figure depends on besides the program: versions, platform, profile and compiler flags."""
+"""What a figure depends on, apart from the program: versions, platform, profile and compiler flags."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ PACKAGES = (
 def fingerprint(profile: Profile | None = None, flags: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the versions of Python and of every installed package that can change a figure, read from metadata.
 
-    With a profile: its name and the hash of its facts too; with flags: each as ``flag:NAME``. Imports neither
-    JAX nor PyTorch; under a millisecond per package.
+    With a profile, the result also has its name and the hash of its facts; with flags, each one as ``flag:NAME``. This
+    imports neither JAX nor PyTorch, and takes less than a millisecond per package.
     """
     out = {"python": platform.python_version(), "machine": f"{sys.platform}-{platform.machine()}"}
     out.update(installed(PACKAGES))
@@ -40,7 +40,7 @@ def fingerprint(profile: Profile | None = None, flags: Mapping[str, str] | None 
 
 
 def compile_fingerprint(profile: Profile, flags: Mapping[str, str]) -> dict[str, str]:
-    """Return the part of the fingerprint that can change compiled bytes; the cache's key is made of it.
+    """Return the part of the fingerprint that can change compiled bytes; it is a part of the cache's key.
 
     Raises:
         ValueError: the profile has no compiler.

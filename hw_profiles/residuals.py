@@ -1,4 +1,4 @@
-"""Residual bytes: what a program keeps between its forward and its backward pass, besides its inputs and outputs."""
+"""Residual bytes: what a program keeps between its forward and its backward pass, without its inputs and outputs."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 
 
 def of_torch(forward: Callable[[], Any], inputs: Sequence[Any]) -> int:
-    """Bytes of the storages that a forward pass has made and that are alive behind its outputs.
+    """Bytes of the storages that a forward pass makes and that its outputs keep alive.
 
-    What autograd saves is among them, and also what a function keeps by itself, on its ``ctx`` or anywhere else.
+    This includes what autograd saves, and what a function stores on its ``ctx`` or anywhere else.
 
     Args:
-        forward: runs the forward pass once and returns its outputs, a tree of tensors with their graph.
-        inputs: tensors that were there before.
+        forward: runs the forward pass once and returns its outputs: a tree of tensors with their graph.
+        inputs: the tensors that the forward pass reads.
 
     Returns:
-        Bytes by storage: a view costs nothing, and what two save counts once. Storages of inputs and outputs do not
-        count.
+        The bytes, counted by storage: a view costs nothing, and a storage that is saved twice counts once. Storages of
+        inputs and outputs do not count.
     """
     import torch
     from torch.multiprocessing.reductions import StorageWeakRef
@@ -50,17 +50,17 @@ _VIEWS = ("transpose", "reshape", "squeeze", "expand_dims")
 
 
 def of_jax(forward: Callable[..., Any], arguments: Sequence[Any], *, x64: bool = False) -> int:
-    """Bytes that ``jax.vjp`` of a function keeps for the backward pass, of its jaxpr.
+    """Bytes that ``jax.vjp`` of a function keeps for the backward pass, counted in its jaxpr.
 
     Args:
-        forward: of trees of floating arrays; it is traced and not run.
-        arguments: arrays, or `jax.ShapeDtypeStruct` in their place.
+        forward: a function of trees of floating-point arrays; it is traced and not run.
+        arguments: arrays or `jax.ShapeDtypeStruct`.
         x64: whether to trace with 64 bits.
 
     Returns:
-        Bytes of the residuals, each counted once. Inputs, outputs, and constants of the program do not count, and
-        neither does a transposed or reshaped one of these, which PyTorch has as a view. XLA may keep less: it can
-        recompute what is cheap, and never keeps more.
+        Bytes of the residuals, each counted once. Inputs, outputs and constants of the program do not count. A
+        transposed or reshaped copy of one of these does not count either, because in PyTorch it is a view. XLA never
+        keeps more. It may keep less, because it can recompute cheap values.
     """
     import jax
     import jax.extend.core

@@ -13,11 +13,11 @@ from gradgate.hw_profiles.profile import Profile, load
 
 
 class ProgramError(RuntimeError):
-    """The program raised while it was run to be measured. The message says what."""
+    """The program raised an exception while it was measured. The message says which one."""
 
 
 class Refusal(ProgramError):
-    """The program cannot be measured as it was asked for. The message says why."""
+    """The program cannot be measured with these arguments or options. The message says why."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class TorchMemory:
     Attributes:
         parameter_bytes, buffer_bytes, optimizer_bytes: of modules and optimizers among the tracked objects.
         argument_bytes: tensors that were passed in.
-        activation_bytes: tensors made outside a backward pass, recomputed ones included.
-        temporary_bytes: tensors made during a backward pass, gradients of plain tensors included.
+        activation_bytes: tensors made outside a backward pass, including recomputed ones.
+        temporary_bytes: tensors made during a backward pass, including gradients of plain tensors.
         gradient_bytes: gradients of the parameters of modules.
         total_bytes: their sum.
     """
@@ -47,13 +47,13 @@ def peak(program: Callable[..., Any], arguments: Sequence[Any], track: Sequence[
     """Peak bytes of ``program(*arguments)``, which is run once.
 
     Args:
-        program: a PyTorch program; a gradient is taken inside it.
+        program: a PyTorch program; it computes its gradient itself.
         arguments: trees of tensors, modules and anything else.
-        track: further tensors, modules and optimizers that the program holds without being passed them; what is
-            neither an argument nor named here and existed before is not counted.
+        track: further tensors, modules and optimizers that the program uses and that are not arguments. A tensor that
+            existed before the call, is no argument and is not in `track` is not counted.
 
     Returns:
-        Sizes as the tensors ask for them, the same on every machine; an allocator's rounding is not included.
+        The sizes of the tensors, without the rounding of an allocator; they are the same on every machine.
 
     Raises:
         Whatever the program raises.
@@ -85,12 +85,12 @@ def peak(program: Callable[..., Any], arguments: Sequence[Any], track: Sequence[
 def measure(
     program: Callable[..., Any], arguments: Sequence[Any], profile: Profile | str = "cpu", track: Sequence[Any] = ()
 ) -> Measurement:
-    """``peak`` and the FLOPs of one run, as a measurement.
+    """The result of ``peak`` and the FLOPs of one run, as a measurement.
 
     Eager PyTorch makes the same tensors on every device, so the bytes hold for any profile; ``fits`` compares them
     with the profile's memory. ``argument_bytes`` are parameters, buffers, optimizer state and arguments;
-    ``temp_bytes`` is the rest of the peak, results included. An exception of the program is the status ``failed``.
-    The program is run twice, once for bytes and once for FLOPs.
+    ``temp_bytes`` is the rest of the peak, including results. If the program raises, the status is ``failed``. The
+    program is run twice, once for bytes and once for FLOPs.
 
     Raises:
         ProfileError: the name of the profile is unknown.
@@ -106,10 +106,10 @@ def measure(
 def run(
     program: Callable[..., Any], arguments: Sequence[Any], track: Sequence[Any] = ()
 ) -> tuple[TorchMemory, int | None]:
-    """``peak`` of a program and its FLOPs; it is run twice.
+    """The result of ``peak`` of a program, and its FLOPs; the program is run twice.
 
     Raises:
-        ProgramError: whatever the program raised, in words.
+        ProgramError: the program raised; the message has its exception.
     """
     from gradgate.hw_profiles.work import torch_flops
 
@@ -122,7 +122,7 @@ def run(
 
 
 def on_profile(figures: tuple[TorchMemory, int | None], profile: Profile | str) -> Measurement:
-    """What `run` found, beside a profile's memory.
+    """The figures that `run` returned, as a measurement on a profile.
 
     Raises:
         ProfileError: the name of the profile is unknown.

@@ -1,4 +1,4 @@
-"""Trip counts of while loops, read from the program's text: a counter, a constant step and a known bound."""
+"""Trip counts of while loops, computed from the program's text: from a counter, a constant step and a known bound."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SWAPPED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "ne": "ne"}
 
 
 class Trips(NamedTuple):
-    """How often a loop's body runs; an upper bound unless exact."""
+    """How often a loop's body runs; an upper bound unless `exact`."""
 
     number: int
     exact: bool
@@ -44,17 +44,17 @@ def propagate(eqn: Any, values: dict[Any, float]) -> None:
 
 
 def bind(inner: Sequence[Any], outer: Sequence[Any], values: Mapping[Any, float]) -> dict[Any, float]:
-    """Known scalars under the names that an inner program gives them."""
+    """The known scalars, under the names that an inner program gives them."""
     pairs = ((name, _value(var, values)) for name, var in zip(inner, outer, strict=True))
     return {name: value for name, value in pairs if value is not None}
 
 
 def of_while(eqn: Any, values: Mapping[Any, float]) -> Trips | None:
-    """Return the trip count of a while equation, or None where the text doesn't give it.
+    """Return the trip count of a while equation, or None if the text does not determine it.
 
-    Known is: the loop goes on while a carried counter compares with a bound; the body adds a constant to the
-    counter; start and bound are known, and the body leaves the bound alone. With other conditions joined by
-    ``and``, the counter gives an upper bound.
+    The trip count is known under these conditions: the loop goes on as long as a comparison of a carried counter with a
+    bound holds; the body adds a constant to the counter; the start and the bound are known, and the body does not
+    change the bound. If the loop has further conditions, joined by ``and``, the counter gives an upper bound.
     """
     body, cond = eqn.params["body_jaxpr"].jaxpr, eqn.params["cond_jaxpr"].jaxpr
     body_consts, cond_consts = eqn.params["body_nconsts"], eqn.params["cond_nconsts"]
@@ -98,7 +98,7 @@ def _plain(value: Any) -> float | None:
 
 
 def _comparisons(cond: Any) -> tuple[list[tuple[str, Any, Any]], bool]:
-    """Comparisons that must all hold for the loop to go on, and whether they are the whole condition."""
+    """The comparisons that must all hold for the loop to go on, and whether they are the whole condition."""
     made_by = {eqn.outvars[0]: eqn for eqn in cond.eqns}
     found: list[tuple[str, Any, Any]] = []
     complete, todo = True, [cond.outvars[0]]
