@@ -26,7 +26,7 @@ def namespace(backend: str) -> Any:
         UsageError: the backend is unknown or not installed; says what to install.
     """
     xp = _import(backend)
-    if backend == "jax" and len(_REGISTERED) < len(PROBLEM_CLASSES):  # of a family imported since the last call, too
+    if backend == "jax" and len(_REGISTERED) < len(PROBLEM_CLASSES):  # a family may be imported between two calls
         _register_pytrees()
     return xp
 
@@ -75,9 +75,9 @@ def _rebuild(cls: Any, static: tuple[Any, OnCall | None], children: Any) -> Any:
 
 
 def to_backend(backend: str, array: Any, dtype: str | None = None) -> Any:
-    """A NumPy array as an array of `backend`, floating arrays cast to `dtype`.
+    """Convert a NumPy array to an array of `backend`; floating arrays are cast to `dtype`.
 
-    For JAX the caller is inside `precision(dtype)`; otherwise float64 would silently become float32.
+    For JAX the caller must be inside `precision(dtype)`; otherwise float64 would silently become float32.
     """
     import numpy as np
 
@@ -93,7 +93,7 @@ def to_backend(backend: str, array: Any, dtype: str | None = None) -> Any:
         return tensor if dtype is None else tensor.to(getattr(xp, dtype))
     import jax
 
-    # Cast by NumPy and put as it is: jnp.asarray compiles a program for every shape and dtype.
+    # NumPy casts the array and JAX only copies it: jnp.asarray would compile a program for every shape and dtype.
     return jax.device_put(np.asarray(array, dtype=None if dtype is None else xp.dtype(dtype)))
 
 
@@ -110,7 +110,7 @@ def to_numpy(array: Any) -> Any:
 
 @contextlib.contextmanager
 def precision(backend: str, dtype: str) -> Iterator[None]:
-    """The scope in which `dtype` means what it says: JAX's x64 mode on for float64, off otherwise. Never global."""
+    """A scope in which arrays keep `dtype`: JAX's x64 mode is on for float64 and off otherwise, in this scope only."""
     if backend != "jax":
         yield
         return
@@ -123,7 +123,7 @@ def precision(backend: str, dtype: str) -> Iterator[None]:
 def scan(backend: str, step: Callable[[Tree, Tree], tuple[Tree, Tree]], carry: Tree, xs: Tree) -> tuple[Tree, Tree]:
     """``carry, y = step(carry, x)`` over the leading axis of `xs`; returns the last carry and the stacked ``y``.
 
-    Under JAX this is ``jax.lax.scan``, so a deep problem compiles its body once; elsewhere a loop.
+    Under JAX this is ``jax.lax.scan``, so a deep problem compiles its body once. Elsewhere it is a Python loop.
     """
     if backend == "jax":
         import jax
@@ -138,7 +138,7 @@ def scan(backend: str, step: Callable[[Tree, Tree], tuple[Tree, Tree]], carry: T
 
 
 def stop_gradient(backend: str, x: Any) -> Any:
-    """`x` as a constant to differentiation."""
+    """`x`, which differentiation then treats as a constant."""
     if backend == "jax":
         import jax
 
@@ -154,14 +154,14 @@ def transforms(backend: str) -> Any:
 def mark_calls(
     backend: str, function: Callable[..., Any], name: str, on_call: OnCall, weight: Callable[..., int]
 ) -> Callable[..., Any]:
-    """`function` with the same results, whose evaluations, JVPs and VJPs are counted: see ``hw_profiles.calls``.
+    """`function` with its evaluations, JVPs and VJPs counted; its results are the same (see ``hw_profiles.calls``).
 
     Args:
         backend: in NumPy nothing is counted.
-        function: of arrays of the backend.
-        name: under which it is counted.
+        function: takes arrays of the backend.
+        name: the name under which calls are counted.
         on_call: receives (name, kind of call, number).
-        weight: of the function's arguments: how many calls one call counts as.
+        weight: takes the function's arguments and returns how many calls this call counts as.
     """
     from gradgate.hw_profiles import calls
 
@@ -171,7 +171,7 @@ def mark_calls(
 
 
 def tree_map(function: Callable[..., Any], tree: Tree, *rest: Tree) -> Tree:
-    """`function` on the corresponding leaves of trees of one structure (dicts, lists, tuples)."""
+    """Apply `function` to the corresponding leaves of trees of the same structure (dicts, lists, tuples)."""
     if isinstance(tree, dict):
         return {key: tree_map(function, tree[key], *(other[key] for other in rest)) for key in tree}
     if isinstance(tree, (list, tuple)):

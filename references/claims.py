@@ -1,4 +1,4 @@
-"""The claims that every method owes, whatever its paper promises: the contract's own part of a declaration."""
+"""The claims that every method makes, whatever its paper promises: the part of a declaration that the contract adds."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ORACLE_CLAIMS = (
     Claim("taylor", "taylor", "the Taylor remainder of the NumPy loss falls with slope 2", "oracle"),
     Claim("oracles_agree", "oracles_agree", "JAX and PyTorch backprop agree to 25 digits", "oracle"),
 )
-"""What guards the oracles themselves; each family's backprop carries it."""
+"""The claims that check the oracles themselves; each family's backprop makes them."""
 
 
 def contract_claims(
@@ -40,16 +40,16 @@ def contract_claims(
     where: Mapping[str, Any] | None = None,
     replaced: Sequence[Claim] = (),
 ) -> tuple[Claim, ...]:
-    """The checks of every method, as claims; those about the gradient's numbers share one expectation.
+    """The claims that every method makes. Those about the gradient's numbers share one expectation.
 
     Args:
         composes: transformations that must work.
-        disclaims: transformations that must be refused in words.
+        disclaims: transformations that must be refused with a message.
         gradient: what the method's gradient is claimed to equal, in words.
-        expected: of the claims about the gradient's numbers.
-        dtypes: those that the method supports; its gradient is claimed in each.
+        expected: what is expected of the claims about the gradient's numbers.
+        dtypes: the dtypes that the method supports; its gradient is claimed in each.
         where: Spec fields of the problems that the method is for; None: all.
-        replaced: claims that take the place of those of the same name.
+        replaced: claims that replace the contract's claims of the same name.
     """
 
     def numbers(name: str, check: str, statement: str, **settings: object) -> Claim:
@@ -61,7 +61,7 @@ def contract_claims(
     def equals(dtype: str) -> Claim:
         return numbers(GRADIENT_CLAIMS[dtype], "gradient", f"equals {gradient} in {dtype}", dtype=dtype)
 
-    # Those that share compiled programs stand together: an idle worker takes the later half of a method's claims.
+    # Claims that share compiled programs are neighbours: an idle worker takes the later half of a method's claims.
     claims = [
         same("tree", "returns (loss, grads) with the tree, shapes and dtypes of the parameters"),
         same("value", "returns the loss of plain evaluation"),
@@ -110,16 +110,17 @@ def reference_method(
     dtypes: tuple[str, ...] = DTYPES,
     **contract: Any,
 ) -> Method:
-    """A reference method: the contract's claims, those given, and its promises, in this order.
+    """Declare a reference method. Its claims are the contract's, then those given here, then its `promises`.
 
     It composes with every transformation that it does not disclaim.
 
     Args:
         promises: name of a method -> its claims about memory and work.
-        claims: its own, besides the contract's.
-        module: of the family's package, in which the function of that name is; ``in_<framework>.methods`` unless told.
-        package: of the family, ``gradgate.references.<family>`` unless told; or a file, ``path/to/file.py``, which has
-            no modules.
+        claims: claims of this method besides the contract's.
+        module: the module of the family's package that has the function of that name; by default
+            ``in_<framework>.methods``.
+        package: the package of the family, by default ``gradgate.references.<family>``; or a file,
+            ``path/to/file.py``, and then `module` is not used.
         oracle, kappa, rounding, disclaims, sharded, unmeasured, dtypes: as for `Method`.
         contract: the other arguments of `contract_claims`: ``gradient``, ``source``, ``expected``,
             ``declared_reason``, ``where`` and ``replaced``.

@@ -36,7 +36,7 @@ FRAMEWORKS = ("jax", "torch")
 
 
 def value_field(default: Any) -> Any:
-    """A Spec field that changes numbers only, never a shape: programs compiled for one value serve every other."""
+    """A Spec field that changes numbers only, never a shape: a program compiled for one value serves every value."""
     return field(default=default, metadata={"value": True})
 
 
@@ -81,19 +81,19 @@ class Spec:
         """Raise UsageError for a combination of fields that builds no legal Problem."""
 
     def build(self, backend: Backend) -> Problem:
-        """The Problem in one backend. The numbers do not depend on the backend nor, but for rounding, on the dtype."""
+        """The Problem in one backend. Every backend gets the same numbers; a dtype only rounds them differently."""
         raise NotImplementedError
 
     def work(self) -> float:
-        """Multiplications of the plain loss, about; 0 where every Problem is small enough for sixty digits."""
+        """About how many multiplications the plain loss takes; 0 if all Problems are small enough for sixty digits."""
         return 0.0
 
     def layout(self) -> tuple[type[Problem], Tree, dict[str, Any]] | None:
-        """The Problem's class, and params and data as draws (`draws`); None: only building tells their shapes."""
+        """The Problem's class, and params and data as draws (`draws`); None: their shapes are known only when built."""
         return None
 
     def static(self) -> Spec:
-        """This Spec without what changes numbers only: equal for two Specs that share compiled programs."""
+        """This Spec with its value fields at their defaults: equal for two Specs that share compiled programs."""
         return _static(self)
 
     def to_json(self) -> str:
@@ -102,7 +102,7 @@ class Spec:
 
     @classmethod
     def from_json(cls, text: str) -> Spec:
-        """The Spec of `to_json`.
+        """The Spec that `to_json` wrote.
 
         Raises:
             UsageError: not JSON, an unknown field (the nearest is named), or an impossible value.
@@ -150,9 +150,9 @@ class Problem:
     stacked: ClassVar[tuple[str, ...]] = ()
     """Keys of `params` whose leaves are per layer along axis 0; gradients are then judged layer by layer."""
     nets: ClassVar[Mapping[str, str]] = {}
-    """Methods whose evaluations, JVPs and VJPs are counted -> the names under which they are."""
+    """Methods whose evaluations, JVPs and VJPs are counted -> the names under which they are counted."""
     on_call: ClassVar[Any] = None
-    """What `counted` was given, for methods that run nets in other processes and report them from here."""
+    """What `counted` was given. Methods that run nets in other processes report their calls to it in this process."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Register every subclass as a JAX pytree once JAX is first used, and make its `nets` countable."""
@@ -175,22 +175,23 @@ class Problem:
         raise NotImplementedError
 
     def rerounded(self, amount: Any) -> Self:
-        """This Problem computed another way, on which `loss` does not depend but its rounding does.
+        """This Problem computed in another way: `loss` is the same in exact arithmetic, but rounds differently.
 
-        If backprop's terms happen to cancel exactly, as in a row of softmax with one score, its noise misses the
-        rounding error of a method that sums in another order. So the oracle measures its noise on these too.
+        The terms of backprop may happen to cancel exactly, as in a row of softmax with one score. Its noise is then
+        smaller than the rounding error of a method that sums in another order. So the oracle measures noise here too.
 
         Args:
-            amount: how far, a number in [0, 1), an array of the backend's; another for each run.
+            amount: how different the computation is: a number in [0, 1), as an array of the backend; each run has its
+                own.
         """
         return self
 
     def with_params(self, params: Tree) -> Self:
-        """The same Problem at other parameters."""
+        """The same Problem with other parameters."""
         return self._replace(params=params)
 
     def counted(self, on_call: OnCall | None) -> Self:
-        """The same Problem, whose `nets` tell ``on_call(net, kind, number)`` of their calls.
+        """The same Problem, whose `nets` report their calls to ``on_call(net, kind, number)``.
 
         In PyTorch they do so while the program runs. A JAX program is only marked: ``hw_profiles.call_count`` reads the
         calls from its text, and an evaluator of jaxprs calls `on_call`.
@@ -204,7 +205,7 @@ class Problem:
         return self._replace(on_call=on_call)
 
     def positions(self, net: str, *args: Any) -> int:
-        """How many calls of a net one call with these arguments counts as, such as the tokens that it is given."""
+        """How many calls of a net one call with these arguments counts as, such as the number of tokens."""
         return 1
 
     def _replace(self, **changes: Any) -> Self:
@@ -217,7 +218,7 @@ class Problem:
 
 
 def countable(cls: type) -> None:
-    """Make the methods that a class lists in its own `nets` tell of their calls, where an instance has an `on_call`."""
+    """Make the methods that a class lists in its own `nets` report their calls if an instance has an `on_call`."""
 
     def told(original: Callable[..., Any], name: str) -> Callable[..., Any]:
         @functools.wraps(original)
@@ -231,7 +232,7 @@ def countable(cls: type) -> None:
 
 
 def counting(owner: Any, function: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """`function` as it is; where its owner has an `on_call`, a function that tells of its calls under a name.
+    """A function that reports its calls under a name if `owner` has an `on_call`; otherwise `function` itself.
 
     Args:
         owner: a Problem, or another object with its ``backend``, ``on_call`` and ``positions``.
@@ -254,7 +255,7 @@ class Option:
         legal: the legal values in words, used in messages and in ``gradgate list``.
         values: Spec -> legal values to try, ragged ones included; the first is the simplest.
         illegal: values that the method must refuse with IllegalOption.
-        usual: Spec -> the value at which memory and work are measured unless told; None: the first of `values`.
+        usual: Spec -> the value at which memory and work are measured by default; None: the first of `values`.
     """
 
     name: str
@@ -272,12 +273,12 @@ class Claim:
         name: stable name, used in verdicts.
         check: name of the check that judges it (`gradgate.suites.checks`).
         statement: the promise in one sentence.
-        source: paper and equation, or "contract" for what every method owes.
+        source: paper and equation, or "contract" for what every method promises.
         expected: ``refuted`` for a claim that is known to be false; `declared_reason` then says why.
         declared_reason: why the claim is false; "" for a claim that is expected to hold.
         where: Spec fields that the claim is restricted to; a value may be a tuple of alternatives.
-        settings: arguments of the check; every check reads ``options`` of these, the method's options that are fixed,
-            and those about the gradient ``kappa`` and ``rounding``, in place of the method's.
+        settings: arguments of the check. Every check reads ``options``, the method's options that are fixed. Checks of
+            the gradient also read ``kappa`` and ``rounding``, which replace the method's.
         law: what a claim about memory or work says (`gradgate.references.laws`); None for every other claim.
     """
 
@@ -300,17 +301,17 @@ class Method:
         implementation: ``package.module:function`` or ``file.py:function``.
         oracle: name of the Problem's function whose gradient this method claims to compute; options of the method that
             are not in the plain loss, such as a window, are passed to it by keyword.
-        kappa: beyond 16, how much more of its own rounding the method may lose (the rule of equality,
-            `gradgate.suites.judging.tolerance`).
-        rounding: for a method that is allowed to lose digits, name of the Problem's loss that rounds as it does, of
-            (params, amount): κ multiplies how far plain backprop of that strays (`oracle.measure`). "": it multiplies
-            the noise of the plain loss.
+        kappa: κ in the rule of equality (`gradgate.suites.judging.tolerance`): the bound grows by κ − 16 times the
+            method's own rounding.
+        rounding: for a method that is allowed to lose digits, the name of the Problem's loss, a function of (params,
+            amount), that rounds as the method does. The method's own rounding is the error of plain backprop of that
+            loss (`oracle.measure`). "": it is the noise of the plain loss.
         composes: transformations that must work: ``jit``, ``vmap``, ``second_order``.
         disclaims: transformations that must be refused.
         sharded: ``module:function`` of (Problem of shapes, **options) -> (program, arguments, arguments of
             ``hw_profiles.compile.measure``), for a method over several devices; "": the method itself is measured.
         unmeasured: why its bytes and work cannot be measured; "": they can.
-        dtypes: those that it supports, float64 among them.
+        dtypes: the dtypes that it supports; float64 is always one of them.
     """
 
     family: str
@@ -337,7 +338,7 @@ class Method:
         """The claim of that name.
 
         Raises:
-            UsageError: no such claim; lists those there are.
+            UsageError: there is no such claim; the message lists the claims of the method.
         """
         for claim in self.claims:
             if claim.name == name:
@@ -351,18 +352,18 @@ class Family:
 
     Attributes:
         paper: citation of the source.
-        spec: ``package.module:SpecClass``, or the class itself where it is made on the spot.
+        spec: ``package.module:SpecClass``, or the class itself if it is made at run time.
         methods: every method in every framework.
-        shapes: settings of the structural Spec fields, from the smallest to the largest, edge cases included: the
-            vocabulary from which strategies draw. Small, so that compiled programs are reused.
+        shapes: settings of the structural Spec fields, from the smallest to the largest, edge cases included.
+            Strategies draw from them. There are few, so that compiled programs are reused.
         values: value field -> (low, high), drawn freely.
         stress: Spec fields of problems that are hard on rounding, for the stability check.
         letters: the paper's letter -> the Spec field that it stands for.
-        measured: Spec fields of the problem whose bytes and work are measured unless told, one field of it swept.
-        eager: those of `measured` that are smaller where the gate runs a program to measure it (PyTorch).
-        trial: where the suite's own trial plants bugs in its methods.
-        origin: ``package.module:FAMILY`` or ``path:FAMILY`` of a class that is not gradgate's own, by which another
-            process finds it (`registry.register`).
+        measured: Spec fields of the problem whose bytes and work are measured by default, while one field is swept.
+        eager: smaller values of fields of `measured`, for PyTorch, where the gate runs a program to measure it.
+        trial: where the trial of the suite itself plants bugs in its methods.
+        origin: ``package.module:FAMILY`` or ``path:FAMILY`` of a class that is not part of gradgate; other processes
+            find the class by it (`registry.register`).
     """
 
     name: str
@@ -380,7 +381,7 @@ class Family:
 
     @property
     def address(self) -> str:
-        """By which any process finds it (`registry.family`): its origin, or its name where it is gradgate's own."""
+        """What any process finds it by (`registry.family`): its origin, or its name if it is part of gradgate."""
         return self.origin or self.name
 
 

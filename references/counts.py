@@ -1,8 +1,9 @@
 """Claims about counts: how often a method evaluates the nets of a problem, and pushes them forward or pulls them back.
 
 The nets are those that a class of problems names in ``Problem.nets``: its layers, or their parts. A claim is judged on
-drawn problems, by what runs: in PyTorch nets report while the method runs; a JAX program's calls are read from its
-text, loops multiplied in, and nothing is compiled. What XLA merges or moves later is not seen.
+drawn problems. In PyTorch the nets report their calls while the method runs. In JAX the calls are read from the
+program's text, where a call in a loop counts once per iteration; nothing is compiled, so what XLA merges or moves later
+is not seen.
 
 For a plug-in, numbers are in forward passes: ``evaluations(at_most=2)`` says that each net is evaluated at most twice
 as often as by plain evaluation of the loss. An exact count is a formula, ``package.module:function`` or
@@ -43,7 +44,7 @@ def claim(
     expected: Expected = "upheld",
     declared_reason: str = "",
 ) -> Claim:
-    """The claim that the calls of nets that run are those of a formula.
+    """The claim that the nets are called as often as a formula says.
 
     Args:
         name: stable name of the claim.
@@ -51,17 +52,17 @@ def claim(
         source: paper and equation.
         formula: ``module:function`` of (spec, **options of the method) -> net -> number, or ``Calls`` for several
             kinds at once; or a number of forward passes, for every net, all layers of a chain together; None: nothing
-            is claimed, and the verdict tells the counts. A net that the formula leaves out is not judged.
-        kinds: of calls that are judged, of LEGAL.
+            is claimed, and the verdict reports the counts. A net that the formula leaves out is not judged.
+        kinds: the kinds of calls that are judged, from LEGAL.
         bound: whether the counts must ``equal`` the formula's, or may be ``at most`` as many.
         weights: ``module:function`` of the same arguments -> net -> what one call costs; the claim is then about the
             sum of all costs, which the formula gives under the name ``compute``.
         given: more arguments of the formula.
-        named: argument of the formula -> the method's option that it is; None: all options under their own names.
-        options: of the method that are fixed.
+        named: argument of the formula -> the method's option that gives it; None: all options under their own names.
+        options: options of the method that are fixed.
         where: Spec fields that the claim is restricted to.
         expected: ``refuted`` for a claim known to be false.
-        declared_reason: why it is.
+        declared_reason: why it is false.
 
     Raises:
         UsageError: an unknown kind, or a negative number.
@@ -79,30 +80,30 @@ def claim(
 
 
 def evaluations(*, at_most: Amount | None = None, exactly: Amount | None = None, **more: Any) -> Claim:
-    """The claim that each net is evaluated so often: every forward of it counts, the first ones and recomputations.
+    """The claim about how often each net is evaluated: the first evaluations and the recomputations both count.
 
     Args:
-        at_most, exactly: one of them: a number of forward passes, such as 1.25, or a formula; see `claim`.
+        at_most, exactly: give one of them: a number of forward passes, such as 1.25, or a formula; see `claim`.
         more: arguments of `claim`, such as ``name``, ``source``, ``where`` or ``options``.
 
     Raises:
-        UsageError: none or both are given, or a negative number.
+        UsageError: neither or both are given, or a negative number.
     """
     return _amount("evaluations", at_most, exactly, more)
 
 
 def recomputations(*, at_most: Amount | None = None, exactly: Amount | None = None, **more: Any) -> Claim:
-    """The claim that each net is evaluated so often beyond the plain forward pass; arguments as `evaluations`."""
+    """The claim about how often each net is evaluated beyond the plain forward pass; arguments as of `evaluations`."""
     return _amount(RECOMPUTATIONS, at_most, exactly, more)
 
 
 def vjps(*, at_most: Amount | None = None, exactly: Amount | None = None, **more: Any) -> Claim:
-    """The claim that each net is pulled back so often: 1 is once per plain evaluation; arguments as `evaluations`."""
+    """The claim about how often each net is pulled back; 1 is once per plain evaluation. Arguments: `evaluations`."""
     return _amount("vjps", at_most, exactly, more)
 
 
 def jvps(*, at_most: Amount | None = None, exactly: Amount | None = None, **more: Any) -> Claim:
-    """The claim that tangents are pushed through each net so often; arguments as `evaluations`."""
+    """The claim about how often tangents are pushed through each net; arguments as of `evaluations`."""
     return _amount("jvps", at_most, exactly, more)
 
 
@@ -110,7 +111,7 @@ def revolve_optimal(*, slots: str | int, **more: Any) -> Claim:
     """The claim about a method of the class ``chain`` that no schedule with as many slots runs fewer forwards.
 
     Args:
-        slots: values x_k that are stored at once, x_0 among them: their number, or the method's option that gives it.
+        slots: how many values x_k are stored at once, x_0 included: a number, or the method's option that gives it.
         more: arguments of `claim`.
 
     Raises:
@@ -143,19 +144,19 @@ def _amount(kind: str, at_most: Amount | None, exactly: Amount | None, more: Map
 REPORT = claim(
     "counts", "its evaluations, JVPs and VJPs of each net, as counted", "contract", formula=None, kinds=(),
 )  # fmt: skip
-"""What every plug-in carries: nothing is claimed, and the verdict tells the counts."""
+"""The claim that every plug-in carries. It claims nothing; its verdict reports the counts."""
 
 
 def check_names(declared: Claim, options: Sequence[str], load: Callable[[str], Any]) -> None:
-    """Check what a claim about counts names; of another claim, nothing.
+    """Check the names in a claim about counts. Any other claim passes.
 
     Args:
         declared: a plug-in's claim.
-        options: names of its options.
-        load: of ``module:function``.
+        options: the names of the plug-in's options.
+        load: finds what ``module:function`` names.
 
     Raises:
-        UsageError: a formula that cannot be found, or an option that the method does not declare.
+        UsageError: a formula cannot be found, or the method does not declare an option.
     """
     if declared.check != "counts":
         return

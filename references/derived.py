@@ -1,7 +1,7 @@
-"""What a paper says of a whole curve, as one number from figures that are measured already: nothing is measured again.
+"""What a paper says about a whole curve, as one number. It comes from measured figures; nothing is measured again.
 
-"Always below", "grows linearly" and "nearly constant" have no printed number, and yet can be wrong. A row of
-``paper/rows.py`` makes such words a figure with an expectation::
+"Always below", "grows linearly" and "nearly constant" have no printed number, but they can be wrong. A row of
+``paper/rows.py`` turns such words into a figure with an expectation::
 
     Published(
         "Fig. 2, memory", "III, iter. over PS", "largest", "times", quotient_of,
@@ -11,9 +11,9 @@
 
 with ``quotient_of = "gradgate.references.derived:quotient"``. There are `value`, `quotient`, `span` and `growth`.
 
-A curve is named by the beginning of its figures' names, ``place / series / x``, up to the end of a word. A list in what
-is measured as a dict of lists is named ``place / series / x / name of the list``. The argument ``between`` takes the
-points with x from its first number to its second.
+A curve is named by the beginning of its figures' names, ``place / series / x``, up to the end of a word. If a figure is
+measured as a dict of lists, each list is named ``place / series / x / name of the list``. The argument ``between``
+keeps the points whose x lies between its two numbers.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TAKE: dict[str, Callable[[Sequence[float]], float]] = {
     "last": lambda values: values[-1],
     "mean": statistics.mean,
 }
-"""How one number is taken of several."""
+"""How one number is taken from several."""
 
 
 @dataclass(frozen=True)
@@ -59,10 +59,10 @@ def value(of: Curve, take: str) -> float:
 
 
 def quotient(over: Curve, under: Curve, take: str) -> float:
-    """A curve over another at equal x, and of these quotients one; of two single figures, whatever their x.
+    """One of the quotients of two curves at equal x. Two single figures are divided whatever their x is.
 
     Raises:
-        UsageError: a curve has two points at one x.
+        UsageError: a curve has two points at the same x.
         LookupError: the two have no x in common.
     """
     if len(over) == len(under) == 1:
@@ -75,7 +75,7 @@ def quotient(over: Curve, under: Curve, take: str) -> float:
 
 
 def span(of: Curve) -> float:
-    """The largest value over the least: 1 for what is constant."""
+    """The largest value over the smallest: 1 for a constant curve."""
     values = [point.y for point in of]
     return max(values) / min(values)
 
@@ -96,12 +96,12 @@ FUNCTIONS: dict[str, Callable[..., float]] = {"value": value, "quotient": quotie
 
 
 def is_derived(row: Published) -> bool:
-    """Whether a figure follows from others, and is not measured itself."""
+    """Whether a figure is computed from others, and is not measured itself."""
     return row.measured.partition(":")[0] == __name__
 
 
 def derive(row: Published, listed: Iterable[Published], results: Mapping[str, Mapping[str, Any]]) -> tuple[float, str]:
-    """The number of a figure that follows from others, and the day of the latest of them.
+    """The number of a figure that is computed from others, and the day of the latest of them.
 
     Args:
         row: the figure.
@@ -109,7 +109,7 @@ def derive(row: Published, listed: Iterable[Published], results: Mapping[str, Ma
         results: key -> what is kept of a figure: `ours` and `date`.
 
     Raises:
-        UsageError: no such function or curve; says which there are.
+        UsageError: there is no such function or curve; the message lists them.
         LookupError: a curve is not measured; says which.
     """
     name = row.measured.partition(":")[2]
@@ -151,7 +151,7 @@ def _by_x(curve: Curve) -> dict[Any, float]:
 def _curve(
     start: str, listed: Sequence[Published], results: Mapping[str, Mapping[str, Any]], where: str
 ) -> list[Point]:
-    """The points that a beginning names: numbers of figures, or a list in a dict of lists."""
+    """The points that the beginning of a name selects: numbers of figures, or a list in a dict of lists."""
     chosen = [one for one in listed if begins(one.name, start) or begins(start, one.name)]
     if not chosen:
         raise unknown(f"curve of {where}", start, {f"{one.place} / {one.series}" for one in listed})
@@ -184,7 +184,7 @@ def _is_number(value: Any) -> bool:
 
 
 def begins(name: str, start: str) -> bool:
-    """Whether a name begins so, up to the end of a word.
+    """Whether a name begins with `start`, which must end where a word ends.
 
     >>> begins("Table 1 / bytes", "Table 1"), begins("Table 10 / bytes", "Table 1"), begins("Table 1.5", "Table 1")
     (True, False, False)

@@ -1,4 +1,4 @@
-"""The numbers of a Problem as a layout of draws, so that a Problem's shapes are known without its numbers."""
+"""The numbers of a Problem as a layout of draws, so that its shapes are known before numbers are drawn."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Normal:
 
 @dataclass(frozen=True)
 class Integers:
-    """int32 numbers of this shape, each of 0 … below − 1 as likely as the others."""
+    """int32 numbers of this shape, uniform in 0 … below − 1."""
 
     shape: tuple[int, ...]
     below: int
@@ -45,8 +45,8 @@ class Shaped:
 def draw(layout: Tree, spec: Spec, backend: Backend) -> Tree:
     """The arrays of a layout, drawn one after another in its order from the Spec's seed.
 
-    Numbers are drawn in float64, rounded to float32 (or bfloat16), and only then cast to the dtype: so the float32 and
-    the float64 Problem of one seed are one problem, and their difference is rounding alone.
+    Numbers are drawn in float64, rounded to float32 (or bfloat16), and only then cast to the dtype. So the float32 and
+    the float64 Problem of one seed have equal numbers, and their results differ by rounding alone.
     """
     import numpy as np
 
@@ -66,9 +66,9 @@ def draw(layout: Tree, spec: Spec, backend: Backend) -> Tree:
 
 
 def shapes(spec: Spec) -> Problem:
-    """The JAX Problem of a Spec with `jax.ShapeDtypeStruct` for arrays: to trace with, never to run.
+    """The JAX Problem of a Spec with `jax.ShapeDtypeStruct` in place of arrays: for tracing, not for running.
 
-    Cost: nothing is drawn or allocated where the Spec has a `layout`; otherwise the Problem is built and dropped.
+    Cost: nothing is drawn or allocated if the Spec has a `layout`; otherwise the Problem is built and dropped.
     """
     import jax
 
@@ -87,7 +87,7 @@ def shapes(spec: Spec) -> Problem:
 
 
 def rounded(leaf: Any, dtype: str) -> Any:
-    """A NumPy array rounded to float32; for bfloat16 to 8 significant bits, by rounding float32's to nearest even."""
+    """A NumPy array rounded to float32; for bfloat16 then to 8 significant bits, to nearest even."""
     import numpy as np
 
     single = leaf.astype(np.float32)

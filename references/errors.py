@@ -1,4 +1,4 @@
-"""What goes wrong by somebody's mistake, in words: the errors of wrong usage and of what a method refuses."""
+"""The errors that a user's mistake raises: wrong usage, and what a method refuses. Their messages say what to do."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Declares claims about memory and work: laws over a sweep of sizes, shares of several devices, figures of a paper.
 
-They are measured per hardware profile, not on drawn problems. What each says is plain data (`law_kinds`), so that a
-claim can travel. How a law is fitted is decided in ``hw_profiles.fit``; ``suites.checks.sweeps`` judges.
+They are measured per hardware profile, not on drawn problems. A law is plain data (`law_kinds`), so that a claim can be
+sent to another process. ``hw_profiles.fit`` fits a law; ``suites.checks.sweeps`` judges it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def claim(
         source: paper and equation.
         law: what is claimed, as data.
         expected: ``refuted`` for a claim known to be false.
-        declared_reason: why it is.
+        declared_reason: why it is false.
     """
     return Claim(name, law.check, statement, source, expected, declared_reason, law=law)
 
@@ -59,7 +59,7 @@ def memory_law(
     expected: Expected = "upheld",
     declared_reason: str = "",
 ) -> Claim:
-    """The claim that bytes, but for a constant, grow like ``size ** exponent``, or no faster.
+    """The claim that bytes, apart from a constant, grow like ``size ** exponent``, or no faster.
 
     Args:
         name: stable name of the claim.
@@ -67,18 +67,19 @@ def memory_law(
         source: paper and equation.
         variable: the Spec field that is swept.
         sizes: at least 5 values of it that span a factor of 4 or more; powers of 4 suit best.
-        exponent: claimed; 0 for bytes that do not grow.
+        exponent: the claimed exponent; 0 for bytes that do not grow.
         bound: whether the measured exponent may be ``at most`` the claimed one, or must ``equal`` it.
-        tolerance: by which the measured exponent may miss; None: ``hw_profiles.fit.TOLERANCE``, 0.1.
+        tolerance: by how much the measured exponent may miss; None: ``hw_profiles.fit.TOLERANCE``, 0.1.
         quantity: a field of ``hw_profiles.measurement.Measurement``.
-        spec: Spec fields of the problem, over the family's ``measured``.
-        options: of the method, or ``module:function`` of the Spec that returns them; None: each option's ``usual``.
-        independent_of: Spec field -> values over which the bytes must stay as they are, to within
+        spec: Spec fields of the problem, which replace those of the family's ``measured``.
+        options: options of the method, or ``module:function`` of the Spec that returns them; None: each option's
+            ``usual``.
+        independent_of: Spec field -> values over which the bytes must not change by more than
             ``hw_profiles.fit.MAX_CHANGE``, 5%.
-        below: (method, factor): at the largest size, factor times these bytes is at most that method's.
-        not_by: compiler of a profile -> why the claim is not about what it makes; None: it is about all.
+        below: (method, factor): at the largest size, factor times these bytes is at most that method's bytes.
+        not_by: compiler of a profile -> why the claim does not cover its programs; None: it covers all compilers.
         expected: ``refuted`` for a claim known to be false.
-        declared_reason: why it is.
+        declared_reason: why it is false.
 
     Raises:
         UsageError: an unknown bound.
@@ -109,8 +110,8 @@ def work_law(
 ) -> Claim:
     """The claim that FLOPs grow like ``size ** exponent``; arguments as for `memory_law`.
 
-    FLOPs of JAX are counted from the program's text, all arithmetic; those of PyTorch are its products of matrices,
-    convolutions and attention. A sum of n terms has n − 1 additions in both.
+    In JAX all arithmetic in the text of the program is counted; in PyTorch only products of matrices, convolutions and
+    attention are. A sum of n terms has n − 1 additions in both.
     """
     within = Within(bound, tolerance)
     law = Growth("flops", Over(variable, tuple(sizes)), exponent, within, dict(spec or {}), options)
@@ -132,15 +133,15 @@ def per_device(
     expected: Expected = "upheld",
     declared_reason: str = "",
 ) -> Claim:
-    """The claim that what grows with `variable` is shared out: on each of n devices it grows n times less.
+    """The claim that devices share what grows with `variable`: on each of n devices it grows n times less.
 
     Args:
-        variable: the Spec field that is swept, in which bytes grow linearly besides a constant.
+        variable: the Spec field that is swept; bytes grow linearly with it, apart from a constant.
         sizes: at least 5 values, all multiples of `devices`.
         devices: n, compared with 1.
         option: the method's option that takes the number of devices.
-        tolerance: by which the ratio of the two slopes may miss n, relative; None: ``hw_profiles.fit.SHARE_TOLERANCE``,
-            0.1.
+        tolerance: by how much, relatively, the ratio of the two slopes may miss n; None:
+            ``hw_profiles.fit.SHARE_TOLERANCE``, 0.1.
 
     The others are as for `memory_law`.
     """
@@ -165,9 +166,10 @@ def figure(
 
     Args:
         printed: the paper's figure.
-        measured: ``module:function`` of a profile's name that returns ours; it raises ``LookupError`` with a sentence
-            where the profile cannot tell. If it has a parameter ``method``, it gets the method that is judged.
-        unit: of both, such as ``bytes`` or ``FLOPs``.
+        measured: ``module:function`` of a profile's name that returns our figure; it raises ``LookupError`` with a
+            sentence if the figure cannot be measured on the profile. If it has a parameter ``method``, it gets the
+            method that is judged.
+        unit: the unit of both, such as ``bytes`` or ``FLOPs``.
         bound: whether ours may be ``at most`` the printed figure, or must ``equal`` it.
         tolerance: relative.
 

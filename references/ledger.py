@@ -1,4 +1,4 @@
-"""What a paper says that can be measured, statement by statement, and what became of it here.
+"""The statements of a paper that can be measured, and how each is covered here.
 
 ``references/<class>/paper/ledger.toml`` holds the statements of a class's paper in the order of the paper::
 
@@ -11,7 +11,7 @@
 
 A claim is written ``method:framework:claim``; the framework may be ``*``, and the name of the claim may end in ``*``.
 A figure is written ``place / series / x`` of a `Published` row; its beginning is enough, up to the end of a word.
-A statement has claims or figures, or else a reason why it has neither.
+A statement has claims or figures, or a reason why it has neither.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from gradgate.references.published import Judged, Published
 
 FILE = "ledger.toml"
 LONGEST = 12
-"""Words of the paper that a statement may have."""
+"""The largest number of the paper's words in a statement."""
 NOT_YET = "not covered yet: "
-"""How the reason of a statement begins that could be measured here, and is not."""
+"""The beginning of the reason of a statement that could be measured here, but is not measured yet."""
 NO_NUMBER = "without a printed number"
-"""The verdict on figures that the paper only draws, or that are ours: there is none."""
+"""In place of a verdict, for figures that the paper only draws, or that are ours."""
 KINDS = ("claim", "figure", "not measurable", "not covered yet")
-"""What a statement can become."""
+"""How a statement can be covered."""
 FIELDS = ("place", "words", "claims", "figures", "reason")
 
 
@@ -47,10 +47,10 @@ class Statement:
 
     Attributes:
         place: section, table, figure, listing, equation or appendix.
-        words: the paper's own, at most `LONGEST`.
+        words: the paper's own words, at most `LONGEST`.
         claims: patterns of the claims that judge it.
         figures: beginnings of the figures that measure it.
-        reason: why there are neither.
+        reason: why there are neither claims nor figures; else "".
     """
 
     place: str
@@ -61,7 +61,7 @@ class Statement:
 
     @property
     def kind(self) -> str:
-        """What became of it, one of `KINDS`; a claim where it has claims and figures."""
+        """How it is covered, one of `KINDS`; ``claim`` if it has both claims and figures."""
         if self.claims:
             return "claim"
         if self.figures:
@@ -71,10 +71,10 @@ class Statement:
 
 @dataclass(frozen=True)
 class Entry:
-    """A statement with what it names.
+    """A statement with the claims and figures that it names.
 
     Attributes:
-        statement: as it stands in the ledger.
+        statement: as it is in the ledger.
         claims: the claims that it names, each with its method.
         rows: the figures that it names.
     """
@@ -85,12 +85,12 @@ class Entry:
 
     @property
     def expected(self) -> str:
-        """What is declared of its claims: ``upheld``, ``refuted``, or ``upheld and refuted``; "" without claims."""
+        """What its claims are expected to be: ``upheld``, ``refuted``, ``upheld and refuted``; "" without claims."""
         declared = {claim.expected for _, claim in self.claims}
         return " and ".join(name for name in ("upheld", "refuted") if name in declared)
 
     def verdict(self, judged: Mapping[str, Judged]) -> str:
-        """What its figures come to, such as ``2 upheld, 1 unexplained``, ``all unexplained`` or `NO_NUMBER`.
+        """The verdicts on its figures, such as ``2 upheld, 1 unexplained``, ``all unexplained`` or `NO_NUMBER`.
 
         Args:
             judged: key of a printed figure -> its verdict.
@@ -104,14 +104,14 @@ class Entry:
         return published.summary(published.counts(found))
 
     def differing(self, judged: Mapping[str, Judged]) -> dict[str, Judged]:
-        """The name of each printed figure -> its verdict, where they are not all alike; else nothing."""
+        """The name of each printed figure -> its verdict; empty if all verdicts are alike."""
         found = {row.name: judged[row.key] for row in self.rows if row.key in judged}
         return found if len({one.outcome for one in found.values()}) > 1 else {}
 
     def rests_on(self, judged: Mapping[str, Judged]) -> str:
-        """Why its figures do not settle it, though nothing else judges it; "" where a claim or a figure does.
+        """Why neither a claim nor a figure settles it; "" if one does.
 
-        ``unexplained`` where every printed one is; `NO_NUMBER` where none is printed: then it cannot fail.
+        ``unexplained`` if every printed figure is unexplained; `NO_NUMBER` if no figure is printed, so none can fail.
         """
         if self.claims or not self.rows:
             return ""
@@ -135,11 +135,11 @@ class Ledger:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many statements are of each kind; every kind is named."""
+        """How many statements are of each kind, for every kind."""
         return {kind: sum(entry.statement.kind == kind for entry in self.entries) for kind in KINDS}
 
     def unsettled(self, judged: Mapping[str, Judged]) -> str:
-        """How many statements their figures do not settle, in words; "" where there are none; see `Entry.rests_on`."""
+        """How many statements are not settled by their figures, in words; "" if all are; see `Entry.rests_on`."""
         found = [entry.rests_on(judged) for entry in self.entries]
         kinds = (("unexplained", "on unexplained figures alone"), (NO_NUMBER, f"on figures {NO_NUMBER} alone"))
         told = [f"{n} {'rests' if n == 1 else 'rest'} {words}" for kind, words in kinds if (n := found.count(kind))]
@@ -153,10 +153,11 @@ class Ledger:
 
 
 def of_family(name: str) -> Ledger:
-    """The ledger of a class; without entries where it has none. Imports its declarations, and runs nothing.
+    """The ledger of a class, without entries if the class has no ledger. Imports its declarations, and runs nothing.
 
     Raises:
-        UsageError: no such class; a statement is incomplete, or names a claim or a figure that does not exist.
+        UsageError: there is no such class; or a statement is incomplete, or names a claim or a figure that does not
+            exist.
     """
     declared = registry.family(name)
     package = registry.package(declared.name)
@@ -173,7 +174,7 @@ def of_family(name: str) -> Ledger:
 
 
 def rows(package: str) -> tuple[Published, ...]:
-    """The figures that a class lists of its paper, by its package; none where it lists none."""
+    """The figures of its paper that a class lists, given the class's package; may be empty."""
     place = f"{package}.paper.rows"
     try:
         return tuple(getattr(importlib.import_module(place), "PUBLISHED", ()))
@@ -184,14 +185,14 @@ def rows(package: str) -> tuple[Published, ...]:
 
 
 def parse(listed: Mapping[str, Any], file: str) -> tuple[Statement, ...]:
-    """The statements of a ledger that has been read.
+    """The statements in the parsed TOML of a ledger.
 
     Args:
         listed: ``{"statement": [{...}, ...]}``.
-        file: its name, for errors.
+        file: the name of the file, for errors.
 
     Raises:
-        UsageError: says which statement, what is wrong with it and what is legal.
+        UsageError: a statement is wrong; the message says which one, why, and what is legal.
     """
     if wrong := [key for key in listed if key != "statement"]:
         raise unknown(f"table in {file}", wrong[0], ["statement"])
@@ -237,7 +238,7 @@ def entry(statement: Statement, methods: Sequence[Method], found: Iterable[Publi
     """A statement with the claims and figures that it names.
 
     Raises:
-        UsageError: a name matches nothing; names the nearest.
+        UsageError: a name matches nothing; the message names the nearest.
     """
     every = {f"{m.name}:{m.framework}:{c.name}": (m, c) for m in methods for c in m.claims}
     claims = {key: every[key] for pattern in statement.claims for key in _matching(pattern, every, statement)}
@@ -275,14 +276,14 @@ def _matching(pattern: str, every: Mapping[str, Any], statement: Statement) -> l
 
 
 def _starts(start: str, listed: Mapping[str, Published]) -> list[str]:
-    """What a wrong figure may have meant: series of its place, else places."""
+    """The names that a wrong figure may stand for: the series of its place, or else all places."""
     place = start.partition(" / ")[0]
     own = {name.rpartition(" / ")[0] for name, row in listed.items() if row.place == place}
     return sorted(own or {row.place for row in listed.values()})
 
 
 def is_of_paper(claim: Claim) -> bool:
-    """Whether the source of a claim is a paper: not the contract, an oracle, or what is claimed beyond the paper."""
+    """Whether the source of a claim is a paper, and not the contract, an oracle, or a claim beyond the paper."""
     return claim.source not in ("contract", "oracle") and not claim.source.startswith("beyond the paper")
 
 

@@ -20,11 +20,11 @@ def load(target: str) -> Any:
 
     Args:
         target: ``package.module:name``, ``path/to/file.py:name``, or ``path/to/folder:name`` of a package's folder; a
-            folder beside this process is written ``./folder:name``.
+            folder in the working directory is written ``./folder:name``.
 
     Raises:
-        UsageError: no colon, no such file, module or name; the nearest name is given. An error inside the module
-            itself is passed on as it is.
+        UsageError: there is no colon, or no such file, module or name; the message gives the nearest name. An error
+            inside the module itself is passed on as it is.
     """
     place, colon, name = target.rpartition(":")
     if not colon or not place or not name:
@@ -51,7 +51,7 @@ def is_path(place: str) -> bool:
 
 
 def shortest(path: Path) -> str:
-    """A path in full, or relative to this folder if it is inside: our other processes work in this folder too."""
+    """The path relative to the working directory if it is inside, where our other processes work too; else in full."""
     here = Path.cwd()
     if not path.is_relative_to(here):
         return str(path)
@@ -85,7 +85,7 @@ def _file(path: Path) -> ModuleType:
 
 @functools.cache
 def _package(folder: Path) -> ModuleType:
-    """The package of a folder, under the folder's own name, by which its modules import each other."""
+    """The package in a folder. Its name is the folder's name, because its modules import each other by that name."""
     init, name = folder / "__init__.py", folder.name
     if not init.is_file():
         said = "it has no __init__.py" if folder.is_dir() else "there is no such folder"
@@ -109,6 +109,6 @@ def _executed(name: str, path: Path, inside: list[str] | None = None) -> ModuleT
     try:
         spec.loader.exec_module(module)
     except BaseException:
-        del sys.modules[name]  # or the next import would find half of it
+        del sys.modules[name]  # otherwise the next import would find half of the module
         raise
     return module

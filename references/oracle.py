@@ -1,12 +1,12 @@
 """Plain backprop in JAX and in PyTorch: the oracle, and the rounding noise of the oracle.
 
-What a method is judged by (`gradgate.suites.judging.tolerance`): the true gradient g*, and per leaf how far plain
-backprop strays from it on the same problem, in the dtype under test. The truth is known to sixty digits
+A method is judged by two things (`gradgate.suites.judging.tolerance`): the true gradient g*, and per leaf the error of
+plain backprop on the same problem, in the dtype under test. The truth is known to sixty digits
 (`gradgate.suites.exact`), so the noise is measured and not predicted. It is sampled several times, because one sample
-has a heavy tail: a leaf may be right by luck. Each time the parameters are moved by a unit or two in the last place,
-which changes the roundings of the forward pass; the gradient is taken of c·loss and divided by c, c in [1, 2), which
-changes those of the backward pass, also where the parameters do not reach, such as at a saturated tanh; and where the
-problem can be computed another way, it is (`Problem.rerounded`).
+may be far too small: a leaf may be right by luck. Each sample rounds differently. The parameters are moved by a unit or
+two in the last place, which changes the roundings of the forward pass. The gradient of c·loss, with c in [1, 2), is
+taken and divided by c. This changes the roundings of the backward pass, also at a saturated tanh, where moved
+parameters have no effect. If the problem can be computed in another way, it is (`Problem.rerounded`).
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ from gradgate.references.contract import Problem, Spec, Tree
 
 NOISE_SAMPLES = 8
 """Evaluations per noise measurement, in one vectorised call. One sample underestimates the noise tenfold in one leaf of
-ten; eight at once in one of 10^8."""
+ten; all eight samples do so in one leaf of 10^8."""
 
 
 @dataclass(frozen=True)
 class Reference:
-    """The truth on one problem, and how far plain backprop strays from it in one dtype.
+    """The truth on one problem, and the error of plain backprop in one dtype.
 
     Attributes:
         loss: float64 value.
         grads: judged leaf -> the truth rounded to float64; stacked leaves are split, ``layers[0].A.w0``.
-        noise: judged leaf -> the largest ‖g − g*‖ over the samples of plain backprop; the loss has its own under "".
-        rest: judged leaf -> what the truth is beyond `grads`; a leaf that is missing has none.
-        lost: judged leaf -> the same as `noise` for a loss that rounds as the method may, infinite where more than half
-            of the dtype's digits go; {} where there is no such loss.
-        along: judged leaf -> ⟨g − g*, g*⟩/‖g*‖² of every sample: the part of its error that is common scaling. In
-            bfloat16 only, of leaves that are not zero.
+        noise: judged leaf -> the largest ‖g − g*‖ over the samples of plain backprop; the loss's noise is under "".
+        rest: judged leaf -> the truth minus `grads`; zero for a leaf that is missing.
+        lost: judged leaf -> the same as `noise` for a loss that rounds as the method may; infinite if more than half
+            of the dtype's digits are lost; {} if there is no such loss.
+        along: judged leaf -> ⟨g − g*, g*⟩/‖g*‖² of every sample: the part of its error that is common scaling. Only
+            in bfloat16, and only of leaves that are not zero.
         lost_along: the same for the loss of `lost`.
     """
 
@@ -69,7 +69,7 @@ class Truth:
 
     Attributes:
         high, low: the loss, then the judged leaves in order, in one row: `high` is the truth rounded to float64, `low`
-            what is left of it.
+            is the rest.
     """
 
     high: Any
@@ -97,7 +97,7 @@ def split_stack(problem: Problem, tree: Tree) -> dict[str, Any]:
 def gradient(problem: Problem, loss: str = "loss", vector: Tree | None = None, **options: Any) -> tuple[Any, Tree]:
     """Value and gradient of ``problem.<loss>(params, **options)`` by plain backprop, in the problem's own dtype.
 
-    With a `vector` v (tree like params), value and gradient of ⟨gradient, v⟩: the gradient is then H·v.
+    With a `vector` v, a tree like params, they are the value and gradient of ⟨gradient, v⟩; the gradient is then H·v.
 
     Cost: one forward and one backward pass with every activation stored, twice that for H·v; jitted under JAX.
     """
@@ -107,7 +107,7 @@ def gradient(problem: Problem, loss: str = "loss", vector: Tree | None = None, *
 
 
 def in_float64(spec: Spec, backend: str, dtype: str) -> Problem:
-    """The float64 Problem whose numbers are those of a test in `dtype`: bfloat16 rounds them further than float32."""
+    """The float64 Problem with the numbers of a test in `dtype`: bfloat16 rounds them further than float32."""
     if dtype != "bfloat16":
         return _built(spec if spec.dtype == "float64" else dataclasses.replace(spec, dtype="float64"), backend)
     narrow = dataclasses.replace(spec, dtype=dtype).build(backend)  # type: ignore[arg-type]
@@ -116,9 +116,9 @@ def in_float64(spec: Spec, backend: str, dtype: str) -> Problem:
 
 
 def _built(spec: Spec, backend: str) -> Problem:
-    """The Problem as the oracle takes it: under JAX with its arrays on the host until the compiled program is called.
+    """The Problem as the oracle takes it: under JAX its arrays stay on the host until the compiled program is called.
 
-    To put each of them on the device by itself costs more than a small gradient does.
+    To put each array on the device by itself costs more than a small gradient.
     """
     namespace(backend)  # registers Problems as pytrees
     return spec.build("numpy")._replace(backend="jax") if backend == "jax" else spec.build(backend)  # type: ignore[arg-type]
@@ -133,19 +133,19 @@ def measure(
     truth: Truth | None = None,
     **options: Any,
 ) -> Reference:
-    """The truth on a float64 `problem`, and how far plain backprop strays from it in `dtype`.
+    """The truth on a float64 `problem`, and the error of plain backprop in `dtype`.
 
     Args:
-        problem: its numbers are representable in `dtype` (`in_float64`).
+        problem: a Problem whose numbers are representable in `dtype` (`in_float64`).
         dtype: the dtype under test.
         loss: name of the loss; it is given the `options`.
-        vector: v; the truth is then H·v in place of the gradient. Representable in `dtype`.
-        rounding: a loss of the Problem that rounds further than `loss`, "" for none. Of (params, amount, **options),
-            amount as of `Problem.rerounded`; it equals `loss` in exact arithmetic.
-        truth: of the same problem; None takes the float64 gradient of plain backprop for the truth.
+        vector: v, representable in `dtype`; the truth is then H·v in place of the gradient.
+        rounding: name of a loss of the Problem that rounds more than `loss`, "" for none. It is a function of (params,
+            amount, **options), with `amount` as in `Problem.rerounded`, and equals `loss` in exact arithmetic.
+        truth: the truth on the same problem; None takes the float64 gradient of plain backprop as the truth.
 
-    Cost: `NOISE_SAMPLES` gradients in one vectorised call, as many again with `rounding`; without a truth, and in
-    another dtype than float64, one plain gradient more. Under JAX each is one compiled program.
+    Cost: `NOISE_SAMPLES` gradients in one vectorised call, and as many again with `rounding`. Without a truth, and in
+    a dtype other than float64, one more plain gradient. Under JAX each is one compiled program.
     """
     names, shapes = _judged(problem)
     ends = np.cumsum([math.prod(shape) for shape in shapes])
@@ -160,7 +160,7 @@ def measure(
     found["along"] = _along(apart, truth.high, names, starts) if narrow else {}
     if rounding:
         apart = _sample(problem, dtype, rounding, vector, options, rounds=True) - truth.high - truth.low
-        # Half of the digits may go. Where more go, this problem says nothing about the leaf.
+        # Half of the digits may be lost. If more are lost, this problem says nothing about the leaf.
         most = math.sqrt(float(truth.high @ truth.high) * UNIT_ROUNDOFF[dtype])
         far = _farthest(apart, starts)
         found["lost"] = dict(zip(names, np.where(far <= most, far, np.inf).tolist(), strict=True))
@@ -172,9 +172,9 @@ def measure(
 
 
 def jittered(problem: Problem, samples: int = NOISE_SAMPLES) -> Tree:
-    """`samples` copies of the parameters, stacked on a new axis 0: as they are, then each moved by 2u at most.
+    """`samples` copies of the parameters, stacked on a new axis 0: the first unchanged, the others moved by at most 2u.
 
-    Seeded by the problem's shapes alone, so the same problem always gets the same jitter.
+    The jitter depends on the problem's shapes alone, so the same problem always gets the same jitter.
     """
     plain = tree_map(to_numpy, problem.params)
     moved = _moved(plain, _signs(plain, "numpy", samples), problem.dtype)
@@ -183,20 +183,20 @@ def jittered(problem: Problem, samples: int = NOISE_SAMPLES) -> Tree:
 
 
 def _moved(params: Tree, signs: Tree, dtype: str) -> Tree:
-    """Float64 leaves times 1 or 1 ± 2u, u of `dtype`, as the leaves of `signs` say, which have one more axis."""
+    """Float64 leaves times 1 + 2u·sign, u of `dtype`. The leaves of `signs` have one more axis, in front."""
     step = 2 * UNIT_ROUNDOFF[dtype]
     return tree_map(lambda leaf, sign: leaf * (1.0 + step * sign), params, signs)
 
 
 def _signs(params: Tree, backend: str, samples: int) -> Tree:
-    """A tree like params of −1, 0 and 1 at random, (samples, *shape), float64; 0 in the first sample."""
+    """A tree like params of random −1, 0 and 1, (samples, *shape), in float64; all 0 in the first sample."""
     drawn = iter(_drawn_signs(tuple(tuple(leaf.shape) for leaf in _in_order(params)), backend, samples))
     return tree_map(lambda _: next(drawn), params)
 
 
 @functools.lru_cache(maxsize=64)
 def _drawn_signs(shapes: tuple[tuple[int, ...], ...], backend: str, samples: int) -> list[Any]:
-    """The leaves of `_signs`: to draw them and to put them where they are needed takes longest."""
+    """The leaves of `_signs`, kept because drawing them and putting them on the device is what takes longest."""
     rng = np.random.Generator(np.random.PCG64(20261))
     found = [rng.integers(-1, 2, (samples, *shape)).astype(np.float64) for shape in shapes]
     for signs in found:
@@ -235,14 +235,14 @@ def _judged(problem: Problem) -> tuple[list[str], list[tuple[int, ...]]]:
 
 
 def _farthest(apart: Any, starts: Any) -> Any:
-    """The largest norm over axis 0 of each stretch of axis 1; infinite if any is not finite."""
+    """For each stretch of axis 1, the largest of its norms over axis 0; infinite if one of them is not finite."""
     with np.errstate(invalid="ignore", over="ignore"):
         distances = np.sqrt(_sums(apart * apart, starts))
     return np.where(np.isfinite(distances).all(axis=0), distances.max(axis=0), np.inf)
 
 
 def _sums(rows: Any, starts: Any) -> Any:
-    """The sum over each stretch of the last axis, 0 of an empty one, as of a leaf without numbers."""
+    """The sum over each stretch of the last axis; 0 for an empty stretch, which is a leaf without numbers."""
     empty = np.diff(starts, append=rows.shape[-1]) == 0
     if not empty.any():
         return np.add.reduceat(rows, starts, axis=-1)
@@ -251,7 +251,7 @@ def _sums(rows: Any, starts: Any) -> Any:
 
 
 def _along(apart: Any, truth: Any, names: list[str], starts: Any) -> dict[str, Any]:
-    """Leaf -> the part of each run's distance that lies along the true leaf, over its norm; no zero leaves."""
+    """Leaf -> the part of each run's error along the true leaf, relative to the leaf; zero leaves are left out."""
     squares = _sums(truth * truth, starts)
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         shares = _sums(apart * truth, starts) / squares
@@ -274,10 +274,10 @@ def cast(problem: Problem, tree: Tree, dtype: str) -> Tree:
 def _sample(
     problem: Problem, dtype: str, loss: str, vector: Tree | None, options: dict[str, Any], rounds: bool = False
 ) -> Any:
-    """`NOISE_SAMPLES` runs in `dtype`, float64 (runs, numbers): the loss, then the leaves in order.
+    """The results of `NOISE_SAMPLES` runs in `dtype`, as float64 (runs, numbers): the loss, then the leaves in order.
 
     Args:
-        rounds: the loss takes the amount by which it rounds further.
+        rounds: whether the loss takes the argument `amount` (see `measure`).
     """
     run = _compiled(problem.backend, loss, tuple(sorted(options.items())), vector is not None, dtype, rounds)
     signs = _signs(problem.params, problem.backend, NOISE_SAMPLES)
@@ -286,12 +286,12 @@ def _sample(
 
 
 def _in_a_row(found: tuple[Any, Tree]) -> Any:
-    """Value and gradient as one of `_sample`'s runs."""
+    """Value and gradient in one row, as `_sample` lays out a run."""
     return np.concatenate([to_numpy(leaf).reshape(-1) for leaf in leaves(found)])
 
 
 def _factors() -> Any:
-    """C of each sample, short enough for bfloat16; 1 for the first."""
+    """The factor c of each sample, with few enough digits for bfloat16; 1 for the first sample."""
     return 1.0 + np.arange(NOISE_SAMPLES) * 13 % 32 / 32
 
 
@@ -299,7 +299,7 @@ def _factors() -> Any:
 def _compiled(
     backend: str, loss: str, options: tuple[tuple[str, Any], ...], second: bool, dtype: str = "", rounds: bool = False
 ) -> Callable[..., Any]:
-    """Value and gradient of a Problem; with a `dtype` the samples in it. One program under JAX."""
+    """A function for the value and gradient of a Problem, or with a `dtype` for the samples in it; jitted in JAX."""
     made = transforms(backend)
     grad, vjp, vmap = made.grad, made.vjp, made.vmap
 
@@ -314,7 +314,7 @@ def _compiled(
         return value, pull(problem.xp.ones_like(value))[0]
 
     def samples(problem: Any, signs: Tree, vector: Tree) -> Any:
-        """Runs at `jittered` parameters and factors c."""
+        """The runs, each with its own jittered parameters and factor c."""
         xp, wide = problem.xp, problem.dtype
         params, data, vector = _floating(xp, [_moved(problem.params, signs, dtype), problem.data, vector], dtype)
         spec = dataclasses.replace(problem.spec, dtype=dtype)
@@ -344,7 +344,7 @@ def _compiled(
 
 
 def _floating(xp: Any, tree: Tree, dtype: str) -> Tree:
-    """A tree of arrays of `xp`, or of what a trace has in their place, with its floating leaves in another dtype."""
+    """A tree of arrays or tracers of `xp`, with its floating leaves in another dtype."""
     wanted = getattr(xp, dtype)
 
     def one(leaf: Any) -> Any:
@@ -354,7 +354,7 @@ def _floating(xp: Any, tree: Tree, dtype: str) -> Tree:
 
 
 def _torch_vjp(run: Callable[[Tree], Any], params: Tree, cotangent: Any) -> tuple[Any, list[Any]]:
-    """Value and gradient leaves by autograd itself: half the dispatch of `torch.func.vjp` within a vmap."""
+    """Value and gradient leaves by plain autograd, which dispatches half as much as `torch.func.vjp` within a vmap."""
     import torch
 
     with torch.enable_grad():

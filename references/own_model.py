@@ -1,7 +1,7 @@
-"""A reader's own model: a class or function of sizes, made with numbers or, in JAX, as shapes alone.
+"""A user's own model: a class or function of sizes, which is called to make a model with numbers or with shapes alone.
 
-What a model holds in its attributes is taken apart: ``params``, other trees of arrays, and the rest. The rest is the
-template, which `filled` gives arrays again: those of a Problem, in whatever dtype, or what a trace has in their place.
+The attributes of a made model are taken apart: ``params``, other trees of arrays, and the rest. The rest is the
+template. `filled` puts arrays into it again: those of a Problem, in any dtype, or tracers.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from gradgate.references.contract import Tree, UsageError
 from gradgate.references.draws import Shaped
 
 TAKEN = ("dtype", "upstream", "model", "own", "framework", "sizes", "shapes")
-"""Names that every Spec of a model has; ``seed`` is the Spec's too, and a model that has it is given it."""
+"""Names that every Spec of a model has, so no size may have them. It has ``seed`` too, which a model may take."""
 LARGEST_SEED = 2**31
 SPREAD = 0.1
-"""Parameters of a model without ``seed`` are moved by this share at most, another way for each seed but 0."""
+"""For each seed but 0, the parameters of a model without ``seed`` are moved at random by at most this share."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Parts:
 
     Attributes:
         template: the model without its arrays.
-        params, data: trees of arrays or of `Shaped`; data by attribute.
+        params, data: trees of arrays or of `Shaped`; `data` is attribute -> tree.
         kinds: the frameworks of its parameters.
     """
 
@@ -43,7 +43,7 @@ class Parts:
 
 
 class _Argument:
-    """In place of ``params``: a function that read them from here would have no gradient by them."""
+    """Takes the place of ``params`` in the model. A function that read ``self.params`` would get no gradient."""
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError("params are given to the model's functions as an argument; do not read self.params there")
@@ -57,11 +57,11 @@ class Model:
     """A class or function of sizes.
 
     Attributes:
-        target: by which it is found.
-        made_by: called with sizes by keyword.
-        sizes: name -> default, of the Spec's fields.
+        target: the target that names it.
+        made_by: the class or function, called with sizes by keyword.
+        sizes: name -> default; they become fields of the Spec.
         seeded: whether it takes ``seed``.
-        prepare: changes a made model before it is taken apart, for what a class of problems lets its readers leave out.
+        prepare: changes a made model before it is taken apart: it adds what a class of problems lets users leave out.
     """
 
     target: str
@@ -75,7 +75,7 @@ class Model:
         """The model that a target names.
 
         Raises:
-            UsageError: it is no class or function, or a size has no default, or none that is a number, text or flag.
+            UsageError: it is no class or function, or the default of a size is missing or no number, text or flag.
         """
         if not callable(made_by):
             kind = type(made_by).__name__
@@ -96,7 +96,7 @@ class Model:
         return cls(target, made_by, sizes, seeded, prepare)
 
     def made(self, sizes: Mapping[str, Any], seed: int) -> Parts:
-        """The model with numbers: NumPy arrays, moved by the seed where the model takes none."""
+        """The model with numbers, as NumPy arrays. If the model takes no seed, the seed moves its parameters."""
         import numpy as np
 
         from gradgate.references.backends import to_numpy
@@ -110,9 +110,9 @@ class Model:
         return parts
 
     def shaped(self, sizes: Mapping[str, Any], framework: str) -> Parts:
-        """The model with `Shaped` for arrays; in JAX nothing is computed or allocated that JAX makes.
+        """The model with `Shaped` in place of arrays; the model's JAX operations are then only traced.
 
-        A model that needs numbers while it is made, such as NumPy's, is made with them.
+        A model that needs numbers while it is made, for example because it uses NumPy, is made with numbers.
         """
         if framework == "jax":
             import jax
@@ -131,7 +131,7 @@ class Model:
 
     @contextlib.contextmanager
     def in_words(self, sizes: Mapping[str, Any]) -> Iterator[None]:
-        """A scope in which what the model raises is a UsageError with the line of its file."""
+        """A scope in which an error of the model becomes a UsageError that names the line of its file."""
         try:
             yield
         except UsageError:
@@ -169,7 +169,7 @@ class Model:
 
 
 def filled(template: Any, data: Mapping[str, Tree]) -> Any:
-    """A model with these arrays in place of its own."""
+    """A copy of the template with these arrays as attributes."""
     model = copy.copy(template)
     for name, tree in data.items():
         if name != "upstream":
@@ -178,7 +178,7 @@ def filled(template: Any, data: Mapping[str, Tree]) -> Any:
 
 
 def kind_of(leaf: Any) -> str:
-    """The framework of an array: ``jax``, ``torch`` or ``numpy``; "" where it is none."""
+    """The framework of an array: ``jax``, ``torch`` or ``numpy``; "" if it is no array."""
     for base in type(leaf).__mro__:
         module = base.__module__.partition(".")[0]
         if module in ("torch", "numpy") and hasattr(leaf, "shape"):
@@ -202,7 +202,7 @@ def _shaped(leaf: Any) -> Shaped:
 
 @contextlib.contextmanager
 def _alone() -> Iterator[None]:
-    """A scope in which a model is made: the same numbers each time, and global random state as before afterwards."""
+    """A scope in which a model is made: its random numbers are the same each time; it restores global random state."""
     import sys
 
     import numpy as np

@@ -1,7 +1,7 @@
-"""A problem of one's own in a class that is there: a reader's model, put to the reference methods of its class.
+"""A user's own model as a problem of an existing class, so that the class's reference methods can solve it.
 
-``file.py:Model@bilevel`` names one wherever a class of problems is named. It is lowered to a Family on the spot, whose
-Spec has the model's sizes for fields and whose methods are the class's own, in the model's framework.
+``file.py:Model@bilevel`` names one wherever a class of problems is named. It is lowered to a Family at run time. The
+fields of its Spec are the model's sizes; its methods are those of the class in the model's framework.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from gradgate.references.draws import Constant, Shaped, rounded
 from gradgate.references.own_model import Model, Parts, filled
 
 IN = "@"
-"""Between a model and the class that it is put in."""
+"""Separates a model from the class that it is put in."""
 SERVED = {
     "bilevel": "gradgate.references.bilevel.own:OWN",
     "chain": "gradgate.references.chain.own:OWN",
     "invertible": "gradgate.references.invertible.own:OWN",
     "state_space": "gradgate.references.state_space.own:OWN",
 }
-"""Classes that take a problem of one's own -> what says how."""
+"""Class that takes a user's own problem -> the target of its `Own`, which says how."""
 NOT_SERVED = {
     "performer": "its methods take the kernel's features and their prefix sums apart, in which a model of yours would "
     "have to be written; compare yours with gradgate.Pair instead"
@@ -36,27 +36,27 @@ JUDGED = (
     "tree", "value", "gradient_exact", "gradient_float64", "upstream", "gradient_float32", "deterministic", "pure",
     "options",
 )  # fmt: skip
-"""The contract's claims that make sense of one problem."""
+"""The contract's claims that make sense for a single problem."""
 DTYPES = ("float64", "float32")
 AFFORDABLE = 1e8
-"""FLOPs of the loss at most for sixty digits: 6e7 of a model of products of matrices took 16 s in JAX."""
+"""The most FLOPs of a loss that is computed in sixty digits: 6e7, in products of matrices, took 16 s in JAX."""
 SEVERAL = "it runs on several devices; which method to use is asked of one"
 
 
 @dataclass(frozen=True)
 class Own:
-    """How a class of problems takes a reader's model.
+    """How a class of problems takes a user's model.
 
     Attributes:
-        problem: its Problem, with the model's functions in place of its own: a subclass of `OwnProblem` too.
-        spec: its Spec, with the sizes that methods and options ask for as properties: a subclass of `OwnSpec`.
-        needs: attribute -> what a model must have there, in words, besides ``params``.
+        problem: the class's Problem with the model's functions in place of its own; also a subclass of `OwnProblem`.
+        spec: the class's Spec; the sizes that methods and options read are properties. A subclass of `OwnSpec`.
+        needs: attribute that a model must have besides ``params`` -> what it is, in words.
         params: what ``params`` is.
         prepare: changes a made model before it is taken apart.
-        check: raises UsageError where a model, as a Problem of shapes or of numbers, cannot be of this class.
+        check: raises UsageError if a Problem of the model, of shapes or of numbers, cannot be of this class.
         unfit: (method, Spec) -> why that method cannot take the model; "": it can.
         options: (method, Spec) -> the options that make sense for the model.
-        arranged: params as the reader has them -> as the class's methods take them.
+        arranged: params as the user has them -> params as the class's methods take them.
     """
 
     problem: type[Problem]
@@ -72,7 +72,7 @@ class Own:
 
 @dataclass(frozen=True)
 class OwnSpec(Spec):
-    """One problem of a reader's model. Subclasses, one for each model, add its sizes."""
+    """The Spec of a user's model. Each model has a subclass, which adds the model's sizes."""
 
     model: ClassVar[Any] = None
     own: ClassVar[Any] = None
@@ -85,7 +85,7 @@ class OwnSpec(Spec):
 
     @property
     def shapes(self) -> Parts:
-        """The model at these sizes with shapes for arrays; kept."""
+        """The model at these sizes, with shapes in place of arrays; cached."""
         cls: Any = type(self)
         return _shapes(cls, tuple(self.sizes.items()))
 
@@ -103,7 +103,7 @@ class OwnSpec(Spec):
         """The Problem with the numbers that the model has for this seed, rounded to float32 first.
 
         Raises:
-            UsageError: another backend than the model's or NumPy; or the model itself raises, in words.
+            UsageError: the backend is neither the model's nor NumPy; or the model raises, which the message reports.
         """
         import numpy as np
 
@@ -128,14 +128,14 @@ class OwnSpec(Spec):
 
 
 class OwnProblem:
-    """What every Problem of a reader's model has; a class's own Problem comes behind it."""
+    """What every Problem of a user's model has. In a subclass, the class's Problem is the second base."""
 
     spec: Any
     data: dict[str, Any]
 
     @property
     def given(self) -> Any:
-        """The reader's model, its arrays those of this Problem."""
+        """The user's model with the arrays of this Problem."""
         return filled(self.spec.shapes.template, self.data)
 
     def scaled(self, loss: Any) -> Any:
@@ -143,7 +143,7 @@ class OwnProblem:
         return self.data["upstream"] * loss
 
     def rerounded(self, amount: Any) -> Any:
-        """The Problem itself: how a reader's model can be computed another way is not known."""
+        """The Problem itself, because no other way to compute a user's model is known."""
         return self
 
 
@@ -160,10 +160,10 @@ def _numbers(cls: Any, sizes: tuple[tuple[str, Any], ...], seed: int) -> tuple[T
 
 
 def address(problem: str, family: str | None) -> str:
-    """The name under which any command finds a reader's model in a class: ``mine.py:Model@bilevel``.
+    """The name under which any command finds a user's model in a class: ``mine.py:Model@bilevel``.
 
     Raises:
-        UsageError: no class is named, or one that takes no problem of one's own; says why.
+        UsageError: no class is named, or a class that takes no user's problem; the message says why.
     """
     legal = " | ".join(SERVED)
     if not family:
@@ -182,7 +182,7 @@ def lowered(target: str) -> Family:
     """The class of problems of one model: ``place:Model@family``.
 
     Raises:
-        UsageError: there is no such model or class, or the model lacks something; says what a model has.
+        UsageError: there is no such model or class, or the model lacks something; the message says what it must have.
     """
     place, _, family = target.rpartition(IN)
     address(place, family)
@@ -204,7 +204,7 @@ def lowered(target: str) -> Family:
 
 
 def left_out(target: str) -> dict[str, str]:
-    """Method -> why it is not put to this model, of the class's methods in the model's framework."""
+    """Method of the class, in the model's framework -> why it cannot take this model. A claim may be left out too."""
     spec: Any = registry.spec_class(lowered(target).name)
     family = target.rpartition(IN)[2]
     found: dict[str, str] = {}
@@ -218,7 +218,7 @@ def left_out(target: str) -> dict[str, str]:
 
 
 def why_not(method: Method, own: Own, spec: OwnSpec) -> str:
-    """Why a reference method is not put to a model; "" if it is."""
+    """Why a reference method does not solve a user's model; "" if it does."""
     wrong = [c for c in method.claims if c.name == "gradient_float64" and c.expected == "refuted"]
     if wrong:
         return f"its gradient is declared not to be that of backprop: {wrong[0].declared_reason}"
@@ -273,7 +273,7 @@ def _spec_class(model: Model, own: Own, family: str) -> Any:
 
 
 def _framework(model: Model, parts: Parts) -> str:
-    """That of its parameters; JAX, which takes NumPy's arrays as its own, where they are NumPy's."""
+    """The framework of the model's parameters; JAX if they are NumPy arrays, because JAX takes those too."""
     kinds = sorted(parts.kinds - {"numpy"}) or ["jax"]
     if len(kinds) > 1:
         raise UsageError(f"{model.target}: its params are arrays of {' and '.join(kinds)}; legal: one framework")
@@ -281,10 +281,10 @@ def _framework(model: Model, parts: Parts) -> str:
 
 
 def _check(cls: Any, own: Own) -> None:
-    """Check that the model's loss is a scalar of the dtype that it is asked for, in both dtypes.
+    """Check in both dtypes that the model's loss is a scalar of the requested dtype.
 
     Raises:
-        UsageError: says what it is instead, or what the model raised.
+        UsageError: it is not, or the model raised; the message says what it is, or what was raised.
     """
     from gradgate.references.draws import shapes
 

@@ -1,4 +1,4 @@
-"""How a plug-in declares more than the defaults: the decorator `method`, and the checks of what it is given."""
+"""How a plug-in declares more than the defaults: the decorator `method`, and the checks of its arguments."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 TRANSFORMATIONS = ("jit", "vmap", "second_order")
 DTYPES = ("float64", "float32", "bfloat16")
-"""The dtypes in which every method is judged that does not say otherwise."""
+"""The dtypes in which a method is judged by default."""
 LOOSEST = {"float32": 1e-2, "float64": 1e-6}
-"""Dtype -> the relative error from which on a bound says nothing any more."""
+"""Dtype -> the relative error at and above which a bound is meaningless."""
 
 
 def method(
@@ -37,16 +37,16 @@ def method(
     Args:
         options: the options whose every legal value is tried.
         composes: the transformations that must work, of ``jit``, ``vmap`` and ``second_order``.
-        disclaims: those that must be refused with NotComposable. What is in neither is not judged.
+        disclaims: the transformations that must be refused with NotComposable. Those in neither list are not judged.
         kappa: how many times the measured noise the error may reach.
         rounding: the Problem's loss whose rounding is allowed in place of `loss`'s, such as ``loss_by_subtraction``.
-        oracle: the Problem's function whose gradient is claimed, ``loss`` unless told.
+        oracle: the Problem's function whose gradient is claimed, by default ``loss``.
         claims: what it promises besides the contract, such as the laws of `gradgate.references.laws` and the counts of
-            `gradgate.references.counts`; one that has the name of a contract's claim takes its place.
+            `gradgate.references.counts`. A claim with the name of one of the contract's claims replaces it.
         where: the problems that the method is for, as Spec fields: ``{"structure": ("scalar", "diagonal")}``; a tuple
             lists alternatives. None: all problems of the family.
-        expected: claim -> why it is known to fail. The claim is then declared refuted, and upholding it fails the run.
-        dtypes: those that the method supports; float64 is always among them.
+        expected: claim -> why it is known to fail. The claim is then declared refuted; if it is upheld, the run fails.
+        dtypes: the dtypes that the method supports; float64 must be one of them.
 
     Raises:
         UsageError: an unknown transformation or dtype, a known failure without a reason, or a kappa that allows
@@ -93,10 +93,10 @@ def _check_dtypes(dtypes: Sequence[str]) -> None:
 
 
 def check_kappa(kappa: Any, dtypes: Sequence[str], what: str = "kappa") -> None:
-    """Refuse a κ that is no number, or so large that the bound in a declared dtype would say nothing.
+    """Refuse a κ that is no positive number, or so large that the bound in a declared dtype would be meaningless.
 
-    The bound on a well-conditioned problem is about κ·u of the leaf's norm. The narrowest of float64 and float32
-    decides.
+    The bound on a well-conditioned problem is about κ·u times the leaf's norm. It is checked in float32 if the method
+    supports float32, otherwise in float64.
     """
     number = isinstance(kappa, (int, float)) and not isinstance(kappa, bool)
     if not number or not math.isfinite(kappa) or kappa <= 0:
@@ -116,7 +116,7 @@ def check_expected(expected: Any) -> None:
     """Refuse a known failure without a reason.
 
     Raises:
-        UsageError: says what is wrong.
+        UsageError: `expected` is no such dict; the message says what is wrong.
     """
     example = 'expected={"gradient_float32": "subtracts what it kept in half of the digits"}'
     if not isinstance(expected, Mapping):

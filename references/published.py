@@ -1,8 +1,8 @@
-"""What a paper printed, beside what is measured here, and what is expected of the two: a figure can fail.
+"""A paper's figures, the same figures as measured here, and whether the two are expected to agree: a figure can fail.
 
 A family's ``paper/rows.py`` lists single figures, rows of tables and points of curves in ``PUBLISHED``. ``gradgate
-paper`` measures them, and keeps what it found in ``paper.json`` beside that folder. The verdict on a figure is computed
-from the measured value and the declaration each time that it is shown, so a new declaration needs no new measurement.
+paper`` measures them, and keeps the results in ``paper.json`` next to that folder. The verdict on a figure is computed
+from the measured value and the declaration each time it is shown, so a new declaration needs no new measurement.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gradgate.references.errors import UsageError, unknown
 HOW = ("equal", "at least", "at most")
 """How a measured figure can agree with a printed one."""
 LOOSEST = 0.5
-"""The widest relative tolerance: what lies further off is another figure."""
+"""The widest relative tolerance: a value that is further away is another figure."""
 EXPECTED = ("upheld", "refuted", "unexplained")
 """What a printed figure can be declared as."""
 OUTCOMES = {
@@ -29,7 +29,7 @@ OUTCOMES = {
     "not measured here": 2,
     "undeclared": 2,
 }
-"""What a printed figure comes to -> the exit status of a run that has it, in the order in which they are counted."""
+"""Outcome of a printed figure -> the exit status of a run that has it, in the order in which outcomes are counted."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,12 @@ class Agreement:
     """What it means that a measured figure agrees with the printed one; made by `equal`, `at_least` or `at_most`.
 
     Attributes:
-        how: the measured figure is this beside the printed one; a name in `HOW`.
-        within: relative tolerance, of the printed figure.
-        because: a sentence: why the paper's words mean this, and why the tolerance is this wide.
+        how: how the measured figure must compare with the printed one; a name in `HOW`.
+        within: tolerance, relative to the printed figure.
+        because: a sentence that says why the paper's words mean this, and why the tolerance is this wide.
 
     Raises:
-        UsageError: says what is wrong and what is legal.
+        UsageError: a value is illegal; the message says what is legal.
     """
 
     how: str
@@ -61,7 +61,7 @@ class Agreement:
             raise UsageError(f"{self.words()}: say in a sentence why this is agreement, and why it is this wide")
 
     def holds(self, ours: float, printed: float) -> bool:
-        """Whether a measured figure agrees; nothing that is not finite does.
+        """Whether a measured figure agrees with the printed one. A figure that is not finite never agrees.
 
         >>> equal(0.05, "two digits are printed").holds(104.0, 100.0)
         True
@@ -76,7 +76,7 @@ class Agreement:
         )
 
     def words(self) -> str:
-        """Such as ``equal within 5%``, ``exactly equal``, ``at least, within 1%`` or ``at most``."""
+        """In words, such as ``equal within 5%``, ``exactly equal``, ``at least, within 1%`` or ``at most``."""
         told = f"within {100 * self.within:.3g}%"
         if self.how == "equal":
             return f"equal {told}" if self.within else "exactly equal"
@@ -105,7 +105,7 @@ class Expectation:
     Attributes:
         verdict: a name in `EXPECTED`.
         agreement: what agreeing with the printed figure means.
-        instead: the value that the reason gives in place of the printed one; measured must be this.
+        instead: the value that the reason explains in place of the printed one; the measured figure must be this.
         spread: relative tolerance around `instead`.
     """
 
@@ -123,7 +123,7 @@ class Expectation:
             raise UsageError(f"the spread around `instead` must be between 0 and {LOOSEST:g}, not {self.spread!r}")
 
     def keeps(self, ours: float) -> bool:
-        """Whether a measured figure is still the one that the reason explains; True where no value is named."""
+        """Whether a measured figure is still the one that the reason explains; True if `instead` is None."""
         return self.instead is None or equal(self.spread, "spread").holds(ours, self.instead)
 
 
@@ -147,23 +147,24 @@ class Published:
     """One figure of a paper, how it is measured here, and what is expected.
 
     Attributes:
-        place: where it is printed, such as ``Table 2``; what is ours alone says so.
+        place: where it is printed, such as ``Table 2``; a figure that is not in the paper says so here.
         series: the curve or column that it belongs to.
         x: its place on the curve, or the row's name.
-        unit: of both figures.
+        unit: the unit of both figures.
         measured: ``module:function`` of `arguments` that returns a number, a dict of lists for a curve, or text that is
-            drawn. It raises ``LookupError`` with a sentence where it cannot be measured here.
+            drawn. It raises ``LookupError`` with a sentence if the figure cannot be measured here.
         arguments: plain JSON types.
-        printed: the paper's figure; None where it has only a plot, or nothing. What a paper says of a whole curve is a
-            number too: let `measured` return the quantity that it speaks of, such as a largest quotient.
-        reason: why ours differs, as far as it was tested; for what is unexplained, what was tried and ruled out.
-        expects: what is declared of a printed figure; None where that is still to be done.
-        unlike: empty where the same quantity is printed and measured. Else how the two differ, such as ``printed are
-            seconds on an H100, ours is a roofline``. Unlike quantities refute nothing.
-        drawn: the paper has a plot of it and prints no number.
+        printed: the paper's figure; None if the paper has only a plot, or nothing. What a paper says about a whole
+            curve is a number too: let `measured` return the quantity that is meant, such as a largest quotient.
+        reason: why our figure differs, as far as it was tested; for an unexplained figure, what was tried and ruled
+            out.
+        expects: what is declared of a printed figure; None if nothing is declared yet.
+        unlike: "" if the paper prints the quantity that is measured. Otherwise how the two differ, such as ``printed
+            are seconds on an H100, ours is a roofline``. Such a row cannot be refuted.
+        drawn: whether the paper has a plot of it and prints no number.
 
     Raises:
-        UsageError: the declaration contradicts itself, or lacks its reason; says what to do.
+        UsageError: the declaration contradicts itself, or lacks its reason; the message says what to do.
     """
 
     place: str
@@ -184,7 +185,7 @@ class Published:
 
     @property
     def key(self) -> str:
-        """What a result is found again by: unchanged as long as the same thing is measured."""
+        """The key of the figure's result, which stays the same as long as the same thing is measured."""
         told = [self.place, self.series, self.x, self.unit, self.measured, dict(self.arguments)]
         return json.dumps(told, sort_keys=True, ensure_ascii=False)
 
@@ -200,7 +201,7 @@ class Published:
 
 
 def _contradiction(row: Published) -> str:
-    """What is wrong with a declaration; "" where nothing is."""
+    """What is wrong with a declaration; "" if nothing is wrong."""
     expects = row.expects
     if row.printed is None:
         return "nothing is printed, so nothing can be expected: leave out expects" if expects else ""
@@ -225,11 +226,11 @@ def _contradiction(row: Published) -> str:
 
 @dataclass(frozen=True)
 class Judged:
-    """What a printed figure comes to.
+    """The verdict on a printed figure.
 
     Attributes:
         outcome: a name in `OUTCOMES`.
-        sentence: which figure, what is printed and measured, what agreement is, what was declared, what to do.
+        sentence: names the figure, what is printed, measured and declared, what agreement means, and what to do.
     """
 
     outcome: str
@@ -242,11 +243,11 @@ class Judged:
 
 
 def judge(row: Published, ours: Any, problem: str = "") -> Judged | None:
-    """The verdict on a figure, from what was measured and what is declared; None where no number is printed.
+    """The verdict on a figure, from what was measured and what is declared; None if no number is printed.
 
     Args:
         row: the figure.
-        ours: what was measured; None where nothing was.
+        ours: what was measured; None if nothing was measured.
         problem: why it could not be measured.
     """
     if row.printed is None:
@@ -272,7 +273,7 @@ def judge(row: Published, ours: Any, problem: str = "") -> Judged | None:
 
 
 def _against(expects: Expectation, ours: float, printed: float) -> str:
-    """What speaks against a declaration, and what to do; "" where nothing does."""
+    """What contradicts a declaration, and what to do; "" if nothing does."""
     agrees = expects.agreement.holds(ours, printed)
     if expects.verdict == "upheld":
         remedy = "correct what is measured, or declare it refuted or unexplained with its reason"
@@ -292,13 +293,13 @@ def _number(value: float, unit: str) -> str:
 
 
 def counts(judged: Iterable[Judged]) -> dict[str, int]:
-    """Outcome -> how many, of all outcomes, in their order."""
+    """Outcome -> how many figures have it, for all outcomes, in their order."""
     found = [one.outcome for one in judged]
     return {name: found.count(name) for name in OUTCOMES}
 
 
 def summary(found: Mapping[str, int]) -> str:
-    """Counts in words, such as ``3 upheld, 1 unexplained``; what does not occur is left out.
+    """Counts in words, such as ``3 upheld, 1 unexplained``; outcomes that do not occur are left out.
 
     >>> summary({"upheld": 3, "refuted as declared": 0, "unexplained": 1})
     '3 upheld, 1 unexplained'

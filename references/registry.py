@@ -1,7 +1,7 @@
-"""What there is to verify: classes of problems, their methods, and callables that are given by name.
+"""What can be verified: classes of problems, their methods, and callables that are given by name.
 
-A class is a folder beside this file, an entry point of the groups ``gradgate.families`` and ``gradgate.pairs``, or what
-`register` is given.
+A class is a folder next to this file, an entry point of the group ``gradgate.families`` or ``gradgate.pairs``, or a
+class that was given to `register`.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ _REGISTERED: dict[str, Family] = {}
 
 
 def families() -> dict[str, Family]:
-    """Name -> Family: one for each folder beside this file, then those of entry points, then those registered.
+    """Name -> Family: one for each folder next to this file, then those of entry points, then those registered.
 
     Raises:
-        UsageError: an entry point names no Family, or one whose name is taken.
+        UsageError: an entry point names no Family, or a Family whose name is taken.
     """
     return {**_in_this_folder(), **of_entry_points(), **_REGISTERED}
 
 
 def register(declared: Family) -> Family:
-    """Add a class of problems from elsewhere; everything that reads the registry then has it.
+    """Add a class of problems from elsewhere; everything that reads the registry then finds it.
 
     Args:
-        declared: its declaration. `origin` says where other processes, such as the workers, find it again.
+        declared: its declaration. `origin` says where other processes, such as the workers, find it.
 
     Returns:
         The class as registered. Registering one a second time changes nothing.
@@ -59,19 +59,19 @@ def register(declared: Family) -> Family:
 
 
 def forget(name: str) -> None:
-    """Take a registered class out again: of a problem that was made on the spot and is judged."""
+    """Remove a registered class, such as one that was made at run time and has been judged."""
     _REGISTERED.pop(name, None)
 
 
 def family(name: str) -> Family:
-    """The class of that name, or that a target names, which is then registered.
+    """The class of that name, or the class that a target names, which is then registered.
 
     Args:
         name: a name, or ``package.module:FAMILY``, ``path/to/file.py:FAMILY`` or ``path/to/folder:FAMILY``. After a
             path, ``:FAMILY`` may be left out.
 
     Raises:
-        UsageError: there is no such class; lists those there are and names the nearest.
+        UsageError: there is no such class; the message lists all classes and names the nearest.
     """
     if ":" in name or is_path(name):
         return register(_at(name))
@@ -87,7 +87,7 @@ def origin(name: str) -> str:
 
 
 def package(name: str) -> str:
-    """The package of a class, such as ``gradgate.references.chain``; "" where it is in one file, or is not known."""
+    """The package of a class, such as ``gradgate.references.chain``; "" if the class is in one file or not known."""
     known = families().get(name)
     if known is None:
         return ""
@@ -99,10 +99,10 @@ def offered(target: str) -> tuple[Family, ...]:
     """The classes of problems that a target offers, registered: pairs and Families. Imports and so runs foreign code.
 
     Args:
-        target: ``file.py:name`` or ``package.module:name`` of one of them, or a file or module, for all of its own.
+        target: ``file.py:name`` or ``package.module:name`` of one class, or a file or module, for all that it declares.
 
     Raises:
-        UsageError: there is no such thing, or none in the file.
+        UsageError: the target names no class, or the file declares none.
     """
     if ":" in target:
         found = load(target)
@@ -121,7 +121,7 @@ def _is_class(value: Any) -> bool:
 
 
 def targets_of(method: Method) -> list[str]:
-    """The targets that a pair names its two functions by, and what puts a model of one's own in a class."""
+    """The targets that declare a method: a pair's two functions, or the `Own` that puts a user's model in a class."""
     if "@" in family(method.family).origin:
         served = importlib.import_module("gradgate.references.own_problem").SERVED
         return [served[family(method.family).origin.rpartition("@")[2]]]
@@ -146,7 +146,7 @@ def methods(
     """Reference methods, all or those that match, in the order of declaration.
 
     Raises:
-        UsageError: a name that matches nothing; lists what is legal and names the nearest.
+        UsageError: a name matches nothing; the message lists what is legal and names the nearest.
     """
     chosen = [family(family_name)] if family_name else list(families().values())
     if framework is not None and framework not in FRAMEWORKS:
@@ -162,10 +162,10 @@ def plugged_in(target: str, family_name: str, framework: str | None = None) -> M
 
     Args:
         target: ``package.module:function`` or ``path/to/file.py:function``.
-        framework: ``jax`` or ``torch``; by default whichever of the two the function's module has imported.
+        framework: ``jax`` or ``torch``; by default the one of the two that the function's module has imported.
 
     Raises:
-        UsageError: the target cannot be found, its framework cannot be told, or a name is unknown.
+        UsageError: the target cannot be found, its framework is not clear, or a name is unknown.
     """
     function = load(target)
     if hasattr(function, "found_at"):
@@ -208,12 +208,12 @@ def plugged_in(target: str, family_name: str, framework: str | None = None) -> M
 
 
 def _restricted(declared: Family, where: Mapping[str, Any], claims: tuple[Claim, ...]) -> tuple[Claim, ...]:
-    """The claims, those that are judged on the family's problems restricted to some of them; they say to how many."""
+    """The claims, restricted to some of the family's problems; each statement says to how many of them."""
     cls = spec_class(declared.name)
     check_where(declared, cls, where)
 
     def restricted(claim: Claim) -> Claim:
-        if claim.check in laws.CHECKS:  # its problem is its own
+        if claim.check in laws.CHECKS:  # the law itself says which problem is measured
             return claim
         kind, problems = (
             ("stress problems", declared.stress) if claim.check == "stability" else ("shapes", declared.shapes)
@@ -225,10 +225,10 @@ def _restricted(declared: Family, where: Mapping[str, Any], claims: tuple[Claim,
 
 
 def known_to_fail(target: str, expected: Mapping[str, str], claims: tuple[Claim, ...]) -> tuple[Claim, ...]:
-    """The claims, those that a plug-in declares to fail expected to be refuted.
+    """The claims; those that a plug-in declares to fail are expected to be refuted.
 
     Raises:
-        UsageError: one of them is no claim of the method.
+        UsageError: `expected` names a claim that the method does not have.
     """
     for name in expected:
         if name not in {claim.name for claim in claims}:
@@ -269,7 +269,7 @@ def of_entry_points() -> dict[str, Family]:
     """Name -> Family, of every installed entry point in one of `GROUPS`.
 
     Raises:
-        UsageError: one of them names no Family and no pair, or one whose name is taken.
+        UsageError: an entry point names neither a Family nor a pair, or one whose name is taken.
     """
     found: dict[str, Family] = {}
     for group in GROUPS:
@@ -285,7 +285,7 @@ def of_entry_points() -> dict[str, Family]:
 
 def _at(target: str) -> Family:
     """The Family that a target names, whose origin is that target."""
-    if "@" in target:  # a model of one's own in a class that is there
+    if "@" in target:  # a user's own model in an existing class
         found: Family = importlib.import_module("gradgate.references.own_problem").lowered(target)
         return found
     place, colon, name = target.rpartition(":") if ":" in target else (target, ":", "FAMILY")
@@ -309,7 +309,7 @@ def _check(declared: Family, known: Family | None) -> None:
     """Check what a class from elsewhere declares.
 
     Raises:
-        UsageError: says what is missing or wrong.
+        UsageError: something is missing or wrong; the message says what.
     """
     name = declared.name
     if known is not None:

@@ -10,7 +10,7 @@ from gradgate.references.contract import Family, Spec, UsageError, unknown
 
 
 def fits(spec: Spec, where: Mapping[str, Any]) -> bool:
-    """Whether a Spec has these fields; a tuple lists alternatives."""
+    """Whether the fields of a Spec have these values; a tuple lists alternatives."""
     return all(getattr(spec, name) in _alternatives(wanted) for name, wanted in where.items())
 
 
@@ -18,7 +18,7 @@ def check_fields(cls: type[Spec], where: Mapping[str, Any], what: str) -> None:
     """Check that a restriction names fields of a Spec.
 
     Raises:
-        UsageError: one of them is none; lists those there are.
+        UsageError: a name is no field; the message lists the fields.
     """
     fields = [f.name for f in dataclasses.fields(cls)]
     for name in where:
@@ -27,15 +27,15 @@ def check_fields(cls: type[Spec], where: Mapping[str, Any], what: str) -> None:
 
 
 def check_where(family: Family, cls: type[Spec], where: Mapping[str, Any]) -> None:
-    """Check what a plug-in declares the problems to be that it is for.
+    """Check a plug-in's declaration of the problems that it is for.
 
     Args:
         cls: the family's Spec class.
         where: Spec field -> value, or a tuple of alternatives.
 
     Raises:
-        UsageError: a field that is none or is drawn freely, a value that no shape has, or fields that no shape has
-            together; lists what is legal.
+        UsageError: a name is no field, or a field that is drawn freely; or no shape has the value, or all the values
+            together. The message says what is legal.
     """
     fields = [f.name for f in dataclasses.fields(cls) if not f.metadata.get("value") and f.name != "dtype"]
     defaults = dataclasses.asdict(cls())

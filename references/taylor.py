@@ -19,7 +19,7 @@ STEPS = tuple(2.0**-k for k in range(6, 30, 3))
 
 @dataclass(frozen=True)
 class Remainder:
-    """Attributes: slope, of the last pair of steps that lie above rounding, or None if the remainder is rounding."""
+    """The result. `slope` is that of the last pair of steps above rounding; None if the remainder is all rounding."""
 
     slope: float | None
     remainders: tuple[float, ...]
@@ -50,7 +50,7 @@ def remainder(spec: Spec, grads: Tree, seed: int = 0) -> Remainder:
     for step in STEPS:
         moved = tree_map(lambda p, v: p + np.longdouble(step) * v, problem.params, direction)  # noqa: B023 - called at once
         found.append(float(abs(problem.loss(moved) - start - np.longdouble(step) * slope_at_zero)))
-    # Two sources of rounding: the longdouble losses, and the float64 gradient whose error counts in proportion to ε.
+    # Two sources of rounding: the longdouble losses, and the float64 gradient, whose error is multiplied by ε.
     rounding = [1e3 * 2.0**-64 * abs(float(start)) + 64 * 2.0**-53 * s * abs(float(slope_at_zero)) for s in STEPS]
     usable = [i for i in range(len(STEPS) - 1) if found[i + 1] > rounding[i + 1] and np.isfinite(found[i])]
     slope = float(np.log2(found[usable[-1]] / found[usable[-1] + 1]) / 3) if usable else None

@@ -1,4 +1,4 @@
-"""Processes that work together with torch.distributed, for methods over several devices; kept until the caller ends.
+"""Processes that work together by torch.distributed, for methods over several devices; they run until the caller ends.
 
 A method cuts its problem into one job per rank; `run` gives each rank its job and returns their answers.
 """
@@ -32,7 +32,7 @@ from gradgate.references.contract import NotComposable, Problem
 
 
 class Job(Protocol):
-    """What one rank is given; it travels by pickle, and so does what it returns."""
+    """What one rank is given. A job and its result are sent by pickle."""
 
     def work(self) -> Any:
         """Do this rank's share, inside a process group of as many ranks as there are jobs."""
@@ -148,7 +148,7 @@ def _receive(pipe: Connection) -> tuple[bool, Any]:
 
 
 def fork_ranks(descriptor: int) -> None:
-    """Fork a rank, milliseconds instead of seconds, for each message until the caller closes its end."""
+    """Fork a rank for each message until the caller closes its end. A fork takes milliseconds, not seconds."""
     torch.set_num_threads(1)
     one = torch.ones(())
     torch.func.vjp(torch.sin, one)[1](one)  # what PyTorch imports on first use is imported before the forks
@@ -160,7 +160,7 @@ def fork_ranks(descriptor: int) -> None:
             if os.fork() == 0:
                 forker.close()
                 serve(descriptors[0], *pickle.loads(message))
-                os._exit(0)  # an interpreter with PyTorch takes seconds of a core to end in order
+                os._exit(0)  # a regular exit of an interpreter with PyTorch takes seconds of a core
             os.close(descriptors[0])
             forker.send(b".")
 
@@ -177,7 +177,7 @@ def serve(descriptor: int, rank: int, devices: int, rendezvous: str) -> None:
 
 
 def _answer(pipe: Connection) -> bool:
-    """Answer one job, and hold nothing of it afterwards; whether that went well."""
+    """Answer one job and return whether it succeeded; nothing of the job is kept."""
     request = pipe.recv_bytes()
     try:
         answer: tuple[bool, Any] = True, pickle.loads(request).work()

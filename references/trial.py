@@ -1,4 +1,4 @@
-"""What a class of problems declares for the trial of the suite: where bugs are planted in its methods."""
+"""What a class of problems declares for the trial of the suite: where the trial plants bugs in its methods."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ class Trial:
     can be 1, there is none at size 1.
 
     Attributes:
-        plain: its backprop; by default the method that carries the claims about the oracles.
+        plain: its backprop; by default the method that has the claims about the oracles.
         clever: a method that saves memory; by default the last of the exact ones, with options if one has any.
         lossy: the method that may lose most digits; by default the exact one whose κ is largest.
         leaves: beginnings of paths of leaves that every problem has. Errors are planted in them in turn.
         turns: the same, for the errors that are planted in one dtype alone; by default `leaves`.
-        coarse: a leaf or a method -> the relative error that bfloat16 can tell there, where it cannot tell 0.05.
+        coarse: a leaf or a method -> the relative error that can be detected there in bfloat16, if 0.05 cannot be.
         target: key of the data that the loss is compared with. Its first axis is time or samples.
         state: key of the data that a method could overwrite.
         single: Spec fields of sizes that are 1 on the smallest problems.
-        large: where numbers are large on some problems, ``params.`` or ``data.`` and a part of a path, and from which
-            number on.
+        large: an array whose numbers are large on some problems, as ``params.`` or ``data.`` and a part of a path, and
+            the number from which on they count as large.
         ragged: a Spec field, and what does not always divide it: a number, or an option of the clever method.
     """
 
