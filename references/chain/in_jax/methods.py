@@ -2,8 +2,8 @@
 
 A nested schedule is a `Plan`, and a plan is a program: "save" applies a stage as it is, whose residuals JAX then keeps;
 "split" wraps the left segment in `jax.checkpoint`, which keeps the segment's input alone, and runs the segment by its
-own plan when its turn comes in the backward pass. XLA orders and frees; that it keeps nowhere what is dropped is what
-the memory laws check.
+own plan when its turn comes in the backward pass. XLA orders operations and frees memory; the memory laws check that it
+does not keep what a schedule drops.
 
 The stages are the layers and the head: N + 1 of them.
 
@@ -95,7 +95,7 @@ sqrt_n = _scheduled(
 recursive = _scheduled(
     "recursive",
     classic.recursive,
-    """Loss and gradient by halves: the right half of a run goes back first, then the left half runs again.
+    """Loss and gradient by halving: the right half of a segment runs backward first, then the left half runs again.
 
     The N layers and the head are n = N + 1 stages.
 
@@ -178,8 +178,8 @@ revolve = _scheduled(
 def uniform_dp(problem: ChainProblem, *, budget: int) -> tuple[jax.Array, Tree]:
     """Loss and gradient by the cheapest uniform policy whose peak is within a budget of bytes.
 
-    The policy of Gruslys et al. stores so many values at once, its slots. Of all numbers of slots, the one of least
-    FLOPs is used among those whose peak, as planned, is within the budget.
+    The policy of Gruslys et al. stores a given number of values at once: its slots. Among the numbers of slots whose
+    peak, as planned, is within the budget, the one of least FLOPs is used.
 
     Args:
         problem: any `ChainProblem` of JAX arrays, float64, float32 or bfloat16; its class lists the shapes.
@@ -286,10 +286,10 @@ def rematerialised(layers: Sequence[Callable[[Tree, Any], Any]], schedule: Sched
 
 @jax.custom_vjp
 def _tied(p: Tree, x: Any) -> tuple[Tree, Any]:
-    """Both as they are; going back, the cotangent of x leaves only once those of p are there.
+    """Both unchanged; in the backward pass, the cotangent of x leaves only once those of p have been computed.
 
-    A schedule runs a stage backward as one operation. Left alone, compilers put the products for the weights off to the
-    end, and keep every value and every cotangent for them: 2N of each. Exact for further derivatives too.
+    A schedule runs a stage backward as one operation. Without this, compilers postpone the products for the weights to
+    the end, and keep every value and every cotangent for them: 2N of each. Further derivatives are exact too.
     """
     return p, x
 
@@ -362,7 +362,7 @@ def stage_costs(
     """Forward and backward FLOPs, saved bytes, whether input and output are saved, peaks forward and backward.
 
     What JAX saves of a stage is what its `jax.vjp` closes over: an output of the traced program that is no parameter.
-    Peaks are estimates: the output and the largest intermediate; the cotangents and the gradients of the parameters.
+    Peaks are estimates: forward, the output and the largest intermediate; backward, all cotangents, x's and p's.
     """
     from gradgate.hw_profiles import work
 

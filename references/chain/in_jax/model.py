@@ -18,7 +18,7 @@ from gradgate.references.chain.schedules.simulate import Simulation, simulate
 from gradgate.references.contract import Tree, UsageError
 
 Run = Callable[[Tree, Any], tuple[Any, Tree]]
-"""Arrays of a layer, x -> y, and the layer's state afterwards."""
+"""The arrays of a layer and x -> y and the layer's state afterwards."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Planned:
 
 
 class Checkpointed:
-    """What `checkpointed` returns: a function ``run(params, x, *side)`` of the same kind as it was planned with."""
+    """What `checkpointed` returns: a function ``run(params, x, *side)``, or for modules ``run(model, x, *side)``."""
 
     def __init__(self, layers: Any, budget: Budget) -> None:
         check_budget(budget)
@@ -48,12 +48,14 @@ class Checkpointed:
         self.plans: dict[Any, Planned] = {}
 
     def __call__(self, params: Any, x: Any, *side: Any) -> Any:
-        """The last layer's output; its derivative by JAX follows the schedule for these shapes, made when they come.
+        """The last layer's output; its derivative by JAX follows the schedule for these shapes.
 
         Args:
             params: one tree per layer, or the model itself where the layers are modules.
             x: what the first layer takes, one array.
             side: what every layer takes besides, such as a mask.
+
+        The schedule is made when the shapes first occur.
         """
         layers, arrays, after = self._taken(params, side)
         plan = self.plan(params, x, *side).schedule.plan()
@@ -62,7 +64,7 @@ class Checkpointed:
         return y
 
     def plan(self, params: Any, x: Any, *side: Any) -> Planned:
-        """The plan for such arguments; arrays or `jax.ShapeDtypeStruct` do."""
+        """The plan for such arguments, which may be arrays or `jax.ShapeDtypeStruct`."""
         layers, arrays, _ = self._taken(params, side)
         shapes = jax.tree.map(_shape, (arrays, x, side))
         leaves, tree = jax.tree.flatten(shapes)
@@ -91,13 +93,13 @@ def checkpointed(layers: Any, params: Any = None, x: Any = None, *side: Any, bud
     """A sequence of layers whose gradient is taken within a budget of bytes, at the least recomputation.
 
     Each layer is a stage. Its residuals and values in bytes and its FLOPs are read off its program; the optimal
-    persistent schedule for them becomes nested `jax.checkpoint`. A plan holds for one kind of call, by shapes and
-    dtypes; another kind gets its own when it first comes.
+    persistent schedule for them becomes nested `jax.checkpoint`. A plan is valid for one kind of call: its shapes and
+    dtypes. Another kind gets its own plan when it first occurs.
 
     Args:
         layers: functions ``layer(params_l, x, *side) -> y``; or modules of flax nnx or equinox, in a list or as a
             `Sequential`. Each takes what the one before gives: one array.
-        params: one tree per function, or, with modules, None; arrays or `jax.ShapeDtypeStruct` do.
+        params: one tree per function, of arrays or `jax.ShapeDtypeStruct`; with modules, None.
         x: an example; None: the first plan is made by the first call.
         side: what every layer takes besides, such as a mask. It is kept throughout.
         budget: bytes, an integer; or a share, a float above 0 and at most 1, of what saving everything takes; or
@@ -105,14 +107,14 @@ def checkpointed(layers: Any, params: Any = None, x: Any = None, *side: Any, bud
             Bytes are those that the plan counts; XLA's scratch space and its order of operations are not planned.
 
     Returns:
-        A function ``run(params, x, *side)``, with modules ``run(model, x, *side)``, that `jax.grad`, `jax.jit`,
-        `jax.vmap` and the transformations of nnx and equinox take. What a module of nnx changes, such as the statistics
-        of a batch norm and the counters of dropout, is changed once.
+        A function ``run(params, x, *side)``; with modules, ``run(model, x, *side)``. `jax.grad`, `jax.jit`, `jax.vmap`
+        and the transformations of nnx and equinox accept it. What a module of nnx changes, such as the statistics of a
+        batch norm and the counters of dropout, is changed once.
 
     Raises:
         UsageError: not a sequence of layers; a layer that gives no single array; another number of parameter trees;
             two modules of nnx that share a state.
-        BudgetTooSmall: states the least bytes that would do.
+        BudgetTooSmall: states the least bytes that suffice.
 
     Source:
         §3.1, Alg. 3.4, corrected (`schedules.solver`), as nested rematerialisation.
@@ -125,7 +127,7 @@ def checkpointed(layers: Any, params: Any = None, x: Any = None, *side: Any, bud
         compiled or run.
 
     Not for:
-        On CPUs, where memory is not saved. Where layers pass several arrays: put them into one layer.
+        CPUs, where it saves no memory. Layers that pass several arrays: put such layers into one.
     """
     run = Checkpointed(layers if _functions(layers) else _sequence(layers), budget)
     if x is not None:
@@ -155,14 +157,14 @@ def _run(layers: Sequence[Any], plan: Plan, arrays: Any, x: Any, side: Any) -> t
 
 
 def _stage(layer: Any, arrays: Tree, x: Any, side: Any) -> tuple[Any, Tree]:
-    """One layer; its weights' gradients are there before the cotangent of x goes on (`methods`)."""
+    """One layer; its weights' gradients are computed before the cotangent of x is passed on (`methods`)."""
     kept, rest = _split(arrays)
     kept, x = _tied(kept, x)
     return layer(_joined(kept, rest), x, side)
 
 
 def _split(tree: Tree) -> tuple[Tree, Tree]:
-    """Leaves with a gradient, and the others, with None in the places of each other."""
+    """The tree with only the leaves that have a gradient, and the tree with only the others; None elsewhere."""
     return (
         jax.tree.map(lambda leaf: leaf if jnp.issubdtype(leaf.dtype, jnp.inexact) else None, tree),
         jax.tree.map(lambda leaf: None if jnp.issubdtype(leaf.dtype, jnp.inexact) else leaf, tree),

@@ -3,7 +3,7 @@
     model = checkpointed(sequence, sample, budget=2 * 10**9)
     loss_of(model(x)).backward()
 
-or by its parts, each a value that can be kept, changed and shown:
+or in steps, whose results are values that can be kept, changed and shown:
 
     costs = costs_of(sequence, sample, compute="flops")
     schedule = precise_dp(costs, budget)                  # or any other of `classic` and `solver`
@@ -34,9 +34,9 @@ Memory = Literal["measured", "uniform"]
 
 
 class CheckpointedSequential(nn.Sequential):
-    """A sequence that trains by a schedule; otherwise the sequence it was made from, same `state_dict`.
+    """A sequence that trains by a schedule. Else it is the sequence it was made from, with the same `state_dict`.
 
-    Where no gradient is asked for (`torch.no_grad`, or nothing that needs one) it runs plainly.
+    Where no gradient is needed (`torch.no_grad`, or nothing that requires one) it runs plainly.
 
     Args:
         sequence: an `nn.Sequential`, or layers in order. Each takes what the one before gives: one tensor. The layers
@@ -69,7 +69,7 @@ class CheckpointedSequential(nn.Sequential):
         if schedule.stages != stages:
             raise UsageError(
                 f"the schedule has {schedule.stages} stages, this sequence {stages}: layers that "
-                "overwrite or view their input belong to the stage before, leading ones without gradients to none"
+                "overwrite or view their input belong to the stage before; leading ones without gradients to no stage"
             )
         if costs is not None and costs.stages != stages:
             raise UsageError(f"the costs are of {costs.stages} stages, this sequence has {stages}")
@@ -205,7 +205,7 @@ def costs_of(
 
 
 def stages_of(sequence: Iterable[nn.Module], sample: torch.Tensor) -> list[Stage]:
-    """The stages that schedules of this sequence count: layers, but for those that overwrite or view their input."""
+    """The stages that schedules of this sequence count: its layers, except those that overwrite or view their input."""
     layers = [layer for _, layer in _named(sequence)]
     return _divided(layers, sample).of(layers)[1]
 

@@ -28,7 +28,7 @@ class Part:
         calls: in order.
         takes: numbers of the tensors that cross the cut before it.
         passes: those that cross the cut after it.
-        sides: those that it reads of what is kept throughout: inputs, and what was made first.
+        sides: those that it reads and that are kept throughout: inputs, and results of the first calls.
     """
 
     calls: tuple[Call, ...]
@@ -59,13 +59,13 @@ class Cutting:
 
 
 def cut(graph: Graph) -> list[Cutting]:
-    """The stages of a forward pass: with as many cuts as there may be, and, if that differs, at the narrowest alone.
+    """The stages of a forward pass: with as many cuts as possible, and, if that differs, at the narrowest places alone.
 
-    Of a tuple that crosses, the costs count a tensor twice that a recording keeps and a value holds; where one tensor
-    crosses they are exact. Which of the two gives the better schedule, only the solver can tell.
+    Where a tuple crosses, the costs count a tensor twice if a recording keeps it and a value holds it. Where one tensor
+    crosses, they are exact. Only the solver can decide which of the two gives the better schedule.
 
     Raises:
-        UsageError: a branch depends on what the chain computes; an input is overwritten; there is no cut, and then it
+        UsageError: a branch depends on what the chain computes; an input is overwritten; there is no cut; the message
             names the call after which the fewest tensors cross, and says how many.
     """
     _refuse_changed_inputs(graph)
@@ -73,8 +73,8 @@ def cut(graph: Graph) -> list[Cutting]:
     for number, call in enumerate(graph.calls):
         if call.decides and number not in early:
             raise UsageError(
-                f"{call.name} decides by the numbers of a tensor that the model computes how its forward goes on; a "
-                "plan holds for one course only. Decide by an input, or compute both sides and select with torch.where"
+                f"{call.name}: the forward pass branches by the numbers of a tensor that the model computes; a plan is "
+                "valid for one branch only. Branch by an input, or compute both sides and select with torch.where"
             )
     first = tuple(call for number, call in enumerate(graph.calls) if number in early)
     chain = [call for number, call in enumerate(graph.calls) if number not in early]
@@ -164,7 +164,7 @@ class _Lives:
 
 
 def _chosen(graph: Graph, chain: Sequence[Call], lives: _Lives, crossing: int, stages: int) -> list[int]:
-    """After how many calls each cut lies: at most `stages` − 1 of those there are."""
+    """The places of the cuts, each after so many calls; at most `stages` − 1 of them."""
     needed = [any(graph.tensors[n].needs for n in call.gives if n is not None) for call in chain]
     start = needed.index(True) + 1 if True in needed else len(chain)  # what needs no gradient joins the first stage
     inner = [p for p in range(start, len(chain)) if lives.legal[p] and lives.crossing[p]]
@@ -189,7 +189,7 @@ def _chosen(graph: Graph, chain: Sequence[Call], lives: _Lives, crossing: int, s
 
 
 def _thinned(places: list[int], made: Sequence[int], crossing: Sequence[int], stages: int) -> list[int]:
-    """So many places that they make `stages` stages at most: where little crosses, and much is made in between."""
+    """Places that make at most `stages` stages: those where little crosses, with much made in between."""
     left = list(places)
     while len(left) > stages - 1:
         bounds = [0, *left, len(made) - 1]

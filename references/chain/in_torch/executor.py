@@ -1,4 +1,4 @@
-"""Runs a schedule in PyTorch, so that `loss.backward()` just works: what the thesis gave up in its §3.2.3 and §3.2.4.
+"""Runs a schedule in PyTorch through the usual `loss.backward()`, which the thesis gave up in its §3.2.3 and §3.2.4.
 
 The thesis' executor drove the backward pass by hand, and its stack frames kept every cotangent alive. Here autograd
 drives. The chain appears in the caller's graph as one small node per stage, linked through placeholders of no size; the
@@ -11,20 +11,21 @@ which frees it once the next node has used it. So
 * `torch.autograd.grad`, hooks, and a larger model around the chain work as usual.
 
 A node hands the gradients of its parameters back together. Where they become ``grad``, or results of
-`torch.autograd.grad`, they stay in any case. Where there is a ``grad`` to add to, plain backprop holds one at a time;
-so does the node then, by a backward pass of its own that ends in the parameters' accumulators (`_accumulable`). A
-parameter that is used outside the chain too then gets the same terms added one after another, in place of their sum, as
-with PyTorch's reentrant checkpoint. A stage with a parameter of another stage's, with hooks on parameters, or in a
-distributed process still hands back together; the profiler knows of the first (`Costs.backward_peak`), the other two
-can cost a stage's gradients beyond the budget.
+`torch.autograd.grad`, they stay in memory in any case. Where a ``grad`` already exists, to which they are added, plain
+backprop holds one gradient at a time. The node then does the same: it runs a backward pass of its own, which ends in
+the parameters' accumulators (`_accumulable`). A parameter that is also used outside the chain then gets its terms added
+one after another, not as one sum, as with PyTorch's reentrant checkpoint. A stage still hands its gradients back
+together if it shares a parameter with another stage, if parameters have hooks, or if the process is distributed. The
+profiler counts the first case (`Costs.backward_peak`). In the other two cases a stage's gradients can come on top of
+the budget.
 
 A stage that is run again finds what its first run found: random states, autocast, global flags, and which modules train
 (`replay`). Norms update their running statistics in the first run only. Where a stage cannot be run again as it
 ran first, because a tensor or anything else it reads has changed, the backward pass raises (`guard`). Forward
 hooks on modules run in every run of their stage.
 
-A second backward pass is autograd's: refused, unless the first was told ``retain_graph=True``. The first then keeps
-each recording that it has used, so after it as many bytes are held as plain backprop holds.
+A second backward pass is refused, as by autograd, unless the first one had ``retain_graph=True``. The first pass then
+keeps every recording that it has used. After it, as many bytes are held as plain backprop holds.
 """
 
 from __future__ import annotations
@@ -69,10 +70,9 @@ def execute(stages: Sequence[Stage], schedule: Schedule, x: Any, device: torch.d
     Raises:
         UsageError: another number of stages; a stage that is not tensor to tensor, that overwrites its input, or that
             changes its own buffers while the schedule runs it more than once.
-        NotComposable: called under a transformation of torch.func; and in the backward pass, if asked for a graph of
-            it.
-        RuntimeError: in the backward pass, if a stage cannot be run again as it ran first; and in a second one, if the
-            first was not told to retain the graph.
+        NotComposable: called under a transformation of torch.func; or the backward pass has ``create_graph=True``.
+        RuntimeError: in the backward pass, if a stage cannot be run again as it ran first; in a second backward pass,
+            if the first one did not retain the graph.
 
     Source:
         Beyond the thesis, which gives this up in its §3.2.3 and §3.2.4.
@@ -106,7 +106,7 @@ def refuse_transforms() -> None:
 
 @dataclass(frozen=True)
 class FirstRun:
-    """What the first run of a stage found and gave, kept for the further ones.
+    """What the first run of a stage found and returned, kept for its further runs.
 
     Attributes:
         random: the states of the generators that it drew from.
@@ -178,10 +178,10 @@ class Run:
         accumulable: Sequence[torch.Tensor] | None,
         retain: bool,
     ) -> tuple[tuple[torch.Tensor | None, ...], dict[int, torch.Tensor]]:
-        """Up to "backward `number`", which takes these cotangents: those of x_{l-1}, and the parameters' by id.
+        """Run up to "backward `number`", from the cotangents of x_l: those of x_{l-1}, and the parameters' by id.
 
-        The gradients of those that are `accumulable` are added at once, and not given; None: all are given. With
-        `retain` the recording is kept for a further backward pass.
+        The gradients of `accumulable` parameters are added to their ``grad`` at once, and not returned; None: all are
+        returned. With `retain` the recording is kept for a further backward pass.
         """
         position = self.schedule.backwards[number - 1]
         if position >= len(self.performed):
@@ -211,7 +211,7 @@ class Run:
         if versions_of(x) != version:
             raise UsageError(
                 f"{stage.name} overwrites its input, which may be needed again; put it into one stage with the layer "
-                "before it, as torch_checkpoint.checkpointed does"
+                "before it, as checkpoint.checkpointed does"
             )
         self.values[number], self.versions[number] = y, versions_of(y)
         if number == len(self.stages) and self.output is None:
@@ -228,7 +228,7 @@ class Run:
         return y
 
     def _perform_first(self, op: Operation, x: torch.Tensor) -> torch.Tensor:
-        """Perform the first of several runs of a stage, and keep what the others need to be the same."""
+        """Perform the first of several runs of a stage, and keep what the further runs need to give the same result."""
         stage = self.stages[op.index - 1]
         training = tuple(m.training for m in stage.modules)
         before = RandomState.now(self.device, stage.modules)
@@ -274,9 +274,9 @@ class _Node(torch.autograd.Function):
 
 
 def _accumulable(parameters: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
-    """Those that the pass under way will add to an existing ``grad``; None if any gradient has to be handed back.
+    """Those to whose existing ``grad`` the current pass will add; None if any gradient has to be handed back.
 
-    Asked in the backward pass of a node that has all of them as inputs.
+    To be called in the backward pass of a node that has all of them as inputs.
     """
     needing = [p for p in parameters if p.requires_grad]
     if not all(p.is_leaf for p in needing) or all(p.grad is None for p in needing):

@@ -1,9 +1,10 @@
-"""What a recorded forward pass depends on besides the numbers in tensors: two calls with one fingerprint share a plan.
+"""What a recorded forward pass depends on besides the numbers in tensors.
 
-It holds shapes, dtypes, devices and strides of arguments, parameters and buffers, which of them are one tensor, which
-need gradients, all other arguments, the mode and every plain attribute of every module, and the settings of PyTorch
-that decide what an operator computes. Of an attribute that is no plain value its identity counts, and of an object with
-attributes of its own, such as a configuration, these, two levels deep.
+Two calls with the same fingerprint share a plan. A fingerprint holds shapes, dtypes, devices and strides of arguments,
+parameters and buffers, which of them are one tensor, which need gradients, all other arguments, the mode and every
+plain attribute of every module, and the settings of PyTorch that decide what an operator computes. If an attribute is
+not a plain value, its identity counts. If it is an object with attributes of its own, such as a configuration, those
+attributes count, as deep as `DEPTH` says.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ DEPTH = 3
 
 
 def of_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable:
-    """What counts of the arguments of one call."""
+    """The fingerprint of the arguments of one call."""
     leaves, spec = pytree.tree_flatten((args, kwargs))
     first: dict[int, int] = {}
     told = tuple(
@@ -34,7 +35,7 @@ def of_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable:
 
 
 def of_model(model: nn.Module, device: torch.device) -> Hashable:
-    """What counts of a model and of PyTorch's settings."""
+    """The fingerprint of a model and of PyTorch's settings."""
     objects: dict[int, Hashable] = {}
     first: dict[int, int] = {}
     found: list[Hashable] = []
@@ -57,7 +58,7 @@ def _plain(value: Any) -> Hashable:
 
 
 def _of_value(value: Any, objects: dict[int, Hashable], depth: int) -> Hashable:
-    """Of an attribute: its value if plain, what it consists of as far as `depth`, otherwise which object it is."""
+    """The fingerprint of an attribute: a plain value, its parts down to `depth`, or else the identity of the object."""
     if isinstance(value, LEGAL):
         return type(value), value
     if isinstance(value, torch.Tensor) or not depth:
@@ -65,7 +66,7 @@ def _of_value(value: Any, objects: dict[int, Hashable], depth: int) -> Hashable:
     if id(value) in objects:
         return objects[id(value)]
     kind: Any = type(value)
-    objects[id(value)] = kind  # of one that holds itself
+    objects[id(value)] = kind  # for an object that contains itself
     if isinstance(value, (list, tuple)):
         told: Hashable = tuple(_of_value(x, objects, depth - 1) for x in value)
     elif isinstance(value, dict):

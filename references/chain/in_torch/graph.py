@@ -73,8 +73,8 @@ class Call:
         surroundings: under which it is called, if not the caller's.
         random: whether it draws random numbers.
         changes: storages that it writes to.
-        decides: whether the forward pass goes on by its result, no tensor, in Python: `result`.
-        result: that.
+        decides: whether Python code goes on by the call's result, which is then no tensor; it is in `result`.
+        result: what a call that decides has given.
         owners: modules whose parameters or buffers it reads by name.
     """
 
@@ -124,7 +124,7 @@ class Graph:
 
 @dataclass(frozen=True)
 class Surrounding:
-    """What calls find besides tensors of the pass: the model's modules, parameters and buffers, and constants.
+    """What calls read besides the tensors of the pass: the model's modules, parameters and buffers, and constants.
 
     Attributes:
         modules: by name.
@@ -138,7 +138,7 @@ class Surrounding:
 
     @classmethod
     def of(cls, model: torch.nn.Module, constants: Sequence[torch.Tensor] = ()) -> Surrounding:
-        """A model's as they are now; a tensor or module with several names has all of them."""
+        """Those of a model as they are now; a tensor or module with several names is listed under each."""
         state: dict[str, torch.Tensor] = dict(model.named_parameters(remove_duplicate=False))
         state |= dict(model.named_buffers(remove_duplicate=False))
         return cls(dict(model.named_modules(remove_duplicate=False)), state, constants)
@@ -153,7 +153,7 @@ class Surrounding:
 
 
 def last_reads(calls: Sequence[Call], kept: Sequence[int]) -> list[tuple[int, ...]]:
-    """For each call the tensors that nothing needs once it is done: read no more, and not among those `kept`."""
+    """For each call the tensors that are not needed after it: no later call reads them, and they are not in `kept`."""
     seen, found = set(kept), list[tuple[int, ...]]()
     for call in reversed(calls):
         touched = {*call.reads(), *(n for n in call.gives if n is not None)}
@@ -165,7 +165,7 @@ def last_reads(calls: Sequence[Call], kept: Sequence[int]) -> list[tuple[int, ..
 def run(
     calls: Sequence[Call], done_with: Sequence[Sequence[int]], around: Surrounding, env: dict[int, torch.Tensor]
 ) -> None:
-    """Call after call; `env` holds tensors by number, and lets go of each after its last use.
+    """Run call after call; `env` holds tensors by number, and each is removed after its last use.
 
     Raises:
         Otherwise: a call by which the forward pass decides gives another result.

@@ -27,7 +27,7 @@ from gradgate.references.contract import UsageError
 
 SAMPLES = 30
 ROUNDING = 64
-"""Times the dtype's epsilon that outputs may differ by where operators need not give the same bits twice."""
+"""How many times the dtype's epsilon outputs may differ by, where operators may give other bits each time."""
 _KEPT = (
     "a checkpointed chain runs its stages again in the backward pass, and they have to read what they read in the "
     "forward pass; change it after backward()"
@@ -76,7 +76,7 @@ class Held:
 
     @classmethod
     def now(cls, parameters: Sequence[torch.Tensor], modules: Sequence[torch.nn.Module] = ()) -> Held:
-        """Parameters and buffers, each once; not the running statistics of norms that train, which do not read them."""
+        """Parameters and buffers, each once; without the running statistics that norms in training do not read."""
         named: dict[int, tuple[str, torch.Tensor]] = {}
         for name, tensor in _named(parameters, modules):
             named.setdefault(id(tensor), (name, tensor))
@@ -100,7 +100,7 @@ class Held:
                 _refuse(stage, f"the data of its {name} has been exchanged (.data = …, .to, .half or the like)")
 
     def refuse_own_changes(self, stage: str) -> None:
-        """Raise UsageError if one of the tensors has changed, which then the stage itself has done."""
+        """Raise UsageError if one of the tensors has changed: then the stage itself has changed it."""
         for name, tensor, version, _ in self.rows:
             if tensor._version != version:
                 kind = "parameter" if isinstance(tensor, torch.nn.Parameter) else "buffer"
@@ -127,13 +127,14 @@ class CheckValue:
     """A few bytes computed from a stage's output, by which a second run is compared with the first.
 
     On the CPU an operator gives the same bits again. The check value is then a sum over the bits of all elements, and
-    the bits of some elements. On an accelerator it need not. The check value is then the root mean square and some
-    elements. It stays on the device, so that nothing waits for it, and it is compared up to rounding.
+    the bits of some elements. On an accelerator an operator may give other bits. The check value is then the root mean
+    square and some elements. It stays on the device, so that nothing waits for it, and it is compared up to rounding.
 
     Attributes:
         kind: shape, dtype and device.
         total: the sum of all bits; None on an accelerator.
-        sample: the bits of some elements, or the tensor of elements and mean; None where a tensor shows no bits.
+        sample: the bits of some elements; on an accelerator a tensor of some elements and the root mean square; None
+            where the bits cannot be read.
         threads: of PyTorch. With another number, sums are rounded differently.
     """
 
@@ -144,7 +145,7 @@ class CheckValue:
 
     @classmethod
     def of(cls, y: torch.Tensor) -> CheckValue:
-        """Of an output without a graph. Cost: one pass over it."""
+        """The check value of an output without a graph. Cost: one pass over it."""
         kind, threads = (y.shape, y.dtype, y.device), torch.get_num_threads()
         opaque = type(y) is not torch.Tensor or y.layout != torch.strided or y.is_quantized or not y.numel()
         if opaque or y.device.type == "meta":
@@ -156,7 +157,7 @@ class CheckValue:
         return cls(kind, total, bits.flat[_places(bits.size)].tobytes(), threads)
 
     def differs(self, again: CheckValue) -> bool | torch.Tensor:
-        """Whether the output of a second run is another one; on an accelerator a tensor that says so."""
+        """Whether the output of a second run differs; on an accelerator, a tensor that holds the answer."""
         if self.kind != again.kind:
             return True
         if self.sample is None or again.sample is None:
@@ -174,7 +175,7 @@ class CheckValue:
 
 @dataclass(frozen=True)
 class CheckValues:
-    """The check values of all tensors that a stage gives, but for those that it hands on as they came.
+    """The check values of all tensors that a stage gives, except those that it hands on unchanged.
 
     Attributes:
         parts: one per tensor.
@@ -184,12 +185,12 @@ class CheckValues:
 
     @classmethod
     def of(cls, y: Value, x: Value) -> CheckValues:
-        """Of a stage's output and input. Cost: one pass over what is new."""
+        """The check values for a stage's output and input. Cost: one pass over what is new."""
         came = {t.untyped_storage()._cdata for t in parts(x)} if isinstance(y, tuple) else set()
         return cls(tuple(CheckValue.of(t) for t in parts(y) if t.untyped_storage()._cdata not in came))
 
     def differs(self, again: CheckValues) -> bool | torch.Tensor:
-        """Whether any tensor is another one."""
+        """Whether any tensor differs."""
         found: bool | torch.Tensor = len(self.parts) != len(again.parts)
         for one, other in zip(self.parts, again.parts, strict=False):
             found = found | one.differs(other)
@@ -212,7 +213,7 @@ def _bits(y: torch.Tensor) -> np.ndarray:
 
 
 def _places(count: int) -> np.ndarray:
-    """Numbers of the elements that are sampled, spread over all of them; the last is among them."""
+    """Indices of the elements that are sampled, spread over all of them; the last element is among them."""
     return np.unique(np.linspace(0, count - 1, min(count, SAMPLES)).astype(np.int64))
 
 
@@ -260,7 +261,7 @@ def refuse_course(stage: str, first: CheckValues, again: CheckValues) -> None:
 
 
 class Doubts:
-    """Comparisons whose outcomes are still on a device; they are asked for once, when the backward pass ends."""
+    """Comparisons whose outcomes are still on a device; they are read once, when the backward pass ends."""
 
     def __init__(self) -> None:
         self._open: list[tuple[torch.Tensor, Callable[[], None]]] = []
@@ -276,7 +277,7 @@ class Doubts:
         self._open.append((outcome, refuse))
 
     def settle(self) -> None:
-        """Ask for all of them."""
+        """Read all outcomes, and refuse where one is true."""
         asked, self._open = self._open, []
         for outcome, refuse in asked:
             if outcome:

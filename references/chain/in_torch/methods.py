@@ -109,7 +109,7 @@ sqrt_n = _scheduled(
 recursive = _scheduled(
     "recursive",
     classic.recursive,
-    """Loss and gradient by halves: the right half of a run goes back first, then the left half runs again.
+    """Loss and gradient by halving: the right half of a segment runs backward first, then the left half runs again.
 
     The N layers and the head are n = N + 1 stages.
 
@@ -202,8 +202,8 @@ revolve = _scheduled(
 def uniform_dp(problem: ChainProblem, *, budget: int) -> tuple[torch.Tensor, Tree]:
     """Loss and gradient by the cheapest uniform policy whose peak is within a budget of bytes.
 
-    The policy of Gruslys et al. stores so many values at once, its slots. Of all numbers of slots, the one of least
-    FLOPs is used among those whose peak, as profiled, is within the budget.
+    The policy of Gruslys et al. stores a given number of values at once: its slots. Among the numbers of slots whose
+    peak, as profiled, is within the budget, the one of least FLOPs is used.
 
     Args:
         problem: any `ChainProblem` of PyTorch tensors, float64, float32 or bfloat16; its class lists the shapes.

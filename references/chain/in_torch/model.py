@@ -1,4 +1,4 @@
-"""Optimal checkpointing of a model as it is: `checkpointed`."""
+"""Optimal checkpointing of an unchanged model: `checkpointed`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SHARED = (
     "_load_state_dict_post_hooks",
 )  # fmt: skip
 PLANS = 32
-"""Plans that are kept; the oldest goes."""
+"""The most plans that are kept; beyond them the oldest is dropped."""
 
 
 def checkpointed(
@@ -43,18 +43,18 @@ def checkpointed(
     """A model that trains within a budget of bytes, at the least recomputation, with the bits of plain training.
 
     The model's forward pass is recorded, cut into stages where few tensors cross, and each stage is profiled. The
-    optimal persistent schedule for these costs says what is kept and what is run again. A plan holds for one kind of
-    call: shapes, dtypes, modes, autocast, attributes of modules. Another kind gets a plan of its own when it first
-    comes, such as the smaller last batch of an epoch.
+    optimal persistent schedule for these costs says what is kept and what is run again. A plan is valid for one kind of
+    call: its shapes, dtypes, modes, autocast and attributes of modules. Another kind of call, such as the smaller last
+    batch of an epoch, gets its own plan when it first occurs.
 
     Args:
         model: any `nn.Module`, in training mode or not, on one device. It is shared, not copied.
         example_inputs: what it will be called with: a tensor, a tuple of arguments, or a dict of keyword arguments;
             None: the first plan is made by the first call.
         budget: bytes, an integer; or a share, a float above 0 and at most 1, of what plain training is profiled to
-            need; or ``least``, the least that any schedule does with. It holds what is alive from the call of the model
-            to the end of its backward pass: everything kept, recorded or in passing, cotangents among them; not what
-            was there before, such as parameters and inputs.
+            need; or ``least``, the least with which any schedule works. The budget covers what is alive between the
+            call of the model and the end of its backward pass: values that are kept, recordings, values in passing, and
+            cotangents. It does not cover what was in memory before, such as parameters and inputs.
         counts: ``activations``; or ``step``: the budget also holds parameters, buffers, a gradient for each parameter,
             and `optimizer_state`.
         optimizer_state: bytes, such as twice the parameters' for Adam; with ``step`` only.
@@ -66,11 +66,11 @@ def checkpointed(
 
     Raises:
         UsageError: the forward pass cannot be recorded, or has no place to be cut; it names the place and the remedy.
-        BudgetTooSmall: states the least bytes that would do.
-        NotComposable: under torch.func, and if second derivatives are asked for.
+        BudgetTooSmall: states the least bytes that suffice.
+        NotComposable: under torch.func, and if second derivatives are requested.
 
     Source:
-        §3.1, Alg. 3.4, corrected (`schedules.solver`); §3.2, Listings 3.2–3.4, for models that are no sequence.
+        §3.1, Alg. 3.4, corrected (`schedules.solver`); §3.2, Listings 3.2–3.4, for models that are not sequences.
 
     Stores:
         At most `budget` bytes, as profiled. Values that several stages read and that need no gradient, such as masks,
@@ -81,8 +81,8 @@ def checkpointed(
         the forwards of that schedule, and one VJP per stage.
 
     Not for:
-        Where the step fits in memory anyway. Where the forward pass branches by what it computes. With torch.compile:
-        the compiled model runs this one eagerly.
+        A step that fits in memory anyway. A forward pass that branches by what it computes. Use with torch.compile: the
+        compiled model runs this one eagerly.
     """
     return CheckpointedModel(model, example_inputs, budget, counts, optimizer_state, compute)
 
@@ -90,7 +90,7 @@ def checkpointed(
 class CheckpointedModel(nn.Module):
     """What `checkpointed` returns; its arguments are documented there.
 
-    Where no gradient is asked for it runs the model plainly. Copies and pickles take no plans with them.
+    Where no gradient is needed it runs the model plainly. Copies and pickles contain no plans.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class CheckpointedModel(nn.Module):
         return tuple(plan for plans in self._plans.values() for plan in plans)
 
     def plan(self, example_inputs: Any) -> Plan:
-        """The plan for such inputs, made now if there is none; arguments and errors as of `checkpointed`."""
+        """The plan for such inputs, made now if there is none; arguments and errors are those of `checkpointed`."""
         return self._find(*_arguments(example_inputs), make_only=True)[0]
 
     def __getattr__(self, name: str) -> Any:
@@ -156,7 +156,7 @@ class CheckpointedModel(nn.Module):
         return plan.run(around, env)
 
     def _find(self, args: tuple[Any, ...], kwargs: dict[str, Any], make_only: bool = False) -> tuple[Plan, Any, Any]:
-        """The plan for a call, with what comes before its chain; `make_only`: a plan for such calls, without."""
+        """The plan for a call, and what comes before its chain; with `make_only`, the plan alone."""
         model = self._held[0]
         device = _device(model, args, kwargs)
         about = fingerprint.of_model(model, device)

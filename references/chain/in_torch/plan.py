@@ -34,7 +34,7 @@ class Plan:
         cutting: its stages.
         needs: of every tensor that crosses a cut, whether it needs a gradient.
         costs: of the stages.
-        schedule: that fits the budget.
+        schedule: one that fits the budget.
     """
 
     graph: Graph
@@ -50,11 +50,11 @@ class Plan:
 
     @property
     def stages(self) -> list[str]:
-        """From where to where in the model each stage goes."""
+        """Each stage by its first and its last call in the model."""
         return [part.name for part in self.cutting.parts]
 
     def begin(self, model: nn.Module, args: Any, kwargs: Any) -> tuple[Surrounding, Env]:
-        """What comes before the chain: inputs, and what is made of them once; raises Otherwise if it decides anew."""
+        """The inputs, and what is computed once before the chain; raises Otherwise if a decision has changed."""
         around = Surrounding.of(model, self.graph.constants)
         return around, begun(self.graph, self.cutting, around, args, kwargs)
 
@@ -68,7 +68,7 @@ class Plan:
 
 
 def begun(graph: Graph, cutting: Cutting, around: Surrounding, args: Any, kwargs: Any) -> Env:
-    """Inputs by number, and what the chain and the output read of what is made first."""
+    """The inputs by number, and those results of the first calls that the chain or the output reads."""
     given = [n for n, tensor in enumerate(graph.tensors) if tensor.given]
     found = {id(leaf): leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)}
     env = dict(zip(given, found.values(), strict=True))
@@ -113,7 +113,7 @@ def make(
 ) -> Plan:
     """The plan of one kind of call. Runs the model once and every stage a few times; leaves no trace.
 
-    `solve` is given the costs of each way to cut the model; it gives the number of one, and a schedule for it.
+    `solve` takes the costs of each way to cut the model; it returns the number of one way, and a schedule for it.
     """
     everything = Stage(lambda x: x, modules=tuple(model.modules()))
     kept, state, surroundings = (
@@ -156,7 +156,7 @@ def _best(
 
 
 def _needs(graph: Graph, cutting: Cutting, around: Surrounding, env: Env) -> dict[int, bool]:
-    """Which tensors that cross need a gradient: of those that might, those that get a graph when recorded."""
+    """Which tensors that cross a cut need a gradient: of those that might, those that get a graph when recorded."""
     needs = {n: tensor.needs for n, tensor in enumerate(graph.tensors)}
     value: Any = ()
     for number, part in enumerate(cutting.parts, 1):

@@ -24,12 +24,12 @@ PLACEHOLDER = 16
 class LiveBytes(TorchDispatchMode):
     """Counts the bytes of all storages that are made in its scope and still alive, and the most there were at once.
 
-    Every storage counts once, whatever views there are of it. Scratch space that an operator allocates and frees within
-    is not seen; on a GPU, `torch.cuda.max_memory_allocated` sees that too.
+    Every storage counts once, whatever views there are of it. Scratch space that an operator allocates and frees
+    internally is not seen; on a GPU, `torch.cuda.max_memory_allocated` sees that too.
 
     Attributes:
         live: bytes now.
-        peak: bytes at most, since `restart`.
+        peak: the most bytes since `restart`.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class LiveBytes(TorchDispatchMode):
         return result
 
     def _known(self, tensor: torch.Tensor) -> None:
-        """What an operator is given and no operator made was there before the scope: it is not counted."""
+        """What an operator reads and no operator here has made existed before the scope: it is not counted."""
         storage = tensor.untyped_storage()
         if storage not in self._seen:
             self._seen[storage] = 0
@@ -133,8 +133,8 @@ def _memory(
 ) -> tuple[int, bool, bool, int, int, int, int]:
     """Saved, saves_input, saves_output, bytes of the input's cotangent, and the three peaks.
 
-    A gradient of a parameter is let go as soon as it is there, as the executor does, except those `shared`, by their
-    ids, which wait for the other stages'.
+    Gradients of parameters are freed as soon as they exist, as in the executor. They are kept if the stage has a
+    parameter whose id is in `shared`, because then they wait for those of the other stages.
     """
     at_once = not any(id(p) in shared for p in stage.parameters)
     with LiveBytes() as meter:
@@ -147,14 +147,14 @@ def _memory(
         meter.restart()
         y, recording = record(stage, x, needs)
         save_peak = meter.peak - at_start
-        # Drop the output, then the input: what falls is what the recording does not keep.
+        # Drop the output, then the input: the bytes that are freed are those that the recording does not keep.
         with_both = meter.live
         size_in, size_out = nbytes(x), nbytes(y)
         hands_on = isinstance(y, tuple) and nbytes((*parts(x), *y)) < size_in + size_out
         del y
         without_output = meter.live
         del x
-        # Of a tuple part may be kept: that part is `saved`, and counted twice while the tuple is held.
+        # A part of a tuple may be kept. That part counts as `saved`, so it counts twice while the tuple is held.
         saves_output = without_output == with_both and not hands_on
         saves_input = meter.live == without_output and size_in > 0
         saved = max(meter.live - saves_output * size_out - saves_input * size_in, 0)
@@ -167,9 +167,9 @@ def _memory(
         at_start = meter.live
         into, gradients = recording.backward(cotangents, _let_go if at_once else None)
         backward_peak = meter.peak - at_start
-        size = sum(t.untyped_storage().nbytes() for t in into if t is not None)  # they part where one is added to
+        size = sum(t.untyped_storage().nbytes() for t in into if t is not None)  # not shared where one is added to
         del gradients
-    # What is handed on takes no new bytes, and is counted as if it did.
+    # A tensor that is handed on takes no new bytes, but is counted as if it did.
     forward_peak, save_peak = max(forward_peak, size_out), max(save_peak, size_out + saved)
     return saved, saves_input, saves_output, size, forward_peak, save_peak, backward_peak
 

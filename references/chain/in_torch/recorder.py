@@ -1,14 +1,14 @@
 """Records a model's forward pass as a list of calls (`graph`), by running it once on the example.
 
 The model runs as it is, on real tensors, so its Python code may look at shapes, build masks and choose branches. Calls
-of PyTorch's functions are seen through a torch function mode. Modules of PyTorch's own are called as a whole, and so
-are modules with hooks, and those that change their buffers or draw from another generator than PyTorch's, so that the
-executor finds what has to be put back; others are looked into. No graph of autograd is built meanwhile: at most the
-tensors that the code itself holds are in memory.
+of PyTorch's functions are seen through a torch function mode. Modules of PyTorch itself are called as a whole. So are
+modules with hooks, modules that change their buffers, and modules that draw from another generator than PyTorch's, so
+that the executor finds what it has to put back. All other modules are recorded call by call. No graph of autograd is
+built meanwhile: only the tensors that the code itself holds are in memory.
 
-What Python code does besides calling PyTorch is done once, when recording. `fingerprint` therefore notices when any
-attribute that it could have read has changed, and a branch that depends on a tensor's numbers is taken again in every
-step or refused (`Call.decides`).
+What Python code does besides calling PyTorch is done once, during recording. Therefore `fingerprint` detects a change
+of any attribute that the code could have read. A branch that depends on a tensor's numbers is decided again in every
+step, or refused (`Call.decides`).
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ def record_model(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     """The calls of ``model(*args, **kwargs)``.
 
     Raises:
-        UsageError: an argument or result that is neither tensor nor plain value; a tensor from nowhere; a function that
-            hands a tensor's numbers out in bulk; a model whose own forward changes a buffer or draws from a generator
-            other than PyTorch's.
+        UsageError: an argument or result that is neither tensor nor plain value; a tensor of unknown origin; a function
+            that gives many of a tensor's numbers to Python; a model whose own forward changes a buffer or draws from a
+            generator other than PyTorch's.
     """
     closed: set[str] = set()
     while True:
@@ -84,7 +84,7 @@ def whole(module: nn.Module) -> bool:
 
 class _Recorder(TorchFunctionMode):
     def __init__(self, model: nn.Module, device: torch.device, whole: frozenset[str]) -> None:
-        """`whole`: names of modules that are called as a whole besides those that `whole` says."""
+        """`whole`: names of modules that are called as a whole besides those for which `whole` is true."""
         super().__init__()
         self.whole, self.closed, self.why = whole, set[str](), ""
         self.graph = Graph(device=device)
@@ -137,7 +137,7 @@ class _Recorder(TorchFunctionMode):
         return self._storages[storage]
 
     def _leaf(self, tensor: torch.Tensor, where: str) -> Any:
-        """What stands for a tensor."""
+        """The `Read`, `State` or `Constant` that stands for a tensor."""
         key = id(tensor)
         if key in self._numbers:
             return Read(self._numbers[key][1])
@@ -188,14 +188,14 @@ class _Recorder(TorchFunctionMode):
             self.path.pop()
 
     def _see_python(self) -> None:
-        """Close the module that is looked into if it drew from Python's or NumPy's generator since the last look."""
+        """Close the module that is recorded now if it has drawn from Python's or NumPy's generators."""
         now = _python_random()
         if now != self._python:
             self._close("draws from Python's or NumPy's generator")
             self._python = now
 
     def _close(self, why: str) -> None:
-        """The module that is looked into is called as a whole the next time."""
+        """The module that is recorded now is called as a whole the next time."""
         self.closed.add(self.path[-1] if self.path else "")
         self.why = why
 
@@ -217,7 +217,7 @@ class _Recorder(TorchFunctionMode):
             result = function(*args, **kwargs)  # what reads no tensor may be a setting, such as no_grad itself
         found = pytree.tree_leaves(result)
         if not tensors and not any(isinstance(leaf, torch.Tensor) for leaf in found):
-            return result  # a setting, or a question that no tensor is asked
+            return result  # a setting, or a question that is not about a tensor
         if found and all(isinstance(leaf, (str, torch.dtype, torch.device, torch.layout)) for leaf in found):
             return result
         changes = [t for t, version in zip(tensors, before, strict=True) if t._version != version]
@@ -232,7 +232,7 @@ class _Recorder(TorchFunctionMode):
             self._close("changes a parameter, a buffer or a tensor that it keeps")
         self._python = _python_random()
         drawn = self._python != python or not torch.equal(state, self._random())
-        for tensor in self.graph.tensors if needs else ():  # those that view it get a graph too
+        for tensor in self.graph.tensors if needs else ():  # tensors that view it get a graph too
             tensor.needs |= tensor.storage in written
         self.graph.calls.append(
             Call(
@@ -246,7 +246,7 @@ class _Recorder(TorchFunctionMode):
         return result
 
     def _given(self, leaf: Any, where: str, needs: bool) -> int | None:
-        """The number of a result: that of the tensor itself if it was there before, as after an operation in place."""
+        """The number of a result; a tensor that existed before keeps its number, as after an operation in place."""
         if not isinstance(leaf, torch.Tensor):
             return None
         if id(leaf) in self._numbers:

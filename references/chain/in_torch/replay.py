@@ -65,7 +65,7 @@ class Surroundings:
 
     @classmethod
     def now(cls, device: torch.device) -> Surroundings:
-        """The caller's."""
+        """The caller's settings."""
         kinds = sorted({"cpu", *_accelerators(device)})
         autocasts = tuple((k, torch.is_autocast_enabled(k), torch.get_autocast_dtype(k)) for k in kinds)
         return cls(autocasts, tuple(get() for get, _ in FLAGS), torch.get_default_device())
@@ -122,23 +122,23 @@ class RandomState:
 
     @classmethod
     def now(cls, device: torch.device, modules: Sequence[torch.nn.Module] = ()) -> RandomState:
-        """Of Python, NumPy, PyTorch on the CPU and on every accelerator that is in use, and of the modules' own."""
+        """Those of Python, NumPy, PyTorch on the CPU and on every accelerator in use, and the modules' own."""
         found = (PYTHON, NUMPY, TORCH, *_device_generators(device), *_own_generators(modules))
         return cls(tuple((g, g.read()) for g in found))
 
     def moved(self, later: RandomState) -> RandomState:
-        """Those of the generators that have another state in `later`."""
+        """The states of those generators whose state is different in `later`."""
         pairs = zip(self.parts, later.parts, strict=False)
         return RandomState(tuple(mine for mine, theirs in pairs if not _same(mine[1], theirs[1])))
 
     def put_back(self) -> None:
-        """The generators to these states."""
+        """Set the generators back to these states."""
         for generator, state in self.parts:
             generator.write(state)
 
     @property
     def nbytes(self) -> int:
-        """Of all the states."""
+        """Bytes of all the states."""
         return sum(g.nbytes or state.nbytes for g, state in self.parts)
 
     @contextlib.contextmanager
@@ -196,7 +196,7 @@ def _of_numpy(bits: Any) -> Generator:
 
 @contextlib.contextmanager
 def in_modes(modules: Sequence[torch.nn.Module], training: Sequence[bool]) -> Iterator[None]:
-    """A scope in which each module trains or not, as told; afterwards each has the mode that it had."""
+    """A scope in which each module trains or not, as `training` says; afterwards each has its former mode."""
     changed = [(m, m.training) for m, mode in zip(modules, training, strict=True) if m.training != mode]
     for module, found in changed:
         module.training = not found

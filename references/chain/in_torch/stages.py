@@ -1,11 +1,11 @@
 """One stage of a chain in PyTorch: run it plainly, record it, run a recording backward. Nothing else touches autograd.
 
-What passes from stage to stage is one tensor or a tuple of tensors, a `Value`. Of a tuple a stage may hand some on as
-they are, and some may need no gradient.
+A `Value` passes from stage to stage: one tensor or a tuple of tensors. A stage may hand on some tensors of a tuple
+unchanged, and some may need no gradient.
 
-What a recording keeps alive is what autograd keeps, and nothing more: it holds edges of the graph, and neither the
-stage's input nor its output. A leaf would be held by its own AccumulateGrad node; the input therefore enters through a
-function of its own whose node holds nothing.
+A recording keeps alive what autograd keeps, and nothing more: it holds edges of the graph, and neither the stage's
+input nor its output. A leaf would be held by its own AccumulateGrad node. So the input enters through a separate
+function, whose node holds nothing.
 """
 
 from __future__ import annotations
@@ -43,14 +43,15 @@ class Stage:
     """One stage of a chain.
 
     Attributes:
-        run: x_{l-1} -> x_l, one tensor to one tensor whose storage is its own; or a tuple of tensors to another, of
-            which those that are not the input's own have storages of their own.
-        parameters: tensors besides the input that may need a gradient, or that are read and have to stay as they are,
-            each once.
-        modules: those within, whose running statistics are to be updated once.
+        run: x_{l-1} -> x_l, one tensor to one tensor with a storage of its own; or a tuple of tensors to another tuple,
+            where every tensor that is not one of the input's has a storage of its own.
+        parameters: tensors besides the input that may need a gradient, or that are read and have to stay as they are;
+            each is listed once.
+        modules: the modules within, whose running statistics must be updated only once.
         name: for messages.
-        layers: those of the modules that `run` calls.
-        needs: of each tensor of the input, whether it needs a gradient; None: those of numbers that have one do.
+        layers: the modules that `run` itself calls.
+        needs: of each tensor of the input, whether it needs a gradient; None: all tensors of floating or complex
+            numbers do.
         gives: the same of the output.
     """
 
@@ -64,7 +65,7 @@ class Stage:
 
     @classmethod
     def of(cls, layers: Sequence[torch.nn.Module], name: str, clone: bool = False) -> Stage:
-        """The layers one after another; with `clone` on a copy of the input, which the first of them overwrites."""
+        """The layers one after another; with `clone`, on a copy of the input, because the first layer overwrites it."""
         modules = _within(layers)
         parameters = tuple({id(p): p for layer in layers for p in layer.parameters()}.values())
 
@@ -93,7 +94,7 @@ class Recording:
     Attributes:
         exits: where the graph ends, at each tensor of x_l; None where that needs no gradient.
         entries: where it begins, at each tensor of x_{l-1}; None where that needs no gradient.
-        parameters: those that need one.
+        parameters: those that need a gradient.
     """
 
     exits: tuple[GradientEdge | None, ...]
@@ -108,8 +109,8 @@ class Recording:
     ) -> tuple[tuple[torch.Tensor | None, ...], dict[int, torch.Tensor]]:
         """Cotangents of x_l -> those of x_{l-1}, and of each parameter by its id; frees the recording unless `retain`.
 
-        The parameters' own hooks do not run: they are promised the gradient of the loss, once, and here a stage's share
-        arrives. `hook` takes each that arrives, and gives what is returned in its place.
+        The parameters' own hooks do not run: a hook must see the gradient of the whole loss, once, and here only a
+        stage's share arrives. `hook` takes each gradient that arrives, and gives the one that is returned in its place.
         """
         wanted = [p for p in self.parameters if p.requires_grad]  # one may have been frozen since
         inputs = [*wanted, *self._entered()]
@@ -123,7 +124,7 @@ class Recording:
     def accumulate(
         self, cotangents: Sequence[torch.Tensor | None], parameters: Sequence[torch.Tensor], retain: bool = False
     ) -> tuple[torch.Tensor | None, ...]:
-        """The same, but each gradient is added to its parameter's ``grad`` as soon as it is there, then let go."""
+        """The same, but each gradient is added to its parameter's ``grad`` as soon as it exists, and then freed."""
         ends, arriving = self._roots(cotangents)
         inputs = [*parameters, *self._entered()]
         if ends and inputs:
@@ -172,7 +173,7 @@ class _Enter(torch.autograd.Function):
 def _only_hook(
     parameters: Sequence[torch.Tensor], hook: Callable[[torch.Tensor], torch.Tensor] | None
 ) -> Iterator[None]:
-    """A scope in which the parameters have this hook or none."""
+    """A scope in which the parameters have only this hook, or no hook."""
     kept = [(p._backward_hooks, dict(p._backward_hooks)) for p in parameters if p._backward_hooks]
     for hooks, _ in kept:
         hooks.clear()
