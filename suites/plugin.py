@@ -2,8 +2,8 @@
 
 ``pytest --pyargs gradgate.suites --method mine.py:my_gradient --family state_space``
 
-Nothing of the project, nor of a framework, is imported before a gradgate test is collected: a plugin that did would
-load modules ahead of other plugins' import hooks.
+No module of gradgate and no framework is imported before a gradgate test is collected. Otherwise the plugin would load
+modules before the import hooks of other plugins are set.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ HERE = Path(__file__).parent
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Options of the suite; they act on ``--pyargs gradgate.suites`` only."""
+    """Options of the suite. They affect ``--pyargs gradgate.suites`` only."""
     group = parser.getgroup("gradgate", "gradgate: verify memory-efficient gradients")
     group.addoption("--method", metavar="TARGET", help="package.module:function or file.py:function to judge")
-    group.addoption("--family", metavar="F", help="problem class that --method solves, or to restrict references to")
+    group.addoption("--family", metavar="F", help="problem class of --method, or the only class of references to judge")
     group.addoption("--framework", metavar="X", help="jax or torch; by default what the method's module imports")
     group.addoption("--examples", type=int, default=100, metavar="N", help="problems per claim (default 100)")
-    group.addoption("--gradgate-seed", type=int, default=0, metavar="S", help="of everything that is drawn (default 0)")
+    group.addoption("--gradgate-seed", type=int, default=0, metavar="S", help="seed of all draws (default 0)")
     group.addoption("--gradgate-timeout", type=float, default=60.0, metavar="S", help="limit per call (default 60 s)")
 
 

@@ -18,7 +18,7 @@ from gradgate.suites.workers.supervisor import Limits, Supervisor
 
 def _supervisor(config: pytest.Config) -> Supervisor:
     run = Run(config.getoption("--examples"), config.getoption("--gradgate-seed"))
-    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))  # each with a worker: they share the memory
+    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))  # each has a worker; they share the memory
     return Supervisor(run, jobs=1, limits=Limits(config.getoption("--gradgate-timeout"), Limits().bytes(processes)))
 
 
@@ -34,7 +34,7 @@ def _tasks(config: pytest.Config) -> list[Task]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """One test per claim; those of one method form a group for ``-n N --dist loadgroup``."""
+    """One test per claim. The tests of one method form a group for ``-n N --dist loadgroup``."""
     try:
         tasks = _tasks(metafunc.config)
     except UsageError as error:
@@ -52,7 +52,7 @@ def supervisor(request: pytest.FixtureRequest) -> Iterator[Supervisor]:
 
 
 def test_claim(task: Task, supervisor: Supervisor, record_property: Callable[[str, object], None]) -> None:
-    """The verdict on a claim is the declared one; of a finding, which passes, ``pytest -rP`` shows the words."""
+    """The verdict on a claim is the declared one. A finding passes; ``pytest -rP`` shows its words."""
     verdict = supervisor.judge(task)
     for name, value in verdict.to_dict().items():
         record_property(name, value)

@@ -10,14 +10,14 @@ _BENCHMARK = re.compile(r"(track|time|timeraw|mem|peakmem)_\w+")
 
 
 def names(folder: Path) -> frozenset[str]:
-    """``module.Class.track_x`` and ``module.time_y`` of every benchmark below a folder; none where there is none."""
+    """``module.Class.track_x`` and ``module.time_y`` of every benchmark below a folder."""
     found = set()
     for path in sorted(folder.rglob("*.py")):
         module = ".".join(path.relative_to(folder).with_suffix("").parts)
         try:
             tree = ast.parse(path.read_bytes())
         except SyntaxError:
-            continue  # asv will tell; whatever was in it is gone
+            continue  # asv reports it; the benchmarks in it count as gone
         for node in tree.body:
             inside = node.body if isinstance(node, ast.ClassDef) else [node]
             owner = f"{module}.{node.name}" if isinstance(node, ast.ClassDef) else module

@@ -1,4 +1,4 @@
-"""Revisions of a git repository, and their files in a folder of their own. The repository is only read."""
+"""Revisions of a git repository, and copies of their files in other folders. The repository is only read."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Any
 from gradgate.references.contract import UsageError
 
 CODE = (".py", ".toml")
-"""Untracked files with these endings can change a figure, so they count as changes of the tree."""
+"""Untracked files with these suffixes can change a figure, so they count as changes of the tree."""
 TRUSTED: dict[str, Any] = {"filter": "tar"} if hasattr(tarfile, "tar_filter") else {}
-"""How an archive that git has made is unpacked; Python before 3.11.4 knows no filters."""
+"""Arguments for unpacking an archive made by git. Python before 3.11.4 has no filters."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Repository:
         return self._run("rev-parse", "--is-shallow-repository").stdout.strip() == "true"
 
     def need_whole_history(self) -> None:
-        """Raise UsageError in a shallow clone, where a merge base can be the wrong one."""
+        """Raise UsageError in a shallow clone, where the merge base can be wrong."""
         if self.shallow:
             raise UsageError(
                 "the clone is shallow, so the merge base cannot be trusted: git fetch --unshallow "
@@ -92,7 +92,7 @@ class Repository:
             state, name = entry[:2], entry[3:]
             if state.strip() and (state != "??" or name.endswith((*CODE, "/"))):
                 changed.append(name)
-        # An untracked folder is named as such; what is in it decides.
+        # git names an untracked folder without its files, so look for code in it.
         changed = [name for name in changed if not name.endswith("/") or self._holds_code(name)]
         if changed:
             more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
@@ -102,7 +102,7 @@ class Repository:
             )
 
     def extract(self, commit: str, folder: Path) -> Path:
-        """Write the files of a commit into a folder; returns the project's place in it.
+        """Write the files of a commit into a folder; returns the project's folder in it.
 
         Raises:
             OSError: the disk is full, or the folder cannot be written.

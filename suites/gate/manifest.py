@@ -17,18 +17,18 @@ from gradgate.suites.measuring.cells import MethodCell, usual_options
 
 @dataclass(frozen=True)
 class Gated:
-    """One method under the gate: its declaration, and where it comes from."""
+    """One gated method: its declaration, and where it comes from."""
 
     declared: Method
     given: Target = field(default_factory=lambda: Target("", ""))
 
     @property
     def claims(self) -> tuple[Claim, ...]:
-        """What the gate judges of it: everything about the gradient. Memory and work are compared, not fitted."""
+        """The claims that the gate judges: all about the gradient. Memory and work are compared, no law is fitted."""
         return tuple(claim for claim in self.declared.claims if claim.check not in laws.CHECKS)
 
     def cells(self, profiles: tuple[str, ...]) -> Iterator[MethodCell]:
-        """Its cells: JAX on every profile that can run it, PyTorch once, since eager bytes hold on every device."""
+        """Its cells: in JAX one per profile that can run it; in PyTorch one, as eager bytes are the same on all."""
         if self.declared.unmeasured:
             return
         family = registry.family(self.declared.family)
@@ -44,12 +44,12 @@ class Gated:
 
 
 def gated(settings: Settings, own: bool, base: bool = False) -> list[Gated]:
-    """Every method under the gate; plugged-in ones are imported.
+    """Every gated method. Plugged-in methods are imported.
 
     Args:
-        settings: of the side.
-        own: these are the files of gradgate itself.
-        base: nothing need be gated yet: the change that adds the gate has such a base.
+        settings: the settings of the side.
+        own: whether these are the files of gradgate itself.
+        base: whether this is the base. It may gate nothing: the change that adds the gate has such a base.
 
     Raises:
         UsageError: a project names no method, or one that cannot be loaded.
@@ -71,12 +71,12 @@ def gated(settings: Settings, own: bool, base: bool = False) -> list[Gated]:
             'pyproject.toml names nothing to gate; add [tool.gradgate] with pairs = ["tests/gradients.py"], or '
             '[[tool.gradgate.methods]] with target = "mine.py:my_gradient" and family = "state_space"'
         )
-    elsewhere = registry.of_entry_points()  # their files are another project's
+    elsewhere = registry.of_entry_points()  # their files belong to other projects
     return [Gated(declared) for declared in registry.methods() if declared.family not in elsewhere]
 
 
 def measured_spec(family: Family, framework: str, fields: Mapping[str, Any] | None = None) -> Spec:
-    """The problem at which a method of this family is gated: the family's own, smaller for PyTorch."""
+    """The problem at which a method of this family is gated: the family's measured one, with `eager` for PyTorch."""
     smaller = getattr(family, "eager", {}) if framework == "torch" else {}  # a base may be older than the field
     chosen = {"dtype": "float32", **family.measured, **smaller, **(fields or {})}
     return registry.spec_class(family.name).from_json(json.dumps(chosen))
@@ -93,7 +93,7 @@ def to_dict(cell: MethodCell) -> dict[str, Any]:
 
 
 def from_dict(row: Mapping[str, Any], methods: Mapping[str, Gated]) -> MethodCell | None:
-    """The cell of `to_dict`, with this side's declaration of its method; None where this side lacks the method.
+    """The cell of `to_dict`, with this side's declaration of its method; None if this side lacks the method.
 
     Raises:
         UsageError: this side's Spec does not have these fields or values.
@@ -111,10 +111,10 @@ def owner(row: Mapping[str, Any]) -> str:
 
 
 def name(row: Mapping[str, Any]) -> str:
-    """``family:method:framework@profile``: how people and allow.toml call a cell."""
+    """``family:method:framework@profile``: the name of a cell in messages and in allow.toml."""
     return f"{owner(row)}@{row['profile']}"
 
 
 def identity(row: Mapping[str, Any]) -> str:
-    """Equal for two cells that measure the same thing. The file of a plug-in or of a pair may have moved."""
+    """A string that is equal for cells that measure the same. The file of a plug-in or of a pair may have moved."""
     return json.dumps({k: v for k, v in row.items() if k not in ("target", "origin")}, sort_keys=True)

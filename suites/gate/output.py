@@ -1,4 +1,4 @@
-"""What the gate says: one document, and the same as text, as JSON and as Markdown."""
+"""The result of the gate: one document, which is shown as text, JSON or Markdown."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class Document:
 
     Attributes:
         base, head: commits.
-        asked: the revision that the merge base was taken with.
+        asked: the revision given by the user; the base is its merge base with the head.
         fingerprints: the toolchain of base and head.
         cells: how many were measured on the head, and how many there are.
-        cells_reused: figures, of both sides, that were kept from earlier.
+        cells_reused: how many figures of both sides were reused, and how many there are.
         claims: how many were judged, and how many there are.
-        claims_reused: verdicts that were kept from earlier.
+        claims_reused: how many verdicts were reused.
     """
 
     base: str
@@ -58,7 +58,7 @@ class Document:
 
     @property
     def verdict(self) -> str:
-        """One line."""
+        """The result in one line."""
         counts = {kind: sum(finding.kind == kind for finding in self.findings) for kind in HEAD}
         words = {
             "rise": ("figure rises", "figures rise"), "missing": ("is gone", "are gone"),
@@ -79,7 +79,7 @@ class Document:
 
     @property
     def ran(self) -> list[str]:
-        """How much was measured and judged, and how much of it was reused, a line each."""
+        """How many cells were measured and claims judged, and how many of them reused: one line each."""
         (ran, of), (judged, claims) = self.cells, self.claims
         reused = f"{self.cells_reused[0]} of {self.cells_reused[1]} figures of base and head"
         return [
@@ -88,7 +88,7 @@ class Document:
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types, names stable."""
+        """The document in plain JSON types, with stable names."""
         return {
             "schema": SCHEMA, "status": self.status, "verdict": self.verdict, "base": self.base, "head": self.head,
             "asked": self.asked, "fingerprint": dict(self.fingerprints[1]),
@@ -108,7 +108,7 @@ def toolchain(fingerprint: Mapping[str, str]) -> str:
 
 
 def bumped(before: Mapping[str, str], after: Mapping[str, str]) -> str:
-    """What differs between two toolchains, "" for the same."""
+    """What differs between two toolchains; "" if they are the same."""
     names = sorted(before.keys() | after.keys())
     return ", ".join(
         f"{n} {before.get(n, 'none')} → {after.get(n, 'none')}" for n in names if before.get(n) != after.get(n)
@@ -116,14 +116,14 @@ def bumped(before: Mapping[str, str], after: Mapping[str, str]) -> str:
 
 
 def share(finding: Finding) -> float | None:
-    """The head's bytes over the device's memory; None where either is not known."""
+    """The head's bytes divided by the device's memory; None if either is not known."""
     if not finding.memory_bytes or finding.head is None or "bytes" not in finding.quantity:
         return None
     return finding.head / finding.memory_bytes
 
 
 def reproduce(finding: Finding) -> str:
-    """One command that measures the cell again, or judges the claim."""
+    """One command that measures the cell again or judges the claim again."""
     row = finding.row
     if finding.reproduce or not row:
         return finding.reproduce
@@ -156,7 +156,7 @@ def figures(finding: Finding) -> str:
 
 
 def text(document: Document) -> str:
-    """For a terminal or a log."""
+    """The document as text, for a terminal or a log."""
     lines = [
         f"base {document.base[:10]} (merge base with {document.asked}) → head {document.head[:10]}",
         f"toolchain: {toolchain(document.fingerprints[1])}",
@@ -181,7 +181,7 @@ def _finding(finding: Finding) -> list[str]:
 
 
 def markdown(document: Document) -> str:
-    """For a comment on a pull request: the verdict first, details folded."""
+    """The document as Markdown, for a comment on a pull request: the verdict first, details folded."""
     mark = {0: "✅", 1: "❌", 2: "⚠️"}[document.status]
     lines = [COMMENT, f"### {mark} gradgate: {_escape(document.verdict)}", ""]
     loud = [f for f in document.findings if f.kind in (*FAILURES, *UNMEASURED, "allowed", "fall", "new", "renamed")]

@@ -1,9 +1,9 @@
 """Whose code is imported on one side of a comparison.
 
-The subject, that is the code under comparison, is the side's own; everything that judges it is the head's. In
-gradgate's own repository the subject is ``references/``, and ``suites/`` and ``hw_profiles/`` are the head's on both
-sides; in another repository the subject is that repository, and gradgate is the installed one. Each side imports from
-a folder of links that says so.
+The subject is the code that is compared. Each side imports its own subject, and both sides import the code that judges
+from the head. In gradgate's own repository, the subject is ``references/``; ``suites/`` and ``hw_profiles/`` come from
+the head on both sides. In another repository, the subject is that repository, and gradgate is the installed one. Each
+side imports from a folder of links, which arranges this.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Overlay:
     """One side's import path.
 
     Attributes:
-        project: the side's own files; the working folder of everything that is run for it.
-        paths: import path, first wins: the folder of links, then the project's.
+        project: the folder of the side's files, in which everything for this side is run.
+        paths: the import path: first the folder of links, then the project's folders.
     """
 
     project: Path
@@ -45,9 +45,9 @@ class Overlay:
         """Link the parts together in `folder`.
 
         Args:
-            folder: a new folder, which holds the links.
+            folder: a new folder, for the links.
             project: the files of the side.
-            judge: the files whose benchmark code judges, the head's. Outside gradgate's own repository it is not read.
+            judge: the files of the head, which judge. Outside gradgate's own repository they are not read.
             also: folders of the project that belong to its import path, such as ``src``.
         """
         package = folder / "gradgate"
@@ -60,14 +60,14 @@ class Overlay:
         return cls(project, (folder, *(project / place for place in (also or (() if own else (".",))))))
 
     def environment(self) -> dict[str, str]:
-        """The caller's environment with this import path in front; nothing writes byte code into the trees."""
+        """The caller's environment with this import path in front. No byte code is written into the trees."""
         kept = [os.environ["PYTHONPATH"]] if os.environ.get("PYTHONPATH") else []
         path = os.pathsep.join([*(str(path.resolve()) for path in self.paths), *kept])
         return {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
 
 
 def is_gradgate(project: Path) -> bool:
-    """Whether these are the files of gradgate itself, whose references are then the subject."""
+    """Whether these are the files of gradgate itself. Then its references are the subject."""
     try:
         declared = tomllib.loads((project / "pyproject.toml").read_text(encoding="utf-8"))
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError):

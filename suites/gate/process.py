@@ -1,4 +1,4 @@
-"""The parent's view of a side's process: one request, its events, and an end in every case."""
+"""The parent's view of a side's process: it sends one request, reads the events, and ends the process in any case."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gradgate.references.contract import UsageError
 from gradgate.suites.gate.overlay import Overlay
 
 IDLE = 120.0
-"""Seconds without an event, over the limits of a single measurement or judgement, after which a side is given up."""
+"""Seconds without an event after which a side is given up, in addition to the limits of single calls."""
 
 
 class Unmeasurable(Exception):
@@ -30,14 +30,14 @@ def ask(python: str, overlay: Overlay, request: dict[str, Any], who: str) -> Ite
     """Send one request to a new process in an overlay, and yield its events as they come.
 
     Args:
-        python: the interpreter, whose installed packages are the toolchain.
-        overlay: what it imports, and where it runs.
+        python: the interpreter; its installed packages are the toolchain.
+        overlay: what the process imports, and where it runs.
         request: see `gradgate.suites.gate.side`.
-        who: names the side in messages.
+        who: the name of the side in messages.
 
     Raises:
-        UsageError: the side says that its configuration is wrong.
-        Unmeasurable: it could not go on, died, or went silent.
+        UsageError: the side reports that its configuration is wrong.
+        Unmeasurable: the side could not go on, died, or sent no event for too long.
     """
     patience = IDLE + 3 * max(request["limit"], request["timeout"])
     with tempfile.TemporaryFile() as log:
@@ -60,7 +60,7 @@ def ask(python: str, overlay: Overlay, request: dict[str, Any], who: str) -> Ite
         timer = threading.Timer(patience, give_up)
         try:
             timer.start()
-            with contextlib.suppress(BrokenPipeError):  # it died at once; its end tells
+            with contextlib.suppress(BrokenPipeError):  # it died at once; this is reported below
                 child.stdin.write((json.dumps(request) + "\n").encode())
                 child.stdin.flush()
             for line in child.stdout:
@@ -74,7 +74,7 @@ def ask(python: str, overlay: Overlay, request: dict[str, Any], who: str) -> Ite
                 timer = threading.Timer(patience, give_up)
                 timer.start()
             if silent.is_set():
-                raise Unmeasurable(f"{who}: nothing was heard of it for {patience:g} s")
+                raise Unmeasurable(f"{who}: its process sent nothing for {patience:g} s")
             if child.wait():
                 raise Unmeasurable(f"{who}: its process ended with status {child.returncode}{_last_words(log)}")
         finally:

@@ -1,4 +1,4 @@
-"""What a project asks of the gate: the table ``[tool.gradgate]`` of its pyproject.toml."""
+"""A project's settings of the gate: the table ``[tool.gradgate]`` of its pyproject.toml."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Target:
     Attributes:
         target: ``package.module:function`` or ``file.py:function``, the file relative to the project.
         family: the class of problems.
-        framework: ``jax`` or ``torch``; "": whichever its module imports.
-        spec: fields of the problem at which bytes are measured, over the family's.
-        options: of the method there, over the usual ones.
+        framework: ``jax`` or ``torch``; "" means the one that its module imports.
+        spec: fields of the problem at which bytes are measured; they replace the family's.
+        options: options of the method at this problem; they replace the usual ones.
     """
 
     target: str
@@ -38,13 +38,13 @@ class Settings:
     """The table, every key with its default.
 
     Attributes:
-        profiles: where JAX methods are compiled; PyTorch methods run once, under the first.
-        methods: the project's own; none in gradgate's own repository, whose registry says them.
-        pairs: files, modules, or ``file.py:name``, whose `gradgate.Pair` are gated.
+        profiles: the profiles for which JAX methods are compiled; PyTorch methods run once, under the first.
+        methods: methods of the project; none in gradgate's own repository, where the registry lists them.
+        pairs: files, modules, or ``file.py:name``; every `gradgate.Pair` in them is gated.
         path: folders on the import path, such as ``src``.
         allow: the file of allowed rises.
         examples: problems per gradient claim.
-        seed: of everything that is drawn.
+        seed: the seed of everything that is drawn.
         depends: globs of files, besides imported modules, that change what a method computes.
     """
 
@@ -59,7 +59,7 @@ class Settings:
 
     @classmethod
     def read(cls, project: Path) -> Settings:
-        """The settings of a project's files; the defaults where it has no table.
+        """The settings of a project; the defaults if it has no such table.
 
         Raises:
             UsageError: not TOML, an unknown key, or a value of the wrong kind.
@@ -92,7 +92,7 @@ def check_table(where: str, table: Any, kinds: Mapping[str, type], required: Seq
     """Check the keys and types of a TOML table.
 
     Raises:
-        UsageError: says which key, what it is and what is legal.
+        UsageError: a key or type is wrong; says which key, its value and what is legal.
     """
     if not isinstance(table, dict):
         raise UsageError(f"{where} must be a table, not {table!r}")

@@ -1,8 +1,9 @@
 """The process that measures and judges one side: ``python -m gradgate.suites.gate.side``, in that side's overlay.
 
-It reads one request, a line of JSON, and answers with lines of JSON: ``{"side": …}`` says what this side has;
-``{"figure": …}`` and ``{"verdict": …}`` come one by one as they are there; ``{"usage": …}`` and ``{"broken": …}`` end
-it with a sentence. It ends when its parent does, and takes what it started along.
+It reads one request, a line of JSON, and answers with lines of JSON. ``{"side": …}`` lists what this side has.
+``{"figure": …}`` and ``{"verdict": …}`` are sent one by one, as soon as each is known. ``{"usage": …}`` and
+``{"broken": …}`` end the answer with a sentence. The process ends when its parent ends, with all processes that it
+started.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Side:
         self.fingerprint = self.keys.fingerprint
 
     def describe(self) -> dict[str, Any]:
-        """The cells and claims under the gate on this side, and the toolchain."""
+        """The gated cells and claims of this side, and the toolchain."""
         from gradgate.suites.gate import manifest
         from gradgate.suites.judging.verdict import Task
 
@@ -53,7 +54,7 @@ class Side:
         }  # fmt: skip
 
     def measure(self, rows: list[dict[str, Any]], send: Send) -> None:
-        """Send a figure for every cell, those that are kept first."""
+        """Send a figure for every cell; kept figures are sent first."""
         from gradgate.hw_profiles.measurement import Measurement
         from gradgate.hw_profiles.profile import ProfileError, load
         from gradgate.references.contract import UsageError
@@ -86,7 +87,7 @@ class Side:
             send({"figure": {**cells.row(cell, measured), "cell": row, "reused": False}})
 
     def verify(self, rows: list[dict[str, Any]], send: Send) -> None:
-        """Send a verdict for every task, those that are kept first."""
+        """Send a verdict for every task; kept verdicts are sent first."""
         from gradgate.suites.judging.engine import Run
         from gradgate.suites.judging.verdict import Task
         from gradgate.suites.workers.supervisor import Limits, Supervisor
@@ -105,7 +106,7 @@ class Side:
         with Supervisor(run, self.request["jobs"], limits) as supervisor:
             for verdict in supervisor.judge_all(asked):
                 found = verdict.to_dict()
-                if verdict.verdict != "error":  # an error may be this machine's
+                if verdict.verdict != "error":  # this machine may have caused an error
                     self.store.put(keys[verdict.task.name], found)
                 send({"verdict": {**found, "reused": False}})
 
@@ -118,16 +119,16 @@ class Side:
         return self.keys.digest(MEASURING, self._places(cell.declared), *facts)
 
     def _places(self, declared: Any) -> list[str]:
-        """The modules and files that a method is in.
+        """The modules and files of a method.
 
         Raises:
-            UsageError: its own is not among the project's files.
+            UsageError: its implementation is not among the project's files.
         """
         from gradgate.references.contract import UsageError
         from gradgate.suites.keeping.sources import strings_of
 
         place = declared.implementation.rpartition(":")[0]
-        if self.imports.file(place) is None:  # or an installed copy would be measured, the same on both sides
+        if self.imports.file(place) is None:  # otherwise both sides would measure an installed copy
             raise UsageError(
                 f"{place} is not among the project's files; [tool.gradgate] path names folders such as src"
             )
@@ -135,7 +136,7 @@ class Side:
 
 
 def serve(request: dict[str, Any], send: Send) -> None:
-    """Answer one request; whatever goes wrong is an event."""
+    """Answer one request. Every error is sent as an event."""
     from gradgate.hw_profiles.profile import ProfileError
     from gradgate.references.contract import UsageError
     from gradgate.suites.keeping.store import CannotKeep
@@ -157,7 +158,7 @@ def serve(request: dict[str, Any], send: Send) -> None:
 
 
 def main() -> None:
-    """Serve the request on standard input; the answers go to standard output, whatever is printed goes elsewhere."""
+    """Serve the request on standard input. Answers go to standard output, all other output to standard error."""
     import json
 
     replies = os.fdopen(os.dup(1), "w")
@@ -174,7 +175,7 @@ def main() -> None:
     def listen() -> None:
         while os.read(0, 1 << 16):
             pass
-        os.killpg(0, signal.SIGKILL)  # the parent is gone; this process leads a group of its own
+        os.killpg(0, signal.SIGKILL)  # the parent has ended; this process leads its own group
 
     threading.Thread(target=listen, daemon=True).start()
     serve(request, send)

@@ -27,14 +27,15 @@ from gradgate.suites.keeping.sources import Closure, Imports, Parsed, has_distri
 from gradgate.suites.workers.worker import environment
 
 MEASURING = ("gradgate.suites.measuring.cells", "gradgate.hw_profiles.sweep", "gradgate.hw_profiles.torch_memory")
-"""What measures a figure."""
+"""Modules that measure a figure."""
 JUDGING = (
     "gradgate.suites.workers.worker",
     *(f"gradgate.suites.pairs.{name}" for name in ("pair", "modules", "draws", "laws", "quick", "in_jax", "in_torch")),
 )
-"""What judges a claim: the process that does it, and so every check; and what pairs are made of, imported by name."""
+"""Modules that judge a claim: the worker, which imports every check, and the parts of pairs, which are imported by
+name."""
 TOLD = ("XLA_", "JAX_", "PYTORCH_", "MKL_", "OMP_")
-"""Beginnings of the names of environment variables that change what a framework computes, and that none sets itself."""
+"""Prefixes of environment variables that change what a framework computes and that no framework sets itself."""
 
 
 class Keys:
@@ -42,7 +43,7 @@ class Keys:
 
     Attributes:
         imports: follows the imports.
-        fingerprint: of the toolchain.
+        fingerprint: the fingerprint of the toolchain.
     """
 
     def __init__(self, imports: Imports, data: Mapping[str, str] | None = None) -> None:
@@ -55,7 +56,7 @@ class Keys:
 
     @classmethod
     def here(cls, depends: Iterable[str] = ()) -> Keys:
-        """For the methods that this process, and workers that it starts, would import in this folder.
+        """The keys of the methods that this process and its workers would import in this folder.
 
         Args:
             depends: globs of files in this folder, besides imported modules, that change what methods compute.
@@ -71,7 +72,7 @@ class Keys:
         return cls(Imports(paths, Path.cwd(), mounts, _elsewhere, parsed), data_of(Path.cwd(), depends))
 
     def digest(self, judges: Iterable[str], places: Iterable[str], *facts: Any) -> str:
-        """One hash over what judges, the modules and files that a method is in, and facts of plain JSON types."""
+        """One hash over the modules that judge, the modules and files of a method, and facts of plain JSON types."""
         starts = tuple(sorted({*judges, *places}))
         if starts not in self._digests:
             self._closures[starts] = self.imports.closure(starts)
@@ -80,7 +81,7 @@ class Keys:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def unchanged(self, judges: Iterable[str], places: Iterable[str]) -> bool:
-        """Whether every file behind `digest` is still as it was when it was read: a run takes minutes."""
+        """Whether every file behind `digest` is unchanged since it was read. A run takes minutes, so it may change."""
         closure = self._closures.get(tuple(sorted({*judges, *places})))
         return closure is not None and self.imports.unchanged(closure.files)
 
@@ -88,9 +89,9 @@ class Keys:
         """The key of a verdict.
 
         Args:
-            places: modules and files of the method, as `sources.strings_of`.
+            places: modules and files of the method, from `sources.strings_of`.
             task: the claim.
-            run: what it is asked for.
+            run: the settings with which it is judged.
         """
         if task.profile not in self._profiles:
             self._profiles[task.profile] = load(task.profile).digest()
@@ -98,9 +99,9 @@ class Keys:
         return self.digest(JUDGING, places, "verdict", *facts)
 
     def place(self, target: str) -> str | None:
-        """The module or file that a target, with or without a name after a colon, is in; None if it cannot be found.
+        """The module or file of a target, with or without a name after a colon; None if it cannot be found.
 
-        A folder that is a package is then imported by its own name, as `references.loading` does.
+        A folder that is a package is mounted under the folder's name, as `references.loading` does.
         """
         place = target.rpartition(":")[0] if ":" in target else target
         if is_path(place) and not place.endswith(".py"):
@@ -126,7 +127,7 @@ def surroundings() -> dict[str, str]:
 
 
 def _elsewhere(name: str) -> Path | None:
-    """The folder or file of a top-level module whose text counts: one that no installed version speaks for."""
+    """The folder or file of a top-level module whose text is hashed: one that no installed version identifies."""
     try:
         spec = importlib.util.find_spec(name)
     except (ImportError, ValueError, AttributeError):

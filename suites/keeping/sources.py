@@ -1,7 +1,7 @@
-"""What a figure or a verdict depends on: the files that are imported, and the versions of everything else imported.
+"""What a figure or a verdict depends on: the imported files of the project, and the versions of all else imported.
 
-Imports are read from the text, those inside functions included, so nothing is run. What is imported by a computed name
-is not seen; a method's declaration names its implementation as a string, and those strings are followed.
+Imports are read from the text, also inside functions, so nothing is run. An import by a computed name is not seen. A
+method's declaration names its implementation as a string; such strings are followed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from gradgate.references.contract import Method
 _NAME = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _FILE = re.compile(r"[^:]+\.py:[A-Za-z_]\w*")
 FORM = 2
-"""Of what is kept of a parsed file; another one is read again."""
+"""Version of the kept form of a parsed file. A file that is kept in another form is parsed again."""
 MOST = 5000
 """Files whose imports are kept."""
 
@@ -38,7 +38,7 @@ class Closure:
 
     Attributes:
         files: name -> sha256 of the text, for every module found on the import path.
-        foreign: top-level names of what was not found there, the standard library left out.
+        foreign: top-level names of the modules that were not found there, without the standard library.
     """
 
     files: Mapping[str, str]
@@ -53,7 +53,7 @@ class Closure:
 class Imports:
     """Follows imports along an import path; each file is read once. Names that end in .py are files of the project.
 
-    Cost: the first time about 1 s for gradgate itself, most of it parsing; with `parsed` kept, a tenth of that.
+    Cost: about 1 s for gradgate itself the first time, mostly for parsing; a tenth of that with a kept `parsed`.
     """
 
     def __init__(
@@ -67,10 +67,10 @@ class Imports:
         """Begin with nothing read.
 
         Args:
-            paths: the import path, first wins.
+            paths: the import path; the first match wins.
             project: the folder from which names that end in .py are read.
-            mounts: packages that lie elsewhere: name -> its folder.
-            elsewhere: the folder or file of a top-level module that is on none of these; None if it has none to read.
+            mounts: packages in other places: name -> folder.
+            elsewhere: top-level module that is on none of these -> its folder or file; None if there is none to read.
             parsed: imports that were read earlier.
         """
         self.paths, self.project = [Path(path) for path in paths], project
@@ -83,7 +83,7 @@ class Imports:
         self._namespaces: dict[str, bool] = {}
 
     def closure(self, starts: Iterable[str]) -> Closure:
-        """Everything imported from modules (``a.b``) and files (``x/y.py``), directly or not, with its packages."""
+        """Everything that modules (``a.b``) and files (``x/y.py``) import, directly or not, with its packages."""
         files: dict[str, str] = {}
         foreign: set[str] = set()
         waiting, seen = list(starts), set()
@@ -110,7 +110,7 @@ class Imports:
             self._files.clear()
 
     def file(self, name: str) -> Path | None:
-        """The file of a module, or of a path that ends in .py; None where there is none."""
+        """The file of a module, or of a path that ends in .py; None if there is none."""
         if name not in self._files:
             self._files[name] = self._found(name)
         return self._files[name]
@@ -132,7 +132,7 @@ class Imports:
         return None if place is None else _module_file(place, parts[1:])
 
     def unchanged(self, names: Iterable[str]) -> bool:
-        """Whether the files of these modules, as a closure lists them, are still as they were when they were read."""
+        """Whether the files of these modules, as listed by a closure, are unchanged since they were read."""
         paths = [path for name in names if (path := self.file(name)) is not None]
         return all(_state(path) == self._seen.get(path) for path in paths)
 
@@ -143,7 +143,7 @@ class Imports:
 
     def _imports(self, name: str, path: Path) -> tuple[str, frozenset[str]]:
         if path not in self._read:
-            self._seen[path] = _state(path)  # before it is read: a change while it is read counts
+            self._seen[path] = _state(path)  # before reading, so that a change during the reading is noticed
             content = path.read_bytes()
             package = name if path.name == "__init__.py" else name.rpartition(".")[0]
             text = hashlib.sha256(content).hexdigest()
@@ -152,7 +152,7 @@ class Imports:
 
 
 class Parsed:
-    """What files import, kept by content from one process to the next; what is lost is read again."""
+    """What files import, kept by content from one process to the next. What is lost is parsed again."""
 
     def __init__(self, kept: Path | None = None) -> None:
         """Read what is kept.
@@ -171,18 +171,18 @@ class Parsed:
                 pass
 
     def imports(self, digest: str, package: str, content: bytes) -> frozenset[str]:
-        """The names that a text imports as part of a package; none of a text that cannot be parsed."""
+        """The names that a text imports as part of a package. A text that cannot be parsed imports nothing."""
         key = f"{FORM}:{package}:{digest}"
         if key not in self._known:
             try:
                 found = sorted(set(_imported(ast.parse(content), package)))
-            except (SyntaxError, ValueError):  # importing it will tell
+            except (SyntaxError, ValueError):  # importing the file will report it
                 found = []
             self._known[key], self._new = found, True
         return frozenset(self._known[key])
 
     def keep(self) -> None:
-        """Write what is new. Of two writers at once one wins; a folder that cannot be written loses it."""
+        """Write what is new. Of two writers at once, one wins. If the folder cannot be written, nothing is kept."""
         if self._kept is None or not self._new:
             return
         some = dict(list(self._known.items())[-MOST:])
@@ -240,26 +240,26 @@ def named(value: Any) -> Iterator[str]:
 
 
 def strings_of(declared: Method) -> list[str]:
-    """The modules and files that the declaration of a method names: what it runs, and what judges it.
+    """The modules and files that the declaration of a method names: those that it runs, and those that judge it.
 
-    A pair's method is loaded for that, if its class of problems is not gradgate's own.
+    The method of a pair is loaded for this, if its class of problems is not one of gradgate.
     """
     spec = registry.family(declared.family).spec
     made = [spec] if isinstance(spec, str) else [f"{base.__module__}:{base.__name__}" for base in spec.__mro__]
     strings: list[Any] = [declared.implementation, declared.sharded, *made]
     strings += registry.targets_of(declared)
-    own = registry.package(declared.family)  # what a declaration says of its methods, it may look up there
+    own = registry.package(declared.family)  # a declaration may look up facts about its methods there
     strings += [f"{own}.in_{declared.framework}.methods:all"] if own else []
     claimed: list[Any] = [claim.settings for claim in declared.claims]
     claimed += [dataclasses.asdict(claim.law) for claim in declared.claims if claim.law is not None]
-    beside = set(_words(claimed))  # a claim may name another method of the class, that it is compared with
+    beside = set(_words(claimed))  # a claim may compare with another method of the class
     others = [m for m in registry.family(declared.family).methods if m.name in beside]
     strings += [[other.implementation, other.sharded] for other in others if other.framework == declared.framework]
     return sorted(set(named([*strings, *claimed])))
 
 
 def has_distribution(name: str) -> bool:
-    """Whether an installed distribution provides a top-level module, so that a version says what is in it."""
+    """Whether an installed distribution provides a top-level module, so that a version identifies its content."""
     return name in _distributions()
 
 
@@ -306,7 +306,7 @@ def _imported(tree: ast.AST, package: str) -> Iterator[str]:
 
 
 def _run(tree: ast.AST) -> Iterator[ast.AST]:
-    """Every node, without what stands under ``if TYPE_CHECKING:``, which nothing runs."""
+    """Every node except those under ``if TYPE_CHECKING:``, which are never run."""
     waiting = [tree]
     while waiting:
         node = waiting.pop()

@@ -1,4 +1,4 @@
-"""Figures and verdicts that are kept by content, so that what no commit touched is not measured or judged again."""
+"""Figures and verdicts kept by content, so that what no commit has changed is not measured or judged again."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ class CannotKeep(Exception):
 
 
 class Store:
-    """The measurement cache, insisting that it keeps what it is given: a gate that cannot resume says so."""
+    """The measurement cache. It raises an error if it cannot keep a value, so a gate that cannot resume says so."""
 
     def __init__(self, cache: Cache | None = None) -> None:
         self._cache = cache or Cache()
 
     def get(self, key: str) -> dict[str, Any] | None:
-        """The stored value; None where there is none, or a damaged one."""
+        """The stored value; None if there is none or it is damaged."""
         return self._cache.get(key)
 
     def put(self, key: str, value: Mapping[str, Any]) -> None:
         """Keep a value.
 
         Raises:
-            CannotKeep: it is not there afterwards.
+            CannotKeep: the value cannot be read back.
         """
         self._cache.put(key, value)
         if self._cache.get(key) is None:

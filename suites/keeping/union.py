@@ -1,4 +1,4 @@
-"""What several shares of one piece of work wrote, united: whatever a command with ``--shard`` writes."""
+"""Unite the documents of several shares of one piece of work, from any command with ``--shard``."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from gradgate.references.errors import UsageError
 
 Document = dict[str, Any]
 SAME = ("schema", "fingerprint", "sources", "examples", "seed", "problems", "asked")
-"""What documents that belong together agree on."""
+"""Fields that are equal in documents that belong together."""
 
 
 def kind(document: Mapping[str, Any]) -> str:
     """What a document lists: a key of `LISTS`.
 
     Raises:
-        KeyError: none of them.
+        KeyError: it has none of these keys.
     """
     found = [name for name in LISTS if name in document]
     if not found:
@@ -26,13 +26,13 @@ def kind(document: Mapping[str, Any]) -> str:
 
 
 def unite(documents: Mapping[str, Document]) -> tuple[Document, str]:
-    """One document of many, and a sentence about the shares that are missing; "" if none is.
+    """One document made of many, and a sentence about the shares that are missing ("" if none is missing).
 
     Args:
-        documents: name of a file -> what it holds.
+        documents: name of a file -> its content.
 
     Raises:
-        UsageError: they do not belong together, or two of them hold the same; says which.
+        UsageError: the documents do not belong together, or two of them hold the same row; says which.
     """
     (first, head), *others = documents.items()
     for name, other in others:
@@ -60,7 +60,7 @@ def _missing(documents: Mapping[str, Document]) -> str:
     """The sentence about missing shares.
 
     Raises:
-        UsageError: a share of another partition, one that is there twice, or a document that is no share.
+        UsageError: a share belongs to another partition or is there twice, or a document is not a share.
     """
     seen: dict[int, str] = {}
     of = {name: document["shard"]["of"] for name, document in documents.items() if "shard" in document}
@@ -80,7 +80,7 @@ def _missing(documents: Mapping[str, Document]) -> str:
 
 
 def _listed(name: str, key: Callable[[Mapping[str, Any]], Any]) -> Callable[[Mapping[str, Document]], list[Any]]:
-    """Lists of rows, none of which may be in two documents."""
+    """A function that unites lists of rows. No row may be in two documents."""
 
     def united(documents: Mapping[str, Document]) -> list[Any]:
         rows: dict[Any, tuple[str, Any]] = {}
@@ -104,7 +104,7 @@ def _families(documents: Mapping[str, Document]) -> dict[str, Any]:
 
 
 def _judged(documents: Mapping[str, Document]) -> dict[str, list[int]]:
-    """Task -> the seeds that it was judged under."""
+    """Task -> the seeds under which it was judged."""
     found: dict[str, list[int]] = {}
     for document in documents.values():
         for task, seeds in document["judged"].items():
@@ -113,7 +113,7 @@ def _judged(documents: Mapping[str, Document]) -> dict[str, list[int]]:
 
 
 def _results(documents: Mapping[str, Document]) -> list[Any]:
-    """The figures of a paper: where two files hold one, that of the share it belongs to, else the later one."""
+    """The figures of a paper. If two files hold one, that of the share it belongs to is taken, else the later one."""
     best: dict[str, tuple[tuple[bool, str], Any]] = {}
     for document in documents.values():
         own = set(document.get("shard", {}).get("keys", ()))
@@ -136,4 +136,4 @@ LISTS: dict[str, Callable[[Mapping[str, Document]], Any]] = {
     "judged": _judged,
     "results": _results,
 }
-"""What a document lists -> how the lists of several are united."""
+"""What a document lists -> the function that unites the lists of several documents."""

@@ -15,23 +15,25 @@ from gradgate.suites.keeping.sources import strings_of
 from gradgate.suites.keeping.store import CannotKeep, Store
 
 Described = dict[str, Any]
-"""What a worker says of a target: ``tasks``, and ``places``: owner of tasks -> modules and files it is declared in."""
+"""What a worker reports about a target: ``tasks``, and ``places``, owner of tasks -> modules and files of its
+declaration."""
 
 
 class Kept:
-    """Verdicts by content: of the method's files, of the judge's, of the toolchain, the seed and the settings.
+    """Verdicts kept by content: the files of the method and of the judge, the toolchain, the seed and the settings.
 
-    Errors are never kept: they may be this machine's. Nor is the verdict on a method whose files cannot be told.
+    Errors are never kept, because this machine may have caused them. A verdict on a method whose files cannot be found
+    is not kept either.
     """
 
     def __init__(self, run: Run, keys: Keys, store: Store | None = None, fresh: bool = False) -> None:
         """Read nothing yet.
 
         Args:
-            run: what every claim is asked for.
+            run: the settings with which every claim is judged.
             keys: the hashes.
             store: where verdicts are kept.
-            fresh: judge all anew, and keep that.
+            fresh: read no kept verdict; every claim is judged again and its verdict kept.
         """
         self.run, self.keys, self.store, self.fresh = run, keys, store or Store(), fresh
         self.failed = ""
@@ -40,13 +42,13 @@ class Kept:
         self._known: dict[Task, str] = {}
 
     def describe(self, target: str, family: str, framework: str | None, ask: Callable[[], Described]) -> list[Task]:
-        """The tasks of a target: as kept, or as a worker says.
+        """The tasks of a target: kept ones, or those that a worker reports.
 
         Args:
             target: as given on the command line.
-            family: the class of its problems; "" of a pair, or of a file of pairs.
+            family: the class of its problems; "" for a pair or a file of pairs.
             framework: as given on the command line.
-            ask: asks a worker.
+            ask: requests the description from a worker.
         """
         foreign = ":" in family or is_path(family)
         named = [target, *([family] if foreign else [])]
@@ -70,7 +72,7 @@ class Kept:
         return tasks
 
     def get(self, task: Task) -> Verdict | None:
-        """The kept verdict on a claim; None where it has to be judged."""
+        """The kept verdict on a claim; None if the claim has to be judged."""
         if self.fresh or not self.key(task):
             return None
         row = self.store.get(self.key(task))
@@ -85,7 +87,7 @@ class Kept:
             self._put(self.key(task), verdict.to_dict())
 
     def key(self, task: Task) -> str:
-        """The hash of all that the verdict depends on; "" if that cannot be told, or one problem alone is asked for."""
+        """The hash of all that the verdict depends on; "" if that is not known, or only one problem is judged."""
         if self.run.spec:
             return ""
         if task not in self._known:
@@ -106,5 +108,5 @@ class Kept:
     def _put(self, key: str, value: dict[str, Any]) -> None:
         try:
             self.store.put(key, value)
-        except CannotKeep as error:  # the verdict itself stands
+        except CannotKeep as error:  # the verdict itself is valid
             self.failed = str(error)

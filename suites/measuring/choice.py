@@ -1,4 +1,4 @@
-"""Which method for a model: verdicts, bytes and work of every method on every device, side by side."""
+"""Which method to use for a model: verdicts, bytes and work of every method on every device, side by side."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 SETTLING = ("gradient_exact", "gradient_float32", "value", "options", "gradient_float64")
-"""Claims that say whether a method is right on a model; the first that is settled in digits is told."""
+"""Claims that decide whether a method is right on a model. The first one with a number of digits is shown."""
 
 
 @dataclass(frozen=True)
 class Judged:
-    """What the claims of one method say together.
+    """The result for one method, over its claims.
 
     Attributes:
-        right: every claim that could be judged holds; None: none could.
-        said: in a few words.
-        reason: why it is wrong, or could not be judged; "" where it is right.
+        right: whether every claim that could be judged holds; None if none could be judged, or the method approximates.
+        said: the result in a few words.
+        reason: why it is wrong, or could not be judged; "" if it is right.
     """
 
     right: bool | None
@@ -26,10 +26,11 @@ class Judged:
 
 
 def judged(verdicts: Iterable[Mapping[str, Any]], oracle: str = "loss") -> Judged:
-    """One method's verdicts, as in verdicts.json, in a few words.
+    """The result for one method, from its verdicts as in verdicts.json.
 
     Args:
-        oracle: the loss whose gradient the method claims; another than ``loss`` is said.
+        verdicts: the verdicts on its claims.
+        oracle: the loss whose gradient the method claims. If it is not ``loss``, the method is called approximate.
     """
     found = list(verdicts)
     bad = [v for v in found if v["verdict"] in ("refuted", "error")]
@@ -80,7 +81,7 @@ def rows(
 
 
 def best(found: Sequence[Mapping[str, Any]], profile: str) -> dict[str, Mapping[str, Any]]:
-    """Of the right methods that fit a device: ``least memory`` and ``least time``; neither where there is none."""
+    """``least memory`` and ``least time`` -> the best of the right methods that fit a device, if there is one."""
     able = [r for r in found if r["profile"] == profile and r["right"] and r["fits"] is not False]
     found_best = {}
     for name, quantity in (("least memory", "required_bytes"), ("least time", "roofline_seconds")):

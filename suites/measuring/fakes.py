@@ -1,8 +1,9 @@
-"""Bytes of PyTorch programs without their memory: tensors that have shapes and no numbers, kernels that do nothing.
+"""Bytes of PyTorch programs without their memory: tensors have shapes and no numbers, and kernels do nothing.
 
-A program is run on fake tensors where its arguments are large, or where it launches Triton kernels, whose bytes are
-those of the tensors that are made around them. What reads a number out of a tensor cannot be run so. A program with
-kernels is then run on real tensors, its launches doing nothing, as long as it reads no number that a kernel wrote.
+A program is run on fake tensors if its arguments are large, or if it launches Triton kernels, because the tensors made
+around kernels account for all bytes. A program that reads a number out of a tensor cannot be run on fake tensors. If it
+has kernels, it is then run on real tensors with launches that do nothing, as long as it reads no number that a kernel
+would have written.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ if TYPE_CHECKING:
     from gradgate.suites.measuring.written import Written
 
 LARGE = 2**28
-"""Bytes of arguments from which on a program is run on fake tensors."""
+"""A program whose arguments take at least this many bytes is run on fake tensors."""
 
 
 def wanted(function: Any, spec: Spec) -> bool:
-    """Whether a method is run on fake tensors at a Spec: its kernels would run on a device, or it is large."""
+    """Whether a method is run on fake tensors at a Spec: its kernels need a device, or its arguments are large."""
     return bool(getattr(function, "devices", ())) or argument_bytes(spec) >= LARGE
 
 
 def argument_bytes(spec: Spec) -> int:
-    """Bytes of a Problem's arrays, as its dtype has them; 0 where the Spec does not tell them without drawing."""
+    """Bytes of a Problem's arrays in its dtype; 0 if the Spec has no shapes before numbers are drawn."""
     pair = getattr(spec, "pair", None)
     if pair is not None:
         return int(pair.numbers(spec.fields)) * _width(spec.dtype)  # type: ignore[attr-defined]
@@ -48,10 +49,10 @@ def _width(dtype: str) -> int:
 
 @contextlib.contextmanager
 def scope(mode: Any = None) -> Iterator[None]:
-    """Within it new tensors are fake, and kernels are not launched.
+    """A scope in which new tensors are fake and kernels are not launched.
 
     Args:
-        mode: the FakeTensorMode of tensors that are there already; None: a new one.
+        mode: the FakeTensorMode of tensors that exist already; None makes a new one.
 
     Raises:
         Refusal: the program reads a number out of a tensor.
@@ -67,7 +68,7 @@ def scope(mode: Any = None) -> Iterator[None]:
 
 
 def reads() -> tuple[type[Exception], ...]:
-    """What PyTorch raises where a program reads a number out of a fake tensor."""
+    """The exceptions that PyTorch raises when a program reads a number out of a fake tensor."""
     from torch._subclasses import fake_tensor
     from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
@@ -80,7 +81,7 @@ def problem(spec: Spec) -> Problem:
     """The Problem of a Spec with fake tensors; called within `scope`.
 
     Raises:
-        Refusal: the Spec does not tell its shapes without drawing numbers.
+        Refusal: the Spec has no shapes before numbers are drawn.
     """
     import torch
 
@@ -101,9 +102,9 @@ def problem(spec: Spec) -> Problem:
 
 @contextlib.contextmanager
 def launches_skipped(watch: Written | None = None) -> Iterator[None]:
-    """Within it kernels are not launched, tensors are real, and what a kernel was given may be read no more.
+    """A scope in which tensors are real and kernels are not launched. What a kernel was given must not be read after.
 
-    Integers and masks that were there before are taken to be read by kernels, and not to be written.
+    Integers and masks that the program did not make are assumed to be only read by kernels, not written.
 
     Raises:
         Refusal: the program reads a number that a kernel may have written.
@@ -122,15 +123,15 @@ def launches_skipped(watch: Written | None = None) -> Iterator[None]:
 def around(
     function: Any, run: Callable[..., Any], spec: Spec
 ) -> tuple[AbstractContextManager[None], Callable[..., Any], Problem]:
-    """The scope in which a program is run for its bytes, any number of times, the program, and its Problem.
+    """The scope in which a program is run for its bytes, any number of times; the program; and its Problem.
 
     Args:
         function: the method.
-        run: the method with its options, of the Problem; run once here where it has kernels.
+        run: the method with its options, a function of the Problem. It is run once here if it has kernels.
 
     Raises:
-        Refusal: the Spec does not tell its shapes without drawing numbers, or the program reads numbers at a size at
-            which it has none.
+        Refusal: the Spec has no shapes before numbers are drawn, or the program reads numbers and is too large to have
+            any.
     """
     if not wanted(function, spec):
         return contextlib.nullcontext(), run, spec.build("torch")

@@ -1,4 +1,4 @@
-"""Launches of kernels that do nothing: bytes are told without them."""
+"""Launches of kernels that do nothing: bytes are counted without running kernels."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class Launches:
 
     Attributes:
         skipped: whether launches do nothing (`skipping`).
-        count: of launches that did nothing.
-        told: called with the arguments of a launch that does nothing.
+        count: how many launches did nothing.
+        told: a function that is called with the arguments of a launch that does nothing.
     """
 
     skipped: bool = False
@@ -23,7 +23,7 @@ class Launches:
     told: Callable[[Any], None] | None = None
 
     def skip(self, *arguments: Any) -> None:
-        """Take in a launch that does nothing."""
+        """Count a launch that does nothing, and report its arguments."""
         self.count += 1
         if self.told is not None:
             self.told(arguments)
@@ -39,7 +39,7 @@ def skipped() -> bool:
 
 @contextlib.contextmanager
 def skipping() -> Iterator[Launches]:
-    """Within it a launch does nothing but be counted: a program's tensors are made, and hold any numbers."""
+    """A scope in which a launch is only counted. A program's tensors are made, and hold arbitrary numbers."""
     before = STATE.skipped, STATE.count
     STATE.skipped, STATE.count = True, 0
     try:

@@ -1,4 +1,4 @@
-"""What papers printed, the files in which ``gradgate paper`` keeps what it measured of it, and the verdicts on both."""
+"""What papers printed, the files in which ``gradgate paper`` keeps its measurements, and the verdicts."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from gradgate.references.published import Judged, Published, judge
 SCHEMA = 1
 RESULTS = "paper.json"
 NOT_YET = "not measured yet"
-"""The problem of a figure that was not measured yet."""
+"""The ``problem`` field of a figure that was not measured yet."""
 
 
 def listed(family: str) -> tuple[Published, ...]:
-    """The figures that a family lists of its paper; none where it lists none, or is in one file.
+    """The figures of its paper that a family lists; none if it lists none, or if the family is a single file.
 
     Raises:
         UsageError: no such family; a declaration contradicts itself.
@@ -33,7 +33,7 @@ def published(family: str | None) -> tuple[Published, ...]:
     """What a family's paper printed.
 
     Raises:
-        UsageError: no such family, or it lists nothing.
+        UsageError: there is no such family, or it lists nothing.
     """
     if not family:
         raise UsageError(f"say which paper: --family {' | '.join(registry.families())}")
@@ -44,10 +44,10 @@ def published(family: str | None) -> tuple[Published, ...]:
 
 
 def results_path(family: str) -> Path:
-    """The file in which a family's results are kept: in its folder.
+    """The file in which a family's results are kept: ``paper.json`` in its folder.
 
     Raises:
-        UsageError: the family is in one file, or not known here.
+        UsageError: the family is a single file, or not known here.
     """
     package = registry.package(family)
     if not package:
@@ -73,11 +73,11 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def told(item: Published, result: Mapping[str, Any]) -> dict[str, Any]:
-    """A result with what is declared of its figure today, and the verdict: nothing of this is measured.
+    """A result with the present declaration of its figure and the verdict. Nothing is measured.
 
     Args:
         item: the figure as it is listed.
-        result: at least `ours` and `problem`.
+        result: a dict with at least `ours` and `problem`.
     """
     ours, expects = result["ours"], item.expects
     known = isinstance(ours, (int, float)) and bool(item.printed)
@@ -92,7 +92,7 @@ def told(item: Published, result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def kept(family: str) -> list[dict[str, Any]]:
-    """Every listed figure of a family with what is kept of it and its verdict; `ours` is None where nothing is kept.
+    """Every listed figure of a family with its kept result and its verdict; `ours` is None if no result is kept.
 
     Raises:
         UsageError: what is listed or kept is wrong; says what.
@@ -102,7 +102,7 @@ def kept(family: str) -> list[dict[str, Any]]:
 
 
 def complete(items: Sequence[Published], results: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Every figure of a paper, in order, with its result and its verdict; what follows from others is computed here."""
+    """Every figure of a paper, in order, with its result and its verdict. Figures derived from others are computed."""
     measured = {row["key"]: row for row in results}
     return [
         told(item, _derived(item, items, measured) if is_derived(item) else measured.get(item.key) or blank(item))
@@ -127,5 +127,5 @@ def blank(item: Published) -> dict[str, Any]:
 
 
 def judged(rows: Iterable[Mapping[str, Any]]) -> dict[str, Judged]:
-    """The key of each printed figure -> its verdict, of rows that were `told`."""
+    """The key of each printed figure -> its verdict, from rows that `told` returned."""
     return {row["key"]: Judged(row["outcome"], row["sentence"]) for row in rows if row["outcome"]}

@@ -21,12 +21,12 @@ class Series:
     Attributes:
         quantity: a field of `Measurement`, in bytes or FLOPs.
         variable: the Spec field that was swept.
-        letter: what the law in words calls it.
+        letter: the letter of this field in the law.
         sizes, values: what was measured, smallest size first.
-        law: None where it could not be fitted, or what was fitted is not reliable.
-        problem: the sentence that says why there is no law; "" with one.
-        exponents: smallest and largest exponent found when any one size is left out; None where nothing was fitted.
-        name: tells this series from others of the same claim.
+        law: the fitted law; None if none could be fitted, or it is not reliable.
+        problem: a sentence that says why there is no law; "" if there is one.
+        exponents: the smallest and largest exponent when any one size is left out; None if nothing was fitted.
+        name: distinguishes this series from others of the same claim.
     """
 
     quantity: str
@@ -43,7 +43,7 @@ class Series:
     def of(
         cls, quantity: str, variable: str, letter: str, points: Sequence[tuple[float, float]], name: str = ""
     ) -> Series:
-        """Fit (size, value) points; too few, or points of no one law, become a `problem`."""
+        """Fit (size, value) points. If they are too few, or do not follow one law, `problem` says so."""
         points = sorted(points)
         sizes, values = tuple(size for size, _ in points), tuple(value for _, value in points)
         law, problem, exponents = None, "", None
@@ -59,7 +59,7 @@ class Series:
 
     @property
     def words(self) -> str:
-        """The law in words, such as ``temp ≈ 1.2 MB + 52 kB·T^1.00``; or why there is none."""
+        """The law in words, such as ``temp ≈ 1.2 MB + 52 kB·T^1.00``, or why there is none."""
         if self.law is None:
             return self.problem
         what = WORDS.get(self.quantity, self.quantity)
@@ -75,14 +75,14 @@ class Series:
         return f"{self.letter} = {self.sizes[0]:g} … {self.sizes[-1]:g}" if self.sizes else "no size"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types; the law's parts under ``law``, None without one."""
+        """The series in plain JSON types. The parts of the law are under ``law``, which is None if there is no law."""
         fields = asdict(self)
         fields["law"] = asdict(self.law) if self.law is not None else None
         return fields | {"words": self.words}
 
 
 def amount(value: float, quantity: str) -> str:
-    """A figure with its unit, three digits, powers of 1000.
+    """A figure with its unit, in three digits and powers of 1000.
 
     >>> amount(1_234_567, "temp_bytes"), amount(52_000, "flops"), amount(12, "temp_bytes")
     ('1.23 MB', '52 kFLOP', '12 B')

@@ -1,4 +1,4 @@
-"""Which tensors hold what a kernel would have written, and whether a program reads a number out of one."""
+"""Which tensors hold what a kernel would have written, and whether a program reads a number from one of them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from gradgate.hw_profiles.torch_memory import Refusal
 
 READING = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
-"""Marks of operations that hand numbers, or shapes that depend on numbers, to the program."""
+"""Tags of operations that give numbers, or shapes that depend on numbers, to the program."""
 
 
 class Written(TorchDispatchMode):
-    """Follows what launches that did nothing would have written, operation by operation and by storage."""
+    """Follows, operation by operation, which storages depend on what skipped launches would have written."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -24,11 +24,11 @@ class Written(TorchDispatchMode):
         self._made: dict[int, StorageWeakRef] = {}
 
     def forget(self) -> None:
-        """A run begins: what earlier ones made and wrote does not count."""
+        """Begin a run: what earlier runs made and wrote does not count."""
         self._unknown, self._made = {}, {}
 
     def launched(self, arguments: Any) -> None:
-        """A kernel was given these: floating tensors, and whatever the program made, may have been written."""
+        """A kernel was given these arguments. It may write floating tensors, and any tensor that the program made."""
         for leaf in _tensors(arguments):
             if leaf.is_floating_point() or _key(leaf) in self._made:
                 self._mark(leaf)
@@ -58,5 +58,5 @@ def _tensors(tree: Any) -> list[torch.Tensor]:
 
 
 def _key(leaf: torch.Tensor) -> int:
-    """What names a storage for as long as a StorageWeakRef of it is held."""
+    """A number that identifies a storage for as long as a StorageWeakRef of it is held."""
     return int(leaf.untyped_storage()._cdata)

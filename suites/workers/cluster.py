@@ -14,7 +14,7 @@ from gradgate.suites.judging.verdict import Task, Verdict
 from gradgate.suites.workers.supervisor import Limits, Supervisor
 
 TRIES = 2
-"""How often a method's claims are handed out before they count as lost."""
+"""How many times a method's claims are handed out before they count as lost."""
 Piece = list[tuple[Task, Run]]
 
 
@@ -30,12 +30,12 @@ class Judges(Protocol):
     def judge_each(
         self, asked: Iterable[tuple[Task, Run]], progress: Callable[[Task, int], None] = ...
     ) -> Iterator[tuple[Verdict, Run]]:  # pragma: no cover
-        """Yield a verdict for every task as it is asked for, with that Run."""
+        """Yield a verdict for every task, each judged with its Run, and that Run."""
         ...
 
 
 class Cluster:
-    """Judges tasks on any ``concurrent.futures`` executor. What a machine that dies had to do is handed out again."""
+    """Judges tasks on any ``concurrent.futures`` executor. If a machine dies, its tasks are handed out again."""
 
     def __init__(self, executor: Executor, run: Run, limits: Limits) -> None:
         self.executor, self.run, self.limits = executor, run, limits
@@ -50,7 +50,7 @@ class Cluster:
     def judge_each(
         self, asked: Iterable[tuple[Task, Run]], progress: Callable[[Task, int], None] = lambda *_: None
     ) -> Iterator[tuple[Verdict, Run]]:
-        """Yield a verdict for every task as it is asked for, with that Run."""
+        """Yield a verdict for every task, each judged with its Run, and that Run."""
         pieces: dict[tuple[str, str], Piece] = {}
         for task, run in asked:
             pieces.setdefault((task.owner, task.target), []).append((task, run))
@@ -97,7 +97,7 @@ def judged(asked: list[tuple[dict[str, Any], dict[str, Any]]], limits: dict[str,
 
 @contextlib.contextmanager
 def judges(scheduler: str | None, local: Supervisor) -> Iterator[Judges]:
-    """The local workers, or the machines of a cluster where a scheduler is named.
+    """The local workers, or the machines of a cluster if a scheduler is named.
 
     Raises:
         UsageError: the scheduler cannot be reached, or a package is missing.
@@ -108,7 +108,7 @@ def judges(scheduler: str | None, local: Supervisor) -> Iterator[Judges]:
 
 @contextlib.contextmanager
 def executor(scheduler: str | None) -> Iterator[Executor | None]:
-    """The executor of a scheduler as it is named on the command line; None where none is named.
+    """The executor of the scheduler that is named on the command line; None if none is named.
 
     Raises:
         UsageError: it cannot be reached, or a package is missing.

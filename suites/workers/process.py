@@ -1,4 +1,4 @@
-"""One child process in which foreign code runs, as its parent sees it: requests, events, memory, and how it ended."""
+"""The parent's view of a child process in which foreign code runs: requests, events, memory, and how it ended."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from typing import Any
 from gradgate.suites.workers.worker import PIPE_CLOSED, environment
 
 ENDING = 10.0
-"""Seconds that a worker which has closed its pipe may take to end."""
+"""Seconds within which a worker that has closed its pipe has to end."""
 WORDS = 2**28
-"""Bytes that a method may write while one claim is judged: they are kept on disk, for the last words of a crash."""
+"""Bytes that a method may write while one claim is judged. They are kept on disk, for the message after a crash."""
 LAST_WORDS = 2**16
-"""Bytes of them that are read."""
+"""How many of these bytes are read, from the end."""
 
 
 class Worker:
     """One child process.
 
     Attributes:
-        call: the call of foreign code that it is in, or None.
+        call: the call of foreign code that is running, or None.
         problems: family and framework of its tasks.
-        device: of the pairs that the process is for; "" for all others.
-        guests: plugged-in methods that it has judged; what they left in the process may end it later.
+        device: the device of the pairs that the process is for; "" for all other methods.
+        guests: plugged-in methods that it has judged; something they left in the process may end it later.
     """
 
     def __init__(self, device: str = "") -> None:
@@ -46,7 +46,7 @@ class Worker:
             stdout=self.log,
             stderr=subprocess.STDOUT,
             env={**os.environ, **environment(device)},
-            start_new_session=True,  # a Ctrl-C is the parent's to handle, and its own children die with it
+            start_new_session=True,  # Ctrl-C goes to the parent only, and its own children die with it
         )
         os.close(down[0])
         os.close(up[1])
@@ -65,13 +65,13 @@ class Worker:
             self.requests.write(json.dumps(request) + "\n")
             self.requests.flush()
         except BrokenPipeError:
-            pass  # it died between two tasks; reading its events will tell
+            pass  # it died between two tasks; reading its events shows it
 
     def read(self) -> list[dict[str, Any]] | None:
-        """The events that have arrived; None when the process has closed its pipe.
+        """The events that have arrived; None if the process has closed its pipe.
 
         Raises:
-            ValueError: something else than events has arrived.
+            ValueError: something other than events has arrived.
         """
         chunk = os.read(self.events, 1 << 16)
         if not chunk:
@@ -85,7 +85,7 @@ class Worker:
         return events
 
     def resident(self) -> int:
-        """Bytes of resident memory, 0 where the platform does not tell."""
+        """Bytes of resident memory; 0 if the platform does not report it."""
         try:
             pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
         except (OSError, IndexError):
@@ -107,7 +107,7 @@ class Worker:
         return os.fstat(self.log.fileno()).st_size
 
     def last_words(self) -> str:
-        """What the process wrote last: the crash and the frame that it was in, or else the last line."""
+        """What the process wrote last: after a crash, the error and its frame, otherwise the last line."""
         self.log.seek(max(0, self.written() - LAST_WORDS))
         lines = [line.strip() for line in self.log.read().decode(errors="replace").splitlines() if line.strip()]
         fatal = [i for i, line in enumerate(lines) if line.startswith("Fatal Python error")]

@@ -1,4 +1,4 @@
-"""A share of long work: the same partition on every machine, so that all of it is done, and none of it twice."""
+"""A share of long work. Every machine makes the same partition, so each part is done, and none is done twice."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 Item = TypeVar("Item")
 COSTLY = {"jax": 4.0}
-"""Cost of a claim, or of a problem, of a framework beside PyTorch's: its programs are compiled."""
+"""Framework -> cost of a claim or problem relative to PyTorch. JAX costs more because its programs are compiled."""
 
 
 @dataclass(frozen=True)
@@ -17,8 +17,8 @@ class Shard:
     """One of several shares.
 
     Attributes:
-        index: which, from 1.
-        of: how many there are.
+        index: the number of this share, from 1.
+        of: the number of shares.
     """
 
     index: int = 1
@@ -29,7 +29,7 @@ class Shard:
         """A share as written on the command line, such as ``2/4``.
 
         Raises:
-            ArgumentTypeError: it is none.
+            ArgumentTypeError: the text is not a share.
         """
         index, slash, of = text.partition("/")
         if not (slash and index.isdecimal() and of.isdecimal() and 1 <= int(index) <= int(of)):
@@ -43,8 +43,8 @@ class Shard:
 
         Args:
             items: all of the work.
-            group: what stays together, such as the claims of one method.
-            weight: what an item costs; the shares cost about the same.
+            group: the group of an item. A group stays together, such as the claims of one method.
+            weight: the cost of an item. The shares cost about the same.
         """
         rows = list(items)
         costs: dict[str, float] = {}
@@ -58,10 +58,10 @@ class Shard:
         return [row for row in rows if place[group(row)] == self.index - 1]
 
     def to_dict(self, total: int) -> dict[str, Any]:
-        """As in the documents of a share: which one it is, and how much work there is in all of them."""
+        """The share as in its document: which one it is, and how many items there are in all shares together."""
         return {"index": self.index, "of": self.of, "total": total}
 
 
 def cost(framework: str) -> float:
-    """What a claim of a framework costs beside PyTorch's."""
+    """What a claim of a framework costs, relative to PyTorch."""
     return COSTLY.get(framework, 1.0)

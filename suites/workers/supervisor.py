@@ -1,8 +1,8 @@
-"""Workers that may hang, crash or grow, and the parent that outlives them.
+"""Workers that may hang, crash or run out of memory, and the parent that survives them.
 
-The parent imports no foreign code and neither framework. It hands tasks to worker processes, reads their events, kills
-a worker whose call lasts longer than the limit or whose memory grows past its share, turns that into a verdict, and
-goes on with a fresh worker.
+The parent imports no foreign code and neither framework. It gives tasks to worker processes and reads their events. It
+kills a worker whose call lasts longer than the limit or whose memory grows past its share, makes a verdict of that, and
+continues with a new worker.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from gradgate.suites.judging.verdict import Task, Verdict
 from gradgate.suites.workers.process import WORDS, Worker
 
 POLL = 0.25
-"""Seconds between looks at a silent worker."""
+"""Seconds between checks of a worker that sends nothing."""
 SHARED = 4
-"""Claims of one method that a worker must have left to do for another to take half of them."""
+"""A worker with at least this many claims of one method left gives half of them to an idle worker."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,22 +31,22 @@ class Limits:
     """What a worker may use.
 
     Attributes:
-        seconds: per call of foreign code, compilation included.
-        memory: bytes of resident memory per worker.
+        seconds: seconds per call of foreign code, compilation included.
+        memory: bytes of resident memory per worker; 0 for a share of this machine's memory.
     """
 
     seconds: float = 60.0
     memory: int = 0
 
     def bytes(self, jobs: int) -> int:
-        """The memory limit: as set, else this machine's memory shared between the workers, less a quarter."""
+        """The memory limit of a worker: as set, or else three quarters of this machine's memory over the workers."""
         if self.memory:
             return self.memory
         return int(0.75 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / jobs)
 
 
 class Supervisor:
-    """Judges tasks on `jobs` worker processes. A context manager: leaving it ends the workers."""
+    """Judges tasks on `jobs` worker processes. It is a context manager: leaving it ends the workers."""
 
     def __init__(self, run: Run, jobs: int = 2, limits: Limits | None = None) -> None:
         self.run, self.jobs, self.limits = run, max(1, jobs), limits or Limits()
@@ -73,9 +73,9 @@ class Supervisor:
         return [Task(**task) for task in self.describe_fully(target, family, framework)["tasks"]]
 
     def describe_fully(self, target: str, family: str, framework: str | None) -> dict[str, Any]:
-        """The ``tasks`` of a plugged-in method, and the ``places``: owner -> modules and files that it is declared in.
+        """The ``tasks`` of a plugged-in method, and the ``places``: owner -> modules and files of its declaration.
 
-        A second worker imports the same at the same time, because importing a framework takes longer than most claims.
+        Meanwhile a second worker imports the same, because importing a framework takes longer than most claims.
 
         Raises:
             UsageError: the target, family or framework is wrong, or its import failed, hung or ended the process.
@@ -99,7 +99,7 @@ class Supervisor:
                 raise UsageError(f"importing {target}: {death}")
 
     def judge(self, task: Task) -> Verdict:
-        """One verdict; the worker stays for the next task, and a method that ended one is not tried again."""
+        """One verdict. The worker stays for the next task. A method that hung or ended a worker is not tried again."""
         death = self._dead.get((task.owner, task.target))
         if death:
             return _not_tried(task, death)
@@ -116,12 +116,12 @@ class Supervisor:
     def judge_each(
         self, asked: Iterable[tuple[Task, Run]], progress: Callable[[Task, int], None] = lambda *_: None
     ) -> Iterator[tuple[Verdict, Run]]:
-        """Yield a verdict for every task as it is asked for, with that Run, in the order in which they finish.
+        """Yield a verdict for every task, each judged with its Run, and that Run, in the order in which they finish.
 
-        Tasks of one method go to one worker, one after the other, so that they share compiled programs, and methods of
-        one family and framework to one worker while there are others to do, so that they share oracles. A worker that
-        would be idle takes half of what another has left to do of a method. Once a method has hung or ended its
-        process, its remaining claims are not tried: each would cost another time limit.
+        The tasks of one method go to one worker, one after the other, so that they share compiled programs. Methods of
+        one family and framework go to one worker while there are others to do, so that they share oracles. A worker
+        that would be idle takes half of the tasks that another worker has left of a method. Once a method has hung or
+        ended its process, its remaining claims are not tried: each would cost another time limit.
         """
         queues: dict[tuple[str, str], collections.deque[tuple[Task, Run]]] = {}
         for task, run in asked:
@@ -140,11 +140,11 @@ class Supervisor:
             yield from self._step(progress)
 
     def _device(self, task: Task) -> str:
-        """The device of the process that a method has asked for; "" where it has not."""
+        """The device that a method has requested for its process; "" if it has requested none."""
         return self._devices.get((task.owner, task.target), "")
 
     def _worker(self, device: str = "") -> Worker:
-        """An idle worker of a device, the last one that became so, or a new one; an idle one of another then ends."""
+        """The worker of a device that became idle last, or a new one, for which an idle one of another device ends."""
         for place in reversed(range(len(self._idle))):
             if self._idle[place].device == device:
                 return self._idle.pop(place)
@@ -153,9 +153,9 @@ class Supervisor:
         return Worker(device)
 
     def _half(self) -> list[collections.deque[tuple[Task, Run]]]:
-        """The later half of the longest queue, taken out of it, as the only queue; none if no worker can give any.
+        """The later half of the longest queue, taken out of it, as the only queue; [] if no worker can give any.
 
-        Only of a method that has had a verdict: one that hangs at once shall not hang two workers.
+        Only a method that has had a verdict is shared, so that a method that hangs at once does not hang two workers.
         """
         queues = [queue for _, queue in self._busy.values() if queue[0][0].owner in self._answered]
         longest = max(queues, key=len, default=None)
@@ -183,7 +183,7 @@ class Supervisor:
         for fd, (worker, queue) in list(self._busy.items()):
             events, death = self._read(worker, fd in ready)
             if death and worker.guests - {queue[0][0].owner}:
-                worker.close()  # what an earlier method has left in the process may have ended it: try in a fresh one
+                worker.close()  # something that an earlier method left may have ended it: try in a fresh one
                 del self._busy[fd]
                 self._start(Worker(worker.device), queue)
                 continue
@@ -226,7 +226,7 @@ class Supervisor:
             return self._read(worker, bool(selector.select(POLL)))
 
     def _read(self, worker: Worker, ready: bool) -> tuple[list[dict[str, Any]], str]:
-        """Events, and a sentence if the worker has to be given up."""
+        """The events of a worker, and a sentence if it has to be given up, else ""."""
         try:
             events = worker.read() if ready else []
         except ValueError:
@@ -248,14 +248,14 @@ def _problems(task: Task) -> tuple[str, str]:
 
 
 def _rank(task: Task, own: tuple[str, str] | None, taken: Set[tuple[str, str] | None]) -> int:
-    """What a worker does first: 0 its own problems, 1 those that no other worker is at, 2 what is left of another's."""
+    """Rank of a task for a worker: 0 its own problems, 1 problems that no other worker has, 2 problems of another."""
     return 0 if _problems(task) == own else 1 if _problems(task) not in taken else 2
 
 
 def _given_up(
     queue: collections.deque[tuple[Task, Run]], death: str, call: dict[str, Any]
 ) -> list[tuple[Verdict, Run]]:
-    """Verdicts on the claim that ended a worker, with the call it was in, and on the method's claims after it."""
+    """Verdicts on the claim that ended a worker, with the call that was running, and on the method's later claims."""
     options = call.get("options", {}) if "spec" in call else {}
     (first, run), *rest = queue
     return [

@@ -1,10 +1,10 @@
-"""The process in which foreign code runs: takes tasks as lines of JSON, answers with events as lines of JSON.
+"""The process in which foreign code runs. It takes tasks as lines of JSON, and answers with events as lines of JSON.
 
-Events: ``{"call": {…}}`` before each call of foreign code and ``{"call": null}`` after it, ``{"progress": n}`` while a
-claim is judged, then ``{"verdict": {…}}``, or ``{"elsewhere": "…"}``, the device that its process has to be of;
-``{"described": […]}`` or ``{"usage": "…"}`` answer a request to describe, and ``{"warm": true}`` a request to import
-what a description needs.
-The supervisor kills this process when a call lasts too long, so whatever was reported before is not lost.
+Events: ``{"call": {…}}`` before each call of foreign code and ``{"call": null}`` after it; ``{"progress": n}`` while a
+claim is judged; then ``{"verdict": {…}}``, or ``{"elsewhere": "…"}`` with the device of the process that has to judge
+it. ``{"described": […]}`` or ``{"usage": "…"}`` answers a request to describe, and ``{"warm": true}`` a request to
+import what a description needs. The supervisor kills this process when a call lasts too long; events that were sent
+before are not lost.
 """
 
 from __future__ import annotations
@@ -29,34 +29,34 @@ import platformdirs
 from gradgate.suites.pairs.devices import ENVIRONMENT, elsewhere
 
 HOST_DEVICES = 4
-"""CPU devices that JAX is given, so that methods over several devices can run."""
+"""Number of CPU devices of JAX, so that methods over several devices can run."""
 
 XLA_FLAGS = (
     "--xla_cpu_multi_thread_eigen=false",
-    # Hundreds of small programs are compiled and each runs a few times: these two make compiling three times cheaper,
+    # Hundreds of small programs are compiled, and each runs a few times. These two make compiling three times cheaper.
     "--xla_backend_optimization_level=0",
     "--xla_cpu_use_fusion_emitters=false",
-    # and this takes another quarter off: each program is handed to LLVM in one piece, not in parts for many threads.
+    # This takes another quarter off: each program is given to LLVM in one piece, not in parts for many threads.
     "--xla_cpu_parallel_codegen_split_count=1",
-    # XLA may leave out a rounding to bfloat16 between two operations, and does so in one program and not in another. A
-    # method that computes a number twice, and subtracts, would then have other digits each time.
+    # XLA may leave out a rounding to bfloat16 between two operations, in one program and not in another. A method that
+    # computes a number twice and subtracts would then get different digits.
     "--xla_allow_excess_precision=false",
 )
 
 PIPE_CLOSED = os.EX_IOERR
-"""Exit status of a worker that finds the pipe closed on which it answers."""
+"""Exit status of a worker whose answering pipe is closed."""
 MAPPINGS = 30_000
-"""Memory mappings at which compiled programs are dropped. Each XLA program on the CPU takes one to three hundred of the
-65,530 that Linux allows a process, and compiling past the limit is a segmentation fault."""
+"""Number of memory mappings above which compiled programs are dropped. Linux allows a process 65,530. Each XLA program
+on the CPU takes one to three hundred, and compiling past the limit is a segmentation fault."""
 
 
 def environment(device: str = "") -> dict[str, str]:
     """What has to be in the environment before JAX or PyTorch is imported.
 
     Args:
-        device: of the pairs that the process is for (`gradgate.suites.pairs.devices`); "" for all others.
+        device: the device of the pairs that the process is for (`gradgate.suites.pairs.devices`); "" for all others.
 
-    One thread per worker: two workers share two cores, and a sum over threads could depend on how many there are.
+    There is one thread per worker: two workers share two cores, and a sum over threads could depend on their number.
     """
     return {
         "JAX_PLATFORMS": "cpu",
@@ -81,7 +81,7 @@ def main(receive: TextIO, send: Callable[[dict[str, Any]], None]) -> None:
     def watch(call: dict[str, Any] | None) -> None:
         send({"call": call})
 
-    warnings.simplefilter("ignore")  # a method's warnings are its own
+    warnings.simplefilter("ignore")  # the warnings of methods are not shown
     for line in receive:
         try:
             send(_serve(json.loads(line), send, watch))
@@ -103,7 +103,7 @@ def _serve(
     from gradgate.suites.keeping.sources import strings_of
 
     if "warm" in request:
-        with contextlib.suppress(Exception):  # who describes the same says what is wrong with it
+        with contextlib.suppress(Exception):  # the worker that describes it reports any error
             _serve({"describe": request["warm"]}, send, watch)
         return {"warm": True}
     if "describe" in request:
@@ -136,7 +136,7 @@ def _serve(
 
 
 def relieve() -> None:
-    """Drop JAX's compiled programs before the process runs out of memory mappings; they compile again on demand."""
+    """Drop JAX's compiled programs before the process runs out of memory mappings. They are recompiled on demand."""
     try:
         with open("/proc/self/maps", "rb") as maps:
             mappings = sum(1 for _ in maps)
@@ -192,7 +192,7 @@ def _offered(target: str, watch: Callable[..., None]) -> list[Any]:
 def _end_with_supervisor(requests: int) -> None:
     """Wait until the other end of the pipe is closed, then end this process and all that it started.
 
-    A supervisor that was killed cannot stop a call that hangs.
+    This is needed because a supervisor that was killed cannot stop a call that hangs.
     """
     poll = select.poll()
     poll.register(requests, 0)
@@ -206,8 +206,8 @@ if __name__ == "__main__":
     threading.Thread(target=_end_with_supervisor, args=(reader.fileno(),), daemon=True).start()
 
     def write(event: dict[str, Any]) -> None:
-        """One event, flushed at once: after a crash it is all that is left."""
-        if os.getpid() != own:  # the method forked and returned twice: one of them answers
+        """Write one event, and flush at once: after a crash, only what was flushed is left."""
+        if os.getpid() != own:  # the method forked and returned twice: only the parent answers
             os._exit(0)
         try:
             writer.write(json.dumps(event, default=str) + "\n")
