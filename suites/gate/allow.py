@@ -1,4 +1,4 @@
-"""Rises that are allowed: ``asv_bench/allow.toml``, each with a ceiling, a reason and a day on which it ends.
+"""Rises that are allowed, in ``asv_bench/allow.toml``. Each has a ceiling, a reason and a day on which it expires.
 
     [[allow]]
     cell = "state_space:reverse_recurrence:jax@nvidia-h100"
@@ -7,7 +7,7 @@
     reason = "keeps the norm's denominator: 20% less work"
     expires = 2027-03-31
 
-What was there and is gone is allowed with ``removed = true`` in place of quantity and ceiling; ``cell`` then names a
+A removal is allowed with ``removed = true`` in place of quantity and ceiling. Then ``cell`` names what was removed: a
 method (``family:method:framework``), a cell, a claim (``family:method:framework:claim``) or a benchmark
 (``rule.Checking.time_judgement``).
 """
@@ -42,16 +42,16 @@ class Entry:
     expires: datetime.date
 
     def covers(self, cell: str, quantity: str, today: datetime.date) -> bool:
-        """Whether this entry speaks of that figure, or with quantity "" of that removal, and has not expired."""
+        """Whether this entry is about that figure, or with quantity "" about that removal, and has not expired."""
         return (self.cell, self.quantity) == (cell, quantity) and today <= self.expires
 
 
 def read(path: Path, shown: str) -> tuple[Entry, ...]:
-    """The entries of a file; none where there is no file.
+    """The entries of a file; none if there is no file.
 
     Args:
-        path: where it lies.
-        shown: what messages call it.
+        path: the file.
+        shown: the name of the file in messages.
 
     Raises:
         UsageError: not TOML, an unknown or missing key, an impossible value, or two entries for one figure.
@@ -73,7 +73,7 @@ def read(path: Path, shown: str) -> tuple[Entry, ...]:
 
 
 def check_names(entries: tuple[Entry, ...], known: Collection[str], shown: str) -> None:
-    """Raise UsageError for an entry that names nothing there is: a typing error would allow nothing, silently."""
+    """Raise UsageError for an entry whose name does not exist: a typing error would silently allow nothing."""
     for entry in entries:
         if entry.cell not in known:
             near = difflib.get_close_matches(entry.cell, known, n=1)

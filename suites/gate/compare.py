@@ -1,4 +1,4 @@
-"""The rule: what one change did to every gated figure, and whether it passes. Pure data in, pure data out."""
+"""The rule: what a change did to every gated figure, and whether it passes. It only takes data and returns data."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Finding:
         kind: ``rise``, ``fall``, ``missing``, ``failed``, ``refuted``, ``withdrawn`` (a claim taken back), ``allowed``,
             ``unmeasured``, ``renamed``, ``edited`` (a benchmark), ``new``, ``expired`` or ``unused`` (entries of
             allow.toml), ``time``.
-        name: of the cell, claim or benchmark.
-        row: the cell's dict, {} for what is no cell.
-        quantity, base, head: the figures, where there are two.
-        memory_bytes: of the device, where it is known.
+        name: the name of the cell, claim or benchmark.
+        row: the cell's dict; {} if the finding is not about a cell.
+        quantity, base, head: the figures, if there are two.
+        memory_bytes: the memory of the device, if it is known.
         sentence: what there is to say besides figures.
-        reproduce: one command, where there is one.
+        reproduce: one command that reproduces the finding, if there is one.
     """
 
     kind: str
@@ -48,7 +48,7 @@ class Half:
     """One side as measured.
 
     Attributes:
-        description: as the side sent it: methods, cells, tasks, fingerprint.
+        description: what the side sent: methods, cells, tasks, fingerprint.
         figures: identity of a cell -> its figure.
         benchmarks: names of the asv benchmarks.
     """
@@ -69,14 +69,14 @@ class Half:
 
 
 def manifest(base: Half, head: Half) -> dict[str, Mapping[str, Any]]:
-    """Every cell to be measured: the base's, so that no edit of a benchmark hides anything, and the head's."""
+    """Every cell to measure: those of the base, so that no edit of a benchmark hides a rise, and those of the head."""
     return {**base.cells, **head.cells}
 
 
 def figures(found: Mapping[str, Any]) -> dict[str, float | None]:
-    """The gated figures of a measured cell; of one too large for the device, the bytes that it wants.
+    """The gated figures of a measured cell. For a cell too large for the device: the bytes that it needs, and FLOPs.
 
-    State is what is held before and after: arguments + outputs − aliases.
+    ``state_bytes`` is what is held before and after the call: arguments + outputs − aliases.
     """
     if found["status"] == "too_large":
         return {"required_bytes": found["required_bytes"], "flops": found["flops"]}
@@ -94,7 +94,7 @@ def compare(base: Half, head: Half, allowed: Iterable[Entry], today: datetime.da
 
 
 def renames(base: Half, head: Half) -> dict[str, str]:
-    """Methods that go by another name: gone from the base, new on the head, the same figures in every cell."""
+    """Renamed methods, old name -> new name: one is gone, one is new, and the figures are the same in every cell."""
     gone = [m for m in base.description["methods"] if m not in head.description["methods"]]
     new = [m for m in head.description["methods"] if m not in base.description["methods"]]
     found: dict[str, str] = {}
@@ -133,7 +133,7 @@ class _Rule:
         self.renamed = renames(self.base, self.head)
 
     def deleted(self) -> Iterable[Finding]:
-        """Methods, cells, claims and benchmarks of the base that the head has no more."""
+        """Methods, cells, claims and benchmarks of the base that the head no longer has."""
         for old, new in self.renamed.items():
             yield Finding("renamed", old, sentence=f"is {new} now: the same figures in every cell")
         left = self.head.description["methods"]
@@ -156,16 +156,16 @@ class _Rule:
             yield self._removal(gone, "missing", "a benchmark of the base is gone")
 
     def cells(self) -> Iterable[Finding]:
-        """Every cell of both manifests."""
+        """The findings on every cell of both manifests."""
         kept = {name(row) for row in self.head.cells.values()}
         for key, row in manifest(self.base, self.head).items():
             of_base = key in self.base.cells
             if of_base and (self._renamed(row) or name(row) not in kept):
-                continue  # said by `deleted`
+                continue  # reported by `deleted`
             yield from self._cell(key, row, of_base)
 
     def entries(self) -> Iterable[Finding]:
-        """Entries of allow.toml that have expired, or that nothing needs."""
+        """Entries of allow.toml that have expired or are not needed."""
         for entry in self.allowed:
             if self.today > entry.expires:
                 yield Finding("expired", entry.cell, quantity=entry.quantity, sentence=f"expired on {entry.expires}")

@@ -1,8 +1,8 @@
-"""Cells of methods: profile × method × options × Spec, measured wherever an executor runs them.
+"""Cells of methods: profile × method × options × Spec, measured on any executor.
 
-A JAX method is traced over its Problem's params and data as arguments, of which only shapes exist, so a cell at the
-scale of a paper allocates nothing. A PyTorch method is run once for bytes and once for work, on real tensors or, where
-they would be large, on fake ones (`gradgate.suites.measuring.fakes`).
+A JAX method is traced with its Problem's params and data as arguments. Only their shapes exist, so a cell at the scale
+of a paper allocates nothing. A PyTorch method is run once for bytes and once for work, on real tensors or, if they
+would be large, on fake ones (`gradgate.suites.measuring.fakes`).
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class MethodCell:
     """One measurement of one method.
 
     Attributes:
-        declared: the method; of it only names travel to a worker.
-        profile: name of a profile, or the path of its TOML file.
+        declared: the method; only its names are sent to a worker.
+        profile: the name of a profile, or the path of its TOML file.
         spec: the problem; its dtype and sizes decide bytes and work, its seed does not.
-        options: of the method.
-        target: names a plugged-in callable, "" a reference method.
+        options: the options of the method.
+        target: the name of a plugged-in callable; "" for a reference method.
     """
 
     declared: Method
@@ -55,7 +55,7 @@ class MethodCell:
         return replace(self, spec=dataclasses.replace(self.spec, **fields))
 
     def to_cell(self, limit: float = LIMIT, label: Any = None) -> sweep.Cell:
-        """As `hw_profiles.sweep` takes it: small and picklable, x64 on for float64 only."""
+        """The cell as `hw_profiles.sweep` takes it: small and picklable, with x64 on for float64 only."""
         named = {
             "family": registry.origin(self.declared.family) or self.declared.family, "method": self.declared.name,
             "framework": self.declared.framework, "target": self.target, "spec": self.spec.to_json(),
@@ -66,17 +66,17 @@ class MethodCell:
 
 
 def usual_options(declared: Method, spec: Spec) -> dict[str, Any]:
-    """The options at which a method's bytes and work are measured unless told."""
+    """The options at which a method's bytes and work are measured by default."""
     return {option.name: option.usual(spec) if option.usual else option.values(spec)[0] for option in declared.options}
 
 
 def program(
     family: str, method: str, framework: str, target: str, spec: str, options: dict[str, Any]
 ) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
-    """The factory of a cell, run by the worker: the program, its arguments, and what else measuring it takes.
+    """The factory of a cell, run by the worker: the program, its arguments, and further arguments of the measurement.
 
     Raises:
-        UsageError: a name is unknown, or the Spec impossible.
+        UsageError: a name is unknown, or the Spec is impossible.
         ValueError: the method's bytes cannot be measured; says why.
     """
     if target:
@@ -138,9 +138,9 @@ def kept(function: Any, spec: Spec, options: Mapping[str, Any]) -> dict[str, int
 def measure(
     cells: Iterable[MethodCell], executor: Executor | None = None, *, workers: int | None = None, limit: float = LIMIT
 ) -> Iterator[tuple[MethodCell, Measurement]]:
-    """Measure cells on an executor, or on local processes, and yield each as soon as it is there, in any order.
+    """Measure cells on an executor or on local processes, and yield each as soon as it is measured, in any order.
 
-    Whatever goes wrong with a cell is the status of its measurement, with a sentence; the others go on.
+    If a cell fails, the status and reason of its measurement say so; the other cells are not affected.
     """
     asked = list(cells)
     sent = [cell.to_cell(limit, place) for place, cell in enumerate(asked)]  # a declaration need not be picklable
@@ -149,7 +149,7 @@ def measure(
 
 
 def row(cell: MethodCell, found: Measurement) -> dict[str, Any]:
-    """A measured cell as in ``gradgate memory --json``: bytes of one device, work of all of them together."""
+    """A measured cell as in ``gradgate memory --json``: bytes of one device, work of all devices together."""
     declared = cell.declared
     seconds = None
     if found.nominal_flops is not None and found.bytes_moved is not None:
@@ -169,6 +169,6 @@ def row(cell: MethodCell, found: Measurement) -> dict[str, Any]:
 
 
 def between(found: Measurement) -> dict[str, int]:
-    """What is kept between the passes, where it was measured."""
+    """The bytes that are kept between the passes, if they were measured."""
     named = {name: getattr(found, name) for name in KEPT}
     return {name: size for name, size in named.items() if size is not None}

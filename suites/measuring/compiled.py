@@ -1,7 +1,7 @@
-"""What torch.compile keeps between the forward and the backward pass, told by AOTAutograd on fake tensors.
+"""What torch.compile keeps between the forward and the backward pass, found with AOTAutograd on fake tensors.
 
-AOTAutograd traces both passes as one graph, and Inductor's partitioner cuts it where the fewest bytes cross. No code is
-generated, no device is needed, and tensors have no memory, so this is known at any size.
+AOTAutograd traces both passes as one graph. Inductor's partitioner cuts the graph where the fewest bytes cross. No code
+is generated, no device is needed, and tensors take no memory, so this works at any size.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ def saved_bytes(run: Callable[[], Any], inputs: Sequence[Any]) -> int:
     """Bytes of the storages that autograd saves in one call, as `torch.autograd.graph.saved_tensors_hooks` sees them.
 
     Args:
-        run: the forward pass; of a compiled function it has run before, so that nothing is compiled in here.
-        inputs: tensors whose storages do not count; those of outputs do not either.
+        run: the forward pass. A compiled function has to have run before, so that nothing is compiled in here.
+        inputs: tensors whose storages are not counted. Storages of outputs are not counted either.
     """
     kept: dict[int, Any] = {}
 
     def pack(leaf: Any) -> Any:
         storage = leaf.untyped_storage()
-        kept[storage._cdata] = storage  # held, so that no other storage takes its place
+        kept[storage._cdata] = storage  # kept alive, so that no other storage gets the same address
         return leaf
 
     with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(pack, lambda leaf: leaf):
@@ -43,14 +43,14 @@ def saved_bytes(run: Callable[[], Any], inputs: Sequence[Any]) -> int:
 def residual_bytes(pair: Any, spec: Any, options: Mapping[str, Any], role: str = "function") -> int:
     """Bytes that a pair's function, or its ``reference``, keeps between its passes under torch.compile.
 
-    Cost: tracing, in seconds; no memory, whatever the size.
+    Cost: seconds of tracing; no memory, at any size.
 
     Raises:
-        Refusal: the function reads a number out of a tensor, launches Triton kernels, which a trace does not see, or
-            cannot be traced; says why.
+        Refusal: the function reads a number out of a tensor, cannot be traced, or launches Triton kernels, which a
+            trace does not see; says why.
     """
     with fakes.scope(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of PyTorch's own modules: under -W error they would be the function's
+        warnings.simplefilter("ignore")  # PyTorch's own: under -W error they would be raised in the function
         if role == "function" and pair.devices:
             raise Refusal("a trace of AOTAutograd does not see what a Triton kernel computes")
         problem: Any = fakes.problem(spec)
