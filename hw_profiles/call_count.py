@@ -1,9 +1,10 @@
-"""Calls of marked functions (`calls`) in a JAX program, counted from its text: nothing is compiled, and no float known.
+"""Calls of marked functions (`calls`) in a JAX program, counted from its text, without compiling and without any float.
 
-A scan multiplies by its length, a while loop by its trip count where a counter gives it, ``shard_map`` by its devices.
-Which branch of a cond runs is known where the program's own integers say so: constants, what is computed from them, the
-steps of a scan and the numbers of devices. These are computed on the way; a scan or ``shard_map`` with such a branch is
-walked through step by step and device by device. What depends on values of arguments is said to be uncertain.
+A scan multiplies the counts of its body by its length, a while loop by its trip count if a counter determines it, and
+``shard_map`` by its number of devices. Which branch of a cond runs is known if it depends only on integers of the
+program: constants, values computed from them, the steps of a scan, and the numbers of devices. These integers are
+computed during the walk; a scan or ``shard_map`` with such a branch is walked through step by step or device by device.
+Counts that depend on values of arguments are reported as uncertain.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from gradgate.hw_profiles import trip_count, work
 from gradgate.hw_profiles.calls import KINDS, MARKER, Calls
 
 MOST = 4096
-"""Numbers in an array of integers that is computed, and steps of a scan that are walked through, at most."""
+"""The most numbers in an array of integers that is computed, and the most steps of a scan that are walked through."""
 Known = Any
-"""A NumPy array of integers or booleans; None: not known."""
+"""A NumPy array of integers or booleans; None if it is not known."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Count:
 
     Attributes:
         calls: evaluations, JVPs and VJPs of every marked function, by its name.
-        uncertain: sentences: why the text does not tell; none: the counts are exact.
+        uncertain: sentences that say why the text does not determine the counts; if empty, the counts are exact.
     """
 
     calls: Mapping[str, Calls]
@@ -47,9 +48,9 @@ def of(program: Callable[..., Any], arguments: Sequence[Any]) -> Count:
 
 
 def count(closed: Any) -> Count:
-    """Calls in a ``ClosedJaxpr``, without what no result needs.
+    """Calls in a ``ClosedJaxpr``, without the calls that no result needs.
 
-    Cost: a pass over the equations, and over the steps of scans in which branches have to be decided.
+    Cost: one pass over the equations; for scans in which branches have to be decided, one pass for every step.
     """
     from jax.interpreters import partial_eval
 
@@ -113,7 +114,7 @@ class _Walk:
         if name in work.CALLS:
             program = params[work.CALLS[name]]
             inner = _open(getattr(program, "solve", program))
-            if name == "custom_linear_solve":  # its operands are those of all its four programs
+            if name == "custom_linear_solve":  # it has the operands of all its four programs
                 given = [None] * len(inner[0].invars)
             return self.run(*inner, given, places, times)
         if _marked(list(params.values())):
@@ -200,7 +201,7 @@ def _marked(value: Any) -> bool:
 
 
 def _decides(jaxpr: Any) -> bool:
-    """Whether a program has a branch within which something is counted."""
+    """Whether a program has a branch in which calls are counted."""
     return any(
         (eqn.primitive.name == "cond" and _marked(eqn.params["branches"]))
         or any(_decides(program) for program in _programs(list(eqn.params.values())))
@@ -209,19 +210,19 @@ def _decides(jaxpr: Any) -> bool:
 
 
 def _small(value: Any) -> Known:
-    """A value as a NumPy array, if it is one of few integers or booleans."""
+    """A value as a NumPy array if it consists of few integers or booleans, or None."""
     if isinstance(value, int) or (_whole(value) and np.size(value) <= MOST):
         return np.asarray(value)
     return None
 
 
 def _whole(array: Any) -> bool:
-    """Whether an array, or what describes one, is of integers or booleans."""
+    """Whether an array, or its description, is of integers or booleans."""
     return getattr(getattr(array, "dtype", None), "kind", None) in ("i", "u", "b")
 
 
 def _computed(eqn: Any, given: Sequence[Known], places: Mapping[Any, int]) -> Sequence[Known]:
-    """The results of an equation of few known integers, as JAX computes them."""
+    """The results of an equation whose operands are few known integers, computed by JAX."""
     nothing = [None] * len(eqn.outvars)
     if eqn.primitive.name == "axis_index":
         axis = eqn.params["axis_name"]

@@ -1,9 +1,9 @@
-"""Counts of evaluations, JVPs and VJPs of a function, such as a layer: the work that papers state their claims in.
+"""Counts of evaluations, JVPs and VJPs of a function, such as a layer, in which papers state claims about work.
 
-In JAX the function's arguments and results pass through markers that change nothing. An evaluation counts where
-arguments enter, a JVP where their tangents enter, a VJP where cotangents of the results enter. Differentiation turns
-markers into markers of JVPs and VJPs, and ``call_count`` adds up what the program's text has, loops multiplied in. In
-PyTorch a marker reports each call while the program runs.
+In JAX, the function's arguments and results pass through markers that change nothing. An evaluation is counted where
+arguments enter, a JVP where their tangents enter, and a VJP where cotangents of the results enter. Differentiation
+turns markers into markers of JVPs and VJPs. ``call_count`` adds up the markers in the program's text, and multiplies
+those in loops. In PyTorch, a marker reports each call while the program runs.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from typing import Any
 MARKER = "gradgate_mark"
 KINDS = ("evaluations", "jvps", "vjps")
 OnCall = Callable[[str, str, int], None]
-"""Receives a function's name, the kind of call, one of KINDS, and how many of them were made at once."""
+"""Gets a function's name, the kind of call (one of KINDS), and how many of these calls were made at once."""
 
 
 @dataclass
 class Calls:
-    """How often a function was evaluated, and pushed forward or pulled back as a linear map.
+    """How often a function was evaluated, and how many JVPs and VJPs of it were computed.
 
-    Under vmap a call counts once for every element of the batch that it computes; what does not depend on the batch is
-    computed once and counts once. A second derivative counts as JVPs or VJPs of the first one's.
+    Under vmap, a call counts once for every element of the batch. A call that does not depend on the batch is computed
+    once and counts once. A second derivative counts as JVPs or VJPs of the first derivative.
     """
 
     evaluations: int = 0
@@ -40,15 +40,15 @@ def marked(
 ) -> Callable[..., Any]:
     """Return a JAX function with the same results whose calls ``call_count`` reports under ``name``.
 
-    A recomputation under ``jax.checkpoint`` counts as another evaluation. What no result of the program needs is not
-    run and does not count. FLOPs don't change, but a marked value may be saved twice: measure bytes of the program
-    without markers.
+    A recomputation under ``jax.checkpoint`` counts as another evaluation. A call that no result of the program needs is
+    not run and does not count. Markers do not change FLOPs, but a marked value may be saved twice: measure bytes of the
+    program without markers.
 
     Args:
-        function: what is counted.
-        name: under which.
-        weight: of the function's arguments: how many calls one call stands for, such as the tokens that it is given.
-        on_call: called where a marker runs outside of compiled code, for an evaluator of jaxprs.
+        function: the function whose calls are counted.
+        name: the name under which they are counted.
+        weight: of the same arguments: how many calls one call counts as, such as its number of tokens.
+        on_call: called when a marker runs outside of compiled code, for an evaluator of jaxprs.
     """
 
     @wraps(function)
@@ -61,15 +61,16 @@ def marked(
 
 
 def report(name: str, kind: str, weight: int, on_call: OnCall | None, **_: Any) -> None:
-    """What running a marker with these parameters tells its `on_call`."""
+    """Call `on_call` for a marker that runs with these parameters."""
     if on_call is not None and kind in KINDS:
         on_call(name, kind, weight)
 
 
 def _through(values: Any, given: Sequence[Any], **params: Any) -> tuple[Any, list[Any]]:
-    """Pass the floating-point arrays of a tree through the marker; returns the tree, and these arrays in a row.
+    """Pass the floating-point arrays of a tree through the marker; returns the tree, and these arrays in a list.
 
-    The arrays `given` ride along, so that no transformation finds the marker to be about constants alone.
+    The arrays `given` pass through the marker too, so that no transformation sees a marker whose operands are only
+    constants.
     """
     import jax
 
@@ -85,7 +86,7 @@ def _through(values: Any, given: Sequence[Any], **params: Any) -> tuple[Any, lis
 
 
 def _bind(values: Sequence[Any], given: Sequence[Any], **params: Any) -> list[Any]:
-    """The values behind a marker."""
+    """The values after a marker."""
     found: list[Any] = _marker().bind(*values, *given, **{**params, "riders": len(given)})
     return found[: len(values)]
 
@@ -96,7 +97,7 @@ def torch_marked(
     on_call: OnCall,
     weight: Callable[..., int] = lambda *args, **kwargs: 1,
 ) -> Callable[..., Any]:
-    """Return a PyTorch function with the same results that tells ``on_call`` of each call while the program runs.
+    """Return a PyTorch function with the same results that reports each call to ``on_call`` while the program runs.
 
     Arguments as for `marked`.
     """
@@ -115,7 +116,7 @@ def torch_marked(
             return [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()]
 
         given, _ = _pytree.tree_flatten((args, kwargs))
-        tell("evaluations", [given[i] for i in floating(given)])  # at once: a recomputation may be broken off
+        tell("evaluations", [given[i] for i in floating(given)])  # first: a recomputation may be stopped early
         leaves, tree = _pytree.tree_flatten(function(*args, **kwargs))
         places = floating(leaves)
         if places:
@@ -128,7 +129,7 @@ def torch_marked(
 
 
 def _batch(tensors: Sequence[Any]) -> int:
-    """How many elements of the vmaps around it a call computes: the numbers in memory over those that it sees."""
+    """Elements of the enclosing vmaps that a call computes: numbers in memory over numbers that the call sees."""
     import torch
 
     functorch, most = torch._C._functorch, 1
@@ -141,12 +142,12 @@ def _batch(tensors: Sequence[Any]) -> int:
     return most
 
 
-# A marker is of a function's arguments or of its results; differentiation makes of its kind
+# A marker is of a function's arguments or of its results. Differentiation changes its kind as follows:
 #                arguments: evaluations    results: values    pushed    vjps    jvps of either
 #     a JVP      jvps                      pushed             pushed    jvps    jvps
 #     transpose                                               vjps      vjps    nothing; of results: vjps
-# so that tangents count where they enter a function, cotangents where they enter its VJP, and those of a further
-# derivative likewise.
+# So tangents are counted where they enter a function, and cotangents where they enter its VJP. The same holds for
+# further derivatives.
 @cache
 def _marker() -> Any:
     """Build the JAX primitive: the identity on its operands, whose derivatives are markers of other kinds."""
@@ -200,7 +201,7 @@ def _marker() -> Any:
 
 @cache
 def _torch_marker() -> Any:
-    """Build the PyTorch function: the identity, which tells when it is pulled back or pushed forward."""
+    """Build the PyTorch function: the identity, which reports its VJPs and JVPs."""
     import torch
 
     class Marker(torch.autograd.Function):

@@ -1,7 +1,7 @@
 """Bytes and work of a JAX program on a profile, compiled ahead of time on a machine without that hardware.
 
-The program is traced and lowered here, which needs no compiler of the target; the lowered text is the key of the
-cache. Only on a miss is it compiled, in a child process.
+The program is traced and lowered here, which needs no compiler of the target. The lowered text is the key of the cache.
+If it is not in the cache, a child process compiles it.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ def measure(
     cache: caching.Cache | None = None,
     use_cache: bool = True,
 ) -> Measurement:
-    """Compile ``program(*arguments, **static)`` for a profile and report what it takes.
+    """Compile ``program(*arguments, **static)`` for a profile and return its bytes and work.
 
     Args:
-        program, arguments, x64, static, donate, mesh, in_specs, out_specs: as for `traced.trace`. With a mesh all
+        program, arguments, x64, static, donate, mesh, in_specs, out_specs: as for `traced.trace`. With a mesh, all
             bytes are those of one chip.
         profile: a profile or its name.
         limit: seconds that one compilation may take.
         cache: where measured bytes are kept; default: the user's cache.
-        use_cache: False compiles in any case and stores nothing.
+        use_cache: if False, the program is always compiled, and nothing is stored.
 
     Returns:
-        A measurement in every case: a missing compiler, a refused program, a crash, a time limit or an exception
-        of the program are statuses with a reason.
+        A measurement in every case. If the compiler is missing, refuses the program, crashes or takes too long, or if
+        the program raises, the measurement has a status that says so, and a reason.
 
     Raises:
         ProfileError: the name of the profile is unknown.
 
-    Cost: tracing only when the program is in the cache; else from 0.1 s on (small GPU and TPU programs) to
-    minutes (unrolled loops). The first compilation for each compiler also starts a child process, 1 to 3 s.
+    Cost: only tracing if the program is in the cache; otherwise from 0.1 s (small GPU and TPU programs) to minutes
+    (unrolled loops). The first compilation for each compiler also starts a child process, 1 to 3 s.
     """
     if isinstance(profile, str):
         profile = load(profile)
@@ -75,7 +75,7 @@ def measure_traced(
     cache: caching.Cache | None = None,
     use_cache: bool = True,
 ) -> Measurement:
-    """As `measure`, of a program that is traced already: for several profiles it need not be traced again."""
+    """As `measure`, for a program that is already traced. So a program is traced once for several profiles."""
     if isinstance(profile, str):
         profile = load(profile)
     flags = FLAGS[profile.compiler] if profile.compiler else {}
@@ -111,7 +111,7 @@ def measure_traced(
 
 
 def _judge(record: Callable[..., Measurement], profile: Profile, reply: dict[str, Any], reason: str) -> Measurement:
-    """Completes the compiler's reply: what it adds up to, and whether that fits."""
+    """Complete the compiler's reply with the required bytes, and whether they fit."""
     memory = profile.device_memory_bytes
     if reply["status"] == "too_large":
         return record(fits=False, **reply)
@@ -122,7 +122,7 @@ def _judge(record: Callable[..., Measurement], profile: Profile, reply: dict[str
         "reason": reason,
         "required_bytes": required,
         "fits": None if memory is None else required <= memory,
-        # The host compiler's figure is blind to rematerialisation.
+        # The figure of the host's compiler does not take rematerialisation into account.
         "peak_bytes": None if profile.compiler == "host" else reply["peak_bytes"],
     }
     return record(**reply)

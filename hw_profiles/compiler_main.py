@@ -1,8 +1,8 @@
 """The child process that compiles: ``python -m gradgate.hw_profiles.compiler_main``.
 
-It reads pickled requests from its standard input, compiles each StableHLO text for hardware that need not be
-there, and writes one pickled reply per request to its standard output. A compiler that crashes or hangs takes
-only this process with it. It ends when its parent does.
+It reads pickled requests from its standard input, compiles each StableHLO text for hardware that this machine need not
+have, and writes one pickled reply per request to its standard output. If a compiler crashes or hangs, it affects only
+this process. The process ends when its parent ends.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, TypedDict
 
 from gradgate.hw_profiles.profile import Profile
 
-# Every NVIDIA GPU since capability 5.0 (CUDA C++ Programming Guide, technical specifications per capability).
+# Limits of every NVIDIA GPU since capability 5.0 (CUDA C++ Programming Guide, technical specifications per capability).
 _COMMON_GPU_LIMITS = {
     "threads_per_block_limit": 1024,
     "threads_per_warp": 32,
@@ -57,7 +57,7 @@ class Reply(TypedDict, total=False):
 def main() -> None:
     """Answer requests until the standard input ends."""
     replies = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # compilers print; the pipe to the parent carries replies only
+    os.dup2(2, 1)  # compilers print; the pipe to the parent is only for replies
     requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(requests,), daemon=True).start()
     while True:
@@ -66,7 +66,7 @@ def main() -> None:
 
 
 def _listen(requests: queue.SimpleQueue[Request]) -> None:
-    # A thread of its own, so that the end of the parent is seen in the middle of a long compile.
+    # In a separate thread, so that the end of the parent is noticed during a long compilation.
     while True:
         try:
             requests.put(pickle.load(sys.stdin.buffer))

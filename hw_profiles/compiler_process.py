@@ -18,13 +18,13 @@ from typing import IO
 from gradgate.hw_profiles.compiler_main import Reply, Request
 
 _HOST_FLAGS = (
-    # Buffers are assigned before machine code is made, so optimizing that code costs twice the time for the same bytes.
+    # Buffers are assigned before machine code is made. Optimizing that code doubles the time and changes no bytes.
     "--xla_backend_optimization_level=0",
-    # Instructions of one generation, so that machines of different age agree.
+    # A fixed instruction set, so that machines of different age give the same bytes.
     *(["--xla_cpu_max_isa=AVX2"] if platform.machine().lower() in ("x86_64", "amd64") else []),
 )
-# What each compiler runs under. The caller's own XLA_FLAGS and LIBTPU_INIT_ARGS are not passed on: bytes must
-# depend on nothing that the fingerprint doesn't hold.
+# The flags of each compiler. The caller's XLA_FLAGS and LIBTPU_INIT_ARGS are not passed on, because bytes must depend
+# only on what is in the fingerprint.
 FLAGS: dict[str, dict[str, str]] = {
     "host": {"XLA_FLAGS": " ".join(_HOST_FLAGS)},
     "cuda": {"XLA_FLAGS": "--xla_gpu_autotune_level=0"},  # there is no GPU to time candidates on
@@ -32,10 +32,10 @@ FLAGS: dict[str, dict[str, str]] = {
 }
 _SETUP = {
     "JAX_PLATFORMS": "cpu",
-    "JAX_NUM_CPU_DEVICES": "8",  # as many as a program over several devices of the host may use
+    "JAX_NUM_CPU_DEVICES": "8",  # the most devices of the host that a program may use
     "TPU_SKIP_MDS_QUERY": "1",
     "TPU_WORKER_HOSTNAMES": "localhost",
-    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # else a second process that loads libtpu aborts on a lock file
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # otherwise a second process that loads libtpu aborts on a lock file
     "TF_CPP_MIN_LOG_LEVEL": "2",
 }
 
@@ -50,7 +50,7 @@ class CompilerProcess:
         self._log: IO[bytes] | None = None
 
     def compile(self, request: Request, limit: float) -> Reply:
-        """Return the child's reply; a crash or a passed limit (seconds) is one too, and the next call starts anew."""
+        """Return the child's reply, or one about a crash or the time limit (seconds), with a new child in the next call."""
         with self._lock:
             process = self._start()
             assert process.stdin is not None
@@ -93,7 +93,7 @@ class CompilerProcess:
             return self._process
         self._discard()
         environment = {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "LIBTPU_INIT_ARGS")}
-        # Tests of the caller may run with warnings as errors; the compilers' own imports are not ours to judge.
+        # Tests of the caller may turn warnings into errors; warnings of the compilers' imports must not raise here.
         environment.pop("PYTHONWARNINGS", None)
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the child
         self._process = subprocess.Popen(
@@ -116,7 +116,7 @@ class CompilerProcess:
         if self._process is not None:
             for pipe in (self._process.stdin, self._process.stdout):
                 if pipe is not None:
-                    with contextlib.suppress(OSError):  # unsent bytes for a child that is gone
+                    with contextlib.suppress(OSError):  # unsent bytes for a child that has ended
                         pipe.close()
         if self._log is not None:
             self._log.close()
@@ -124,7 +124,7 @@ class CompilerProcess:
 
 
 def _path() -> str:
-    """PATH with the pinned assembler in front: XLA takes the first ptxas it finds, and another may be too new."""
+    """PATH with the pinned assembler in front: XLA uses the first ptxas in PATH, and another one may be too new."""
     try:
         folder = str(metadata.distribution("nvidia-cuda-nvcc-cu12").locate_file("nvidia/cuda_nvcc/bin"))
     except metadata.PackageNotFoundError:
@@ -146,7 +146,7 @@ _processes_lock = threading.Lock()
 
 
 def process_for(compiler: str) -> CompilerProcess:
-    """Return this process's child for a compiler. A forked process gets children of its own."""
+    """Return this process's child for a compiler. A forked process gets its own children."""
     with _processes_lock:
         return _processes.setdefault((os.getpid(), compiler), CompilerProcess(compiler))
 

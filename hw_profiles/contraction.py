@@ -1,8 +1,8 @@
-"""Sums of products: how many products a matrix product or a convolution makes, and into how many sums they go.
+"""Sums of products: how many products a matrix product or a convolution has, and how many sums they form.
 
-A sum of n terms has n − 1 additions. So a product of matrices (m, k) and (k, n) takes m·n·(2k − 1) operations, an outer
-product, k = 1, no addition, and nothing at all is computed where k = 0. Papers, compilers and peak rates count 2·m·n·k
-instead, as if every sum began with an addition to zero: `Contraction.nominal`.
+A sum of n terms has n − 1 additions. So a product of matrices (m, k) and (k, n) takes m·n·(2k − 1) operations. An outer
+product, k = 1, has no addition, and for k = 0 nothing is computed. Papers, compilers and peak rates count 2·m·n·k
+instead, as if every sum began with an addition to zero; this is `Contraction.nominal`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 @dataclass(frozen=True)
 class Contraction:
-    """What one operation multiplies and adds up.
+    """The products and sums of one operation.
 
     Attributes:
         products: multiplications.
@@ -32,15 +32,15 @@ class Contraction:
         return cls(results * depth, results if depth else 0)
 
     def __add__(self, other: Contraction) -> Contraction:
-        """Both, one after the other."""
+        """The sum of both, for two operations one after the other."""
         return Contraction(self.products + other.products, self.sums + other.sums)
 
     def operations(self, product: int = 1, addition: int = 1) -> int:
-        """Floating-point operations, with the real operations that one product and one addition take."""
+        """The number of real operations, if one product takes `product` of them and one addition takes `addition`."""
         return self.products * product + (self.products - self.sums) * addition
 
     def nominal(self, product: int = 1, addition: int = 1) -> int:
-        """The same by the convention of papers, compilers and peak rates: one addition for every product."""
+        """The same number by the convention of papers, compilers and peak rates: one addition for every product."""
         return self.products * (product + addition)
 
 
@@ -48,10 +48,10 @@ class Axis(NamedTuple):
     """One axis of a window that moves over an input; padding and the holes of a dilation are not in the input.
 
     Attributes:
-        pairs: (place of the window, place within it) that meet an element of the input.
-        results: places of the window that meet any.
-        inputs: elements of the input that any place of the window meets.
-        taps: places within the window that meet any element.
+        pairs: number of pairs (position of the window, position within it) that lie on an element of the input.
+        results: number of positions of the window that cover at least one element of the input.
+        inputs: number of elements of the input that the window covers at one position or more.
+        taps: number of positions within the window that ever lie on an element of the input.
     """
 
     pairs: int
@@ -62,20 +62,20 @@ class Axis(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def axis(size: int, window: int, results: int, stride: int = 1, low: int = 0, hole: int = 1, spread: int = 1) -> Axis:
-    """Count what a window meets along one axis.
+    """Count the elements that a window covers along one axis.
 
     Args:
         size: elements of the input.
         window: elements of the window.
-        results: places at which the window is put down.
-        stride: between these.
-        low: elements of padding in front of the input, negative where it is cut.
-        hole: 1, or the distance to which the input's elements are spread out (transposed convolution).
-        spread: 1, or that of the window's (dilation).
+        results: number of positions of the window.
+        stride: distance between two positions.
+        low: elements of padding in front of the input; negative if the input is cropped.
+        hole: distance between two elements of the input; above 1 in a transposed convolution.
+        spread: distance between two elements of the window; above 1 in a dilated convolution.
 
     Cost: about `size` + `window` + `results` steps, once for each set of arguments.
     """
-    # Place o and tap k meet element p where o·stride + k·spread − low = p·hole; any two of them give the third.
+    # At position o, tap k lies on element p if o·stride + k·spread − low = p·hole. Any two of o, k, p give the third.
     by_tap = [_met(k * spread - low, stride, results, size, hole) for k in range(window)]
     by_place = [_met(o * stride - low, spread, window, size, hole) for o in range(results)]
     last = (window - 1) * spread
@@ -100,10 +100,10 @@ class Convolution:
 
     Attributes:
         axes: one for every spatial axis.
-        batch: samples of the result.
-        inputs: channels of the input, of all groups together.
-        outputs: channels of the result.
-        groups: 1, or the groups of channels that do not meet.
+        batch: number of samples of the result.
+        inputs: number of channels of the input, in all groups together.
+        outputs: number of channels of the result.
+        groups: number of groups of channels; channels of different groups are not multiplied.
     """
 
     axes: Sequence[Axis]
@@ -119,17 +119,17 @@ class Convolution:
 
     @property
     def result(self) -> Contraction:
-        """Of the convolution."""
+        """Products and sums of the convolution."""
         return self._sums(self.batch * self.outputs * prod(each.results for each in self.axes))
 
     @property
     def input_gradient(self) -> Contraction:
-        """Of the gradient by its input, which is the transposed convolution."""
+        """Products and sums of the gradient with respect to the input, which is the transposed convolution."""
         return self._sums(self.batch * self.inputs * prod(each.inputs for each in self.axes))
 
     @property
     def kernel_gradient(self) -> Contraction:
-        """Of the gradient by its kernel."""
+        """Products and sums of the gradient with respect to the kernel."""
         return self._sums(self.outputs * (self.inputs // self.groups) * prod(each.taps for each in self.axes))
 
     def _sums(self, sums: int) -> Contraction:

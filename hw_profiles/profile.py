@@ -1,8 +1,8 @@
-"""A hardware target as plain facts: how to compile for it, its memory, bandwidth and peak rates.
+"""A hardware target as plain facts: how to compile for it, and its memory, bandwidth and peak rates.
 
-One TOML file is one profile. The built-in ones lie beside this module; an installed package may register more
-under the entry point group ``gradgate.profiles`` (each entry point names an object that is the path of a TOML
-file); and any profile may be given by its path.
+One TOML file is one profile. The built-in profiles are in the folder ``devices`` next to this module. An installed
+package may register more under the entry point group ``gradgate.profiles``; each entry point names an object that is
+the path of a TOML file. Any profile may also be given by its path.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ GROUP = "gradgate.profiles"
 KINDS = ("cpu", "gpu", "tpu")
 DTYPES = ("float64", "float32", "tensorfloat32", "bfloat16", "float16")
 
-# What each compiler must be told: key -> (type, required).
+# What each compiler needs to know: key -> (type, required).
 _TARGETS: dict[str | None, dict[str, tuple[type, bool]]] = {
     None: {},
     "host": {},
@@ -65,7 +65,7 @@ class ProfileError(ValueError):
 
 
 class Availability(NamedTuple):
-    """Whether a profile's compiler is installed; if not, the extra that installs it, and a sentence either way."""
+    """Whether a profile's compiler is installed; if not, the extra that installs it; and the reason as a sentence."""
 
     available: bool
     extra: str | None
@@ -79,11 +79,11 @@ class Profile:
     Attributes:
         name: unique name, such as ``nvidia-h100``.
         kind: ``cpu``, ``gpu`` or ``tpu``.
-        memory_bytes: memory of one chip in bytes; None where it is not known.
-        bandwidth: memory bandwidth of one chip in bytes per second; None where it is not known.
-        peak: dense peak rate of one chip in FLOP/s by dtype name; a dtype that is absent is not known.
-        compiler: ``host``, ``cuda``, ``tpu``, or None when today's compilers do not support the device.
-        target: what the compiler is told (see the built-in files for the keys of each compiler).
+        memory_bytes: memory of one chip in bytes; None if it is not known.
+        bandwidth: memory bandwidth of one chip in bytes per second; None if it is not known.
+        peak: dense peak rate of one chip in FLOP/s by dtype name; a dtype without a known rate is absent.
+        compiler: ``host``, ``cuda``, ``tpu``, or None if no current compiler supports the device.
+        target: what the compiler needs to know (the built-in files show the keys of each compiler).
         source: where the facts come from, by group (``memory``, ``peak``, ``target``).
     """
 
@@ -98,16 +98,16 @@ class Profile:
 
     @property
     def devices_per_chip(self) -> int:
-        """1, or 2 for a chip whose two cores are devices of their own and share its memory and rates."""
+        """1, or 2 for a chip whose two cores are separate devices that share its memory and rates."""
         return int(self.target.get("devices_per_chip", 1))
 
     @property
     def device_memory_bytes(self) -> int | None:
-        """Bytes that a program on one device may use; None where it is not known."""
+        """Bytes that a program on one device may use; None if this is not known."""
         return None if self.memory_bytes is None else self.memory_bytes // self.devices_per_chip
 
     def digest(self) -> str:
-        """Hash of the facts (sha256, 16 hexadecimal digits). Sources and the name do not enter it."""
+        """Hash of the facts (sha256, 16 hexadecimal digits), without the sources and the name."""
         facts = {key: value for key, value in asdict(self).items() if key not in ("name", "source")}
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -115,7 +115,7 @@ class Profile:
 def load(name_or_path: str | os.PathLike[str]) -> Profile:
     """One profile, by its name (built in or registered) or by the path of a TOML file.
 
-    A string is a path if it ends in ``.toml`` or holds a path separator.
+    A string is a path if it ends in ``.toml`` or contains a path separator.
 
     Raises:
         ProfileError: the name is unknown, or the file is missing or breaks the format.
@@ -173,7 +173,7 @@ def toolchain(compiler: str) -> tuple[str, ...]:
 
 
 def installed(packages: tuple[str, ...]) -> dict[str, str]:
-    """Return the version of each of these distributions that is installed. Reads metadata only, once a process."""
+    """Return the version of each of these distributions that is installed. Reads only metadata, once per process."""
     versions = {package: _version(package) for package in packages}
     return {package: version for package, version in versions.items() if version is not None}
 
@@ -239,7 +239,7 @@ def _one_of(path: Path, key: str, value: object, legal: tuple[object, ...]) -> N
 
 
 def _section(path: Path, where: str, data: Any, keys: dict[str, tuple[type, bool]]) -> dict[str, Any]:
-    """Return the table, its keys and types checked; every table below the top must say its source."""
+    """Check the keys and types of a table, and return it; every table below the top must have a source."""
     if data is None:
         return {}
     if where != "the file":

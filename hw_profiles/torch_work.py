@@ -1,7 +1,8 @@
-"""FLOPs of PyTorch operations that contract: PyTorch's own counter with this project's rules of counting.
+"""FLOPs of PyTorch's products, convolutions and attention: PyTorch's counter with gradgate's rules of counting.
 
-``FlopCounterMode`` counts 2 per term of a sum and padding as terms, and leaves out products with a vector and the
-attention of a CPU. Here a sum of n terms takes n − 1 additions, and padding is no term, as in JAX programs.
+By default, ``FlopCounterMode`` counts 2 FLOPs for each term of a sum, counts padding as terms, and does not count
+products with a vector and the attention on a CPU. Here a sum of n terms takes n − 1 additions, and padding is no term,
+in the same way as for JAX programs.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ from torch.utils.flop_counter import FlopCounterMode
 from gradgate.hw_profiles.contraction import Axis, Contraction, Convolution, axis
 
 Formula = Callable[..., int]
-"""Of the operation's arguments, and its result as ``out_val``."""
+"""A function of the operation's arguments, and of its result as ``out_val``."""
 
 
 def flop_counter() -> FlopCounterMode:
-    """A scope that counts what PyTorch runs in it; ``get_total_flops()`` then tells.
+    """A scope that counts what PyTorch runs inside it; ``get_total_flops()`` then returns the count.
 
     Counted: products of matrices and of vectors, convolutions, attention, and their gradients. Not counted:
-    elementwise arithmetic, reductions, a bias wherever it is added, factorisations, recurrent cells in one operation.
-    Complex numbers take 6 operations for a product and 2 for an addition, integers none. ``flex_attention`` and the
-    attention of nested tensors are left to PyTorch's own rules.
+    elementwise arithmetic, reductions, the addition of a bias, factorisations, and recurrent cells that are one
+    operation. Complex numbers take 6 operations for a product and 2 for an addition; integers are not counted.
+    ``flex_attention`` and the attention of nested tensors are counted by PyTorch's own rules.
     """
     counter = FlopCounterMode(display=False, custom_mapping=_formulas())
     counter.mod_tracker = _NoModules()  # type: ignore[assignment]
@@ -33,7 +34,7 @@ def flop_counter() -> FlopCounterMode:
 
 
 class _NoModules(contextlib.nullcontext[None]):
-    """For PyTorch's own, which hooks into modules and fails where the input of one is a leaf of a gradient."""
+    """Replaces PyTorch's tracker of modules, which fails if the input of a module is a leaf of a gradient."""
 
     parents = frozenset({"Global"})
 
@@ -66,7 +67,7 @@ def _formulas() -> dict[Any, Formula]:
 
 
 def _raw(formula: Formula) -> Formula:
-    """Tell ``FlopCounterMode`` to pass tensors and not their shapes: of integers nothing is counted."""
+    """Make ``FlopCounterMode`` pass tensors instead of shapes, because integers are not counted."""
     formula._get_raw = True  # type: ignore[attr-defined]
     return formula
 
@@ -78,7 +79,7 @@ def _operations(contraction: Contraction, like: torch.Tensor) -> int:
 
 
 def _product(first: int) -> Formula:
-    """Of the operands from position `first` on: (…, m, k) or (k,), and (…, k, n) or (k,)."""
+    """The formula for two operands, at position `first` and the next: (…, m, k) or (k,), and (…, k, n) or (k,)."""
 
     @_raw
     def flops(*operands: Any, **_: Any) -> int:
@@ -100,7 +101,7 @@ def _sum_of_products(_: Any, a: Any, b: Any, **__: Any) -> int:
 def _convolution(
     x: Any, w: Any, _: Any, stride: Any, padding: Any, dilation: Any, transposed: bool, *more: Any, **named: Any
 ) -> int:
-    groups = int(more[1])  # behind the padding of the output
+    groups = int(more[1])  # after the padding of the output
     if transposed:
         made = _made(named["out_val"].shape, w.shape, x.shape, stride, padding, dilation, groups)
         return _operations(made.input_gradient, x)
@@ -112,7 +113,7 @@ def _convolution_backward(
     g: Any, x: Any, w: Any, _: Any, stride: Any, padding: Any, dilation: Any, transposed: bool, __: Any, groups: int,
     wanted: Sequence[bool], **___: Any,
 ) -> int:  # fmt: skip
-    # A transposed convolution is the gradient of one by its input: g stands where that one's input does.
+    # A transposed convolution is the input gradient of another convolution, so g has the place of that one's input.
     below, above = (g, x) if transposed else (x, g)
     made = _made(below.shape, w.shape, above.shape, stride, padding, dilation, groups)
     by_input = made.result if transposed else made.input_gradient
@@ -122,7 +123,7 @@ def _convolution_backward(
 def _made(
     x: Sequence[int], w: Sequence[int], y: Sequence[int], stride: Any, padding: Any, dilation: Any, groups: int
 ) -> Convolution:
-    """The convolution from shape x to shape y; of a transposed one that whose gradient it is."""
+    """The convolution from shape x to shape y; for a transposed convolution, the one whose gradient it is."""
     axes: list[Axis] = []
     for place in range(len(x) - 2):
         low, step, spread = (each[place % len(each)] for each in (padding, stride, dilation))
@@ -132,7 +133,7 @@ def _made(
 
 @_raw
 def _attention(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
-    """QKᵀ, and its softmax times V; a mask changes nothing."""
+    """QKᵀ, and its softmax times V; a mask does not change the count."""
     pairs, d, d_v = _scores(query, key, value)
     scores = Contraction.of_matrices(pairs, d)
     mixed = Contraction.of_matrices(pairs // max(1, key.shape[-2]) * d_v, key.shape[-2])
@@ -152,5 +153,5 @@ def _attention_backward(_: Any, query: Any, key: Any, value: Any, *__: Any, **__
 
 
 def _scores(query: Any, key: Any, value: Any) -> tuple[int, int, int]:
-    """Pairs of a query and a key, of all samples and heads of the queries; sizes of a key and of a value."""
+    """The number of pairs of a query and a key, over all samples and heads; the sizes of a key and of a value."""
     return query.shape[:-1].numel() * key.shape[-2], query.shape[-1], value.shape[-1]

@@ -1,4 +1,4 @@
-"""A JAX program as it was traced: its text for each platform, and its work; made once, however many profiles ask."""
+"""A traced JAX program: its text for each platform, and its work. Both are computed once for all profiles."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from gradgate.hw_profiles import work
 
 
 class LoweringError(ValueError):
-    """The program could not be traced, or not lowered for a platform. The message says which error it raised."""
+    """The program could not be traced, or could not be lowered for a platform. The message has the error."""
 
 
 class Traced:
     """A traced program.
 
     Attributes:
-        devices: how many it runs on.
-        x64: whether it was traced with 64-bit types on.
+        devices: the number of devices that the program runs on.
+        x64: whether the program was traced with 64-bit types enabled.
     """
 
     def __init__(self, traced: Any, context: Callable[[], contextlib.ExitStack], devices: int, x64: bool) -> None:
@@ -40,7 +40,7 @@ class Traced:
 
     @cached_property
     def work(self) -> tuple[dict[str, int], str]:
-        """The figures of ``work.count`` by name, and what is not exact about them; no figures: why they can't be."""
+        """The figures of ``work.count`` by name, and what is not exact about them; or no figures, and the reason."""
         try:
             counted = work.count(self._traced.jaxpr)
         except work.WorkError as error:
@@ -69,20 +69,20 @@ def trace(
 
     Args:
         program: a function that JAX can trace.
-        arguments: one tree per positional argument; leaves are arrays or ``jax.ShapeDtypeStruct``, of which only
-            shape and dtype count, or Python scalars.
-        x64: whether 64-bit types are on while the program is traced. They change a program's bytes even where
-            none occurs, so this is explicit and no global flag is read or set.
+        arguments: one tree per positional argument; leaves are Python scalars, arrays or ``jax.ShapeDtypeStruct``. Only
+            the shapes and dtypes of arrays matter.
+        x64: whether 64-bit types are enabled while the program is traced. Enabling them changes the bytes even of a
+            program without such types. So this is an argument, and no global flag is read or set.
         static: keyword arguments bound before tracing (options of a method).
         donate: positions of arguments whose memory the outputs may reuse.
-        mesh: axis names and sizes, for a program on several chips of one TPU topology, or on several devices that
-            the host is divided into: ``{"x": 4}``. The program is traced under this mesh, so ``jax.shard_map`` finds
-            it without being given one.
+        mesh: axis names and sizes, such as ``{"x": 4}``, for a program on several chips of one TPU topology, or on
+            several devices into which the host is divided. The program is traced under this mesh, so ``jax.shard_map``
+            needs no mesh argument.
         in_specs: with ``mesh``: a tree prefix of ``PartitionSpec`` for the arguments; None leaves it to the compiler.
         out_specs: the same for the result.
 
     Raises:
-        LoweringError: whatever the program raised, in words.
+        LoweringError: the program raised; the message has its exception.
     """
     import jax
 
@@ -103,7 +103,7 @@ def trace(
                 options[name] = jax.tree.map(place, specs, is_leaf=lambda x: isinstance(x, jax.P))
     with _told():
         shapes = jax.tree.map(partial(_shape, x64=x64), tuple(arguments))
-        # A fresh function, so that JAX's own cache of traces cannot answer for another setting.
+        # A new function object, so that JAX's cache of traces does not return a trace for other settings.
         jitted = jax.jit(partial(program, **(static or {})), **options)
         with context():
             traced = jitted.trace(*shapes)

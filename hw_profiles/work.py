@@ -1,4 +1,4 @@
-"""Work of a program, counted rather than timed: FLOPs, bytes moved, and the roofline time that follows from them."""
+"""Work of a program, counted and not timed: FLOPs, bytes moved, and the roofline time that follows from them."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ CALLS = {
     "custom_linear_solve": "jaxprs",
     "shard_map": "jaxpr",
 }
-"""Equations that do nothing but run an inner program: primitive -> the parameter that holds it."""
+"""Equations that only run an inner program: primitive -> the parameter that holds this program."""
 
 
 COUNTING = "2: n terms take n − 1 additions"
-"""The rules of counting; what is kept of a count is kept under this name, so that older rules' counts are not used."""
+"""The version of the rules of counting. Counts are cached under this name, so that counts by older rules are not
+used."""
 
 
 class WorkError(ValueError):
@@ -50,8 +51,8 @@ class Work:
         transcendentals: calls of exp, log, tanh and the like (one per element), not in ``flops``.
         bytes_moved: memory traffic if every chain of elementwise operations were fused: operands and results of
             products, reductions, slices and the like, and what enters or leaves a fused chain.
-        exact: whether the figures are neither bounds nor incomplete; ``notes`` says what they are else.
-        notes: sentences: bounds taken, and primitives that have no rule and count nothing.
+        exact: False if a figure is a bound or incomplete; ``notes`` then says why.
+        notes: sentences about bounds that were used, and about primitives that have no rule and are not counted.
     """
 
     flops: int
@@ -64,8 +65,8 @@ class Work:
 
 @dataclass
 class _Tally:
-    flops: int | Fraction = 0  # of one device of several; a whole number for all of them
-    convention: int = 0  # nominal FLOPs beyond those
+    flops: int | Fraction = 0  # of one device; a whole number for all devices together
+    convention: int = 0  # nominal FLOPs minus flops
     transcendentals: int = 0
     bytes_moved: int = 0
     notes: dict[str, None] = field(default_factory=dict)  # an ordered set
@@ -87,24 +88,24 @@ def of(program: Callable[..., Any], arguments: Sequence[Any], *, x64: bool = Fal
 
 
 def count(jaxpr: Any, *, trips: int | None = None) -> Work:
-    """Work of a ``ClosedJaxpr``, loop lengths multiplied in, dead code left out as the compilers do.
+    """Work of a ``ClosedJaxpr``, with loop bodies counted for every iteration and without dead code.
 
-    A scan counts its length; a while loop its trip count where a counter gives it (a bound where the loop may also
-    end early); a cond its most expensive branch; ``shard_map`` all devices together; jit, remat and custom rules
-    what they run.
+    The body of a scan counts as often as the scan is long. The body of a while loop counts as often as its counter
+    says; if the loop may also end early, this is a bound. A cond counts its most expensive branch, and ``shard_map``
+    all devices together. jit, remat and custom rules count the programs that they run.
 
     Args:
         jaxpr: the program, as ``jax.make_jaxpr`` or ``jax.jit(f).trace(…).jaxpr`` give it.
-        trips: trip count to assume for a while loop whose own is unknown.
+        trips: trip count to assume for a while loop whose trip count is unknown.
 
     Raises:
         WorkError: a while loop's trip count is unknown and ``trips`` is None.
 
-    Cost: a pass over the equations, whatever the loops' lengths.
+    Cost: one pass over the equations, independent of the lengths of the loops.
     """
     from jax.interpreters import partial_eval
 
-    # Without inlined calls' dead results, as after the compiler's own first pass.
+    # Without the dead results of inlined calls, as after the first pass of the compiler.
     live, _ = partial_eval.dce_jaxpr(jaxpr.jaxpr, [True] * len(jaxpr.jaxpr.outvars), instantiate=True)
     tally = _walk(live, _Surroundings(trips), {})
     notes = tuple(tally.notes)
@@ -114,7 +115,7 @@ def count(jaxpr: Any, *, trips: int | None = None) -> Work:
 
 @dataclass(frozen=True)
 class _Surroundings:
-    """What a program is run in: trips to assume of unknown loops, and the size of each mesh axis it is divided over."""
+    """The context of a program: trip count to assume for unknown loops, and sizes of the mesh axes that divide it."""
 
     trips: int | None
     devices: Mapping[Any, int] = field(default_factory=dict)
@@ -140,11 +141,11 @@ def _walk(jaxpr: Any, around: _Surroundings, known: Mapping[Any, float]) -> _Tal
             inner = _called(eqn)
             axes = shard_axes(eqn) if name == "shard_map" else {}
             within = replace(around, devices={**around.devices, **axes})
-            # A linear solve's operands are those of all its four programs.
+            # A linear solve has the operands of all its four programs.
             passed = {} if name == "custom_linear_solve" else trip_count.bind(inner.invars, eqn.invars, values)
             called = _walk(inner, within, passed)
             if _fuses(eqn):
-                called.bytes_moved = 0  # part of a chain, whose traffic is counted where it ends
+                called.bytes_moved = 0  # part of a fused chain; its traffic is counted where the chain ends
             total.add(called, prod(axes.values()))
         elif name != MARKER:
             total.flops += work_rules.flops(eqn, around.devices)
@@ -203,7 +204,7 @@ def _inner(jaxpr: Any) -> Any:
 
 
 def _fuses(eqn: Any) -> bool:
-    """Whether the compiler can make the equation part of one loop over elements with its neighbours."""
+    """Whether the compiler can fuse the equation with its neighbours into one loop over elements."""
     name = eqn.primitive.name
     if name in CALLS and name != "shard_map":
         return all(_fuses(each) for each in _called(eqn).eqns)
@@ -215,7 +216,7 @@ def _runs_inner_program(eqn: Any) -> bool:
 
 
 def _traffic(jaxpr: Any) -> int:
-    """Bytes that the equations of one jaxpr move; the programs inside its loops and calls count themselves."""
+    """Bytes that the equations of one jaxpr move; programs inside its loops and calls are counted separately."""
     fused: set[Any] = set()
     read: set[Any] = set()
     written: set[Any] = set()
@@ -245,10 +246,10 @@ def _moved(eqn: Any, inputs: list[Any]) -> int:
 
 
 def torch_flops(program: Callable[..., Any], *arguments: Any) -> int:
-    """FLOPs of one call of a PyTorch program, backward passes inside it included (it is run once).
+    """FLOPs of one call of a PyTorch program, including the backward passes inside it. The program is run once.
 
-    Products of matrices, convolutions and attention are counted, with the additions that they make (see
-    `torch_work.flop_counter`), and no elementwise arithmetic, to which a bias belongs.
+    Products of matrices, convolutions and attention are counted, with their additions (see `torch_work.flop_counter`).
+    Elementwise arithmetic is not counted, and neither is the addition of a bias.
     """
     from gradgate.hw_profiles.torch_work import flop_counter
 
@@ -258,19 +259,21 @@ def torch_flops(program: Callable[..., Any], *arguments: Any) -> int:
 
 
 def roofline(profile: Profile, flops: float, bytes_moved: float, dtype: str) -> float | None:
-    """Least seconds that one device can take: the longer of arithmetic at peak rate and traffic at full bandwidth.
+    """Least seconds that one device can take.
+
+    This is the longer of two times: arithmetic at the peak rate, and traffic at full bandwidth.
 
     Args:
-        profile: the target; a chip that is two devices gives each half of its rates.
+        profile: the target; if a chip is two devices, each device has half of the chip's rates.
         flops: nominal FLOPs on this device: a peak rate counts a multiply-add as 2.
         bytes_moved: bytes to and from its memory.
-        dtype: what the arithmetic is done in: float64, float32, tensorfloat32, bfloat16 or float16.
+        dtype: the dtype of the arithmetic: float64, float32, tensorfloat32, bfloat16 or float16.
 
     Returns:
-        Seconds, or None where the profile doesn't know the peak rate or the bandwidth.
+        Seconds, or None if the profile does not have the peak rate or the bandwidth.
 
     Raises:
-        ValueError: the dtype is not one of these.
+        ValueError: the dtype is none of these.
     """
     if dtype not in DTYPES:
         raise ValueError(f"no peak rate is kept for {dtype!r}; legal: {', '.join(DTYPES)}")

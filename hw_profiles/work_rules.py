@@ -1,6 +1,6 @@
-"""Arithmetic of one primitive operation: how many FLOPs a JAX equation without inner programs performs.
+"""Arithmetic of one primitive operation: how many FLOPs a JAX equation without inner programs takes.
 
-A sum of n terms has n − 1 additions, in a product of matrices, a convolution, a reduction or a prefix sum alike.
+A sum of n terms has n − 1 additions, whether in a product of matrices, a convolution, a reduction or a prefix sum.
 Factorisations count the leading terms of their textbook algorithms.
 """
 
@@ -34,7 +34,7 @@ TRANSCENDENTAL = _words(
     regularized_incomplete_beta
     """
 )
-# No floating-point work, and nothing moved that a fused loop would not move anyway.
+# No floating-point work, and no traffic beyond that of a fused loop.
 FREE = _words(
     """
     broadcast_in_dim reshape squeeze expand_dims transpose rev convert_element_type bitcast_convert_type
@@ -44,7 +44,7 @@ FREE = _words(
     from_edtype debug_callback name
     """
 )
-# No floating-point work, but data that moves.
+# No floating-point work, but traffic.
 MOVING = _words(
     """
     gather dynamic_slice dynamic_update_slice scatter slice concatenate pad sort top_k argsort split tile unstack
@@ -52,7 +52,7 @@ MOVING = _words(
     all_gather_invariant all_to_all ppermute all_gather_reduced pure_callback io_callback
     """
 )
-# These touch only the part of their big operand that they read or write.
+# These access only the part of their large operand that they read or write.
 SLICING = _words("gather dynamic_slice slice")
 UPDATING = _words("dynamic_update_slice scatter scatter-add scatter-mul scatter-min scatter-max scatter-sub")
 FUSIBLE = ARITHMETIC | TRANSCENDENTAL | FREE | {"integer_pow"}
@@ -68,8 +68,8 @@ def flops(eqn: Any, devices: Mapping[Any, int]) -> int | Fraction:
 
     Args:
         eqn: the equation.
-        devices: size of every mesh axis that the program is divided over. A sum over n devices takes n − 1 additions,
-            of which each device's share may be a fraction.
+        devices: size of every mesh axis that the program is divided over. A sum over n devices takes n − 1 additions;
+            each device's share of them may be a fraction.
     """
     name = eqn.primitive.name
     if name in ARITHMETIC:
@@ -100,7 +100,7 @@ def transcendentals(eqn: Any) -> int:
 
 
 def nbytes(var: Any) -> int:
-    """Bytes of a variable's value; 0 for tokens and the like."""
+    """Bytes of a variable's value; 0 for values without a dtype, such as tokens."""
     itemsize = getattr(getattr(var.aval, "dtype", None), "itemsize", 0)
     return _elements(var) * int(itemsize)
 
@@ -134,7 +134,7 @@ def _dot(eqn: Any) -> Contraction:
 
 
 def _ragged_dot(eqn: Any) -> Contraction:
-    """Each row meets the matrix of its own group; where the contracted axis is ragged, so does each of its places."""
+    """Each row, or each place of a ragged contracted axis, is multiplied with the matrix of its group."""
     numbers = eqn.params["ragged_dot_dimension_numbers"]
     (_, contracted), (_, batch) = numbers.dot_dimension_numbers
     bound = {*contracted, *batch, *numbers.rhs_group_dimensions}
@@ -144,7 +144,7 @@ def _ragged_dot(eqn: Any) -> Contraction:
 
 
 def _conv(eqn: Any) -> Contraction:
-    """Products that meet an element of the input; padding and the holes of a dilation cost nothing."""
+    """Products with an element of the input; padding and the holes of a dilation cost nothing."""
     params, (lhs, rhs) = eqn.params, eqn.invars
     numbers = params["dimension_numbers"]
     axes = []
@@ -166,14 +166,14 @@ def _reduce(eqn: Any) -> int:
 
 
 def _cumulative(eqn: Any) -> int:
-    """Each element but the first of every row is added to what stands before it."""
+    """Each element of a row, except the first, is added to the sum before it."""
     elements = _elements(eqn.invars[0])
     rows = elements // max(1, eqn.invars[0].aval.shape[eqn.params["axis"]])
     return (elements - rows) * _weight(eqn.invars[0])
 
 
 def _window(eqn: Any) -> int:
-    """As a convolution: padding is no term of a window's sum."""
+    """In the same way as a convolution: padding is no term of a window's sum."""
     names = ("window_dimensions", "window_strides", "base_dilation", "window_dilation")
     axes = []
     for place, (low, _) in enumerate(eqn.params["padding"]):
@@ -189,12 +189,12 @@ def _update(eqn: Any) -> int:
 
 
 def _collective(eqn: Any, devices: Mapping[Any, int]) -> Fraction:
-    """A device's share of the n − 1 additions that every element of a sum over n devices takes."""
+    """A device's share of the n − 1 additions for every element of a sum over n devices."""
     groups = eqn.params.get("axis_index_groups")
     names = eqn.params.get("axes", eqn.params.get("axis_name", ()))
     n = len(groups[0]) if groups else prod(devices.get(name, 1) for name in names)
     sums = sum(_elements(var) * _weight(var) for var in eqn.outvars)
-    # Of an all-reduce every device holds all sums, of a reduce-scatter only its own.
+    # After an all-reduce, every device holds all sums; after a reduce-scatter, only its own sums.
     return Fraction(sums * (n - 1), 1 if eqn.primitive.name == "reduce_scatter" else n)
 
 
