@@ -50,7 +50,7 @@ class CompilerProcess:
         self._log: IO[bytes] | None = None
 
     def compile(self, request: Request, limit: float) -> Reply:
-        """Return the child's reply, or one about a crash or the time limit (seconds), with a new child in the next call."""
+        """Return the child's reply, or a reply about a crash or the time limit (in seconds), which end the child."""
         with self._lock:
             process = self._start()
             assert process.stdin is not None
