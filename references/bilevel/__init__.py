@@ -2,10 +2,10 @@
 
 Paper: Kemaev, Calian, Zintgraf, Farquhar, van Hasselt, "Scalable meta-learning via mixed-mode differentiation" (2025).
 
-What is claimed where second derivatives are delicate. Adam with epsilon_root = 0 has no second derivative where v̂ = 0;
-the meta-gradient needs a first one only, which exists there and is claimed (`optimisers`), and nothing beyond it is: a
-problem on which the oracle is not finite is not judged. ReLU's second derivative is 0 on both sides of its kink; the
-claim is about points where no argument of it is 0, as drawn numbers never are.
+Two cases where second derivatives are delicate. Adam with epsilon_root = 0 has no second derivative where v̂ = 0. The
+meta-gradient needs only the first derivative, which exists there and is claimed (`optimisers`). No further derivative
+is claimed: a problem on which the oracle is not finite is not judged. ReLU's second derivative is 0 on both sides of
+its kink. The claim is about points where no argument of ReLU is 0; drawn numbers are never 0.
 """
 
 from __future__ import annotations
@@ -21,18 +21,19 @@ from gradgate.references.contract import Claim, Family, Method, Option, Trial
 PAPER = "Kemaev et al., Scalable meta-learning via mixed-mode differentiation, 2025"
 HERE = "gradgate.references.bilevel"
 KAPPA_INVERTED = 32.0
-"""κ of momentum taken back, with the rounding of rebuilt states allowed (`BilevelProblem.loss_by_inversion`).
+"""κ of `momentum_inversion`; the rounding of rebuilt states is allowed (`BilevelProblem.loss_by_inversion`).
 
 Measured on 500 random problems in JAX and 320 in PyTorch, in each dtype: the error of a leaf over max(ν, 4u·‖g*‖) + λ,
-of which the bound is 16. Median 0.2, 90% below 0.42. The largest is 1.1 in float64 and float32; in bfloat16 2.8 and
-5.9, both on problems whose backprop has no digit left. The errors are up to 67 times the noise of plain backprop alone.
+whose bound is 16. The median is 0.2, and 90% are below 0.42. The largest is 1.1 in float64 and float32; in bfloat16 it
+is 2.8 and 5.9, both on problems whose backprop has no digit left. The errors are up to 67 times the noise of plain
+backprop alone.
 """
 TEN_BITS = {"kappa": 1024.0, "rounding": ""}
-"""For what is to keep its digits: plain noise, and log2 κ = 10 of float64's 53 and float32's 24 digits may go."""
+"""For a method that must keep its digits: with plain noise, log2 κ = 10 bits of 53 (float64) or 24 (float32) may go."""
 
 
 def flags(spec: Any) -> Sequence[bool]:
-    """Both values of a flag; of the transformer, whose programs are large, the paper's alone."""
+    """Both values of a flag; for the transformer, whose programs are large, only the paper's value."""
     return (True,) if spec.model == "transformer" else (False, True)
 
 
@@ -41,7 +42,7 @@ SAVE = Option("save_inner_grads", "True or False", flags, illegal=(1, 0, None, "
 
 
 def divisors(spec: Any) -> Sequence[int]:
-    """Numbers of devices, 4 at most, that the batch can be shared out to."""
+    """Numbers of devices, at most 4, that the batch can be divided among."""
     return [devices for devices in range(1, 5) if spec.batch % devices == 0]
 
 
@@ -56,12 +57,12 @@ DRIFT = Claim(
     "stability", "stability", "over 32 steps at μ = 0.9, keeps all but ten bits of its digits", "App. A.2",
     where={"optimiser": "momentum", "momentum": 0.9}, settings=TEN_BITS,
 )  # fmt: skip
-"""Of momentum taken back in floats, without a buffer: at μ = 0.3, 56 bits are lost over 32 steps, all there are."""
+"""For momentum taken back in floats, without a buffer: at μ = 0.3, 32 steps lose 56 bits, more than a float has."""
 SECOND_ORDER = Claim(
     "second_order", "second_order", "differentiated again with momentum, gives the oracle's H·v but for ten bits",
     "contract", where=MOMENTUM, settings=TEN_BITS,
 )  # fmt: skip
-"""Of steps taken back in double words: tangents of rebuilt states are floats, and lose what states in floats would."""
+"""For steps taken back in double words: tangents of rebuilt states are floats, and lose as much as states in floats."""
 COMPENSATED = Claim(
     "stability", "stability", "keeps its digits over 32 steps at μ = 0.9 and β₁ = 0.9", "App. A.2",
     where={**TAKEN_BACK, "momentum": 0.9},
@@ -70,7 +71,7 @@ BYTE_BFLOAT16 = Claim(
     "gradient_bfloat16", "gradient", "equals the gradient of backprop in bfloat16", "contract", where=MOMENTUM,
     settings={"dtype": "bfloat16", "kappa": 16.0},
 )  # fmt: skip
-"""On a grid finer than bfloat16, whose noise is therefore allowed and no more."""
+"""For a grid that is finer than bfloat16: the noise of bfloat16 is allowed, and no more."""
 SHARDED: dict[str, dict[str, Any]] = {
     "jax": {"sharded": f"{HERE}.in_jax.sharded:on_profile"},
     "torch": {
@@ -78,7 +79,7 @@ SHARDED: dict[str, dict[str, Any]] = {
         "disclaims": ("vmap", "second_order"),
     },
 }
-"""How the method over several devices is measured, and what it cannot be part of, by framework."""
+"""Framework -> how the method over several devices is measured, and which transformations it refuses."""
 
 
 def _methods(framework: str) -> tuple[Method, ...]:
@@ -121,13 +122,13 @@ def _shape(choices: str, T: int, L: int, B: int, D: int, V: int, **more: Any) ->
     }  # fmt: skip
 
 
-# Every task, model and optimiser occurs, and every size at its edge. With one data point half of ReLU's units put out
-# 0: their weights have no gradient, which is Adam's trap. A NaN there reaches η from the second layer on only: in the
-# first, the dead unit itself keeps it from the parameters. Programs of the transformer take long to compile; those with
-# Adam, twice as long. `strategies.pick_options` goes by the sum of the sizes: with these all four settings of remat and
-# save_inner_grads occur. One batch has more rows than the usual tiles of 32, 64 and 128, and fills none of them, even
-# where four devices share it. Time, the inner steps, is short: of 131 of them PyTorch in sixty digits takes 9 s a
-# problem.
+# Every task, model and optimiser occurs, and every size at its edge. With one data point, half of ReLU's units give 0:
+# their weights have no gradient, which is Adam's trap. A NaN there reaches η only from the second layer on: in the
+# first layer the dead unit itself keeps it from the parameters. Programs of the transformer take long to compile, and
+# twice as long with Adam. `strategies.pick_options` goes by the sum of the sizes: with these sizes all four settings of
+# remat and save_inner_grads occur. One batch has more rows than the usual tiles of 32, 64 and 128, and is no multiple
+# of any, even when four devices share it. There are few inner steps: with 131 of them, PyTorch in sixty digits takes 9
+# s per problem.
 SHAPES = (
     _shape("maml toy sgd", 1, 1, 1, 1, 2),
     _shape("learning_lr mlp adam", 2, 2, 1, 4, 2, activation="relu"),
@@ -137,7 +138,7 @@ SHAPES = (
     _shape("loss_weighting toy momentum", 5, 2, 3, 5, 2),
 )
 
-# But for the length of three, of the shapes above, so that no more programs are compiled.
+# Except for the length of three of them, these are shapes from above, so that no more programs are compiled.
 STRESS = (
     {**SHAPES[2], "steps": 32, "momentum": 0.9},
     {**SHAPES[2], "steps": 32, "momentum": 0.3},

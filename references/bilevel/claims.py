@@ -1,7 +1,7 @@
-"""What the methods promise of memory and work: the paper's claims with their source, and what is added here.
+"""What the methods promise about memory and work: the paper's claims with their source, and the claims added here.
 
-The inner model of the sweeps over L is an MLP whose activations outweigh its parameters, as they do in the paper; that
-of the sweeps over T is the toy map, whose parameters outweigh its activations. The paper's own sizes are in `paper`.
+Sweeps over L use an MLP whose activations are larger than its parameters, as in the paper. Sweeps over T use the toy
+map, whose parameters are larger than its activations. The paper's own sizes are in `paper`.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ HERE = "gradgate.references.bilevel.claims"
 DEEP = (4, 8, 16, 32, 64)
 LONG = (4, 16, 64, 256, 1024)
 EAGER = (2, 4, 8, 16, 32)
-"""L and T in PyTorch, where every layer of every step is run."""
+"""Values of L and T in PyTorch, where every layer of every step is run."""
 STATIC: dict[str, Any] = {"model": "toy", "optimiser": "adam", "layers": 2, "width": 64, "batch": 4}
-"""A problem whose θ and υ are most of what there is."""
+"""A problem in which θ and υ take most of the memory."""
 TILES: dict[str, Any] = {"model": "mlp", "optimiser": "sgd", "width": 128, "vocabulary": 16, "activation": "gelu"}
-"""A problem whose arrays (B, d) no device pads."""
+"""A problem whose arrays of shape (B, d) are padded on no device."""
 LARGE: dict[str, Any] = {**STATIC, "optimiser": "momentum", "width": 512, "batch": 8}
-"""The same with momentum, and states that outweigh what every program needs, on a TPU too."""
+"""The same with momentum, and with states larger than what every program needs, also on a TPU."""
 
 
 def _deep(name: str, statement: str, **settings: Any) -> Claim:
@@ -47,12 +47,12 @@ def _work(statement: str, exponent: float = 1, source: str = "§2.3, App. A.2", 
 
 
 def log_remat_growth(profile: str) -> float:
-    """Bytes by which `log_remat` grows from T = 1 to T = 1024, over those of 2·log2 1024 states, in percent.
+    """Bytes by which `log_remat` grows from T = 1 to T = 1024, in percent of the bytes of 2·log2 1024 states.
 
-    Without what `momentum_inversion` grows by, which keeps no state: copies of the batches (`batches_copied`).
+    The growth of `momentum_inversion`, which keeps no state, is subtracted: copies of the batches (`batches_copied`).
 
     Raises:
-        LookupError: the profile's compiler gives no bytes; says why.
+        LookupError: the profile's compiler gives no bytes; the message says why.
     """
     from gradgate.references.bilevel.in_jax.static import log_remat, momentum_inversion
 
@@ -64,10 +64,10 @@ def log_remat_growth(profile: str) -> float:
 
 
 def batches_copied(profile: str) -> float:
-    """Bytes by which `momentum_inversion` grows from T = 4 to T = 1024, over those of its inputs x in bfloat16.
+    """Bytes by which `momentum_inversion` grows from T = 4 to T = 1024, over the bytes of its inputs x in bfloat16.
 
     Raises:
-        LookupError: another compiler than the TPU's: only that copies them, for its products of matrices.
+        LookupError: the compiler is not the TPU's: only that one copies the inputs, for its products of matrices.
     """
     from gradgate.hw_profiles.profile import load
     from gradgate.references.bilevel.in_jax.static import momentum_inversion
@@ -84,7 +84,7 @@ def _state(fields: dict[str, Any]) -> int:
 
 
 def eager_log_remat_growth(profile: str) -> float:
-    """The same in PyTorch, from T = 1 to T = 32, over 5 states; on every profile the same."""
+    """`log_remat_growth` in PyTorch, from T = 1 to T = 32, over 5 states; the same on every profile."""
     from gradgate.references.bilevel.in_torch.static import log_remat
 
     one, many = (_eager(log_remat, **STATIC | {"optimiser": "momentum", "steps": T}) for T in (1, 32))
@@ -92,10 +92,10 @@ def eager_log_remat_growth(profile: str) -> float:
 
 
 def kept_of_a_layer(profile: str) -> float:
-    """Arrays (B, d) that `mixflow` with layers rematerialised keeps of each layer: its bytes over L times B.
+    """How many arrays (B, d) `mixflow` with rematerialised layers keeps per layer: the slope of its bytes over L and B.
 
     Raises:
-        LookupError: another compiler than the host's: nvidia-h100's keeps 1.75 of them, tpu-v5p's 3.53.
+        LookupError: the compiler is not the host's: nvidia-h100's keeps 1.75 of them, tpu-v5p's 3.53.
     """
     from gradgate.hw_profiles.profile import load
     from gradgate.references.bilevel.in_jax.methods import mixflow

@@ -1,16 +1,17 @@
-"""How often the methods evaluate the inner loss and its layers, and push or pull them: the formulas of their claims.
+"""How often the methods evaluate the inner loss and its layers, and take JVPs and VJPs of them: the claims' formulas.
 
-T inner steps, L layers; a call is one of the inner loss, the outer loss or a layer at one data point. In loss_weighting
-the inner loss has a second network of L layers, of η, which weighs the first one's losses.
+There are T inner steps and L layers. A call is a call of the inner loss, the outer loss or a layer at one data point.
+In loss_weighting the inner loss has a second network of L layers, with parameters η, which weighs the first one's
+losses.
 
-What each differentiation of the inner loss L(θ, η) at one data point runs, in calls of a layer of the network of θ and
-of one of η, with (r = 1) and without (r = 0) block rematerialisation:
+The list says what each differentiation of the inner loss L(θ, η) runs at one data point: calls of a layer of θ's
+network, then of a layer of η's, with (r = 1) and without (r = 0) block rematerialisation.
 
     gradient by θ        evaluations 1 + r and 1    VJPs 1 and 0: the weights do not depend on θ
     product by mixed     a JVP of the gradient by (θ, η) along θ. Evaluations 1 + r and 1 + r; JVPs 2 + r, of the
     mode                 forward pass, of what is rematerialised and of the VJP, and 1, of the VJP alone; VJPs 1 and 1.
-                         In JAX no VJP of η's network, whose value is not asked for; in PyTorch θ's layers are evaluated
-                         once more with r, as forward mode through a rematerialised layer runs it by itself.
+                         In JAX no VJP of η's network, whose value is not needed; in PyTorch θ's layers are evaluated
+                         once more with r, as forward mode through a rematerialised layer runs the layer by itself.
     by reverse mode      the gradient by (θ, η) of a JVP along θ: evaluations 1 and 1, JVPs 1 and 0, VJPs 2, of the
     over forward mode    layer and of its JVP, and 1
     by reverse mode      a gradient by θ, and its VJP: evaluations 1 + r and 1, then r and r; VJPs 1 and 0, then 2, of
@@ -50,7 +51,7 @@ def _over_reverse(framework: str, remat: bool) -> Run:
 
 
 def _counted(spec: Any, remat: bool, *runs: tuple[int, Run]) -> dict[str, Calls]:
-    """What so many runs over a batch make, and one gradient of the outer loss."""
+    """The calls of the given numbers of runs over a batch, and of one gradient of the outer loss."""
     total = {
         "inner loss": Calls(),
         "layer": Calls(spec.layers * (1 + remat), 0, spec.layers),
@@ -71,16 +72,16 @@ def _sum(left: Calls, right: Calls, times: int) -> Calls:
 
 
 def _needed(spec: Any, framework: str) -> int:
-    """Whether going back through an update needs the value of ∇L.
+    """Whether the backward pass through an update needs the value of ∇L.
 
-    It does where ∇L is multiplied: by itself in Adam, by η in learning_lr. Elsewhere JAX leaves it out; PyTorch runs
-    what is written.
+    It does if ∇L is multiplied: by itself in Adam, by η in learning_lr. Otherwise JAX leaves the gradient out; PyTorch
+    always runs it.
     """
     return int(framework == "torch" or spec.optimiser == "adam" or spec.task == "learning_lr")
 
 
 def truncated_bptt(spec: Any, *, framework: str, remat: bool, **_: Any) -> dict[str, Calls]:
-    """A gradient per step forward; going back another and its VJP. A saved gradient does not spare its VJP's input."""
+    """A gradient per step forward; another and its VJP per step back, even if saved: the VJP needs the same input."""
     T = spec.steps
     return _counted(spec, remat, (T, _gradient(framework, remat)), (T, _over_reverse(framework, remat)))
 
@@ -88,7 +89,7 @@ def truncated_bptt(spec: Any, *, framework: str, remat: bool, **_: Any) -> dict[
 def mixflow(
     spec: Any, *, framework: str, remat: bool = True, save_inner_grads: bool = False, **_: Any
 ) -> dict[str, Calls]:
-    """A gradient per step forward; going back the same gradient, unless it is saved or not needed, and a product."""
+    """A gradient per step forward; per step back a product, and the gradient again unless it is saved or not needed."""
     T = spec.steps
     gradients = T if save_inner_grads else T + T * _needed(spec, framework)
     return _counted(spec, remat, (gradients, _gradient(framework, remat)), (T, _mixed(framework, remat)))
@@ -102,23 +103,23 @@ def reverse_over_forward(spec: Any, *, framework: str, **_: Any) -> dict[str, Ca
 
 
 def inversion(spec: Any, *, framework: str, **_: Any) -> dict[str, Calls]:
-    """As `mixflow`; a step back needs ∇L in any case, to take υ back."""
+    """As `mixflow`; a step back always needs ∇L, to take υ back."""
     T = spec.steps
     return _counted(spec, True, (2 * T, _gradient(framework, True)), (T, _mixed(framework, True)))
 
 
 def buffered(spec: Any, *, framework: str, **_: Any) -> dict[str, Calls]:
-    """As `inversion`, and the first gradient once more, from which the grid comes."""
+    """As `inversion`, and the first gradient once more, which determines the grid."""
     T = spec.steps
     return _counted(spec, True, (2 * T + 1, _gradient(framework, True)), (T, _mixed(framework, True)))
 
 
-# In PyTorch the way to the last step is halved again and again, and every half that is passed is run once: of n steps
-# A(n) = ⌊n/2⌋ + A(⌈n/2⌉) + A(⌊n/2⌋) with A(1) = 0, which is the number of ones in the binary forms of 0 … n − 1; and
-# the last step itself, for V. In JAX T is cut into powers of two, 2^k steps are run forward, and going back, at each of
-# k halvings, half of them again: 2^k·k/2.
+# In PyTorch the way to the last step is halved recursively, and every half that is passed is run once. For n steps
+# these are A(n) = ⌊n/2⌋ + A(⌈n/2⌉) + A(⌊n/2⌋) with A(1) = 0, the number of ones in the binary forms of 0 … n − 1. The
+# last step itself is run too, for V. In JAX T is cut into powers of two. For each power, 2^k steps are run forward; in
+# the backward pass each of k halvings runs half of them again: 2^k·k/2.
 def log_remat(spec: Any, *, framework: str, **_: Any) -> dict[str, Calls]:
-    """Each step up to log2 T times forward; going back as `mixflow`."""
+    """Each step runs up to log2 T times forward; the backward pass is as in `mixflow`."""
     T = spec.steps
     if framework == "torch":
         forward = 1 + sum(step.bit_count() for step in range(T))

@@ -11,7 +11,7 @@ def check_flag(name: str, value: Any) -> bool:
     """`value` if it is True or False.
 
     Raises:
-        IllegalOption: it is something else.
+        IllegalOption: it is neither.
     """
     if not isinstance(value, bool):
         raise IllegalOption(f"{name} must be True or False, not {value!r}")
@@ -19,10 +19,10 @@ def check_flag(name: str, value: Any) -> bool:
 
 
 def check_devices(spec: Any, value: Any) -> int:
-    """`value` if it is a number of devices that the batch of `spec` can be shared out to equally.
+    """`value` if it is a number of devices that the batch of `spec` can be divided among equally.
 
     Raises:
-        IllegalOption: it is no integer of at least 1, or does not divide the batch.
+        IllegalOption: it is not an integer of at least 1, or does not divide the batch.
     """
     devices = check_integer("devices", value, 1, spec.batch)
     if spec.batch % devices:
@@ -31,10 +31,10 @@ def check_devices(spec: Any, value: Any) -> int:
 
 
 def chosen_arguments(argnums: Any, given: int) -> list[int]:
-    """The places that `argnums` names among `given` positional arguments.
+    """The indices that `argnums` names among `given` positional arguments.
 
     Raises:
-        UsageError: it is no integer and no sequence of different ones, or names an argument that is not given.
+        UsageError: it is neither an integer nor a sequence of different ones, or names an argument that is not given.
     """
     listed = list(argnums) if isinstance(argnums, (tuple, list)) else [argnums]
     if not listed or not all(isinstance(place, int) and not isinstance(place, bool) for place in listed):

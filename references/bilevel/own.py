@@ -1,4 +1,4 @@
-"""A reader's own model as a problem of bilevel: its functions in place of `BilevelProblem`'s."""
+"""A user's own model as a problem of bilevel: its functions in place of `BilevelProblem`'s."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TAKEN_BACK = {
 
 @dataclass(frozen=True)
 class OwnBilevelSpec(OwnSpec):
-    """Sizes of a reader's model, and those that methods ask for."""
+    """The sizes of a user's model, and those that methods read."""
 
     @property
     def steps(self) -> int:
@@ -40,19 +40,19 @@ class OwnBilevelSpec(OwnSpec):
 
     @property
     def optimiser(self) -> str:
-        """Not known: the update is a function."""
+        """Not known, because the update is any function."""
         return "your update"
 
 
 @dataclass(frozen=True)
 class OwnBilevelProblem(OwnProblem, BilevelProblem):
-    """The outer loss of a reader's model; ``params`` is η."""
+    """The outer loss of a user's model; ``params`` is η."""
 
     stacked: ClassVar[tuple[str, ...]] = ()
     nets: ClassVar[Mapping[str, str]] = {}
 
     def init(self, eta: Tree) -> tuple[Tree, Tree]:
-        """θ_0 and υ_0; η and nothing, unless the model says so."""
+        """θ_0 and υ_0; by default η and an empty state."""
         own = getattr(self.given, "init", None)
         return own(eta) if own else (eta, ())
 

@@ -1,4 +1,4 @@
-"""`mixed_mode_grad` and `meta_gradient` as pairs that the suite judges, each beside plain reverse mode."""
+"""`mixed_mode_grad` and `meta_gradient` as pairs that the suite judges, each against plain reverse mode."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gradgate.references.bilevel.inner.optimisers import safe_root
 from gradgate.references.contract import Tree
 
 BY: dict[str, int | tuple[int, ...]] = {"theta": 0, "eta": 1, "both": (0, 1)}
-"""What a gradient is by -> its argnums."""
+"""What a gradient is taken by -> its argnums."""
 RATE, MU, CLIP, ROOT, DECAY = 0.125, 0.75, 0.5, 2.0**-10, 0.25
 """Learning rate, momentum, the largest norm, what Adam adds under its root, and the weight decay: few binary digits."""
 
@@ -38,7 +38,7 @@ def inner_loss(backend: str, layers: int, theta: Tree, eta: Any, x: Tree, **bloc
 
 
 def outer_loss(backend: str, theta: Tree, eta: Any, y: Any) -> Any:
-    """V, which reads η too; y is (H, H)."""
+    """V, which depends on η directly too; y is (H, H)."""
     xp = namespace(backend)
     return xp.sum(y * theta["w"]) + xp.sum(theta["w"] ** 2) + xp.sum(theta["b"] * eta)
 
@@ -94,7 +94,7 @@ def plain_penalty_torch(
 
 
 def optimiser_of(framework: str, name: str) -> Callable[[Any], Any]:
-    """η -> an optimiser with learning rates of η: of optax in JAX, ours in PyTorch; ``momentum`` is ours in both."""
+    """η -> an optimiser whose learning rates are η: optax's in JAX, ours in PyTorch; ``momentum`` is ours in both."""
     torch, jax = "in_torch.optimisers", "in_jax.meta_gradient"
     ours = importlib.import_module(f"gradgate.references.bilevel.{torch if framework == 'torch' else jax}")
     theirs = ours if framework == "torch" or name == "momentum" else importlib.import_module("optax")

@@ -30,20 +30,20 @@ class BilevelSpec(Spec):
 
     Attributes:
         task: where η enters (§5.2): ``maml``, η is θ_0; ``learning_lr``, η are learning rates, one per inner parameter;
-            ``loss_weighting``, η is a network of the inner model's architecture that weighs the loss of every data
-            point.
+            ``loss_weighting``, η are the parameters of a network with the inner model's architecture that weighs the
+            loss of every data point.
         model: ``toy``, the map of Eq. 9, which with ``maml`` and ``sgd`` is the motivating example; ``mlp``; or
             ``transformer``, whose inputs are integers.
         optimiser: ``sgd``, ``momentum`` or ``adam``.
         steps: T.
         batch: B, data points per inner step and in the outer loss.
-        layers: L; of the toy map M.
+        layers: L; for the toy map, M.
         width: D, d_model.
         ffw, heads, key_size: of the transformer only.
         sequence: S, tokens per data point, of the transformer only.
         vocabulary: V; classes of the MLP.
-        activation: of the MLP: ``tanh``, ``gelu``, or ``relu``, whose second derivative is 0 beside its kink, so that
-            a gradient through it is claimed where no number is 0 that it is applied to.
+        activation: of the MLP: ``tanh``, ``gelu``, or ``relu``. The second derivative of ``relu`` is 0 away from its
+            kink, so a gradient through it is claimed only if it is applied to no 0.
         learning_rate: α; in ``learning_lr`` the mean of η.
         momentum: μ of momentum, β₁ of Adam.
         decay: β₂ of Adam.
@@ -126,14 +126,14 @@ class BilevelSpec(Spec):
 class BilevelProblem(Problem):
     """The outer loss after T inner steps, as a function of η.
 
-    ``params`` is η: a tree like θ in the tasks maml and learning_lr; in loss_weighting a tree like θ with a further
-    ``"score": {"w": (D,), "b": ()}``. θ is ``{"weights": (D, D)}`` of the toy map, ``{"layers": {"w": (L, D, D), "b":
-    (L, D)}, "readout": {"w": (D, V), "b": (V,)}}`` of the MLP, and as in `transformer.draws`. υ is a tree like θ
-    (momentum), ``{"m", "v"}`` of two (Adam), or ``()``.
+    ``params`` is η: a tree like θ in the tasks maml and learning_lr; in loss_weighting a tree like θ that also has
+    ``"score": {"w": (D,), "b": ()}``. θ is ``{"weights": (D, D)}`` for the toy map, ``{"layers": {"w": (L, D, D), "b":
+    (L, D)}, "readout": {"w": (D, V), "b": (V,)}}`` for the MLP, and as in `transformer.draws` for the transformer. υ is
+    a tree like θ (momentum), ``{"m", "v"}`` with two such trees (Adam), or ``()``.
 
-    ``data`` holds `xs`, `y`, ``upstream`` (), the factor of the loss, ``learning_rate`` and the hyperparameters of the
-    optimiser, all (), and ``theta``, θ_0, but for maml. A batch is ``{"inputs", "targets"}``: floating (B, D) and (B,
-    D) of the toy map; floating (B, D) and int32 (B,) of the MLP; int32 (B, S) both of the transformer.
+    ``data`` holds `xs`, `y`, ``upstream`` (the factor of the loss), ``learning_rate`` and the hyperparameters of the
+    optimiser, all of shape (), and ``theta``, θ_0, except in maml. A batch is ``{"inputs", "targets"}``: floating (B,
+    D) and (B, D) for the toy map; floating (B, D) and int32 (B,) for the MLP; both int32 (B, S) for the transformer.
     """
 
     spec: BilevelSpec
@@ -142,10 +142,10 @@ class BilevelProblem(Problem):
     data: dict[str, Any] = field(default_factory=dict)
 
     has_aux: ClassVar[bool] = False
-    """Whether `outer` gives more than the loss, in a pair."""
+    """Whether `outer` returns a pair of the loss and something else."""
     stacked: ClassVar[tuple[str, ...]] = ("layers",)
     nets: ClassVar[Mapping[str, str]] = {"inner_loss": "inner loss", "outer_loss": "outer loss"}
-    """And each layer, of a network that weighs losses too, is counted as ``layer``: see `_counted`."""
+    """Besides these, each layer is counted as ``layer``, also in a network that weighs losses: see `_counted`."""
 
     @property
     def xs(self) -> Tree:
@@ -158,10 +158,11 @@ class BilevelProblem(Problem):
         return self.data["y"]
 
     def rerounded(self, amount: Any) -> BilevelProblem:
-        """The same with `amount` taken from all scores of attention.
+        """The same with `amount` subtracted from all scores of attention.
 
-        A first token attends to itself alone. Its score's gradient is 0: two terms, equal in every bit in reverse mode
-        over reverse mode, as they are multiples of 1; to a unit roundoff in forward mode over reverse mode.
+        The first token attends only to itself. The gradient of its score is 0, as the difference of two terms. In
+        reverse mode over reverse mode the two are equal in every bit, because they are multiples of 1; in forward mode
+        over reverse mode they may differ by a unit roundoff.
         """
         if self.spec.model != "transformer":
             return self
@@ -176,11 +177,11 @@ class BilevelProblem(Problem):
 
     @property
     def eta(self) -> Tree:
-        """η, which inner steps and outer loss read."""
+        """η, as the inner steps and the outer loss read it."""
         return self.params
 
     def start(self, params: Tree) -> tuple[Tree, Tree, Tree]:
-        """θ_0, υ_0 and η, of what the gradient is by."""
+        """θ_0, υ_0 and η as functions of `params`."""
         return *self.init(params), params
 
     def inner_loss(self, theta: Tree, eta: Tree, x: Tree, *, block: Block = as_it_is) -> Any:
@@ -190,7 +191,7 @@ class BilevelProblem(Problem):
             theta: θ.
             eta: η.
             x: one element of `xs`.
-            block: wraps the function of each layer, for block rematerialisation; of a network that weighs losses too.
+            block: wraps the function of each layer, for block rematerialisation; also in a network that weighs losses.
         """
         model, xp, block = MODELS[self.spec.model], namespace(self.backend), self._counted(block)
         each = model.losses(self.spec, self.backend, theta, x, block)
@@ -199,7 +200,7 @@ class BilevelProblem(Problem):
         return xp.mean(each)
 
     def update(self, grad: Tree, theta: Tree, state: Tree, eta: Tree, x: Tree) -> tuple[Tree, Tree]:
-        """Υ: gradient of the inner loss, θ_i, υ_i -> θ_{i+1}, υ_{i+1}, number by number."""
+        """Υ: gradient of the inner loss, θ_i, υ_i -> θ_{i+1}, υ_{i+1}, elementwise."""
         rule = OPTIMISERS[self.spec.optimiser].update
         return rule(self.xp, self.data, self.rates(theta, eta), x["step"], grad, theta, state)
 
@@ -213,15 +214,15 @@ class BilevelProblem(Problem):
         return self.data["upstream"] * self.xp.mean(each)
 
     def outer(self, theta: Tree, eta: Tree, *, block: Block = as_it_is) -> Any:
-        """V(θ_T, y): η is read through θ_T alone."""
+        """V(θ_T, y), which depends on η only through θ_T."""
         return self.outer_loss(theta, self.y, block=block)
 
     def positions(self, net: str, *args: Any) -> int:
-        """Data points: those of the batch, which comes last, or those that a layer reads."""
+        """The number of data points: those of the batch, the last argument, or those that a layer reads."""
         return int((args[1] if net == "layer" else args[-1]["targets"]).shape[0])
 
     def _counted(self, block: Block) -> Block:
-        """`block` around layers that are counted, so that their rematerialisation is."""
+        """`block` around layers that are counted, so that evaluations by rematerialisation are counted too."""
         return lambda layer: block(counting(self, layer, "layer"))
 
     def loss(self, params: Tree) -> Any:
@@ -240,5 +241,5 @@ class BilevelProblem(Problem):
         return self.outer_loss(theta, self.y)
 
     def loss_by_inversion(self, params: Tree, amount: Any) -> Any:
-        """`loss` with the rounding of inner states that are rebuilt from the last; of the optimiser momentum."""
+        """`loss` with the rounding of inner states rebuilt from the last one; the optimiser must be momentum."""
         return loss_by_inversion(self, params, amount)

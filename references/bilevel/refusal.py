@@ -1,4 +1,4 @@
-"""Refusing what a method cannot do, in words."""
+"""The errors for optimisers whose steps a method cannot take back."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from gradgate.references.bilevel.problem import BilevelProblem
 
 
 class NotInvertible(ValueError):
-    """The inner optimiser's step cannot be taken back, or not by this method.
+    """The inner optimiser's step cannot be taken back, at least not by this method.
 
-    Cause: SGD's step reads ∇L at the θ that is looked for, and the method may be one for another optimiser.
-    Remedy: the message names methods that need no inverse, or have this one.
+    Cause: SGD's step reads ∇L at the unknown θ, so it has no inverse; or the method is for another optimiser.
+    Remedy: the message names a method that needs no inverse, or one that has the inverse of this optimiser.
     """
 
 

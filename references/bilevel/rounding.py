@@ -1,7 +1,7 @@
-"""A loss that rounds as momentum taken back does: what `momentum_inversion` may lose knowingly (App. A.2).
+"""A loss that rounds as `momentum_inversion` does: it measures how many digits that method may lose (App. A.2).
 
-It has the inversion's formula from the mathematics and shares no function with the method, so that a bug of the method
-does not widen its own allowance.
+The formula of the inversion is written again here and shares no function with the method, so that a bug of the method
+cannot widen the method's own tolerance.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Carry = tuple[Tree, Tree]
 
 
 def loss_by_inversion(problem: Any, params: Tree, amount: Any) -> Any:
-    """The loss at `params`, along states that are rebuilt from the last; equal to ``problem.loss`` but for rounding.
+    """The loss at `params`, along states rebuilt from the last one; equal to ``problem.loss`` except for rounding.
 
     The steps υ_{i+1} = μυ_i + ∇L_i and θ_{i+1} = θ_i − α ⊙ υ_{i+1} run forward. They are taken back from θ_T and υ_T:
     θ_i = θ_{i+1} + α ⊙ υ_{i+1}, then υ_i = (υ_{i+1} − ∇L_i)/μ. Then they run forward again, each from the rebuilt θ_i
@@ -27,10 +27,11 @@ def loss_by_inversion(problem: Any, params: Tree, amount: Any) -> Any:
     Args:
         problem: a BilevelProblem with the optimiser momentum.
         params: η.
-        amount: in [0, 1), () array. States are taken back times 1 + amount, so that each amount has other roundings.
+        amount: a () array, in [0, 1). States are scaled by 1 + amount while they are taken back, so that each amount
+            rounds differently.
 
     Raises:
-        UsageError: another optimiser.
+        UsageError: the optimiser is not momentum.
 
     Cost: three times the inner steps of ``problem.loss``; backprop keeps the states of one of the three.
     """
@@ -67,7 +68,7 @@ def _step(problem: Any, eta: Tree, carry: Carry, x: Tree) -> Carry:
 
 
 def _rebuilt(problem: Any, eta: Tree, end: Carry, scale: Any) -> Carry:
-    """θ_i and υ_i of i = 0 … T−1, stacked on axis 0, from θ_T and υ_T; on the way they are kept times `scale`."""
+    """θ_i and υ_i of i = 0 … T−1, stacked on axis 0, from θ_T and υ_T; the computation keeps them times `scale`."""
     momentum, rates = problem.data["momentum"], problem.rates(end[0], eta)
 
     def back(carry: Carry, x: Tree) -> tuple[Carry, Carry]:
