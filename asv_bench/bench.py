@@ -1,7 +1,7 @@
 """Benchmark commits on hardware profiles: ``python asv_bench/bench.py --profiles cpu,tpu-v5p --commits main~5..main``.
 
-One ``asv run`` per profile, under the profile's name as the machine. What was measured before is kept: bytes come from
-the measurement cache, and a commit that a machine has results for is skipped unless ``--again``.
+One ``asv run`` per profile, under the profile's name as the machine. Earlier measurements are reused: bytes come from
+the measurement cache, and without ``--again`` a commit is skipped if the machine has results for it.
 """
 
 import argparse
@@ -21,16 +21,16 @@ QUICK = r"^figures\."
 
 
 def main():
-    """Run asv for every profile; the exit status: 0, 2 where a benchmark failed, 3 for wrong usage."""
+    """Run asv for every profile; the exit status: 0, 2 if a benchmark failed, 3 for wrong usage."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
-        "--profiles", default="cpu", help="names, separated by commas; 'all': every one with a compiler"
+        "--profiles", default="cpu", help="names, separated by commas; 'all': every profile whose compiler is installed"
     )
-    parser.add_argument("--commits", default="HEAD^!", help="a range as git log takes it (default: HEAD)")
+    parser.add_argument("--commits", default="HEAD^!", help="a range of commits, as for git log (default: HEAD)")
     parser.add_argument(
-        "--full", action="store_true", help="also what is timed or run: errors, ratios, imports, memory"
+        "--full", action="store_true", help="also measure errors, times, imports and memory, which need runs"
     )
-    parser.add_argument("--again", action="store_true", help="measure commits again that have results")
+    parser.add_argument("--again", action="store_true", help="also measure commits that have results")
     chosen = parser.parse_args()
     try:
         profiles = [hardware.load(name) for name in _names(chosen.profiles)]
@@ -52,7 +52,7 @@ def _run(profile, chosen):
     if not present.available:
         print(f"bench: {profile.name}: {present.reason}", file=sys.stderr)
         return 2
-    # Facts of the profile alone: a version in here would split every line of the dashboard at each bump.
+    # Only facts of the profile: a version here would split every line of the dashboard at each update.
     memory = str(profile.memory_bytes or "")
     facts = {
         "machine": profile.name,

@@ -30,7 +30,7 @@ def page(results, published, report):
     Args:
         results: folder of asv's results.
         published: folder that ``asv publish`` wrote, for the order of commits.
-        report: folder of the report; without an index.html there it is not linked.
+        report: folder of the report; if it has no index.html, the report is not linked.
     """
     order = {commit: int(place) for place, commit in _json(published / "index.json")["revision_to_hash"].items()}
     series = _series(results, order)

@@ -1,25 +1,27 @@
-"""Results of several machines united into one history that only grows."""
+"""Merges the results of several machines into one history that only grows."""
 
 import json
 import shutil
 from pathlib import Path
 
 RECORD = "published"
-"""In the results folder, as JSON: how many points each machine and benchmark had when last published. asv takes every
-file there that ends in .json for a result."""
+"""The name of a JSON file in the results folder: how many points each machine and benchmark had when last published. It
+does not end in .json, because asv reads every such file there as a result."""
 
 
 class ShrunkError(Exception):
-    """Points of the history are gone. Cause: a shard was lost, or results were not restored. Publish nothing."""
+    """Points of the history are gone: a shard was lost, or results were not restored. Publish nothing."""
 
 
 def unite(shards, results):
-    """Copy the machines of other results folders into this one, and unite their lists of benchmarks.
+    """Copy the machines of other results folders into this one, and merge their lists of benchmarks.
 
-    A result file that both have, of one commit, is merged by benchmark; the shard's figures win, it is the newer one.
+    If both have a result file of the same commit, it is merged by benchmark. The shard's figures are used, because they
+    are newer.
 
     Raises:
-        ShrunkError: a shard holds no result at all: a job that measured nothing must not look like one that did.
+        ShrunkError: a shard has no results: a job that measured nothing must not look like a job that measured
+            something.
     """
     results.mkdir(parents=True, exist_ok=True)
     for shard in map(Path, shards):
@@ -42,7 +44,7 @@ def check_and_record(results):
         machine -> benchmark -> number of points.
 
     Raises:
-        ShrunkError: there are no points, or fewer than there were; names the machine and the benchmark.
+        ShrunkError: there are no points, or fewer than before; the message names the machine and the benchmark.
     """
     counted = count(results)
     if not any(counted.values()):
@@ -57,7 +59,7 @@ def check_and_record(results):
 
 
 def count(results):
-    """Machine -> benchmark -> number of values that are there, over commits and parameters."""
+    """Machine -> benchmark -> number of values that are not missing, over commits and parameters."""
     counted = {}
     for path in result_files(results):
         found = _load(path)
@@ -92,7 +94,7 @@ def _merged(old, new):
 
 
 def _longest(ours, theirs):
-    """Both lists of benchmarks; of two entries, the one with more parameters, since a class may be new."""
+    """Both lists of benchmarks; of two entries with one name, the one with more parameters: a class may be new."""
 
     def size(entry):
         return sum(len(values) for values in entry.get("params", ())) if isinstance(entry, dict) else 0

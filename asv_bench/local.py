@@ -1,6 +1,6 @@
-"""asv's page with the scripts that it takes from other servers beside it.
+"""Puts the scripts that asv's page loads from other servers next to the page.
 
-So the published page works without them, and asks nobody else when it is opened. Versions and hashes are those of
+So the published page works without these servers, and sends them no requests. Versions and hashes are those of
 ``page/package-lock.json``.
 """
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 PAGE = Path(__file__).resolve().parent / "page"
 MODULES = PAGE / "node_modules"
-# What asv's page names at the end of an address -> the same in the packages.
+# The end of an address in asv's page -> the same file in the packages.
 FILES = {
     "jquery-3.3.1.min.js": "jquery/dist/jquery.min.js",
     "jquery.flot.min.js": "flot/jquery.flot.js",
@@ -28,13 +28,13 @@ _TAG = re.compile(r"<(?:script|link)\b[^>]*?(?:src|href)=\"(https://[^\"]+)\"[^>
 
 
 def localize(html):
-    """Rewrite ``index.html`` of a published folder, and put what it names into ``vendor/`` beside it.
+    """Rewrite ``index.html`` of a published folder, and copy the files that it names into ``vendor/`` next to it.
 
     Returns:
-        Whether it was done; without npm the page is left as asv made it.
+        Whether this was done; without npm, the page stays as asv made it.
 
     Raises:
-        LookupError: asv's page names a script that is not known here; a new version of asv does.
+        LookupError: asv's page names a script that is not known here, which a new version of asv may do.
     """
     if shutil.which("npm") is None:
         return False

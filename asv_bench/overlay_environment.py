@@ -1,7 +1,7 @@
-"""An asv environment in which a commit is not built but laid over the current benchmark code.
+"""An asv environment that does not build a commit, but combines it with the current benchmark code.
 
-The toolchain is the one that asv runs in, locked; what changes from commit to commit is ``references/`` alone. So one
-line of a graph has one meaning from end to end, and a commit costs no installation.
+The toolchain is the locked one in which asv runs. Only ``references/`` changes from commit to commit. So all points of
+a line have the same meaning, and a commit needs no installation.
 """
 
 import os
@@ -25,17 +25,17 @@ class OverlayEnvironment(Environment):
     tool_name = "overlay"
 
     def __init__(self, conf, python, requirements, tagged_env_vars):
-        """As asv asks for it; it names an environment before its own __init__ ends."""
+        """Set the attributes that asv needs to name an environment, which it does before its own __init__ ends."""
         self._python, self._requirements, self._tagged_env_vars = python, requirements, tagged_env_vars
         super().__init__(conf, python, requirements, tagged_env_vars)
 
     @classmethod
     def matches(cls, python):
-        """Whether this interpreter is of the Python version asked for."""
+        """Whether this interpreter has the requested Python version."""
         return python == f"{sys.version_info[0]}.{sys.version_info[1]}"
 
     def check_presence(self):
-        """There is nothing that could be missing."""
+        """Return True, because nothing can be missing."""
         return True
 
     def _setup(self):
@@ -57,7 +57,8 @@ class OverlayEnvironment(Environment):
     def run(self, args, **kwargs):
         """Run this interpreter with the commit's import path."""
         paths = (Path(self._path) / "import").read_text()
-        # asv takes PYTHONPATH away from benchmarks; GRADGATE_IMPORT tells theirs to put it back for their children.
+        # asv removes PYTHONPATH from the environment of benchmarks; GRADGATE_IMPORT lets them set it again for their
+        # children.
         given = dict(kwargs.pop("env", None) or os.environ)
         environment = {**given, **self._global_env_vars, "ASV_PYTHONPATH": paths, "GRADGATE_IMPORT": paths}
         return util.check_output([sys.executable, *args], env=environment, **kwargs)

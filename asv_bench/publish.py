@@ -1,7 +1,7 @@
-"""Unite the machines' results, publish the history, and build the dashboard: ``python asv_bench/publish.py``.
+"""Merge the machines' results, publish the history, and build the dashboard: ``python asv_bench/publish.py``.
 
-The pages are static: ``bytes.html`` with the newest figures, the report of ``nox -s verify`` where there is one, and
-asv's grid, graphs, regressions and feed. ``nox -s site`` adds the guide. ``--preview`` serves all on this machine.
+The pages are static: ``bytes.html`` with the newest figures, the report of ``nox -s verify`` if there is one, and asv's
+grid, graphs, regressions and feed. ``nox -s site`` adds the guide. ``--preview`` serves all pages on this machine.
 """
 
 import argparse
@@ -24,13 +24,13 @@ RESULTS, HTML = HERE / ".asv" / "results", HERE / ".asv" / "html"
 
 
 def main():
-    """Publish; the exit status: 0, 1 the history would shrink, 2 asv failed, 3 wrong usage."""
+    """Publish; the exit status: 0, 1 if the history would shrink, 2 if asv failed, 3 for wrong usage."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("shards", nargs="*", type=Path, help="results folders of other machines, to be united")
-    parser.add_argument("--site", type=Path, default=HERE.parent / "site", help="where to (default: site/)")
-    parser.add_argument("--report", type=Path, default=HERE.parent / "report", help="what nox -s verify wrote")
-    parser.add_argument("--commits", metavar="RANGE", help="publish these commits alone")
-    parser.add_argument("--preview", action="store_true", help="serve the page that is there")
+    parser.add_argument("shards", nargs="*", type=Path, help="results folders of other machines, which are merged")
+    parser.add_argument("--site", type=Path, default=HERE.parent / "site", help="the folder to write (default: site/)")
+    parser.add_argument("--report", type=Path, default=HERE.parent / "report", help="the report of nox -s verify")
+    parser.add_argument("--commits", metavar="RANGE", help="publish only these commits")
+    parser.add_argument("--preview", action="store_true", help="serve the pages that exist")
     parser.add_argument("--port", type=int, default=8765)
     chosen = parser.parse_args()
     try:
@@ -45,7 +45,7 @@ def main():
 
 def publish(chosen):
     """Build the site."""
-    Repository.around(HERE).need_whole_history()  # asv would publish what it finds, with exit status 0
+    Repository.around(HERE).need_whole_history()  # asv publishes a part of it with exit status 0
     history.unite(chosen.shards, RESULTS)
     points = history.check_and_record(RESULTS)
     ran = subprocess.run(
@@ -54,15 +54,15 @@ def publish(chosen):
     if ran.returncode:
         return 2
     if not local.localize(HTML):
-        print("publish: without npm the page takes its scripts from other servers", file=sys.stderr)
+        print("publish: without npm, the page loads its scripts from other servers", file=sys.stderr)
     for name in ("history", "results", "report"):
         shutil.rmtree(chosen.site / name, ignore_errors=True)
     shutil.copytree(HTML, chosen.site / "history")
-    shutil.copytree(RESULTS, chosen.site / "results")  # from which the next publication goes on
+    shutil.copytree(RESULTS, chosen.site / "results")  # the next publication continues from these
     if (chosen.report / "index.html").exists():
         shutil.copytree(chosen.report, chosen.site / "report")
     written = dashboard.page(RESULTS, HTML, chosen.site / "report")
-    guide = (chosen.site / "searchindex.js").exists()  # nox -s site made the first page
+    guide = (chosen.site / "searchindex.js").exists()  # then nox -s site has made the first page
     for name in ("bytes.html",) if guide else ("bytes.html", "index.html"):
         (chosen.site / name).write_text(written, encoding="utf-8")
     total = sum(sum(benchmarks.values()) for benchmarks in points.values())

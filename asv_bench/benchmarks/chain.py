@@ -6,11 +6,11 @@ import random
 from typing import Any
 
 CHAINS = {"150 stages, 500 slots": (150, 500, 1), "66 stages, 12,000 slots": (66, 12_000, 30)}
-"""Name -> stages, slots, and the factor of all sizes: the speeds of the literature, and DenseNet-121 at 1 MB."""
+"""Name -> stages, slots, and the factor of all sizes: a case of the literature, and DenseNet-121 with slots of 1 MB."""
 
 
 def costs(stages: int, factor: int) -> Any:
-    """Costs of a chain as they are in PyTorch: some stages keep their inputs, some their outputs, sizes vary."""
+    """Costs of a chain as in PyTorch: some stages keep their inputs, some keep their outputs, and sizes vary."""
     from gradgate.references.chain.schedules.costs import Costs
 
     rng = random.Random(stages)

@@ -1,7 +1,8 @@
-"""Seconds of checkpointed training steps over plain backprop's, on a chain that is long and wide enough to show them.
+"""Time of checkpointed training steps relative to plain backprop, on a chain that is long and wide enough to show it.
 
-The thesis prints an overhead of about 30% for one recomputation (§2.5.1), since a backward takes about twice as long as
-a forward. Both are ratios within one process, taken in turn, so that a slow machine does not change them.
+The thesis prints an overhead of about 30% for one recomputation (§2.5.1), because a backward pass takes about twice as
+long as a forward pass. Both figures are ratios within one process, with the runs taking turns, so that a slow machine
+does not change them.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from gradgate.suites.workers.worker import environment
 ROUNDS = 7
 LAYERS, WIDTH, BATCH = 36, 96, 512
 METHODS = ("sqrt_n", "recursive", "revolve", "uniform_dp", "precise_dp", "checkpoint_sequential")
-"""The methods at half of plain backprop's planned peak, as far as they take a budget; and PyTorch's own checkpoints."""
+"""The methods, and PyTorch's own checkpoints. A method with a budget gets half of plain backprop's planned peak."""
 
 
 class _Chain:
     timeout = 900
 
     def prepare(self, framework: str) -> None:
-        """The problem, its costs and plain backprop, compiled."""
+        """Make the problem and its costs, and compile plain backprop."""
         on_host()
         if not installed(framework):
             raise NotImplementedError(f"{framework} is not installed")
@@ -41,7 +42,7 @@ class _Chain:
 
 
 class Steps(_Chain):
-    """Each method over plain backprop."""
+    """The time of each method relative to plain backprop."""
 
     params = (list(FRAMEWORKS), list(METHODS))
     param_names = ("framework", "method")
@@ -64,12 +65,12 @@ class Steps(_Chain):
 
     @track("× backprop")
     def track_seconds_over_backprop(self, framework: str, method: str) -> float:
-        """Median over rounds, method and plain backprop in turn."""
+        """Median over rounds, in which the method and plain backprop take turns."""
         return _ratio(self.run, self.backprop)
 
 
 class Passes(_Chain):
-    """A whole gradient over a forward pass, less 1: how much longer a backward takes than a forward."""
+    """Time of a gradient relative to a forward pass, minus 1: the relative time of the backward pass."""
 
     params = (list(FRAMEWORKS),)
     param_names = ("framework",)
@@ -86,7 +87,7 @@ class Passes(_Chain):
 
 
 def _ready(framework: str, function: Callable[..., Any], problem: Any, **options: Any) -> Callable[[], Any]:
-    """A call of the function that waits for its result; compiled where that is how it runs, and run once."""
+    """A call of the function that waits for its result; it is compiled in JAX, and has run once."""
     if framework == "jax":
         import jax
 
@@ -104,7 +105,7 @@ def _ready(framework: str, function: Callable[..., Any], problem: Any, **options
 
 
 def _sequential(methods: Any, problem: Any) -> Callable[[], Any]:
-    """A step of torch.utils.checkpoint with √N segments, of the same stages."""
+    """A step of torch.utils.checkpoint with √N segments, for the same stages."""
     import torch
     from torch.utils.checkpoint import checkpoint_sequential
 

@@ -1,7 +1,7 @@
-"""What the benchmarks share: the profile, and the cells of the registry as the newest code declares them.
+"""What the benchmarks share: the profile, and the cells that the newest code declares in the registry.
 
-An old commit is measured at today's problems and options, and a problem that changes gets another name: its line on
-the dashboard ends and a new one starts. So a line has one meaning from end to end.
+An old commit is measured at the current problems and options. A problem that changes gets another name: its line on the
+dashboard ends and a new line starts. So all points of a line have the same meaning.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ HOST = "cpu"
 
 
 def derive(profile: str) -> list[dict[str, Any]]:
-    """Every method with the cell that is measured of it on a profile, None where there is none, and its name.
+    """Every method, with its name and the cell that is measured for it on a profile, or None if there is no cell.
 
     The name ends in a digest of the problem and the options.
     """
@@ -35,7 +35,7 @@ def derive(profile: str) -> list[dict[str, Any]]:
             row = manifest.to_dict(cell)
             text = json.dumps([row["spec"], row["options"]], sort_keys=True)
             shown += "~" + hashlib.sha256(text.encode()).hexdigest()[:4]
-        # Eager bytes are the same on every profile, so PyTorch methods have a cell on the host alone.
+        # Eager bytes are the same on every profile, so PyTorch methods have a cell only on the host.
         cells = known.cells((profile,)) if method.framework == "jax" or profile == HOST else iter(())
         entries.append({"method": method.key, "name": shown, "cell": next(map(manifest.to_dict, cells), None)})
     return sorted(entries, key=lambda entry: str(entry["name"]))
@@ -51,10 +51,11 @@ METHODS = [entry["method"] for entry in ENTRIES]
 
 
 def declared(key: str) -> Method:
-    """The method of a key, as this commit declares it.
+    """The method with a key, as this commit declares it.
 
     Raises:
-        NotImplementedError: it does not, or its framework is missing: asv's way to say "not here".
+        NotImplementedError: this commit has no such method, or its framework is not installed; asv then skips the
+            benchmark.
     """
     found = next((method for method in registry.methods() if method.key == key), None)
     if found is None:
@@ -65,13 +66,13 @@ def declared(key: str) -> Method:
 
 
 def on_host() -> None:
-    """Raise NotImplementedError on a profile where nothing can be run."""
+    """Raise NotImplementedError on a profile on which nothing can be run."""
     if PROFILE != HOST:
         raise NotImplementedError(f"programs run on {HOST} only, not on {PROFILE}")
 
 
 def track(unit: str, version: str = "1") -> Any:
-    """Give a benchmark its unit and its version, which says when old points stop being comparable."""
+    """Give a benchmark its unit and its version; a new version means that old points are no longer comparable."""
 
     def mark(function: Any) -> Any:
         function.unit, function.version = unit, version

@@ -1,4 +1,4 @@
-"""Bytes and FLOPs of every method on one profile: exact, and the very figures of the gate, from the same cache."""
+"""Bytes and FLOPs of every method on one profile: exact, the same figures as in the gate, from the same cache."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Figures:
     timeout = 3600
 
     def setup_cache(self) -> dict[str, dict[str, Any]]:
-        """Measure every method once; the benchmarks below only look up."""
+        """Measure every method once; the benchmarks below only look up the figures."""
         return _measured()
 
     def setup(self, measured: dict[str, dict[str, Any]], method: str) -> None:
@@ -62,7 +62,7 @@ class Figures:
         """Arguments + outputs − aliases."""
         return self.figure.get("state_bytes")
 
-    @track("FLOPs", version="2")  # until then a sum of n products counted n additions
+    @track("FLOPs", version="2")  # version 1 counted n additions for a sum of n products
     def track_flops(self, measured: dict[str, dict[str, Any]], method: str) -> int | None:
         """Arithmetic operations."""
         return self.figure.get("flops")

@@ -1,4 +1,4 @@
-"""Error, time and memory of running each method once, on the host, beside plain backprop of the same problem."""
+"""Error, time and memory of running each method once, on the host, compared with plain backprop of the same problem."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class _Running:
 
 
 class Error(_Running):
-    """Distance from the float64 oracle, in units of the noise of plain backprop: the verdict's own figure."""
+    """Distance from the float64 oracle, in units of the noise of plain backprop: the same figure as in the verdict."""
 
     @track("noise")
     def track_error_over_noise(self, method: str) -> float:
-        """Of the worst leaf, in float32."""
+        """The ratio of the worst leaf, in float32."""
         from gradgate.references import oracle
         from gradgate.suites.judging.tolerance import compare
 
@@ -56,16 +56,16 @@ class Error(_Running):
 
 
 class Speed(_Running):
-    """Wall time: advisory, and as a ratio within one process, which a slow machine does not change."""
+    """Wall time, which is advisory; also as a ratio within one process, which a slow machine does not change."""
 
     @track("× backprop")
     def track_time_over_backprop(self, method: str) -> float:
-        """Median over rounds, method and backprop in turn."""
+        """Median over rounds, in which the method and backprop take turns."""
         return statistics.median(_seconds(self.run) / _seconds(self.backprop) for _ in range(ROUNDS))
 
     @track("seconds")
     def time_gradient(self, method: str) -> None:
-        """One call, compiled."""
+        """One compiled call."""
         self.run()
 
 

@@ -7,35 +7,35 @@ from benchmarks.common import on_host, track
 
 
 class Imports:
-    """Neither framework is loaded by either."""
+    """Time and modules of imports, which load neither framework."""
 
     def setup(self):
-        """On the host only."""
+        """Run on the host only."""
         on_host()
 
     @track("seconds")
     def timeraw_registry(self):
-        """Every declaration."""
+        """Import every declaration."""
         return "from gradgate.references import registry; registry.families()"
 
     @track("seconds")
     def timeraw_command_line(self):
-        """The command line."""
+        """Import the command line."""
         return "import gradgate.suites.cli"
 
     @track("modules")
     def track_modules_of_command_line(self):
-        """Modules that the command line loads before it knows the command; their number has no noise."""
+        """Number of modules that the command line loads before it knows the command; this number has no noise."""
         return modules("gradgate.suites.cli")
 
     @track("modules")
     def track_modules_of_package(self):
-        """Modules that ``import gradgate`` loads."""
+        """Number of modules that ``import gradgate`` loads."""
         return modules("gradgate")
 
     @track("modules")
     def track_modules_of_verify(self):
-        """Modules that ``gradgate verify`` loads in the parent, which imports neither framework."""
+        """Number of modules that ``gradgate verify`` loads in the parent, which imports neither framework."""
         return modules("gradgate.suites.commands.verify")
 
 

@@ -1,4 +1,4 @@
-"""What measuring a small cell costs: compiled for the first time, and when its program is in the cache."""
+"""The time that measuring a small cell takes, when its program is compiled and when it is in the cache."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COMPILED = [profile.name for profile in load_all() if profile.compiler]
 
 
 class Cell:
-    """One small cell on each profile, the profile's compiler already running."""
+    """One small cell on each profile, with the profile's compiler already running."""
 
     timeout = 300
     version = "1"
@@ -25,7 +25,7 @@ class Cell:
     param_names = ("profile",)
 
     def setup(self, profile: str) -> None:
-        """Start the profile's compiler and fill a cache of this benchmark's own."""
+        """Start the profile's compiler and fill a separate cache for this benchmark."""
         from gradgate.hw_profiles.cache import Cache
         from gradgate.hw_profiles.profile import availability, load
 
@@ -63,7 +63,7 @@ class Cell:
 
 
 class Sweep:
-    """A hundred cells by the command line, ten profiles at ten lengths, none of them changed since the last time."""
+    """A hundred cells by the command line: ten profiles at ten lengths, all of them in the cache."""
 
     timeout = 900
     number = 1
@@ -71,7 +71,7 @@ class Sweep:
     version = "1"
 
     def setup(self) -> None:
-        """Measure every cell once, with a cache of this benchmark's own."""
+        """Measure every cell once, with a separate cache for this benchmark."""
         from gradgate.hw_profiles.profile import availability, load
 
         there = [name for name in COMPILED if availability(load(name)).available][:10]

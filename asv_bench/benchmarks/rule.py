@@ -1,4 +1,4 @@
-"""What the rule of equality costs: measured in plain gradients of the same problem, side by side in one process."""
+"""The cost of the rule of equality, as a multiple of one plain gradient of the same problem, in the same process."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ SHAPES = ("smallest", "middle", "largest")
 
 
 def roundings() -> list[str]:
-    """Every family, ``family`` or ``family:loss``, once for each loss whose rounding a method of it is allowed."""
+    """Every family as ``family``, and as ``family:loss`` for each loss whose rounding one of its methods is allowed."""
     found = {(m.family, m.rounding) for m in registry.methods()}
     return [f"{family}:{rounding}" if rounding else family for family, rounding in sorted(found)]
 
 
 def cpu_seconds(function: Callable[[], Any]) -> float:
-    """CPU time of one call; what else runs on the machine does not count."""
+    """CPU time of one call; other processes on the machine do not count."""
     start = time.process_time()
     function()
     return time.process_time() - start
 
 
 class Checking:
-    """Cost of judging one gradient, beyond running the method: oracle, noise and comparison, nothing cached.
+    """Cost of judging one gradient, without running the method: oracle, noise and comparison, with nothing cached.
 
-    A family is judged by the plain rule, and as ``family:loss`` by that of the methods that may round as that loss.
-    Shapes are those of the family's vocabulary, ordered by their number of parameters.
+    ``family`` is judged by the plain rule, and ``family:loss`` by the rule for methods that may round as that loss
+    does. The shapes are the edge cases that the family declares, ordered by their number of parameters.
     """
 
     params = (list(FRAMEWORKS), roundings(), list(SHAPES))
@@ -41,7 +41,7 @@ class Checking:
     timeout = 300
 
     def setup(self, framework: str, problems: str, shape: str) -> None:
-        """Compile and warm everything that is timed."""
+        """Compile and run once everything that is timed."""
         os.environ.update(environment())
         from gradgate.references import oracle
         from gradgate.references.backends import leaves

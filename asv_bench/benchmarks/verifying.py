@@ -1,4 +1,4 @@
-"""What judging costs: programs that are traced for one method, and its CPU seconds over those of one plain gradient."""
+"""The cost of judging one method: programs traced for it, and CPU time relative to one plain gradient."""
 
 from __future__ import annotations
 
@@ -47,27 +47,27 @@ print(json.dumps({"programs": len(traced), "ratio": (time.process_time() - start
 
 
 class Verifying:
-    """One method of each framework, every claim, few problems, cold."""
+    """Judge one method of each framework: every claim, on few problems, without a cache."""
 
     params = (METHODS,)
     param_names = ("method",)
     timeout = 1800
 
     def setup_cache(self) -> dict[str, dict[str, Any]]:
-        """Judge each method once; the benchmarks only look up."""
+        """Judge each method once; the benchmarks only look up the figures."""
         on_host()
         return {method: measured(method) for method in METHODS}
 
     @track("programs")
     def track_programs(self, found: dict[str, dict[str, Any]], method: str) -> int:
-        """Lowered for JAX while the method is judged: what a cold run costs is proportional to it."""
+        """Programs lowered by JAX while the method is judged; the cost without a cache is proportional to it."""
         if method.endswith("torch"):
             raise NotImplementedError("eager PyTorch traces no programs")
         return int(found[method]["programs"])
 
     @track("× gradient")
     def track_cpu_over_gradient(self, found: dict[str, dict[str, Any]], method: str) -> float:
-        """CPU seconds of judging over those of one plain gradient at the problem where bytes are measured."""
+        """CPU time of judging, relative to one plain gradient at the problem at which bytes are measured."""
         return float(found[method]["ratio"])
 
 

@@ -1,8 +1,9 @@
-"""`checkpointed` beside what people use: ``python asv_bench/peers/checkpointed.py [--model NAME]``.
+"""`checkpointed` compared with other code: ``python asv_bench/peers/checkpointed.py [--model NAME]``.
 
-For each peer the peak of a training step and its FLOPs, forward and backward, as shares of plain training; beside it
-`checkpointed` with the peer's peak as its budget. Peaks are bytes made in the step and alive at once, gradients of
-parameters not counted; FLOPs are those of convolutions and products of matrices. Everything runs on CPUs in float32.
+Each row shows, for one peer, the peak of a training step and its FLOPs (forward and backward) as shares of plain
+training, and then the same for `checkpointed` with the peer's peak as its budget. A peak is the largest number of bytes
+that the step makes and that are alive at once, without gradients of parameters. FLOPs are those of convolutions and
+products of matrices. Everything runs on CPUs in float32.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from gradgate.references.chain.schedules.solver import BudgetTooSmall
 Loss = Callable[[Any], Any]
 COMPILED = (0.5, 0.25)
 WHY_COMPILE = "it runs elementwise operators again without the convolution or product that reads them; eager cannot"
-WHY_EAGER = "it stops a second run before a last product whose output nothing saves; a stage here is recorded whole"
+WHY_EAGER = "it stops the second run before a last product whose output nothing saves; a stage here runs as a whole"
 
 
 def main() -> None:
@@ -66,7 +67,7 @@ def table(name: str, batch: int, compiled: bool) -> Iterator[str]:
 
 
 def measured(model: Any, x: Any, call: Callable[[Any, Any], Any]) -> Measured:
-    """Peak and FLOPs of a training step of a copy."""
+    """Peak and FLOPs of a training step of a copy of the model."""
     own = copy.deepcopy(model)
     return step_of(lambda x: call(own, x), x, [p for p in own.parameters() if p.requires_grad])
 
@@ -88,7 +89,7 @@ def under_compile(model: Any, x: Any, call: Callable[[Any, Any], Any], share: fl
 
 
 def row(who: str, peer: Measured, plain: Measured, model: Any, x: Any, call: Any) -> str:
-    """A peer, and `checkpointed` within its peak."""
+    """The row of a peer, and of `checkpointed` within the peer's peak."""
     told = f"{who:44} {peer.peak / plain.peak:6.3f} {peer.flops / plain.flops:6.3f}  "
     try:
         own = measured(checkpointed(model, None, budget=peer.peak, compute="flops"), x, call)
@@ -102,7 +103,7 @@ def row(who: str, peer: Measured, plain: Measured, model: Any, x: Any, call: Any
 
 
 def ours(who: str, budget: int, plain: Measured, model: Any, x: Any, call: Any) -> str:
-    """`checkpointed` within a budget."""
+    """The row of `checkpointed` within a budget."""
     try:
         own = measured(checkpointed(model, None, budget=budget, compute="flops"), x, call)
     except BudgetTooSmall as error:
@@ -110,11 +111,11 @@ def ours(who: str, budget: int, plain: Measured, model: Any, x: Any, call: Any) 
     return f"{who:44} {own.peak / plain.peak:6.3f} {own.flops / plain.flops:6.3f}"
 
 
-# The models, and what people do with them
+# The models, and their peers
 
 
 def square(model: Any, x: Any) -> Any:
-    """A loss of what an image model gives."""
+    """A loss of the output of an image model."""
     return model(x).square().mean()
 
 
@@ -126,7 +127,7 @@ class Again(nn.Module):
         self.inner = inner
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the module gives."""
+        """The output of the module."""
         return checkpoint(self.inner, *args, use_reentrant=False, **kwargs)
 
 
@@ -152,7 +153,7 @@ def sequential(layers: list[nn.Module]) -> Iterator[tuple[str, Any, Any]]:
 
 
 def resnet50(batch: int) -> Any:
-    """Of torchvision, on images of 64 pixels."""
+    """The model of torchvision, on images of 64 pixels."""
     model = torchvision().resnet50(num_classes=10)
 
     def peers(model: Any) -> Iterator[tuple[str, Any, Any]]:
@@ -165,7 +166,7 @@ def resnet50(batch: int) -> Any:
 
 
 def densenet121(batch: int) -> Any:
-    """Of torchvision, on images of 64 pixels."""
+    """The model of torchvision, on images of 64 pixels."""
     model = torchvision().densenet121(num_classes=10)
 
     def peers(model: Any) -> Iterator[tuple[str, Any, Any]]:
@@ -225,7 +226,7 @@ def gpt2(batch: int) -> Any:
 
 
 def torchvision() -> Any:
-    """The models of torchvision; where its compiled operators do not load, two are declared so that it imports."""
+    """The models of torchvision; if its compiled operators cannot be loaded, two are declared so that it imports."""
     try:
         import torchvision.models
     except RuntimeError:

@@ -1,6 +1,6 @@
-"""`linear_attention` beside what people use: ``python asv_bench/peers/linear_attention.py [--framework jax|torch]``.
+"""`linear_attention` compared with other code: ``python asv_bench/peers/linear_attention.py [--framework jax|torch]``.
 
-Causal attention with elu(x) + 1 as feature map in float32. A peer that is not installed is a row that says so.
+The script measures causal attention with the feature map elu(x) + 1, in float32. If a peer is not installed, its row says so.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def in_torch(args: argparse.Namespace) -> str:
             outs.append(out)
         return torch.cat(outs, -2)
 
-    torch.set_num_threads(1)  # a second thread waits for its turn on a busy machine
+    torch.set_num_threads(1)  # a second thread would wait on a busy machine
     torch.manual_seed(0)
     inputs = [torch.randn(1, args.heads, args.length, args.width) for _ in range(3)]
     rows = [
@@ -94,7 +94,7 @@ def _performer_pytorch(features: Any) -> Row:
         return Row(name, None, f"not installed: {error}")
 
     def function(q: Any, k: Any, v: Any) -> Any:
-        # Its chunk_size is a number of chunks.
+        # Its chunk_size is the number of chunks.
         return peer.causal_linear_attention_noncuda(features(q), features(k), v, chunk_size=q.shape[-2] // CHUNK)
 
     return Row(name, function)

@@ -1,8 +1,8 @@
-"""`meta_gradient` of PyTorch beside what people use: ``python asv_bench/peers/meta_gradients.py``.
+"""`meta_gradient` of PyTorch compared with other code: ``python asv_bench/peers/meta_gradients.py``.
 
-The gradient by θ_0 of the loss after T steps of SGD with momentum, of a residual network in float32. Bytes are the peak
-of all tensors that are made; FLOPs are counted. A peer that is not installed is a row that says so. JAX stands in
-``meta_gradients_jax.py``.
+The script computes the gradient with respect to θ_0 of the loss after T steps of SGD with momentum, for a residual
+network in float32. Bytes are the peak of all tensors that are made; FLOPs are counted. If a peer is not installed, its
+row says so. The script for JAX is ``meta_gradients_jax.py``.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def layer(x: torch.Tensor, *p: torch.Tensor) -> torch.Tensor:
 
 
 def distance(given: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
-    """Sum of squares of an example, the mean over the batch."""
+    """Sum of squared differences for each example, averaged over the batch."""
     return ((given - wanted) ** 2).sum(-1).mean()
 
 
@@ -64,24 +64,24 @@ class Case:
         self.y = torch.randn(2, args.batch, args.width)
 
     def loss(self, theta: Any, eta: Any, x: Any, *, block: Callable[..., Any] = lambda layer: layer) -> torch.Tensor:
-        """Sum of squares of an example."""
+        """The inner loss: `distance` of the network's output."""
         return distance(torch.func.functional_call(self.net, theta, (x[0],), {"block": block}), x[1])
 
     def ours(self, **options: Any) -> Any:
-        """By `meta_gradient`."""
+        """The gradient by `meta_gradient`."""
         meta = meta_gradient(self.loss, sgd(RATE, MOMENTUM), self.loss_of_end, argnums=1, **options)
         return meta((), self.theta, self.xs, self.y)[1]
 
     def loss_of_end(self, theta: Any, eta: Any, y: Any, *, block: Callable[..., Any] = lambda layer: layer) -> Any:
-        """V."""
+        """The outer loss V."""
         return self.loss(theta, eta, y, block=block)
 
     def loop(self, grad: Callable[..., Any]) -> Any:
-        """By ``torch.func.grad`` over a loop in Python, with any inner gradient."""
+        """The gradient by ``torch.func.grad`` over a loop in Python, with any inner gradient."""
         return torch.func.grad(functools.partial(self.outer, grad))(self.theta)
 
     def graph(self, grad: Callable[..., Any] | None = None) -> Any:
-        """By ``torch.autograd.grad`` over a loop, with any inner gradient; None: with ``create_graph``."""
+        """The gradient by ``torch.autograd.grad`` over a loop; the default inner gradient uses ``create_graph``."""
 
         def recorded(loss: Callable[..., Any]) -> Callable[..., Any]:
             def found(theta: Any, *more: Any) -> Any:
@@ -97,7 +97,7 @@ class Case:
         return dict(zip(theta, found, strict=True))
 
     def outer(self, grad: Callable[..., Any], theta: Any, pair: Any = None, **more: Any) -> torch.Tensor:
-        """V of θ_0, by a loop in Python."""
+        """V as a function of θ_0, by a loop in Python."""
         pair = pair or sgd(RATE, MOMENTUM)
         state = pair.init(theta)
         for x in self.xs:
@@ -106,7 +106,7 @@ class Case:
         return self.loss(theta, (), self.y)
 
     def torchopt(self) -> Any:
-        """By torchopt's SGD in a differentiable loop with ``create_graph``."""
+        """The gradient by torchopt's SGD in a differentiable loop with ``create_graph``."""
         pair = importlib.import_module("torchopt").sgd(RATE, momentum=MOMENTUM)
         theta = {name: leaf.clone().requires_grad_() for name, leaf in self.theta.items()}
         start, state = theta, pair.init(theta)
@@ -119,7 +119,7 @@ class Case:
         return dict(zip(start, found, strict=True))
 
     def higher(self) -> Any:
-        """By higher's differentiable SGD."""
+        """The gradient by higher's differentiable SGD."""
         peer = importlib.import_module("higher")
         optimiser = torch.optim.SGD(self.net.parameters(), lr=RATE, momentum=MOMENTUM)
         with peer.innerloop_ctx(self.net, optimiser, copy_initial_weights=False) as (net, steps):
@@ -171,7 +171,7 @@ def main() -> None:
 
 
 class Peak(TorchDispatchMode):
-    """The most bytes of tensors made inside that are alive at once. MemTracker takes no module under `torch.func`."""
+    """The most bytes of tensors made inside that are alive at once. MemTracker accepts no module under `torch.func`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -187,7 +187,7 @@ class Peak(TorchDispatchMode):
                 _, dead = self.known.pop(storage._cdata, (None, 0))
                 self.known[storage._cdata] = StorageWeakRef(storage), storage.nbytes()
                 self.sum += storage.nbytes() - dead
-        if self.sum > self.most:  # the dead ones among them are looked for only where they could matter
+        if self.sum > self.most:  # freed storages are removed only when they could change the maximum
             self.known = {place: kept for place, kept in self.known.items() if not kept[0].expired()}
             self.sum = sum(size for _, size in self.known.values())
             self.most = max(self.most, self.sum)
@@ -199,7 +199,7 @@ def _tensors(tree: Any) -> list[torch.Tensor]:
 
 
 def outcome(run: Callable[[], Any]) -> Any:
-    """Peak bytes beyond the arguments, FLOPs and the gradient; or why there are none."""
+    """Peak bytes without the arguments, FLOPs and the gradient; or the reason why there are none."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -213,7 +213,7 @@ def outcome(run: Callable[[], Any]) -> Any:
 
 
 def version(peer: str) -> str:
-    """The version of a peer, or nothing."""
+    """The version of a peer, or an empty string."""
     try:
         return importlib.metadata.version(peer)
     except importlib.metadata.PackageNotFoundError:

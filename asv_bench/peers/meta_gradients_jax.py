@@ -1,8 +1,9 @@
-"""`meta_gradient` of a transformer of nnx beside plain optax and jax.grad, compiled for devices that are not there.
+"""`meta_gradient` of an nnx transformer compared with plain optax and jax.grad, compiled without the devices.
 
-``python asv_bench/peers/meta_gradients_jax.py --profiles nvidia-h100 tpu-v5p``. The gradient by θ_0 of the loss after T
-steps of Adam, in float32. Nothing is run: bytes in all are arguments, results and temporaries, by the compiler of the
-profile; FLOPs are counted. Every program rematerialises the same layers, and each step of the plain ones too.
+``python asv_bench/peers/meta_gradients_jax.py --profiles nvidia-h100 tpu-v5p``. The script compiles the gradient with
+respect to θ_0 of the loss after T steps of Adam, in float32. Nothing is run. Bytes are the sum of arguments, results
+and temporaries, reported by the compiler of the profile; FLOPs are counted. Every program rematerialises the same
+layers; the plain programs also rematerialise each step.
 """
 
 from __future__ import annotations
@@ -46,10 +47,10 @@ class Block(nnx.Module):
 
 
 class Decoder:
-    """The decoder's losses as functions of its parameters, which are nnx states: layers are stacked, and run in a scan.
+    """The decoder's losses as functions of its parameters, which are nnx states; stacked layers run in a scan.
 
     Attributes:
-        theta: shapes of the parameters: of the embedding, which is the output layer too, the layers and the last norm.
+        theta: shapes of the parameters of the embedding (which is also the output layer), the layers and the last norm.
         xs, y: shapes of the batches of tokens.
     """
 
@@ -129,7 +130,7 @@ def main() -> None:
     ):  # fmt: skip
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--profiles", nargs="+", default=["nvidia-h100", "tpu-v5p"])
-    parser.add_argument("--rows", nargs="+", default=[""], help="rows whose name has one of these words")
+    parser.add_argument("--rows", nargs="+", default=[""], help="only rows whose name contains one of these words")
     args = parser.parse_args()
     decoder = Decoder(args)
     given = (decoder.theta, decoder.xs, decoder.y)

@@ -1,9 +1,9 @@
-"""`InvertibleSequential` beside what people use: ``python asv_bench/peers/reversible_layers.py``.
+"""`InvertibleSequential` compared with other code: ``python asv_bench/peers/reversible_layers.py``.
 
-A RevNet of additive blocks, each of two functions linear, ReLU, linear, in float32 on the CPU. Bytes are those of
-PyTorch's allocator, read from its profiler: kept is what is alive after the forward pass, inputs, parameters and output
-aside; peak is the most during both passes, gradients included. A peer that is not installed is a row that says so. Put
-peers on PYTHONPATH: ``pip install --no-deps --target DIR memcnn revlib FrEIA``.
+The network is a RevNet of additive blocks in float32 on the CPU. Each block has two functions, which are linear, ReLU,
+linear. Bytes are those of PyTorch's allocator, read from its profiler. *Kept* is what is alive after the forward pass,
+without inputs, parameters and the output. *Peak* is the most during both passes, including gradients. If a peer is not
+installed, its row says so. Put peers on PYTHONPATH: ``pip install --no-deps --target DIR memcnn revlib FrEIA``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gradgate.hw_profiles.work import torch_flops
 from gradgate.in_torch import AdditiveCoupling, InvertibleSequential
 
 PROFILES = ("cpu", "nvidia-h100")
-"""For which the gradient in JAX is compiled."""
+"""The profiles for which the gradient in JAX is compiled."""
 Functions = list[tuple[nn.Module, nn.Module]]
 
 
@@ -40,7 +40,7 @@ def functions(args: argparse.Namespace, noisy: bool) -> Functions:
 
 
 class Block(nn.Module):
-    """A block by plain backprop."""
+    """A block under plain autograd."""
 
     def __init__(self, f: nn.Module, g: nn.Module) -> None:
         super().__init__()
@@ -115,7 +115,7 @@ ROWS: dict[str, Callable[[Functions], nn.Module]] = {
 
 
 def step(model: nn.Module, x: Any) -> Any:
-    """One forward and backward pass; the gradient of x."""
+    """Run one forward and backward pass, and return the gradient of x."""
     torch.manual_seed(1)
     leaf = x.clone().requires_grad_()
     model.zero_grad()
@@ -124,13 +124,13 @@ def step(model: nn.Module, x: Any) -> Any:
 
 
 def gradients(make: Callable[[Functions], nn.Module], nets: Functions, x: Any) -> list[Any]:
-    """The gradients of x and of the parameters of F and G, whatever order the model has them in."""
+    """The gradients of x and of the parameters of F and G, in an order that does not depend on the model."""
     dx = step(make(nets), x)
     return [dx, *(p.grad for f_and_g in nets for net in f_and_g for p in net.parameters())]
 
 
 def events(program: Callable[[], Any]) -> list[int]:
-    """The allocator's events while a program runs and its result is alive: bytes, negative where freed."""
+    """The allocator's events while a program runs and its result is alive: bytes, negative if they are freed."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
         alive = program()
     del alive
@@ -152,7 +152,7 @@ def row(model: nn.Module, x: Any) -> dict[str, Any]:
 
 
 def in_turns(models: dict[str, nn.Module], x: Any, repeats: int) -> dict[str, float]:
-    """Name -> least seconds of some steps, which take turns, so that a busy machine slows down every row alike."""
+    """Name -> least seconds of several steps; models take turns, so that a busy machine slows down all rows equally."""
     least = dict.fromkeys(models, float("inf"))
     for _ in range(repeats):
         for name, model in models.items():
@@ -163,13 +163,13 @@ def in_turns(models: dict[str, nn.Module], x: Any, repeats: int) -> dict[str, fl
 
 
 def off(found: list[Any], exact: list[Any]) -> float:
-    """The largest difference of a gradient, relative to the largest gradient."""
+    """The largest difference of a gradient, relative to the norm of the largest gradient."""
     scale = max(float(b.norm()) for b in exact)
     return max(float((a - b).norm()) / scale for a, b in zip(found, exact, strict=True))
 
 
 def in_jax(args: argparse.Namespace) -> None:
-    """Print the table of JAX: bytes of residuals, temporaries of the compiled gradient, FLOPs of the program."""
+    """Print the table for JAX: residual bytes, temporaries of the compiled gradient, FLOPs of the program."""
     import jax
     import jax.numpy as jnp
 

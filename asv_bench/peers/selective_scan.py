@@ -1,7 +1,7 @@
-"""`selective_scan` beside what people use: ``python asv_bench/peers/selective_scan.py [--framework jax|torch]``.
+"""`selective_scan` compared with other code: ``python asv_bench/peers/selective_scan.py [--framework jax|torch]``.
 
-The recurrence of Mamba 1 in float32, with steps: decays exp(delta·A). A peer that is not installed is a row that says
-so.
+The script measures the recurrence of Mamba 1 in float32, with step sizes delta: the decays are exp(delta·A). If a peer is not
+installed, its row says so.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def in_torch(args: argparse.Namespace) -> str:
     def ours(**options: Any) -> Any:
         return lambda A, b, c, x, delta: selective_scan(A, b, c, x, delta=delta, **options)
 
-    torch.set_num_threads(1)  # a second thread waits for its turn on a busy machine
+    torch.set_num_threads(1)  # a second thread would wait on a busy machine
     torch.manual_seed(0)
     shape = (1, args.length)
     inputs = [
@@ -83,7 +83,7 @@ def in_torch(args: argparse.Namespace) -> str:
 
 
 def _mambapy() -> Row:
-    """The parallel scan of mambapy, and around it what its Mamba block does."""
+    """The parallel scan of mambapy, with the operations around it as in its Mamba block."""
     name = "mambapy pscan"
     try:
         pscan = importlib.import_module("mambapy.pscan").pscan
@@ -121,7 +121,7 @@ def in_jax(args: argparse.Namespace) -> str:
     def chunks(A: Any, b: Any, c: Any, x: Any, delta: Any) -> Any:
         size = round(args.length**0.5)
         if args.length % size:
-            raise SystemExit("--length has to be a square here: this row's chunks are of equal length")
+            raise SystemExit("--length must be divisible by its rounded square root: chunks have equal length here")
 
         @jax.checkpoint
         def chunk(h: Any, xs: Any) -> Any:

@@ -1,8 +1,8 @@
-"""What the scripts about operations on sequences share: bytes kept, peak bytes and seconds of one forward and backward.
+"""Shared code of the scripts for sequences: kept bytes, peak bytes and seconds of one forward and backward pass.
 
-Bytes kept are of storages alive behind the outputs (`gradgate.hw_profiles.residuals`), inputs and outputs aside. Peak
-bytes are of tensors in PyTorch, and temporaries of the compiled gradient in JAX. Seconds are the least of some runs in
-one process, which take turns, so that a busy machine slows down every row alike.
+Kept bytes are those of the storages that the outputs keep alive (`gradgate.hw_profiles.residuals`), without inputs and
+outputs. Peak bytes are those of tensors in PyTorch, and of temporaries of the compiled gradient in JAX. Seconds are the
+least of several runs in one process; the rows take turns, so that a busy machine slows down all rows equally.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ class Row:
     """One way to compute the same thing.
 
     Attributes:
-        name: what it is called in the table.
-        function: of the inputs -> one output; None: it cannot be run here.
-        why: in that case the reason.
+        name: its name in the table.
+        function: inputs -> one output; None if it cannot be run here.
+        why: the reason, if the function is None.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Row:
 
 @dataclass
 class Figures:
-    """What one way takes."""
+    """The figures of one way."""
 
     kept: int
     peak: int
@@ -61,12 +61,12 @@ def table(title: str, rows: Sequence[Row], found: dict[str, Figures]) -> str:
 
 
 def megabytes(size: int) -> str:
-    """Bytes in words."""
+    """Bytes as text."""
     return f"{size / 1e6:,.2f} MB"
 
 
 def version(package: str) -> str:
-    """The version of what is installed, or that it is not."""
+    """The version of an installed package, or ``not installed``."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -74,7 +74,7 @@ def version(package: str) -> str:
 
 
 def of_torch(rows: Sequence[Row], inputs: Sequence[Any], repeats: int = 3) -> dict[str, Figures]:
-    """Figures of each row that can be run; differences are of gradients, relative to the last row's."""
+    """Figures of each row that can be run; errors are differences of gradients, relative to the last row."""
     import torch
 
     from gradgate.hw_profiles import residuals, torch_memory
@@ -100,7 +100,7 @@ def of_torch(rows: Sequence[Row], inputs: Sequence[Any], repeats: int = 3) -> di
 
 
 def of_jax(rows: Sequence[Row], inputs: Sequence[Any], repeats: int = 3) -> dict[str, Figures]:
-    """Figures of each row; differences are of gradients, relative to the last row's."""
+    """Figures of each row; errors are differences of gradients, relative to the last row."""
     import jax
     import jax.numpy as jnp
 
