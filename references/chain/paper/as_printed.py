@@ -1,8 +1,9 @@
 """The thesis' solver and equations as printed, one misprint at a time, and the walks over its machine that judge them.
 
-Algorithm 3.4 solves for chains whose forward tensor f_l is value and recording in one, b_l the cotangent. `solve` is
-that algorithm with every misprint corrected, in plain loops; `misprints` puts single ones back. It states a cost, which
-`reachable` finds by shortest paths over the same machine. Line 37 takes β^b for β^f too, but its result is never read.
+Algorithm 3.4 is for chains whose forward tensor f_l is value and recording in one; b_l is the cotangent. `solve` is
+that algorithm in plain loops, with every misprint corrected; `misprints` puts single ones back. The algorithm states a
+cost. `reachable` finds the least cost by shortest paths over the same machine. Line 37 prints β^b in place of β^f, too,
+but its result is never read.
 
 `recompute_peak` is Eq. 3.4, `recompute_compute` is Alg. 3.3; `recompute_walk` runs the strategy that both are about.
 `uniform_table` is Alg. 2.1.
@@ -30,7 +31,7 @@ MISPRINTS: dict[Misprint, str] = {
 
 @dataclass(frozen=True)
 class Printed:
-    """Costs in the thesis' letters: lists over 0 … N + 1, of which α^f_0, α^f_{N+1} and β^f_{N+1} are not used.
+    """Costs in the thesis' letters: lists over 0 … N + 1; α^f_0, α^f_{N+1} and β^f_{N+1} are not used.
 
     Stage l = 1 … N takes f_{l-1} to f_l; the backward of l takes f_l and b_{l+1} to b_l, l = 0 … N.
     """
@@ -50,7 +51,7 @@ Table: TypeAlias = list[list[list[float]]]
 
 
 class Stated(NamedTuple):
-    """What Alg. 3.4 states, and what it would do.
+    """What Alg. 3.4 states, and what its policy takes.
 
     Attributes:
         compute: in the units of the costs; infinite where it says that no policy fits.
@@ -71,10 +72,10 @@ def solve(
     Args:
         p: the costs.
         budget: memory M, in slots, an integer.
-        misprints: names of MISPRINTS: those to leave as printed; the rest is corrected. B and C start as 0 and ∞, which
-            is the kindest reading of "left"; what "m_min" leaves out has failed.
-        fallback: whether recomputing everything is resorted to where every k fails, as lines 63 to 69 say.
-        peaks: False: B only says what has failed; the peaks that it holds are compared with no budget.
+        misprints: names of MISPRINTS that are left as printed; the others are corrected. B and C start as 0 and ∞,
+            which is the most favourable reading of "left". What "m_min" leaves out counts as failed.
+        fallback: whether everything is recomputed where every k fails, as lines 63 to 69 say.
+        peaks: False: B only marks what has failed; the peaks in it are not compared with the budget.
 
     Source:
         Algs. 3.3 and 3.4, §3.1.10.

@@ -1,4 +1,4 @@
-"""What chapter 2 says in passing and a few lines can check: descent, backprop by hand, differences, pebbles, sums.
+"""Statements of chapter 2 that a few lines can check: descent, backprop by hand, differences, pebbles, sums.
 
 Plain NumPy and arithmetic. Derivatives that serve as the truth are complex steps: f'(x) = Im f(x + ih)/h, exact to the
 last digits for h = 1e-30.
@@ -191,7 +191,7 @@ def recurrence(printed: bool) -> float:
 def recursion_depth() -> float:
     """Percent of n up to 40 and s up to 6 for which no stage runs more often under our REVOLVE than the least depth.
 
-    The least r with C(s + r, r) ≥ n, and one run more, the recorded one.
+    The bound is the least r with C(s + r, r) ≥ n, and one more run: the recorded one.
     """
     cases = [(n, s) for n in range(1, 41) for s in range(1, 7)]
 

@@ -1,6 +1,6 @@
 """How often the thesis' false statements and misprints hold, on chains drawn at random: 100% if they were right.
 
-Each figure is the share of drawn cases in which what is printed agrees with a search or a walk that shares no line with
+Each figure is the share of drawn cases in which what is printed agrees with a search or a walk that shares no code with
 it. Each takes the name of a profile, as every figure does, and ignores it: nothing here depends on hardware.
 """
 
@@ -38,7 +38,7 @@ def _least() -> tuple[float, ...]:
 def solver(*misprints: Misprint) -> float:
     """Percent of the drawn pairs on which Alg. 3.4 with these misprints is right.
 
-    It is where it states the least compute, and the peak of the policy that it returns.
+    It is right where it states the least compute, and the peak of the policy that it returns.
     """
     stated = [as_printed.solve(costs, budget, misprints) for costs, budget in drawn()]
     return _percent(
@@ -72,7 +72,7 @@ def failure_propagated(profile: str = "") -> float:
 
 
 def started_at_m_min(profile: str = "") -> float:
-    """Alg. 3.4 with its loop over m started where §3.1.10 says."""
+    """Alg. 3.4 with a loop over m that starts where §3.1.10 says."""
     return solver("m_min")
 
 

@@ -1,7 +1,7 @@
 """Alg. 3.5, the thesis' executor, in PyTorch: as printed, with what §3.2.4 says would mend it, and what does mend it.
 
-Operator i = 0 … N takes f_i to f_{i+1}, the last one to the loss. Line 13 detaches f_k without keeping what it returns,
-and line 8 goes on where it should return; neither changes anything, as f_k has no graph and no policy of Alg. 3.4 is
+Operator i = 0 … N takes f_i to f_{i+1}, the last one to the loss. Line 13 detaches f_k without keeping the result, and
+line 8 continues where it should return. Neither changes anything, because f_k has no graph and no policy of Alg. 3.4 is
 quadratic.
 """
 
@@ -83,7 +83,7 @@ def _chain(seed: int) -> tuple[list[Any], list[Callable[[Any], Any]], Any]:
 
 
 def _execute(chain: tuple[list[Any], list[Callable[[Any], Any]], Any], budget: int = 6, **how: bool) -> list[Any]:
-    """Gradients by Alg. 3.5, within so many slots, four at least; None where there is none."""
+    """Gradients by Alg. 3.5 within `budget` slots, at least four; None for a weight that gets no gradient."""
     import torch
 
     weights, operators, x = chain
@@ -112,7 +112,7 @@ def right(**how: bool) -> float:
 def kept_by_frames() -> float:
     """By how many percent the peak is higher where stack frames keep cotangents than where they are handed over.
 
-    On a chain of 7 layers within the least budget, where the left subcall is as deep as the chain is long.
+    The chain has 7 layers and the least budget, so that left subcalls are nested as deep as the chain is long.
     """
     from gradgate.references.chain.in_torch.profile import LiveBytes
 

@@ -1,8 +1,8 @@
-"""FLOPs beyond plain backprop's, counted while the methods run: over the law that they are claimed to follow.
+"""FLOPs beyond plain backprop's, counted while the methods run, over the law that they are claimed to follow.
 
-Each figure is the largest over the smallest of that quotient on several lengths: 1 where the law holds, from above and
-from below. Uniform chains whose number of stages is a power of two, or near one. JAX counts all arithmetic of the
-program, and a little of its own per segment; PyTorch counts products of matrices.
+Each figure is the largest such quotient of several lengths over the smallest: 1 where the law holds, from above and
+from below. The chains are uniform. In JAX all arithmetic of the program counts, also the little that JAX adds per
+segment. In PyTorch products of matrices count.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ NARROW = Costs.of([4, 1, 3, 2], [0] * 4, [4, 2, 3, 4, 4], [1, 0, 4, 0], saves_ou
 
 
 def random_costs(seed: int, longest: int = 5) -> Costs:
-    """Costs of a random chain with transients, unlike cotangents and sizes of nothing; small whole numbers."""
+    """Small whole costs of a random chain: with transients, cotangents unlike their values, and sizes of 0."""
     rng = random.Random(seed)
     N = rng.randint(1, longest)
 
@@ -96,10 +96,10 @@ CALLED = tuple(
 
 
 def gap_in_jax(profile: str, method: Callable[..., Any]) -> float:
-    """The largest compute of the method's forwards, as its programs tell them, over the least of any lazy schedule.
+    """The largest compute of the method's forwards, counted in its programs, over the least of any lazy schedule.
 
-    On six chains of up to 6 stages, each within the least budget and a third and two thirds of what saving all takes
-    more. By search, not by the solver.
+    There are six chains of up to 6 stages. Each has three budgets: the least one, and a third and two thirds of the way
+    from there to what saving everything takes. The least compute comes from a search, not from the solver.
     """
     import jax
 
@@ -165,7 +165,8 @@ def largest_excess(profile: str = "") -> float:
 def _peaks() -> list[tuple[int, int, int]]:
     """Budget, simulated peak, measured peak, x_0 in all of them; varied chains of 6 and 13 layers, four budgets each.
 
-    Gradients of parameters that a stage has handed over are beside the budget; here they are few beside the values.
+    Gradients of parameters that a stage has handed over do not count towards the budget; here they are small compared
+    with the values.
     """
     import torch
 
@@ -211,7 +212,7 @@ def precise_share(profile: str, method: Callable[..., Any]) -> float:
 def _jax_share(method: Callable[..., Any], profile: str, least_of: Callable[[Costs], int]) -> float:
     """Temporary bytes and x_0 over the budget, the largest of three budgets each: the least, the middle, all saved.
 
-    Raises LookupError where the compiler is the host's, whose order of a program is no schedule's.
+    Raises LookupError where the compiler is the host's, because its order of operations follows no schedule.
     """
     from gradgate.hw_profiles.profile import load
     from gradgate.references.chain.claims import NOT_BY

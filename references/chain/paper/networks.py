@@ -1,7 +1,7 @@
 """DenseNet-121 and ResNet-50 as sequences, in plain PyTorch: the networks of the thesis' chapter 4.
 
-A sequence passes one tensor on. A residual block is one layer of it; a dense layer passes on what it was given with
-what it adds, joined into one tensor, which is what makes a dense block a chain.
+A sequence passes one tensor from layer to layer. A residual block is one layer. A dense layer joins its input and what
+it adds into one tensor, so that a dense block is a chain.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What else saves memory in PyTorch and JAX, run beside the solver's schedules: compute at equal measured peak bytes.
+"""Other ways to save memory in PyTorch and JAX, run next to the solver's schedules: compute at equal measured bytes.
 
-Peers need not be installed: `LookupError` says which is not.
+A peer need not be installed: `LookupError` names one that is not.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Measured:
     """A training step.
 
     Attributes:
-        peak: the most bytes at once, the input among them, beside parameters and what becomes their ``grad``.
+        peak: the most bytes at once, the input included; parameters and what becomes their ``grad`` do not count.
         flops: of products of matrices and convolutions.
     """
 
@@ -57,13 +57,13 @@ def step_of(
     parameters: Sequence[Any],
     within: Callable[[Scope], Any] = lambda scope: scope(),
 ) -> Measured:
-    """A training step measured, after one that compiles what is compiled.
+    """Measure a training step, after a first step in which compilation happens.
 
     Args:
         module: x -> loss.
         x: its input.
-        parameters: that it gives gradients to.
-        within: how the scope that measures is put around what the module runs; compiled code has a way of its own.
+        parameters: those that get gradients.
+        within: how the scope that measures is put around what the module runs; compiled code needs another way.
     """
     from gradgate.hw_profiles.torch_work import flop_counter
 
@@ -151,10 +151,10 @@ def torch_peer(name: str, network: Network) -> Measured:
 
 
 def at_equal_peak(peer: Measured, network: Network) -> Measured:
-    """The solver's schedule of least FLOPs within the peer's measured peak, run.
+    """Run the solver's schedule of least FLOPs within the peer's measured peak.
 
     Raises:
-        LookupError: no schedule fits that; says the least that does.
+        LookupError: no schedule fits; states the least peak that does.
     """
     try:
         return network.run(precise_dp(network.costs, peer.peak))
@@ -163,10 +163,10 @@ def at_equal_peak(peer: Measured, network: Network) -> Measured:
 
 
 def _compiled(module: Any, share: float, x: Any) -> tuple[Callable[[Any], Any], Callable[[Scope], Any]]:
-    """The module compiled under PyTorch's activation memory budget, and the way into what runs.
+    """The module compiled under PyTorch's activation memory budget, and how a scope is put around what runs.
 
-    Dynamo compiles nothing while a dispatch mode is on, so the scope is entered by the compiled graphs themselves.
-    They run operator by operator: the partition is the budget's, code generation is left out.
+    Dynamo compiles nothing while a dispatch mode is on, so the scope is entered by the compiled graphs themselves. They
+    run operator by operator: the budget decides the partition, and no code is generated.
     """
     import torch
     from functorch.compile import min_cut_rematerialization_partition
@@ -262,8 +262,8 @@ def rockmate(module: Any, x: Any) -> Callable[[Any], Any]:
     """The module under rockmate's schedule.
 
     Raises:
-        LookupError: it cannot be imported. rockmate 2.0.0 needs parts of rkgb that its package lacks, 1.0.1 a solver
-            that is sold.
+        LookupError: it cannot be imported. rockmate 2.0.0 needs parts of rkgb that its package lacks; 1.0.1 needs a
+            commercial solver.
     """
     try:
         import rockmate as package
@@ -280,7 +280,7 @@ def jax_peer(name: str, spec: Any, profile: str) -> Measured:
         name: ``jax.checkpoint, each layer``, ``jax.checkpoint, √N segments``, or ``jax.checkpoint, dots saveable`` (the
             whole chain, its products of matrices kept).
         spec: of a `ChainProblem`.
-        profile: whose compiler says the bytes.
+        profile: the one whose compiler gives the bytes.
 
     Raises:
         LookupError: the compiler is not there, or gives no bytes; says why.
@@ -315,10 +315,10 @@ def jax_peer(name: str, spec: Any, profile: str) -> Measured:
 
 
 def jax_at_equal_peak(peer: Measured, spec: Any, profile: str, shares: int = 12) -> Measured:
-    """The solver's program of least FLOPs whose compiled bytes are within the peer's, over planned budgets.
+    """The solver's program of least FLOPs whose compiled bytes are within the peer's, of several planned budgets.
 
     Raises:
-        LookupError: none is; says the fewest bytes.
+        LookupError: no program is within them; states the fewest bytes.
     """
     from gradgate.references.chain.in_jax import methods as jax_impl
     from gradgate.references.chain.schedules.simulate import simulate

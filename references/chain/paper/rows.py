@@ -1,7 +1,8 @@
-"""The thesis' figures beside ours, and the comparisons that it lacks.
+"""The thesis' figures next to ours, and comparisons that the thesis lacks.
 
-Figures 4.1 to 4.3 are of solver and simulator, there and here; networks are profiled at 224 pixels on PyTorch's meta
-device, whose bytes and FLOPs are those of the CPU. What is executed runs on narrow networks and small images.
+Figures 4.1 to 4.3 show results of solver and simulator, in the thesis and here. Networks are profiled at 224 pixels on
+PyTorch's meta device, which gives the bytes and FLOPs of the CPU. What is executed runs on narrow networks and small
+images.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from gradgate.references.published import Published, at_most, equal, unexplained
 MB = 2**20
 LENGTHS = (20, 40, 100)
 K80 = 12 * 2**30
-"""Bytes of one GPU of the K80 on which the thesis ran; it does not say the budgets of its figures."""
+"""Bytes of one GPU of the K80 on which the thesis ran; the thesis does not state the budgets of its figures."""
 
 
 def uniform_curves(most: int = 60) -> dict[str, list[Any]]:
-    """Least compute over slots of uniform networks (Fig. 4.1), in operations of which plain backprop has 2N."""
+    """Least compute over slots of uniform networks (Fig. 4.1), in operations; plain backprop takes 2N."""
     slots = list(range(4, most + 1))
     return {"slots": slots} | {f"N = {N}": [_uniform(N, m) for m in slots] for N in LENGTHS}
 
@@ -93,7 +94,7 @@ def _bucketed(megabytes: float) -> tuple[float, float]:
 
 
 def bucket_cost(megabytes: float) -> float:
-    """FLOPs with slots of so many megabytes over those with slots of half a one."""
+    """FLOPs with slots of so many megabytes over those with slots of half a megabyte."""
     return _bucketed(megabytes)[0] / _bucketed(0.5)[0]
 
 
@@ -139,7 +140,7 @@ def batch_ratio() -> float:
 
 @functools.lru_cache(maxsize=64)
 def _way(network: str, share: float, uniform_compute: bool, uniform_memory: bool) -> tuple[float, float]:
-    """FLOPs over plain backprop's and peak over the budget of a training step by a schedule so solved, both measured.
+    """FLOPs over plain backprop's and peak over the budget, both measured, of a step by the schedule from such costs.
 
     `share` is where the budget lies between the least, 0, and plain backprop's peak, 1.
     """
@@ -239,8 +240,8 @@ PEERS = (
     "torch.compile, memory budget 0.75", "checkpoint-schedules, Revolve, 5", "rockmate",
 )  # fmt: skip
 BELOW_STAGES = (
-    "the compiler chooses single operations, ours whole stages: norms, activations and copies that it runs again count "
-    "no FLOPs"
+    "the compiler chooses single operations, our solver whole stages: norms, activations and copies that the compiler "
+    "runs again count as no FLOPs"
 )
 JAX_PEERS = ("jax.checkpoint, each layer", "jax.checkpoint, √N segments", "jax.checkpoint, dots saveable")
 
@@ -256,7 +257,7 @@ def _drawings() -> list[Published]:
     ]  # fmt: skip
 
 
-SMALLEST = upheld(equal(0.01, "slots of just under 1 MB are the origin, and slots of half of one cost as much"))
+SMALLEST = upheld(equal(0.01, "slots of just under 1 MB are the origin, and slots of half a MB cost as much"))
 LITTLE = upheld(equal(0.01, "'little over 1%' of compute, to a percent"))
 LARGEST = unexplained(equal(0.05, "1235 to 1900 ms are two numbers of three digits, read off a plot"), instead=1.033)
 BUCKETS = {
@@ -265,8 +266,8 @@ BUCKETS = {
 }  # fmt: skip
 """Megabytes of a slot -> compute with its expectation, and seconds, as far as they are printed."""
 COARSE = (
-    "tried: budgets from 15% to 50% of plain backprop's peak, which the thesis does not state: 1.03 to 1.12 times; "
-    "refused below, as the slots no longer fit"
+    "tried: budgets from 15% to 50% of plain backprop's peak (the thesis states none) give 1.03 to 1.12 times; lower "
+    "budgets are refused, because the slots no longer fit"
 )
 FASTER = "theirs is a loop in Python on a Xeon of 2.3 GHz, ours runs whole rows at a time in NumPy on another machine"
 
@@ -299,8 +300,9 @@ def _figure_4_3() -> list[Published]:
             f"{HERE}:batch_ratio",
             {},
             1.4,
-            "not because values and recordings are told apart: with what a layer saves as its value (§3.2.2) the least "
-            "budget is still 3.7 times below plain backprop's peak; the thesis states neither budget nor what failed",
+            "not because values and recordings are separate here: with what a layer saves as its value (§3.2.2) the "
+            "least budget is still 3.7 times below plain backprop's peak; the thesis states neither its budget nor "
+            "what failed",
             expects=unexplained(equal(0.1, "140 and 'just under 100' are read off a plot"), instead=3.63),
         ),
     ]

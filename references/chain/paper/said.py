@@ -1,6 +1,6 @@
 """Single statements of chapters 2 to 4, as figures that can fail.
 
-What is measured is in `background` and `executor_printed`.
+The measurements are in `background` and `executor_printed`.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _checkpointing() -> list[Published]:
     solution = "% of 9 pairs of n and k that k·log n to the base k + 1 solves"
     return [
         _row("§2.5.1, √N segments", "peak", "400 uniform stages", "√N", "segments_peak", {"stages": 400}, 2.0,
-             upheld(equal(0.1, "'approximately': the step at hand takes three slots besides"))),
+             upheld(equal(0.1, "'approximately': the current step takes three more slots"))),
         _row("§2.5.1, √N segments", "overhead, a backward twice a forward", "100 stages", "%", "segments_overhead",
              {"stages": 100}, 30.0, upheld(equal(0.05, "'around 30%'"))),
         _row("§2.5.2, recursion", "g(n) = k + g(n/k + 1), as printed", "k = 1, 2, 3", solution, "recurrence",
@@ -95,7 +95,7 @@ def _checkpointing() -> list[Published]:
         _row("§4.3, the uniform solver", "longest segment on which it recomputes everything", "100 stages, 12 slots",
              "stages", "longest_quadratic", {"stages": 100, "slots": 12}, 1.0,
              refuted(at_most("'impossible … to ever find such a strategy'"), instead=4.0),
-             "its base case C(t, 1) is that strategy, and its optimum comes to it wherever slots are used up"),
+             "its base case C(t, 1) is that strategy, and its optimum uses it wherever one slot is left"),
     ]  # fmt: skip
 
 
