@@ -1,6 +1,7 @@
 """`linear_attention` compared with other code: ``python asv_bench/peers/linear_attention.py [--framework jax|torch]``.
 
-The script measures causal attention with the feature map elu(x) + 1, in float32. If a peer is not installed, its row says so.
+The script measures causal attention with the feature map elu(x) + 1, in float32. If a peer is not installed, its row
+says so.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`selective_scan` compared with other code: ``python asv_bench/peers/selective_scan.py [--framework jax|torch]``.
 
-The script measures the recurrence of Mamba 1 in float32, with step sizes delta: the decays are exp(delta·A). If a peer is not
-installed, its row says so.
+The script measures the recurrence of Mamba 1 in float32, with step sizes delta: the decays are exp(delta·A). If a peer
+is not installed, its row says so.
 """
 
 from __future__ import annotations
