@@ -1,8 +1,8 @@
-"""What was tried: pairs of (field, value) among the judged problems, against those that the vocabulary offers.
+"""What was tried: how many of the pairs of (field, value) that the vocabulary offers occur in the judged problems.
 
-A field is a structural field of the Spec or an option of the method; a text of several words is one field per word,
-such as ``unit=affine``. Numbers that are drawn, seed, upstream factor and dtype are none, and neither is a field that
-has one value throughout.
+A field is a structural field of the Spec or an option of the method. A text of several words counts once per word, such
+as ``unit=affine``. Drawn numbers, the seed, the upstream factor and the dtype do not count as fields. Neither does a
+field that always has the same value.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from gradgate.references.contract import Family, Method, Spec
 from gradgate.suites.judging.strategies import shapes
 
 SHOWN = 2
-"""Pairs that a sentence lists of those never tried."""
+"""Number of untried pairs that a sentence lists."""
 Item = tuple[str, str]
-"""A field and one of its values, or a word of it, in text."""
+"""A field and one of its values, or one word of a value, as text."""
 Pair = tuple[Item, ...]
-"""Two items of one problem; of a vocabulary in which one field alone varies, one item."""
+"""Two items of one problem; or one item, if only one field of the vocabulary varies."""
 
 
 @dataclass(frozen=True)
 class Coverage:
-    """Pairs tried of those possible.
+    """How many of the possible pairs were tried.
 
     Attributes:
-        tried: how many of the possible ones.
-        possible: how many the vocabulary offers.
-        missing: those never tried, in words, in the order of the vocabulary.
+        tried: number of possible pairs that were tried.
+        possible: number of pairs that the vocabulary offers.
+        missing: the pairs never tried, in words, in the order of the vocabulary.
     """
 
     tried: int
@@ -68,8 +68,9 @@ def coverage(
     Args:
         family: has the shapes.
         method: has the options.
-        judged: problems with the options they were put to the method with, of one claim or of all of the method's;
-            problems outside the vocabulary, such as stress problems, count for the pairs of theirs that it has.
+        judged: the problems that were judged for one claim, or for all claims of the method, each with the method's
+            options. Problems outside the vocabulary, such as stress problems, count for those of their pairs that the
+            vocabulary has.
         where: Spec fields to which the claim is restricted.
         fixed: the method's options that the claim fixes.
 
@@ -94,7 +95,7 @@ def coverage(
 def _offered(
     family: Family, method: Method, where: Mapping[str, Any] | None, fixed: Mapping[str, Any]
 ) -> list[tuple[Spec, dict[str, list[str]]]]:
-    """Every shape, and option -> its legal values there, in text; of a fixed option, that one."""
+    """Every shape, with option -> its legal values there, as text; a fixed option has only its fixed value."""
     cls, found = registry.spec_class(family.name), []
     for shape in shapes(family, where):
         spec = cls(**shape).static()
@@ -105,7 +106,7 @@ def _offered(
 
 
 def _varied(offered: Sequence[tuple[Spec, Mapping[str, Sequence[str]]]]) -> dict[str, int]:
-    """Fields with more than one value -> their place in the order in which they are told, options last."""
+    """Field with more than one value -> its place in the order of the report, in which options come last."""
     values: dict[str, set[str]] = {}
     for spec, _ in offered:
         for name, value in _fields(spec).items():
@@ -131,7 +132,7 @@ def _shown(options: Mapping[str, Any]) -> tuple[Item, ...]:
 
 
 def _pairs(items: Sequence[Item], options: Mapping[str, Sequence[str]], varied: Mapping[str, int]) -> list[Pair]:
-    """Every two items that the Spec's, and one value of every option, make; in order of their fields."""
+    """Every two items of the Spec and of one value of every option, in the order of their fields."""
     given = [item for item in items if item[0] in varied]
     legal = [(name, value) for name, values in options.items() if name in varied for value in values]
     if len(varied) < 2:

@@ -29,21 +29,21 @@ from gradgate.suites.judging.tolerance import BINDS, Comparison, digits_lost
 from gradgate.suites.judging.verdict import Task, Verdict
 
 SHRINKS = 60
-"""Problems tried to make a failing one smaller; counted, not timed, so that a run repeats bit for bit."""
+"""Most problems tried to shrink a failing one. It is a count, not a time, so that a run repeats bit for bit."""
 STRESS_SEEDS = 3
 MISSING = 20
-"""Pairs of (field, value) that a verdict names of those never tried."""
+"""Number of untried pairs of (field, value) that a verdict names."""
 BFLOAT16_EACH = 12
-"""Problems of each shape of a claim about bfloat16 at least: fewer than ten cannot be judged together."""
+"""Least number of problems of each shape for a claim about bfloat16: fewer than ten cannot be judged together."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """What a run of verification is asked for. The same Run gives the same verdicts, bit for bit.
+    """The settings of a run of verification. The same Run gives the same verdicts, bit for bit.
 
     Attributes:
-        examples: problems per claim; costlier checks take a share of it.
-        seed: of everything that is drawn.
+        examples: problems per claim; costlier checks judge a fraction of them.
+        seed: the seed of everything that is drawn.
         spec: judge this Spec alone, given as JSON.
         options: the method's options with `spec`.
         limit: seconds that one compilation of a claim about memory may take.
@@ -61,10 +61,10 @@ class Search:
     """The state of one search: what was judged, the worst that passed, the smallest that failed.
 
     Attributes:
-        population: what all problems that passed say together.
+        population: the comparisons of all problems that passed, to be judged together.
         worst: the comparison with the largest error in proportion to its bound, and its case.
-        exact: the case in sixty digits that agreed to the fewest.
-        told: the case with most to tell in words.
+        exact: the case in sixty digits that agreed to the fewest digits.
+        told: the case whose `told` has the largest number.
         narrowed: narrower dtypes to which a program cast in any case in sixty digits.
         shrinks: problems that were tried to make a failing one smaller.
         tried: the problems that passed, with their options.
@@ -89,7 +89,7 @@ class Search:
         return len(self.judged) - self.shrinks
 
     def passed(self, case: Case) -> None:
-        """Take in what a case has left behind."""
+        """Add what a case that passed has recorded."""
         self.tried.append((case.spec, case.options))
         if case.exact is not None:
             self.narrowed |= case.exact.narrowed
@@ -106,7 +106,7 @@ class Search:
 
 
 def _weight(found: Comparison) -> tuple[bool, float]:
-    """A comparison about which its problem says nothing stands for none that says something."""
+    """The weight of a comparison: first whether its problem is informative, then its error over noise."""
     return found.informs, found.ratio
 
 
@@ -120,7 +120,7 @@ def judge(task: Task, subject: Subject, run: Run, progress: Callable[[int], None
         progress: called with the number of problems judged so far.
 
     Returns:
-        The verdict; nothing that the method does raises from here, but ending or hanging the process is not caught.
+        The verdict. Errors of the method are not raised from here, but a method can still end or hang the process.
     """
     claim = subject.declared.claim(task.claim)
     check = CHECKS[claim.check]
@@ -176,7 +176,7 @@ def _on_profile(task: Task, subject: Subject, claim: Claim, run: Run, progress: 
 
 
 def not_installed(task: Task) -> Verdict | None:
-    """The verdict on a claim whose framework is missing, which nothing of it may be loaded for; else None."""
+    """The verdict on a claim whose framework is missing; else None. If it is missing, the method must not be loaded."""
     name = task.framework
     if installed(name):
         return None
@@ -191,7 +191,7 @@ def draw(
     check: Check,
     run: Run,
 ) -> None:
-    """Put the problems of a claim to `put`, which enters each into `search` and raises what refutes."""
+    """Call `put` with each problem of a claim. `put` enters the problem into `search`, and raises if it refutes."""
     family = registry.family(declared.family)
     wanted = check.examples(run.examples)
     seed = int.from_bytes(hashlib.sha256(f"{run.seed}:{family.name}".encode()).digest()[:4], "big")
@@ -219,7 +219,7 @@ def draw(
         if search.failure is not None or len(search.judged) < wanted:
             put(spec, _options(declared, claim, spec))
 
-    if missing > 0:  # Hypothesis repeats itself now and then; what it repeats counts once
+    if missing > 0:  # Hypothesis sometimes repeats a problem; it counts once
         _falsify(strategies.specs(family, claim.where, shapes), until_enough, 2 * missing, seed)
 
 
@@ -248,12 +248,12 @@ def _falsify(specs: st.SearchStrategy[Spec], put: Callable[[Spec], None], exampl
 
 @contextlib.contextmanager
 def _no_constants_of_modules() -> Iterator[None]:
-    """Draw no numbers that stand in the source of imported modules.
+    """Draw no numbers from the source of imported modules.
 
-    Hypothesis mixes those of every local module into what it draws. The problems of a seed would then depend on what
-    else the process has imported, and on every number in the code.
+    Hypothesis mixes the numbers in the source of every local module into what it draws. The problems of a seed would
+    then depend on what else the process has imported, and on every number in the code.
     """
-    # Private, and there is no setting; a test fails if a version of Hypothesis draws them in another way.
+    # This is private, because there is no setting. A test fails if a version of Hypothesis draws them in another way.
     if not hasattr(providers.HypothesisProvider, "_local_constants"):
         yield
         return
@@ -268,7 +268,7 @@ def _put(search: Search, case: Case, check: Check, progress: Callable[[int], Non
     if key not in search.judged:
         if search.failure is not None:
             if search.shrinks >= SHRINKS:
-                return  # whatever else Hypothesis tries counts as passing: the smallest failure so far stands
+                return  # whatever else Hypothesis tries counts as passing: the smallest failure so far is kept
             search.shrinks += 1
         try:
             check.function(case)
@@ -280,7 +280,7 @@ def _put(search: Search, case: Case, check: Check, progress: Callable[[int], Non
         progress(search.problems)
     found = search.judged[key]
     if found is not None:
-        search.failure = (found, case)  # Hypothesis ends on its smallest, so the last one stands
+        search.failure = (found, case)  # Hypothesis ends with its smallest, so the last one is kept
         raise found.with_traceback(None)
 
 
@@ -299,7 +299,7 @@ def _stress(family: Family, where: Mapping[str, Any], seed: int) -> Iterator[Spe
 
 
 def _of_each(family: Family, shapes: Sequence[Mapping[str, Any]], seed: int) -> list[Spec]:
-    """Specs with values at random, BFLOAT16_EACH − 1 of every shape of which there is one already."""
+    """Specs with random values, BFLOAT16_EACH − 1 of every shape: the caller has one more Spec of every shape."""
     cls, found = registry.spec_class(family.name), []
     for number in range((BFLOAT16_EACH - 1) * len(shapes)):
         rng = np.random.default_rng([seed, number])
@@ -360,7 +360,7 @@ def _verdict(task: Task, search: Search, check: Check, run: Run, seconds: float)
 def _exact_verdict(task: Task, case: Case, narrowed: frozenset[str], examples: int, seconds: float) -> Verdict:
     found = case.exact
     assert found is not None
-    few = "; what is left is as small as a constant that is rounded to float64 makes it" if found.wrong else ""
+    few = "; the difference is as small as that of a constant rounded to float64" if found.wrong else ""
     casts = f"{few}; casts to {' and '.join(sorted(narrowed))} count as exact" if narrowed else few
     return Verdict(
         task, "upheld", examples, found.error, None, found.leaf, dataclasses.asdict(case.spec), dict(case.options),

@@ -1,6 +1,6 @@
-"""What there is to say about a verdict, in words: `explain`, read by the terminal, the page, JUnit and pytest alike.
+"""A verdict in words: `explain`, which the terminal, the page, JUnit and pytest all use.
 
-Each of the four only lays these words out. So a reader finds the same sentence wherever a refutation is shown.
+Each of the four only arranges these words. So a reader finds the same sentence wherever a refutation is shown.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ LABELS = {
     "options": "options",
     "reproduce": "reproduce",
 }
-"""Field of an `Explanation` -> what stands before it, in the order in which they are shown."""
+"""Field of an `Explanation` -> its label, in the order in which the fields are shown."""
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """One verdict in words. A field is "" where there is nothing to say.
+    """One verdict in words. A field is "" if there is nothing to say.
 
     Attributes:
-        outcome: the verdict beside what was declared, such as ``finding: refuted, as declared``.
-        claim: its name, the promise, and where that is made.
+        outcome: the verdict compared with what was declared, such as ``finding: refuted, as declared``.
+        claim: the claim's name, its statement, and its source.
         declared_reason: why the method declares the claim false.
         reason: the verdict's own sentence: what was wrong, or why nothing could be said.
-        measured: the numbers: error beside noise, digits.
-        leaf: where in the gradient, unless `measured` says it.
+        measured: the numbers: error and noise, or digits.
+        leaf: the leaf of the gradient, unless `measured` names it.
         problem: the Spec of the smallest problem that fails, or the worst one of an upheld claim.
-        options: of the method, on that problem.
+        options: the method's options on that problem.
         reproduce: one command that judges this claim again.
     """
 
@@ -57,13 +57,13 @@ class Explanation:
     reproduce: str
 
     def lines(self, *fields: str) -> list[str]:
-        """These fields, or all, each as ``label: text``; nothing for a field that is ""."""
+        """These fields, or all fields, each as ``label: text``; a field that is "" is left out."""
         chosen = [(LABELS[name], str(getattr(self, name))) for name in fields or LABELS]
         return [f"{label}: {text}" for label, text in chosen if text]
 
 
 def explain(verdict: Verdict) -> Explanation:
-    """Everything that a surface says about a verdict."""
+    """Everything that is shown about a verdict."""
     task, numbers = verdict.task, measured(verdict)
     said = verdict.reason.removeprefix(f"equal to {verdict.digits} digits").removeprefix("; ")
     return Explanation(
@@ -80,7 +80,7 @@ def explain(verdict: Verdict) -> Explanation:
 
 
 def told_alike(verdict: Verdict) -> Hashable:
-    """What a verdict shares with those that are shown with it.
+    """A key: verdicts with the same key are shown together.
 
     Findings share the method and the declared reason; others share the method, the framework and the reason.
     """
@@ -91,7 +91,7 @@ def told_alike(verdict: Verdict) -> Hashable:
 
 
 def alike(items: Iterable[T], key: Callable[[T], Hashable]) -> list[list[T]]:
-    """The items in groups of one key, in the order in which the keys come first."""
+    """The items in groups of equal key, in the order in which the keys first occur."""
     found: dict[Hashable, list[T]] = {}
     for item in items:
         found.setdefault(key(item), []).append(item)
@@ -134,7 +134,7 @@ def measured(verdict: Verdict) -> str:
 
 
 def beside_noise(verdict: Verdict) -> float | None:
-    """Error over noise, of a claim that is judged in floats; None where one is not known, not finite, or no noise."""
+    """Error over noise, for a claim judged in floats; None if one is unknown or not finite, or the noise is 0."""
     error, noise = verdict.error, verdict.noise
     if is_exact(verdict) or error is None or not noise or not math.isfinite(error):
         return None
@@ -142,7 +142,7 @@ def beside_noise(verdict: Verdict) -> float | None:
 
 
 def number(value: float | None) -> str:
-    """Two digits; "" for None and for what is not finite.
+    """A number with two digits; "" for None and for a number that is not finite.
 
     >>> number(1.2368e-6), number(0.0), number(None)
     ('1.2e-06', '0', '')

@@ -1,4 +1,4 @@
-"""Where in its author's own files a call of foreign code went wrong, in one line."""
+"""Where in the author's files a call of foreign code went wrong, in one line."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from collections.abc import Set
 from types import FrameType
 
 SHOWN = 3
-"""Frames at most; the last of a traceback, where the exception was raised."""
+"""Largest number of frames shown: the last ones of a traceback, where the exception was raised."""
 WIDTH = 80
-"""Characters of a source line at most."""
+"""Largest number of characters shown of a source line."""
 OWN = ("gradgate.references.", "gradgate.suites.bugs.")
-"""What counts as the author's, of gradgate, where the method itself is gradgate's."""
+"""Modules of gradgate that count as the author's if the method itself is part of gradgate."""
 
 FRAMEWORKS = frozenset({"jax", "jaxlib", "torch", "numpy"})
-"""Never the author's, though a compiled method may give itself out for one of them."""
+"""Packages that are never the author's, although a compiled method may carry the name of one of them."""
 
 
 def last_frames(error: BaseException, *implementation: str) -> str:
     """The last frames of an exception that are in its author's files: `` · mine.py:12 in step: raise ValueError``.
 
-    Left out are the frames of installed packages, of the standard library and of gradgate, but for those of the
-    package that the method is in.
+    Frames of installed packages, of the standard library and of gradgate are left out, except frames of the package
+    that contains the method.
 
     Args:
-        implementation: ``package.module:function`` or ``file.py:function`` of the method; where its function comes
-            from another module, that too.
+        implementation: ``package.module:function`` or ``file.py:function`` of the method; if its function comes from
+            another module, also that module.
 
     Returns:
-        Each frame after `` · ``, the outermost first; "" where there is none.
+        Each frame after `` · ``, the outermost first; "" if there is none.
     """
     places = [place.partition(":")[0] for place in implementation]
     own = {place.partition(".")[0] for place in places if not place.endswith(".py")} - FRAMEWORKS
@@ -38,7 +38,7 @@ def last_frames(error: BaseException, *implementation: str) -> str:
     for frame, line in traceback.walk_tb(error.__traceback__):
         if _is_authors(frame, own):
             said = _told(frame, line)
-            if not found or found[-1] != said:  # a function that calls itself is told once
+            if not found or found[-1] != said:  # a function that calls itself is shown once
                 found.append(said)
     return "".join(f" · {said}" for said in found[-SHOWN:])
 

@@ -1,7 +1,7 @@
-"""What a verdict comes to beside what was declared, and what a whole run comes to: one table for every surface.
+"""The outcome of a verdict, given what was declared, and the outcome of a whole run: one table for every report.
 
-A verdict says whether a claim holds. An outcome says whether that is what the method declares: a claim that is
-declared false and refuted is a finding, and no failure.
+A verdict says whether a claim holds. An outcome says whether that is what the method declares: a claim that is declared
+false and refuted is a finding, not a failure.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Outcome:
     Attributes:
         mark: one character, for a cell of a table.
         meaning: the outcome in words.
-        status: the exit status of a run that has it; 0 for what is as declared.
+        status: the exit status of a run with this outcome; 0 if the outcome is as declared.
     """
 
     mark: str
@@ -54,7 +54,7 @@ class Judged(Protocol):
 
 
 def outcome_of(verdict: str, expected: str) -> str:
-    """The name of the outcome of a verdict, of a claim that is declared to be upheld or refuted.
+    """The name of the outcome of a verdict, for a claim that is declared ``upheld`` or ``refuted``.
 
     >>> outcome_of("refuted", "refuted"), outcome_of("upheld", "refuted")
     ('finding', 'unexpected')
@@ -76,7 +76,7 @@ def exit_status(judged: Iterable[Judged], missing: int = 0) -> int:
 
     Args:
         judged: what was judged.
-        missing: claims that were never judged, of a run that was cut off.
+        missing: number of claims that were never judged, because the run was cut off.
     """
     found = {OUTCOMES[one.outcome].status for one in judged} | ({2} if missing else set())
     return min(found - {0}, default=0)

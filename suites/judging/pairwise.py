@@ -1,8 +1,9 @@
-"""A small covering array: few choices of option values in which every two values that can meet do meet.
+"""A small covering array: few choices of option values, in which every two values that can occur together do so.
 
-Every value of every option occurs at every place where it is legal, and every two values of different options occur
-together at some place where both are. Most wrong formulas that depend on options need no more than two of them; every
-combination would be the product of all lists. Greedy, so not the fewest possible, and the same for the same lists.
+A place is a shape of the problems. Every value of every option occurs at every place where it is legal, and every two
+values of different options occur together at some place where both are legal. Most wrong formulas that depend on
+options depend on at most two of them. Trying every combination would take the product of all lists. The search is
+greedy: it does not find the fewest rows, but it always finds the same rows for the same lists.
 """
 
 from __future__ import annotations
@@ -13,19 +14,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 Value = tuple[str, str]
-"""An option and `repr` of one of its values, which tells True from 1 and needs no hash."""
+"""An option, and `repr` of one of its values: this tells True from 1, and the value needs no hash."""
 Pair = tuple[Value, Value]
 
 
 def rows(
     lists: Sequence[Mapping[str, Sequence[Any]]], least: Sequence[int], costly: Sequence[bool] = ()
 ) -> list[list[dict[str, Any]]]:
-    """For every place, the choices of one value of every option that are to be tried there.
+    """For every place, the rows to try there. A row is a choice of one value for every option.
 
     Args:
-        lists: of each place, option -> its legal values, the simplest first; the same options in the same order.
-        least: rows of each place at least.
-        costly: places that get no row for a pair that can meet elsewhere; none unless told.
+        lists: for each place, option -> its legal values, the simplest first; the same options in the same order.
+        least: for each place, the least number of rows.
+        costly: for each place, whether it gets no row for a pair that can occur elsewhere; by default no place is.
 
     Returns:
         The rows of each place; the first has the first value of every option.
@@ -50,9 +51,9 @@ class _Search:
     """What is still to be tried, and what has been.
 
     Attributes:
-        values: of each place, values that have not occurred there.
-        pairs: pair that has not occurred -> the places where it can; in the order in which they first can.
-        left: value -> pairs of `pairs` that it is in.
+        values: for each place, the values that have not occurred there.
+        pairs: pair that has not occurred -> the places where it can occur; in the order of the places.
+        left: value -> number of pairs in `pairs` that contain it.
     """
 
     def __init__(self, lists: Sequence[Mapping[str, Sequence[Any]]]) -> None:
@@ -67,11 +68,11 @@ class _Search:
         self.left = Counter(value for pair in self.pairs for value in pair)
 
     def start(self, place: int, pair: Pair) -> dict[str, Any]:
-        """The two values of a pair, as they are listed."""
+        """Option -> value for the two values of a pair; the values as in the lists, not as text."""
         return {name: next(v for v in self.lists[place][name] if repr(v) == text) for name, text in pair}
 
     def row(self, place: int, start: Mapping[str, Any]) -> dict[str, Any]:
-        """`start` and a value of every other option: what is new here first, then what makes the most new pairs."""
+        """`start` and a value for every other option: first one that is new here, else the one with most new pairs."""
         legal, chosen = self.lists[place], dict(start)
         for name, values in legal.items():
             if name not in chosen:
@@ -79,11 +80,11 @@ class _Search:
         return {name: chosen[name] for name in legal}
 
     def gain(self, row: Mapping[str, Any]) -> int:
-        """Pairs that a row would try for the first time."""
+        """The number of pairs that a row would try for the first time."""
         return sum(pair in self.pairs for pair in _pairs(row))
 
     def add(self, place: int, row: dict[str, Any]) -> None:
-        """Take a row; nothing that it tries is to be tried again."""
+        """Add a row, and strike out all values and pairs that it tries."""
         self.found[place].append(row)
         self.values[place] -= {(name, repr(value)) for name, value in row.items()}
         for pair in _pairs(row):

@@ -1,25 +1,26 @@
-"""What the problems of one claim say together, where each alone says little.
+"""Judges the problems of one claim together, where each problem alone says little.
 
 A single problem refutes a leaf whose error passes `KAPPA` times the noise. In bfloat16 that is often more than the
 leaf itself. So the problems of a claim are also judged together.
 
 *The rule.* On every problem plain backprop runs `NOISE_SAMPLES` = 8 times in the dtype under test, and ν is its largest
 error. If the method rounds as plain backprop does, it is a ninth such run, and each of the nine is as likely as the
-others to have the largest error: the method's error is above ν with probability 1/9 at most, whatever the distribution
-of the errors. A method may sum in another order, so it is only counted where its error is above EXCESS = 2 times its
-allowance (`Comparison`: ν or the floor, plus what the method may lose knowingly). On n problems the count K is then at
-most binomial, K ≤ Bin(n, 1/9), and a leaf is refuted if P(Bin(n, 1/9) ≥ K) ≤ ALARM = 1e-9. Ten problems are the
+others to have the largest error: the method's error is above ν with probability at most 1/9, whatever the distribution
+of the errors. A method may sum in another order, so a problem counts only if the error is above EXCESS = 2 times the
+method's allowance (`Comparison`: ν or the floor, plus what the method may lose knowingly). On n problems the count K is
+then at most binomial, K ≤ Bin(n, 1/9), and a leaf is refuted if P(Bin(n, 1/9) ≥ K) ≤ ALARM = 1e-9. Ten problems are the
 fewest that can refute: (1/9)^10 = 2.9e-10.
 
-*Which problems.* The rule is put to the problems of each shape, because an error that grows with the length shows on
-the long ones only; and to the n problems with the smallest allowance, n = 10, 20, 40, … and all, because an error of
-constant relative size shows best where the noise is small. The choice does not look at the method.
+*Which problems.* The rule is applied to the problems of each shape, because an error that grows with the length shows
+only on the long ones. It is also applied to the n problems with the smallest allowance, n = 10, 20, 40, … and all,
+because an error of constant relative size shows best where the noise is small. The choice does not depend on the
+method's answers.
 
 *Common scaling.* An error of constant relative size δ adds the same number to b = ⟨g − g*, g*⟩/‖g*‖² on every problem,
 whereas rounding changes b's sign from problem to problem. So in bfloat16 the mean of b is judged as well. On problem i
 the runs of plain backprop have a_s, s = 1 … 8; let σ² be their mean square, plus u², and m the largest of them, plus u.
-Problems are weighted by w = 1/σ². b is cut off at ±CUT·m, or one problem with a heavy tail could decide. The leaf is
-refuted if
+Problems are weighted by w = 1/σ². b is cut off at ±CUT·m, so that one problem with a heavy tail cannot decide. The leaf
+is refuted if
 
     |mean b| > EXCESS·max(max_s |mean a_s|, 2u) + DEVIATIONS/√Σw,
 
@@ -30,7 +31,7 @@ Student's of 3 and 4 degrees of freedom, 15 to 100 problems, |mean b| − 2·max
 of 100,000 and 3.4/√Σw in none of five million (`test_population` repeats a part).
 
 *False alarms.* A claim has fewer than 1,000 pairs of a leaf and a set of problems, so a method that is as good as plain
-backprop is refuted with probability 1e-6 at most by counting. `gradgate calibrate` counts alarms of both rules.
+backprop is refuted by counting with probability at most 1e-6. `gradgate calibrate` counts alarms of both rules.
 
 *Informative problems.* A problem says nothing about a leaf if the bound there reaches `INFORMATIVE` of the leaf. The
 bound is KAPPA times the allowance; in bfloat16 it is EXCESS times, because only problems together can refute. Such a
@@ -52,17 +53,17 @@ from gradgate.references.oracle import NOISE_SAMPLES
 from gradgate.suites.judging.tolerance import EXCESS, INFORMATIVE, Along, Comparison, informs
 
 DEVIATIONS = 4.0
-"""Standard deviations by which the mean of b may lie beyond what plain backprop's explain."""
+"""Number of standard deviations by which the mean of b may lie beyond what the runs of plain backprop explain."""
 CUT = 1.5
-"""Times the largest of plain backprop's errors at which b is cut off."""
+"""b is cut off at this many times the largest of plain backprop's errors."""
 CHANCE = 1 / (NOISE_SAMPLES + 1)
-"""Probability at most that one run of nine has the largest error."""
+"""Largest probability that one given run of nine has the largest error."""
 ALARM = 1e-9
-"""Probability at most that a leaf that is as good as plain backprop is refuted by one set of problems."""
+"""Largest probability that one set of problems refutes a leaf that is as good as plain backprop's."""
 FEWEST_TOGETHER = 10
-"""Problems that can refute together at least: CHANCE^10 is below ALARM, CHANCE^9 is not."""
+"""Least number of problems that can refute together: CHANCE^10 is below ALARM, CHANCE^9 is not."""
 FEWEST = 3
-"""Informative problems that a leaf needs at least, or a third where fewer than nine are judged."""
+"""Least number of informative problems that a leaf needs; if fewer than nine are judged, a third of them."""
 SHARE = 0.1
 """Share of a leaf's problems that must be informative."""
 
@@ -78,10 +79,10 @@ class Seen:
 
 @dataclass(frozen=True)
 class Excess:
-    """A leaf whose error is too often above what is allowed together: `above` of `problems` problems.
+    """A leaf whose error is too often above EXCESS times its allowance: on `above` of `problems` problems.
 
     Attributes:
-        median: of error over allowance, over these problems.
+        median: the median of error over allowance, over these problems.
     """
 
     leaf: str
@@ -93,7 +94,7 @@ class Excess:
 
     @property
     def error(self) -> float:
-        """The relative error of the problem in the middle."""
+        """The relative error of the median problem."""
         return self.median * self.noise
 
     def __str__(self) -> str:
@@ -121,24 +122,24 @@ class Scaled:
 
     @property
     def noise(self) -> float:
-        """What plain backprop explains of it."""
+        """The part of it that the rounding of plain backprop explains."""
         return self.bound
 
     def __str__(self) -> str:
         """The refutation in words."""
         return (
-            f"{self.leaf} is in bounds on each problem, but over {self.problems} problems it is {self.mean:+.2g} times "
-            f"itself off on average; the roundings of plain backprop explain {self.bound:.2g}"
+            f"{self.leaf} is in bounds on each problem, but over {self.problems} problems it is off by "
+            f"{self.mean:+.2g} times itself on average; rounding in plain backprop explains {self.bound:.2g}"
         )
 
 
 @dataclass(frozen=True)
 class Informed:
-    """How many problems are informative about the kind of leaf about which the fewest are.
+    """How many problems are informative about a kind of leaf: the kind with the fewest such problems.
 
     Attributes:
         kind: the leaf without its layer's number, such as ``layers[].w``.
-        judged: problems in which it occurs.
+        judged: number of problems in which this kind occurs.
     """
 
     kind: str
@@ -153,7 +154,7 @@ class Informed:
         return self.problems >= max(fewest, SHARE * self.judged)
 
     def __str__(self) -> str:
-        """Why nothing can be said."""
+        """Why the claim cannot be judged."""
         return (
             f"too few informative problems: {self.problems} of {self.judged} say anything about "
             f"{self.kind or 'the loss'} in {self.dtype}; on the others the bound reaches "
@@ -194,7 +195,7 @@ class Population:
         return worst[1] if worst else None
 
     def refuted(self) -> Excess | Scaled | None:
-        """What refutes a leaf though no single problem does; None if nothing does."""
+        """What refutes a leaf although no single problem does; None if nothing does."""
         return self.excess() or self.scaled()
 
     def scaled(self) -> Scaled | None:
@@ -204,7 +205,7 @@ class Population:
         return max(wrong, key=lambda one: abs(one.mean) / one.bound, default=None)
 
     def informed(self) -> Informed | None:
-        """About which kind of leaf the fewest problems say something; None if nothing was compared."""
+        """The kind of leaf with the fewest informative problems; None if nothing was compared."""
         found = [Informed(kind, dtype, sum(told), len(told)) for (dtype, kind), told in self.told.items()]
         return min(found, key=lambda one: (one.enough, one.problems / one.judged), default=None)
 

@@ -19,21 +19,21 @@ from gradgate.references.restriction import fits
 from gradgate.suites.judging import pairwise
 
 DRAWN = 3
-"""Cells of a shape at least."""
+"""Least number of cells of a shape."""
 LONG = 128
-"""The largest usual tile. A shape is long if a size of it is above: mistakes of a tile's second round and of its ragged
-end show there and nowhere else. It also costs the most."""
+"""The largest usual tile. A shape is long if one of its sizes is larger. Only there do mistakes show in the second tile
+and in an incomplete last tile. A long shape also costs the most."""
 LONG_DRAWN = 1
-"""Cells of a long shape at least."""
+"""Least number of cells of a long shape."""
 AFFORDABLE = 2e6
-"""Multiplications of a loss whose formula is judged in sixty digits: a second or two. A shape above has no cells; of a
-paper's classes none is."""
+"""Most multiplications of a loss whose formula is judged in sixty digits, which take a second or two. A shape with more
+has no cells. No shape of a paper's class has more."""
 LONG_SHARE = 2
 """How many times as often an ordinary shape is drawn as a long one."""
 UPSTREAM = (1.0, -0.75, 1.5)
 """Upstream cotangents of a shape's cells, in turn."""
 STRESSED = 0.25
-"""Share of the cells with values at random that take those of a stress problem."""
+"""Share of the cells with random values in which the values of a stress problem replace them."""
 GRID = 240
 """Steps between the ends of a value's range; a drawn value is a step, so that it shrinks to a plain number."""
 
@@ -46,7 +46,7 @@ def specs(
     Args:
         family: declares the shapes and the ranges of values.
         where: Spec fields to which the shapes are restricted; a tuple lists alternatives.
-        chosen: the shapes to draw, a long one half as often as another; None: those of `covering`.
+        chosen: the shapes to draw; a long one is drawn half as often as another. None: the shapes of `covering`.
 
     Raises:
         UsageError: no shape of the vocabulary satisfies `where`.
@@ -74,13 +74,13 @@ def shapes(family: Family, where: Mapping[str, Any] | None = None) -> Sequence[M
 
 
 def covering(family: Family, where: Mapping[str, Any] | None = None) -> Sequence[Mapping[str, Any]]:
-    """A few of the shapes that satisfy `where`, in order, which have every word between them.
+    """A few of the shapes that satisfy `where`, in order, which together have every word.
 
-    The smallest, a middling one and the largest are among them. A number that is 0 by default and not 0 in some shape
-    counts as a word too, and so does a size above LONG.
+    The smallest, a medium one and the largest are among them. A number that is 0 by default and not 0 in some shape
+    counts as a word, too, and so does a size above LONG.
 
-    Checks in floats draw from these. Each shape is a program to compile, and what floats can still see, rounding and
-    casts, does not need every combination; wrong formulas are looked for in sixty digits, on every shape.
+    Checks in floats draw from these shapes. Each shape is a program to compile. Floats are left to detect errors of
+    rounding and casts, which do not need every combination; wrong formulas are found in sixty digits, on every shape.
     """
     every = list(shapes(family, where))
     defaults = dataclasses.asdict(registry.spec_class(family.name)())
@@ -96,7 +96,7 @@ def covering(family: Family, where: Mapping[str, Any] | None = None) -> Sequence
 
 
 def _words(defaults: Mapping[str, Any], fields: Mapping[str, Any]) -> set[tuple[str, Any]]:
-    """Words in a Spec's fields, which of the numbers that are 0 by default are not, and which sizes are long."""
+    """The words in a Spec's fields, the numbers that are 0 by default but not here, and the sizes that are long."""
     texts = {(name, word) for name, text in fields.items() if isinstance(text, str) for word in text.split()}
     switches = {name for name, value in defaults.items() if value == 0 and name != "seed"}
     return texts | {(name, True) for name in switches if fields[name]} | {(name, LONG) for name in _long(fields)}
@@ -118,9 +118,10 @@ def edge_specs(family: Family, where: Mapping[str, Any] | None, seed: int) -> li
 
 
 def narrow(family: Family, where: Mapping[str, Any] | None = None) -> Sequence[Mapping[str, Any]]:
-    """Of the shapes of `covering` the long ones and every other of the rest, the largest among them: for bfloat16.
+    """For bfloat16: of the shapes of `covering`, the long ones and every second one of the rest, with the largest.
 
-    Its programs are the slowest to compile. What depends on the shape, float64 and float32 see with more digits.
+    Programs in bfloat16 are the slowest to compile. Float64 and float32 detect what depends on the shape, and with more
+    digits.
     """
     every = covering(family, where)
     rest = [shape for shape in every if not is_long(shape)]
@@ -131,7 +132,7 @@ def narrow(family: Family, where: Mapping[str, Any] | None = None) -> Sequence[M
 def covering_specs(
     family: Family, where: Mapping[str, Any] | None, seed: int, chosen: Sequence[Mapping[str, Any]] | None = None
 ) -> list[Spec]:
-    """Those of `edge_specs` of the `chosen` shapes, or of `covering`: always tried, before anything is drawn."""
+    """The `edge_specs` of the `chosen` shapes, or of those of `covering`. They are tried before anything is drawn."""
     few = covering(family, where) if chosen is None else chosen
     every = zip(shapes(family, where), edge_specs(family, where, seed), strict=True)
     return [spec for shape, spec in every if shape in few]
@@ -140,7 +141,7 @@ def covering_specs(
 def pick_options(method: Method, spec: Spec, covering: str = "") -> dict[str, Any]:
     """One legal value of every option, fixed by the Spec's shape, so that each shape compiles one program.
 
-    Different shapes take different ones, so that all kinds of values occur; `covering` names an option that takes its
+    Different shapes take different values, so that all kinds of values occur; `covering` names an option that takes its
     largest value instead.
     """
     turn = sum(value for value in dataclasses.asdict(spec.static()).values() if isinstance(value, int))
@@ -148,7 +149,7 @@ def pick_options(method: Method, spec: Spec, covering: str = "") -> dict[str, An
     for option in method.options:
         legal = list(option.values(spec))
         chosen[option.name] = legal[-1] if option.name == covering else legal[turn % len(legal)]
-        turn //= len(legal)  # or options of as many values would go hand in hand
+        turn //= len(legal)  # otherwise options with equally many values would change together
     return chosen
 
 
@@ -157,14 +158,14 @@ def cells(
 ) -> list[tuple[Spec, dict[str, Any]]]:
     """Every shape of the vocabulary with every legal value of every option, the smallest shape first.
 
-    Every two legal values of different options occur together too, on some shape (`pairwise`); not every combination
-    does. A shape has at least DRAWN cells. A long shape, which costs the most, has at least LONG_DRAWN, and beyond what
-    an option has values there no cells for values that can meet on a smaller shape.
+    Every two legal values of different options also occur together, on some shape (`pairwise`); not every combination
+    occurs. A shape has at least DRAWN cells. A long shape costs the most. It has at least LONG_DRAWN cells, and as many
+    as it takes to try every legal value; it gets no cell for a pair of values that can occur on a smaller shape.
 
-    The first cell of a shape has the first value of every option and default values of the Spec's fields. The others
-    have values at random, or those of a problem of the family's stress list, and an upstream cotangent that is not 1.
-    All cells of a long shape take the stress list in turn: at values at random, what the first tile contributes to the
-    last token can be zero to sixty digits.
+    The first cell of a shape has the first value of every option and default values of the Spec's fields. The other
+    cells have random values, or those of a problem of the family's stress list, and an upstream cotangent that is not
+    always 1. All cells of a long shape take values of the stress list in turn, because with random values the first
+    tile's contribution to the last token can be zero to sixty digits.
     """
     cls, found = registry.spec_class(family.name), []
     regimes = [_values_of(cls, stress) for stress in family.stress]
@@ -184,7 +185,7 @@ def cells(
 
 
 def _values_of(cls: type[Spec], fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of a Spec's fields that change numbers only."""
+    """Those of a Spec's fields that change only numbers."""
     return {f.name: fields[f.name] for f in dataclasses.fields(cls) if f.metadata.get("value") and f.name in fields}
 
 
@@ -194,7 +195,7 @@ def _drawn(family: Family, rng: np.random.Generator, regimes: Sequence[dict[str,
 
 
 def value_at(share: float, low: float, high: float) -> float:
-    """The value at a share of the way from low to high, in proportion where the range spans more than a decade."""
+    """The value at a share of the way from low to high; on a logarithmic scale if the range spans a decade or more."""
     drawn = low * (high / low) ** share if low > 0 and high / low >= 10 else low + (high - low) * share
     return float(f"{drawn:.4g}")
 

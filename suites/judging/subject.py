@@ -1,6 +1,6 @@
 """Calling a method that may do anything: raise, exit, return nonsense.
 
-What it returns that is no (loss, grads) is Refuted; where it gives no answer, that is a Fault in words.
+An answer that is not (loss, grads) is Refuted. If the method gives no answer, that is a Fault, in words.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Refuted(Exception):
 
 
 class Inapplicable(Exception):
-    """Nothing can be said here, and this is why."""
+    """The claim cannot be judged here; the message says why."""
 
 
 @dataclass
@@ -58,7 +58,7 @@ class Subject:
         watch: called with a description before each call of foreign code, and with None after it; a supervisor reads
             from it how long a call has lasted.
         evaluators: options -> the method's program in sixty digits (`checks.exact`).
-        changed: what the last call changed of the process's surroundings, by name; all of it was put back.
+        changed: names of what the last call changed in the process's surroundings; all of it was restored.
     """
 
     declared: Method
@@ -90,7 +90,7 @@ class Subject:
         return cls(declared, function, watch)
 
     def call(self, problem: Problem, options: Mapping[str, Any], *, eager: bool = False) -> tuple[Any, Tree]:
-        """(loss, grads) as the method returns them, form checked.
+        """(loss, grads) as the method returns them, with their form checked.
 
         JAX methods run under jit where they can, one compiled program per static Spec and options; `eager` forbids it.
 
@@ -103,12 +103,12 @@ class Subject:
             return self._called(problem, options, eager)
         except Fault as fault:
             jitted = self.declared.framework == "jax" and not eager
-            if not (jitted and self._answers(problem, options)):  # jit takes an answer of the wrong form for an error
+            if not (jitted and self._answers(problem, options)):  # jit raises an error for an answer of the wrong form
                 self.blame(fault, problem, options)
             raise
 
     def _answers(self, problem: Problem, options: Mapping[str, Any]) -> bool:
-        """Whether the method gives an answer, called as it is. Raises Refuted if that is of the wrong form."""
+        """Whether the method gives an answer without jit. Raises Refuted if the answer is of the wrong form."""
         try:
             self._called(problem, options, True)
         except Fault:
@@ -123,7 +123,7 @@ class Subject:
 
         def checked(given: Problem) -> Any:
             answer = run(given)
-            check_form(expected, answer)  # as guarded as the call: an answer may be an object that hangs or raises
+            check_form(expected, answer)  # under guard, too: an answer may be an object that hangs or raises
             return answer
 
         answer: tuple[Any, Tree] = self.guard(problem, options, checked, problem)
@@ -135,7 +135,7 @@ class Subject:
         return float(loss), split(problem, grads)
 
     def guard(self, problem: Problem, options: Mapping[str, Any], function: Callable[..., Any], *arguments: Any) -> Any:
-        """``function(*arguments)``, foreign code of this method, in the problem's precision; faults become Fault."""
+        """Run ``function(*arguments)``, foreign code of the method, in the problem's precision; errors become Fault."""
         self.watch({"spec": json.loads(problem.spec.to_json()), "options": dict(options)})
         try:
             with kept() as self.changed, precision(problem.backend, problem.dtype):
@@ -145,12 +145,12 @@ class Subject:
             self.watch(None)
 
     def blame(self, fault: Fault, problem: Problem, options: Mapping[str, Any]) -> None:
-        """Find out whether a fault is an option's, whose value is declared legal.
+        """Find out whether a fault is caused by the value of one option, although that value is declared legal.
 
         Raises:
             Refuted: the method refuses the value with IllegalOption, or gives an answer for another value of the
-                option. It names option and value. Nothing is raised for a value that is not declared, and where every
-                value fails.
+                option. The message names option and value. Nothing is raised for a value that is not declared, or if
+                every value fails.
 
         Cost: a call for each other legal value until one works, once for each shape and options.
         """
@@ -189,7 +189,7 @@ class Subject:
         return ""
 
     def _jitted(self, problem: Problem, options: Mapping[str, Any]) -> Callable[..., Any]:
-        """The jitted method; the method as it is, if it turns out not to be traceable and does not claim to be."""
+        """The jitted method; or the method without jit, if JAX cannot trace it and it does not claim jit."""
         import jax
 
         key = json.dumps(dict(options), sort_keys=True, default=str)
@@ -211,7 +211,7 @@ def _finished(backend: str, function: Callable[..., Any], *arguments: Any) -> An
     if backend == "jax":
         import jax
 
-        jax.block_until_ready(result)  # or an error, or a hang, would surface outside the guard
+        jax.block_until_ready(result)  # otherwise an error, or a hang, would occur outside the guard
     return result
 
 
@@ -246,7 +246,7 @@ def _what_happened(error: BaseException) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an exception's message, cut to 300 characters; an exception may even refuse to tell it."""
+    """The first line of an exception's message, cut to 300 characters; even making the message may raise."""
     try:
         lines = str(error).strip().splitlines()
     except BaseException as another:
@@ -261,7 +261,7 @@ def check_form(expected: Mapping[str, Any], answer: Any) -> None:
         expected: leaf path -> leaf of ``problem.params``.
 
     Raises:
-        Refuted: says which part is wrong, what was expected and what came.
+        Refuted: the message says which part is wrong, what was expected and what was returned.
     """
     if not isinstance(answer, tuple) or len(answer) != 2:
         came = (
@@ -303,7 +303,7 @@ def _check_leaf(name: str, leaf: Any, like: Any, shape: tuple[int, ...]) -> None
 
 
 def repr_short(value: Any) -> str:
-    """A value's repr cut to one short line; its type where that raises."""
+    """A value's repr, cut to one short line; the value's type if repr raises."""
     try:
         text = " ".join(repr(value).split())
     except BaseException:

@@ -1,7 +1,7 @@
-"""What belongs to the process and not to one call: put back after every call of foreign code.
+"""State that belongs to the process and not to one call: it is restored after every call of foreign code.
 
-So no later call, and no oracle, is computed in surroundings that an earlier method has left. What a method's module
-changes when it is imported stays: it is part of the method.
+So no later call, and no oracle, runs in surroundings that an earlier method has changed. What a method's module changes
+when it is imported stays changed: it is part of the method.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ STREAMS = range(3)
 
 @dataclass(frozen=True)
 class Part:
-    """One part of the surroundings: its name, how it is read, and how what was read is put back."""
+    """One part of the surroundings: its name, how to read its state, and how to put that state back."""
 
     name: str
     read: Callable[[], Any]
@@ -39,7 +39,7 @@ def _put_environment(old: dict[str, str]) -> None:
 
 def _put_handlers(old: dict[signal.Signals, Any]) -> None:
     for number, handler in old.items():
-        if handler is not None:  # None: installed by other code than Python's, which cannot put it back
+        if handler is not None:  # None: not installed by Python, which cannot put it back
             signal.signal(number, handler)
 
 
@@ -85,9 +85,9 @@ PARTS = (
 
 @contextlib.contextmanager
 def kept() -> Iterator[list[str]]:
-    """Put back what the body changes; yields a list that names it afterwards.
+    """Put back what the body changes; yields a list, which afterwards names what was changed.
 
-    Frameworks that are not imported before the body are not looked at. Cost: about 0.1 ms.
+    Frameworks that are not imported before the body are left out. Cost: about 0.1 ms.
     """
     parts = [part for part in PARTS if not part.module or hasattr(sys.modules.get(part.module), "__version__")]
     before = [part.read() for part in parts]
@@ -99,7 +99,7 @@ def kept() -> Iterator[list[str]]:
             for part, old in zip(parts, before, strict=True):
                 if _differs(part, old):
                     changed.append(part.name)
-                    with contextlib.suppress(Exception):  # the rest is to be put back all the same
+                    with contextlib.suppress(Exception):  # the others are put back all the same
                         part.put(old)
 
 
@@ -112,7 +112,7 @@ def _differs(part: Part, old: Any) -> bool:
 
 @contextlib.contextmanager
 def _descriptors(changed: list[str]) -> Iterator[None]:
-    """Put back standard input, output and error where they are closed or lead elsewhere."""
+    """Put back standard input, output and error if they were closed or redirected."""
     spare = {fd: os.dup(fd) for fd in STREAMS if _leads_to(fd)}
     before = {fd: _leads_to(fd) for fd in STREAMS}
     try:

@@ -1,29 +1,28 @@
 """When do two gradients agree in floats? The rule of equality, and its constants.
 
-Whether a method computes the gradient's formula is decided in sixty digits (`gradgate.suites.exact`), where nothing has
-to be allowed. Here floats are judged: how many digits does the method lose beyond plain backprop? Let g* be a leaf of
-the true gradient, g the method's in the dtype under test, u the dtype's unit roundoff.
+Whether a method computes the gradient's formula is decided in sixty digits (`gradgate.suites.exact`), where no
+tolerance is needed. Here floats are judged: how many digits does the method lose beyond plain backprop? Let g* be a
+leaf of the true gradient, g the method's in the dtype under test, u the dtype's unit roundoff.
 
 1. *Noise.* ν is the largest ‖g_s − g*‖ over `oracle.NOISE_SAMPLES` runs of plain backprop in the dtype under test. g*
-   is known to sixty digits, so ν is measured and not predicted. In all but the first run the parameters are moved by 2u
-   at most, the upstream cotangent is another, divided out again, and the problem is computed another way where it knows
-   one (`Problem.rerounded`). So forward and backward pass round otherwise. A method that is as good as backprop solves
-   the exact problem for inputs about an ulp away, so it strays about as far. How far depends on the conditioning of the
-   problem, which no fixed rtol knows.
-2. *The bound* is KAPPA · max(ν, c·u·‖g*‖). KAPPA = 16 covers that the method's order of operations is not backprop's:
-   `gradgate calibrate` measures the largest error over noise. c = 4 is the floor for problems so well
-   conditioned that no run strays by more than a few roundings.
+   is known to sixty digits, so ν is measured and not predicted. In all but the first run the parameters are moved by at
+   most 2u, another upstream cotangent is used and divided out again, and the problem is computed in another way if it
+   has one (`Problem.rerounded`). So forward and backward pass round differently. A method that is as good as backprop
+   solves the exact problem for inputs about an ulp away, so its error is about as large as ν. How large that is depends
+   on the conditioning of the problem, which no fixed rtol reflects.
+2. *The bound* is KAPPA · max(ν, c·u·‖g*‖). KAPPA = 16 allows for an order of operations that differs from backprop's:
+   `gradgate calibrate` measures the largest error over noise. c = 4 is the floor for problems so well conditioned that
+   no run is off by more than a few roundings.
 3. *What a method may lose knowingly is added.* A method that rebuilds states by subtraction loses digits that backprop
-   keeps. It names a loss that rounds as it does (`Method.rounding`); λ is how far plain backprop of that loss strays.
-   A problem on which it strays by more than half of the dtype's digits says nothing about the leaf. A method without
-   such a loss has λ = ν. The bound grows by (κ − KAPPA)·λ, κ the method's own (`Method.kappa`). The floor does not
-   grow.
+   keeps. It names a loss that rounds as it does (`Method.rounding`); λ is the error of plain backprop of that loss. If
+   this error takes more than half of the dtype's digits, the problem says nothing about the leaf. A method without such
+   a loss has λ = ν. The bound grows by (κ − KAPPA)·λ, κ the method's own (`Method.kappa`). The floor does not grow.
 4. *A zero leaf*, ‖g*‖ ≤ u·‖whole g*‖, has no digits of its own: ‖whole g*‖ takes the place of ‖g*‖. If the whole
    gradient is zero, 1 takes the place of its norm.
 
-Problems of one claim are also judged together (`gradgate.suites.judging.population`). Two figures judge the rules:
-false alarms over many problems, and the smallest relative error planted in one leaf that is refuted (`gradgate
-calibrate`).
+Problems of one claim are also judged together (`gradgate.suites.judging.population`). Two figures measure how good the
+rules are: false alarms over many problems, and the smallest relative error planted in one leaf that is refuted
+(`gradgate calibrate`).
 """
 
 from __future__ import annotations
@@ -40,14 +39,14 @@ from gradgate.references.oracle import Reference
 GROWTH = 4.0
 """c: unit roundoffs of a leaf's norm that are always allowed."""
 KAPPA = 16.0
-"""Times the noise that every method may stray."""
+"""The error of every method may be this many times the noise."""
 EXCESS = 2.0
-"""Times its allowance that a leaf's error may reach on most problems (`gradgate.suites.judging.population`)."""
+"""On most problems, a leaf's error may be this many times its allowance (`gradgate.suites.judging.population`)."""
 INFORMATIVE = {"float64": 1e-6, "float32": 1e-2, "bfloat16": 0.2}
-"""Relative bound at which a problem says nothing about a leaf in this dtype."""
+"""From this relative bound on, a problem says nothing about a leaf in this dtype."""
 BINDS = {"float64": KAPPA, "float32": KAPPA, "bfloat16": EXCESS}
-"""Times its allowance that binds a leaf: in bfloat16, where one problem's bound is about as large as the leaf, that of
-all problems together."""
+"""The bound that decides about a leaf, in multiples of its allowance. In bfloat16 it is the bound of all problems
+together, because the bound of one problem is about as large as the leaf."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +54,9 @@ class Along:
     """⟨g − g*, g*⟩/‖g*‖² of one leaf on one problem.
 
     Attributes:
-        error: of the method.
-        plain: of each run of plain backprop.
-        lost: of each run of the loss whose rounding is allowed, as far as it is allowed; zeros where none is.
+        error: that of the method.
+        plain: that of each run of plain backprop.
+        lost: that of each run of the loss whose rounding is allowed, as far as it is allowed; zeros if none is.
     """
 
     error: float
@@ -67,14 +66,15 @@ class Along:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A method's gradient beside the truth.
+    """A method's gradient compared with the truth.
 
     Attributes:
         dtype: the dtype under test.
-        leaves: leaf -> (error, noise, error / noise): the error relative to the norm of the true leaf, and its bound
-            over KAPPA on the same scale. The loss is the leaf "".
-        beyond: the largest error of a leaf over what plain backprop may stray, max(ν, c·u·‖g*‖), allowances left out.
-        along: leaf -> what common scaling there is in its error and in those of plain backprop; in bfloat16 only.
+        leaves: leaf -> (error, noise, error / noise): the error relative to the norm of the true leaf, and as noise its
+            bound over KAPPA on the same scale. The loss is the leaf "".
+        beyond: the largest error of a leaf over what plain backprop itself may have, max(ν, c·u·‖g*‖), so without what
+            this method may lose knowingly.
+        along: leaf -> the common scaling in its error and in the errors of plain backprop; in bfloat16 only.
     """
 
     dtype: str
@@ -96,7 +96,7 @@ class Comparison:
     def leaf(self) -> str:
         """The leaf with the largest error in proportion to its bound.
 
-        A leaf in bounds about which this problem says nothing comes after all others.
+        A leaf that is in bounds, and about which this problem says nothing, comes after all other leaves.
         """
 
         def order(leaf: str) -> tuple[bool, float]:
@@ -166,13 +166,13 @@ def compare(
 
 
 def compare_value(value: float, reference: Reference, dtype: str) -> Comparison:
-    """Judge the loss by the same rule; nobody may lose more of it than plain evaluation."""
+    """Judge the loss by the same rule; no method may lose more of it than plain evaluation."""
     size, apart = abs(reference.loss), abs(value - reference.loss)
     return Comparison(dtype, {"": _relative(apart, size, size, reference.noise[""], 0.0, dtype)})
 
 
 def _strays(reference: Reference, name: str, kappa: float) -> tuple[float, float]:
-    """(ν, (κ − KAPPA)/KAPPA · λ): what everybody may stray, and what the method may beyond that, over KAPPA."""
+    """(ν, (κ − KAPPA)/KAPPA · λ): the error that every method may have, and what this one may add to it, over KAPPA."""
     noise = reference.noise[name]
     lost = reference.lost.get(name, noise)
     return noise, (kappa - KAPPA) / KAPPA * lost if kappa > KAPPA else 0.0
@@ -185,7 +185,7 @@ def _along(apart: Any, exact: Any, reference: Reference, name: str, kappa: float
 
 
 def _norm(leaf: Any) -> float:
-    """‖leaf‖ of a float64 array: `numpy.linalg.norm` without what it asks before it computes."""
+    """‖leaf‖ of a float64 array: `numpy.linalg.norm` without its checks of the argument."""
     flat = leaf.ravel()
     return math.sqrt(flat.dot(flat))
 

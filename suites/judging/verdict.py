@@ -41,7 +41,7 @@ class Task:
 
     @property
     def owner(self) -> str:
-        """``family:method:framework``: what shares compiled programs."""
+        """``family:method:framework``: tasks of one owner share compiled programs."""
         return f"{self.family}:{self.method}:{self.framework}"
 
     @property
@@ -51,7 +51,7 @@ class Task:
 
     @classmethod
     def of(cls, method: Method, claim: Claim, target: str = "", profile: str = "cpu") -> Task:
-        """The task of judging one declared claim, on a profile where it is about memory or work."""
+        """The task of judging one declared claim; a claim about memory or work is judged on a profile."""
         return cls(
             method.family, method.name, method.framework, claim.name, target, claim.statement, claim.source,
             claim.expected, claim.declared_reason, profile, claim.check, registry.origin(method.family),
@@ -66,20 +66,21 @@ class Verdict:
         verdict: ``upheld``, ``refuted``, ``inapplicable`` or ``error`` (the method gave no answer: it raised, hung
             or ended its process).
         examples: problems that were judged.
-        error: largest relative error in proportion to its bound, or the smallest failing problem's; None without one.
+        error: the relative error that is largest in proportion to its bound, or that of the smallest failing problem;
+            None if there is none.
         noise: the noise allowed for that error, on the same scale.
-        leaf: the leaf that they belong to.
-        spec: the smallest failing Spec, or of an upheld claim the worst one, as a dict.
-        options: the method's options there.
-        reason: a sentence: what was wrong, or why nothing could be said; of a law what was measured.
-        digits: of a claim that is judged in sixty digits: to how many both formulas are known to agree.
-        lost: of a claim about the gradient in floats: decimal digits lost beyond plain backprop, on the worst problem.
-        informative: of a claim that is judged in floats: problems that say something about every kind of leaf.
-        bound: relative error that the rule allows there: of one problem, or in bfloat16 of all problems together.
-        coverage: of a claim that draws problems and is upheld: how many pairs of (field, value) they ``tried`` of those
-            ``possible``, and the first of the ``missing`` ones.
-        run: examples and seed, where all problems together refute and no single one does.
-        laws: of a claim about memory or work: what was measured over which sizes, as `Series.to_dict`.
+        leaf: the leaf that error and noise belong to.
+        spec: the smallest failing Spec or, for an upheld claim, the worst one; as a dict.
+        options: the method's options on this Spec.
+        reason: a sentence: what was wrong, or why nothing could be said; for a law, what was measured.
+        digits: for a claim judged in sixty digits: the number of digits to which both formulas are known to agree.
+        lost: for a claim about the gradient in floats: decimal digits lost beyond plain backprop, on the worst problem.
+        informative: for a claim judged in floats: number of problems that say something about every kind of leaf.
+        bound: the relative error that the rule allows for one problem, or in bfloat16 for all problems together.
+        coverage: for an upheld claim that draws problems: how many of the ``possible`` pairs of (field, value) were
+            ``tried``, and the first of the ``missing`` ones.
+        run: examples and seed, if all problems together refute and no single one does.
+        laws: for a claim about memory or work: what was measured over which sizes, as `Series.to_dict`.
     """
 
     task: Task
@@ -103,7 +104,7 @@ class Verdict:
 
     @property
     def outcome(self) -> str:
-        """The verdict beside what the method declares: a name in `outcomes.OUTCOMES`."""
+        """The verdict compared with what the method declares: a name in `outcomes.OUTCOMES`."""
         return outcome_of(self.verdict, self.task.expected)
 
     @property
@@ -113,7 +114,7 @@ class Verdict:
 
     @property
     def reproduce(self) -> str:
-        """One command that judges this claim again, on this Spec alone where one failed."""
+        """One command that judges this claim again; if a Spec failed, on this Spec alone."""
         task = self.task
         words = ["gradgate", "verify", *([task.target] if task.target else []), "--family", task.origin or task.family]
         words += [] if task.target else ["--method", task.method]

@@ -1,1 +1,1 @@
-"""The corpus of `gradgate.suites.bugs` judged by the suite and by what people use today: `command` is the entry."""
+"""The corpus of `gradgate.suites.bugs`, judged by the suite and by the tools that people use today."""

@@ -1,4 +1,4 @@
-"""Mutants put to the suite until a claim refutes them, and to every rival; what comes out is plain JSON."""
+"""Judges mutants by the suite until a claim refutes them, and by every rival. The result is plain JSON."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ FOREIGN = {
 """Rivals that do not judge a framework."""
 SUITE = "gradgate"
 FLOATS = "gradient_float64"
-"""The suite's own claim in float64, judged beside the rivals as if there were no sixty digits."""
+"""The suite's own claim in float64. It is compared with the rivals as if there were no sixty digits."""
 Outcome = dict[str, Any]
-"""One mutant's, as in the file of ``gradgate selftest --json``."""
+"""The outcome of one mutant, as in the file of ``gradgate selftest --json``."""
 
 
 def everything() -> dict[str, Mutant]:
-    """The corpus, and the unbroken methods by which false alarms are counted."""
+    """The corpus, and the unbroken methods on which false alarms are counted."""
     return {**unbroken(), **corpus()}
 
 
 def judged(names: Iterable[str], supervisor: Judges) -> Iterator[Outcome]:
-    """An outcome for every name, in the order in which they are known.
+    """An outcome for every name, in the order in which the outcomes become known.
 
-    A mutant gets the claim that is likeliest to refute it, those that must refute it too, and all rivals first; only
-    where the likeliest does not, the next ones, one by one.
+    A mutant is first judged by the claim that is most likely to refute it, by the claims that must refute it, too, and
+    by all rivals. If the most likely claim does not refute it, the next claims follow one by one.
     """
     mutants = {name: everything()[name] for name in names}
     verdicts: dict[str, dict[str, Verdict]] = {name: {} for name in mutants}
@@ -42,7 +42,7 @@ def judged(names: Iterable[str], supervisor: Judges) -> Iterator[Outcome]:
         name: list(dict.fromkeys([*mutant.kill[:1], *mutant.also, *_beside(mutant)]))
         for name, mutant in mutants.items()
     }
-    for name in unbroken():  # judged twice, since what is compiled the first time is not to count as their cost
+    for name in unbroken():  # judged twice, so that the compilation of the first time does not count as their cost
         if name in wanted:
             wanted[name] *= 2
     while wanted:
@@ -63,15 +63,15 @@ def judged(names: Iterable[str], supervisor: Judges) -> Iterator[Outcome]:
 
 
 def _beside(mutant: Mutant) -> list[str]:
-    """The rivals that judge this framework, and of a wrong formula the floats; none where no method is at fault."""
-    if mutant.claims:  # the bug is in what a figure is measured by
+    """The rivals that judge this framework and, for a wrong formula, the floats; none if the bug is in no method."""
+    if mutant.claims:  # the bug is in the code that measures a figure
         return []
     floats = [FLOATS] if mutant.formula else []
     return [*floats, *(name for name in RIVALS if name not in FOREIGN[mutant.framework])]
 
 
 def _tells(verdict: Verdict) -> bool:
-    """Whether it says something of the method, and not that the check failed or that the mutant cannot be built."""
+    """Whether a verdict is about the method, and not about a check that failed or a mutant that cannot be built."""
     return not verdict.reason.startswith(("the check itself failed", "importing"))
 
 
@@ -92,7 +92,7 @@ def _outcome(mutant: Mutant, verdicts: dict[str, Verdict]) -> Outcome:
         status = "undecided"
     else:
         status = "killed" if killer and not blind else "survived"
-    if mutant.equivalent:  # the proof is told in words; no claim may contradict it, nor may a single bit
+    if mutant.equivalent:  # the proof is in words; no claim may contradict it, and no bit may differ
         status = {"survived": "equivalent", "killed": "alarm", "undecided": "undecided"}[status]
     elif mutant.name in unbroken():
         status = {"survived": "sound", "killed": "alarm", "undecided": "undecided"}[status]

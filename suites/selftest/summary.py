@@ -1,4 +1,4 @@
-"""What a run of the selftest says, read off its outcomes: kill rates by family, and the suite beside its rivals."""
+"""Summary of a selftest, computed from its outcomes: kill rates by family, and the suite compared with its rivals."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ class Group:
     """The mutants of one family in one framework.
 
     Attributes:
-        smallest, floats: the smallest planted relative error up to which the suite, and its floats alone, find all.
+        smallest, floats: the smallest planted relative error such that the suite, or its floats alone, find all mutants
+            with this error or a larger one.
     """
 
     family: str
@@ -41,10 +42,10 @@ class Group:
 
 @dataclass(frozen=True)
 class Formulas:
-    """What sixty digits find alone.
+    """What the claims in sixty digits find alone.
 
     Attributes:
-        wrong: mutants with a wrong formula; `killed` of them by the claims in sixty digits, without another's help.
+        wrong: number of mutants with a wrong formula; `killed` of them are killed by the claims in sixty digits alone.
         others: claim -> the names of the other mutants that it kills, bugs of rounding, bytes, state or form.
     """
 
@@ -58,12 +59,12 @@ class Tool:
     """One tool on the corpus.
 
     Attributes:
-        asked: mutants of the frameworks it judges; `found` of them.
-        asked_formula, found_formula: of these, the mutants with a wrong formula.
-        unbroken, alarms: unbroken methods it judged, and those that it finds fault with.
-        seconds: the median of an unbroken method's problem, compiled already.
-        smallest: the smallest planted relative error up to which it finds all, in every family and framework where it
-            raises no false alarm; None: not one.
+        asked: number of mutants of the frameworks that the tool judges; it finds `found` of them.
+        asked_formula, found_formula: the same two numbers for the mutants with a wrong formula.
+        unbroken, alarms: number of unbroken methods that the tool judged, and of those in which it finds a fault.
+        seconds: the median time for one problem of an unbroken method, without compilation.
+        smallest: the smallest planted relative error such that the tool finds all mutants with this error or a larger
+            one, in every family and framework where it raises no false alarm; None: there is no such error.
     """
 
     name: str
@@ -189,7 +190,7 @@ def _tool(outcomes: Sequence[Outcome], name: str) -> Tool:
 
 
 def percent(part: int, whole: int) -> str:
-    """Such as ``37 %``; a dash of nothing. Only all is 100 %."""
+    """Such as ``37 %``; a dash if the whole is 0. Only if the part is the whole, it is ``100 %``."""
     if not whole:
         return "–"
     share = 100 * part / whole
