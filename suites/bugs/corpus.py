@@ -26,9 +26,9 @@ from gradgate.suites.bugs.mutant import Mutant
 
 @functools.cache
 def _written() -> tuple[Mutant, ...]:
-    """The mutants of every module of this folder that has a table of them: bugs of one method, by its own text.
+    """The mutants of all tables in this folder: bugs of one method, made by changing its source.
 
-    Those of public entry points (`entries`) are pairs, which have no class.
+    The mutants of public entry points (`entries`) are not included: they are pairs, which have no class.
     """
     names = [info.name for info in pkgutil.iter_modules(gradgate.suites.bugs.__path__) if not info.ispkg]
     names = [name for name in names if name != "corpus" and not name.startswith("entries")]
@@ -37,7 +37,7 @@ def _written() -> tuple[Mutant, ...]:
 
 
 def _own(family: Family) -> tuple[Mutant, ...]:
-    """The MUTANTS of the module ``bugs`` beside the problem of a class, if there is one."""
+    """The MUTANTS of the module ``bugs`` next to the problem of a class, if there is one."""
     package = registry.package(family.name)
     name = f"{package}.bugs"
     if not package or importlib.util.find_spec(name) is None:
@@ -46,14 +46,14 @@ def _own(family: Family) -> tuple[Mutant, ...]:
 
 
 def _classes() -> tuple[tuple[str, str], ...]:
-    """Names and origins of the classes that a paper or an author declares; not of pairs, and of models of a reader."""
+    """Names and origins of the classes that a paper or an author declares, without pairs and users' models."""
     return tuple((f.name, f.origin) for f in registry.families().values() if isinstance(f.spec, str))
 
 
 def corpus() -> Mapping[str, Mutant]:
-    """Name -> mutant, of every class that is known now; no framework is imported.
+    """Name -> mutant, for every class that is known at this moment; no framework is imported.
 
-    Cost: about a second at first, most of it for the tables.
+    Cost: about a second for the first call, most of it for the tables.
     """
     return _corpus(_classes())
 
@@ -71,7 +71,7 @@ def _corpus(classes: tuple[tuple[str, str], ...]) -> Mapping[str, Mutant]:
 
 
 def unbroken() -> Mapping[str, Mutant]:
-    """Name -> the methods that save memory and that most mutants are made of, as they are: nothing may find fault."""
+    """Name -> the unbroken methods from which most mutants are made: no claim may refute them."""
     return _unbroken(_classes())
 
 

@@ -1,4 +1,4 @@
-"""How the tables of this folder are written: one bug, in one or both frameworks."""
+"""Functions that declare the entries of this folder's tables: one bug, in one or both frameworks."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from gradgate.suites.bugs.operators import Operator, wrapped
 
 Change: TypeAlias = Edit | tuple[Edit, ...] | Operator
 GRADIENT = ("gradient_exact",)
-"""What kills a wrong formula, and has to by itself."""
+"""The claim that must refute a wrong formula, alone."""
 ROUNDING = ("gradient_float64",)
-"""What kills a right formula that is computed in too few digits."""
+"""The claim that must refute a right formula that is computed in too few digits."""
 
 
 def bug(
@@ -36,10 +36,10 @@ def bug(
     also: Sequence[str] = (),
     planted: float = 0.0,
 ) -> tuple[Mutant, ...]:
-    """The mutants of one bug: `jax` and `torch` say how it is put into each framework's method, `both` into either.
+    """The mutants of one bug: `jax` and `torch` plant it in the method of that framework, `both` in either method.
 
     Args:
-        profiles: framework -> the profile that it is judged on, ``cpu`` unless told.
+        profiles: framework -> the profile on which the mutant is judged, ``cpu`` by default.
         kill, verdict, equivalent, also, planted: as for `Mutant`.
     """
     changes = {"jax": jax or both, "torch": torch or both}
@@ -67,10 +67,10 @@ def impostor(
     given: Mapping[str, Any] | None = None,
     profiles: Mapping[str, str] | None = None,
 ) -> tuple[Mutant, ...]:
-    """Another method of the family in the place of `method`, whose promises it does not keep.
+    """Another method of the family in place of `method`; the claims of `method` do not hold for it.
 
     Args:
-        options: of `method`, taken and not used.
+        options: options of `method`, which are accepted and not used.
         given: options that the other method always gets.
         profiles: as for `bug`.
     """
@@ -93,7 +93,7 @@ def erratum(
     without: Sequence[str] = (),
     given: Mapping[str, Any] | None = None,
 ) -> tuple[Mutant, ...]:
-    """What a paper prints, in the place of the method that mends it; `without` are the mended method's own options."""
+    """The method as a paper prints it, in place of the corrected method; `without` are options of only the latter."""
     return impostor(
         family, "_".join([printed, *map(str, (given or {}).values())]), printed, mended, kill,
         story=f"{printed} in the place of {mended}", source="an erratum, the paper as printed", options=without,
@@ -102,7 +102,7 @@ def erratum(
 
 
 def _load(implementation: str, dropped: Sequence[str], given: Mapping[str, Any]) -> Function:
-    """A method that takes some options without using them."""
+    """A method that accepts some options without using them."""
     function = registry.load(implementation)
     return lambda problem, **options: function(
         problem, **{name: value for name, value in options.items() if name not in dropped}, **given
@@ -110,7 +110,7 @@ def _load(implementation: str, dropped: Sequence[str], given: Mapping[str, Any])
 
 
 def _build(family: str, method: str, framework: str, change: Change) -> Function:
-    """The broken function: made in a worker, never where the tables are read."""
+    """The broken function; it is made in a worker, not when the tables are read."""
     [base] = registry.methods(family, method, framework)
     if isinstance(change, (Edit, tuple)):
         return edited(base.implementation, change if isinstance(change, tuple) else (change,))

@@ -1,8 +1,8 @@
-"""Structural bugs: the method's own source with a piece of text exchanged, run as modules of its own.
+"""Structural bugs: the source of a method with a piece of text replaced, run as separate modules.
 
-A mutant made this way is broken where its bug says, in the recurrence, the schedule or the layer, and everything around
-it is the reference's. An edit whose text no longer occurs exactly once raises: the bug then has to be carried over to
-the new implementation, and cannot be lost in silence.
+Such a mutant is broken at exactly one place, for example in the recurrence, the schedule or the layer; the rest is the
+code of the reference. If the text of an edit no longer occurs exactly once, the edit raises. So the bug has to be
+adapted to the new implementation, and cannot disappear unnoticed.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from gradgate.suites.bugs.mutant import Answer, Function
 
 @dataclass(frozen=True)
 class Edit:
-    """One exchange of text in a module of the method's family.
+    """One replacement of text in a module of the method's family.
 
     Attributes:
         module: name within the family's package, such as ``in_torch.methods``.
         old: text that occurs there exactly once.
-        new: what takes its place.
+        new: the text that replaces it.
     """
 
     module: str
@@ -39,9 +39,9 @@ class Edit:
 
 
 def edited(implementation: str, edits: Sequence[Edit], adopt: bool = True) -> Function:
-    """The function named by ``module:function``, its family's modules edited; those in use stay as they are.
+    """The function ``module:function`` with edited modules of its family; the modules in use are not changed.
 
-    With `adopt`, it takes a Problem of the modules in use; without, it is given as it is.
+    With `adopt`, the function takes a Problem of the modules in use; without it, the function is returned unchanged.
 
     Raises:
         LookupError: an edit's text does not occur exactly once.
@@ -71,7 +71,7 @@ def _remade(package: str, place: str, texts: Mapping[str, str]) -> list[str]:
     order: list[str] = []
 
     def visit(module: str) -> bool:
-        """Whether this module has to be made anew."""
+        """Whether this module has to be run again."""
         if module in order:
             return True
         touched = [visit(name) for name in _imported(package, _source(module)) if name != module]
@@ -105,10 +105,10 @@ def _imported(package: str, text: str) -> list[str]:
 
 
 def _is_module(name: str) -> bool:
-    """Whether this names a module of one file, and neither a package nor something in a module."""
+    """Whether this is the name of a module of one file, and not of a package or of something in a module."""
     try:
-        found = importlib.util.find_spec(name)  # which imports what is above it
-    except ModuleNotFoundError:  # what is above it is no package
+        found = importlib.util.find_spec(name)  # this imports the packages above it
+    except ModuleNotFoundError:  # a parent is not a package
         return False
     return found is not None and found.submodule_search_locations is None
 
@@ -119,14 +119,14 @@ def _source(module: str) -> str:
 
 @contextlib.contextmanager
 def _in_place_of(order: Sequence[str], texts: Mapping[str, str]) -> Iterator[dict[str, ModuleType]]:
-    """Run modules anew, edited or not, while they take the place of those in use."""
+    """Run the modules again, edited or not; meanwhile they replace the modules in use."""
     kept = {name: sys.modules[name] for name in order}
     made: dict[str, ModuleType] = {}
 
     def put(name: str, module: ModuleType) -> None:
         sys.modules[name] = module
         package, _, short = name.rpartition(".")
-        setattr(sys.modules[package], short, module)  # where ``from package import module`` looks
+        setattr(sys.modules[package], short, module)  # ``from package import module`` reads this attribute
 
     try:
         for name in order:
@@ -142,7 +142,7 @@ def _in_place_of(order: Sequence[str], texts: Mapping[str, str]) -> Iterator[dic
 
 
 def _adopting(function: Function, problems: ModuleType) -> Function:
-    """The function, given the Problem as one of the edited module's, so that its own maps are the edited ones."""
+    """The function, called with a Problem of the edited module's class, so that the problem's methods are edited."""
 
     def run(problem: Problem, **options: Any) -> Answer:
         cls, spec = (getattr(problems, type(item).__name__) for item in (problem, problem.spec))

@@ -1,6 +1,6 @@
-"""An error planted in every method that is claimed exact, in one leaf and in one dtype. Floats must find it.
+"""An error planted in every method that is claimed exact, in one leaf and one dtype. Float claims must detect it.
 
-No list of methods is written here. A method that is added to a class gets its mutants by being declared.
+There is no list of methods here. A method that is added to a class gets its mutants automatically.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from gradgate.suites.bugs.mutant import Mutant
 from gradgate.suites.bugs.operators import Operator, on_leaves
 
 LEVEL = {"float64": 1e-11, "float32": 3e-5, "bfloat16": 0.05}
-"""The relative error that is planted, by dtype. In bfloat16 plain backprop itself is off by some hundredths."""
+"""The relative error that is planted, by dtype. In bfloat16, plain backprop itself has an error of some hundredths."""
 
 
 def planted(size: float, dtype: str, leaf: str | tuple[str, ...]) -> Operator:
-    """A leaf times 1 + size, in one dtype."""
+    """Multiply a leaf by 1 + size, in one dtype."""
 
     def change(problem: Problem, gradient: Any) -> Any:
         return gradient * (1 + size) if problem.dtype == dtype else gradient
@@ -30,7 +30,7 @@ def planted(size: float, dtype: str, leaf: str | tuple[str, ...]) -> Operator:
 
 
 def mutants(family: Family) -> Iterator[Mutant]:
-    """An error in each dtype in every method of a class that is claimed exact; methods take the leaves in turn."""
+    """An error in each dtype, in every method of a class that is claimed exact, with the leaves in turn."""
     known, names = facts(family), dict.fromkeys(method.name for method in family.methods)
     for (number, name), (turn, dtype) in itertools.product(enumerate(names), enumerate(LEVEL)):
         leaf = known.turns[(number + turn) % len(known.turns)]
@@ -47,7 +47,7 @@ def mutants(family: Family) -> Iterator[Mutant]:
                 continue
             change: dict[str, Any] = {method.framework: planted(size, dtype, leaf)}
             yield from bug(
-                family.name, f"{name}_off_in_{dtype}", name, f"in {dtype} alone, {said} is off by {size:g} of itself",
+                family.name, f"{name}_off_in_{dtype}", name, f"in {dtype} only, {said} is off by {size:g} of itself",
                 "operator: relative error in one dtype", kill=(kill.name,),
                 **change,
             )  # fmt: skip

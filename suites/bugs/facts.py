@@ -1,4 +1,4 @@
-"""Where the generic bugs are planted in a class: what it declares for its trial, and what is derived for the rest."""
+"""Where the generic bugs are planted in a class: what the class declares in `Trial`, completed by derived values."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from gradgate.references.contract import Family, Method, Problem
 from gradgate.references.trial import Leaf
 
 Condition = Callable[[Any, Mapping[str, Any]], Any]
-"""(problem, options) -> whether a bug acts, perhaps a traced number."""
+"""(problem, options) -> whether a bug is active; may be a traced value."""
 TARGETS = ("targets", "target", "labels", "y")
-"""What the data that a loss is compared with is called, unless a class says."""
+"""Possible names of the data that a loss compares with, if a class declares no `target`."""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """`Trial`, complete. What does not occur in the class is "", () or None, and the bugs that need it are left out.
+    """`Trial`, completed. What does not occur in the class is "", () or None, and bugs that need it are left out.
 
     Attributes:
-        large: a problem with a large number in it.
-        ragged: a problem, and options of the clever method, that do not divide evenly.
-        shapes: of the leaves of all of the class's problems.
+        large: whether a problem has a large number in it.
+        ragged: whether a size of the problem is not divided evenly, for example by an option of the clever method.
+        shapes: the shapes of the leaves of all problems of the class.
         stacked: whether gradients are judged layer by layer.
         upstream: whether the factor of the loss is in the data.
     """
@@ -78,7 +78,7 @@ def facts(family: Family) -> Facts:
 
 
 def _plain(methods: Sequence[Method]) -> str:
-    """The method that guards the oracles; a class without one is taken to name backprop first."""
+    """The method with the claims about the oracles; in a class without one, the first method is taken as backprop."""
     guards = [m.name for m in methods if any(claim.check == "taylor" for claim in m.claims)]
     return (guards or [m.name for m in methods])[0]
 
@@ -88,7 +88,7 @@ def _exact(method: Method) -> bool:
 
 
 def _sizes(family: Family) -> dict[str, set[int]]:
-    """Spec field -> its sizes in the shapes, of the fields that are not of one size; those with a letter first."""
+    """Spec field -> its sizes in the shapes, for fields with more than one size; fields with a letter come first."""
     defaults = dataclasses.asdict(registry.spec_class(family.name)())
     shapes = [{**defaults, **shape} for shape in family.shapes]
     named = dict.fromkeys([*family.letters.values(), *(name for shape in family.shapes for name in shape)])
@@ -100,14 +100,14 @@ def _sizes(family: Family) -> dict[str, set[int]]:
 
 
 def _usual(problems: Sequence[Problem]) -> float:
-    """A little less than the largest parameter of the middle one of these problems: at least that one has a larger."""
+    """A little less than the largest parameter of the median problem, so that at least this problem is above it."""
     tops = sorted(max(float(leaf.max()) for leaf in named_leaves(p.params).values()) for p in problems)
     middle = tops[(len(tops) - 1) // 2]
     return middle - 0.1 * abs(middle)
 
 
 def _large(place: str, threshold: float) -> Condition:
-    """A number above a threshold: in data of that name, or in parameters whose path holds it."""
+    """Whether a number is above a threshold, in data of that name or in parameters whose path contains it."""
     tree, _, path = place.partition(".")
 
     def condition(problem: Any, options: Mapping[str, Any]) -> Any:
@@ -121,7 +121,7 @@ def _large(place: str, threshold: float) -> Condition:
 
 
 def _ragged(field: str, divisor: str | int) -> Condition:
-    """A size that an option, or a number, does not divide; of a number, 1 is no such size."""
+    """Whether a size is not divided by an option or by a number; for a number, the size 1 does not count."""
 
     def condition(problem: Any, options: Mapping[str, Any]) -> bool:
         size = getattr(problem.spec, field)
@@ -131,7 +131,7 @@ def _ragged(field: str, divisor: str | int) -> Condition:
 
 
 def _halves(sizes: Mapping[str, set[int]]) -> Condition | None:
-    """Of the first field whose sizes are even and odd: those that are odd."""
+    """Whether a size is odd, for the first field that has odd sizes above 1."""
     for name, found in sizes.items():
         if any(size > 1 and math.fmod(size, 2) for size in found):
             return _ragged(name, 2)

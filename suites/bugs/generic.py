@@ -1,6 +1,6 @@
 """The bugs that any method can have, in the methods of every class in both frameworks.
 
-No class is named here. A class that is added gets its mutants by being declared (`facts`).
+There is no list of classes here. A class that is added gets its mutants automatically (`facts`).
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from gradgate.suites.bugs.facts import Facts, facts
 from gradgate.suites.bugs.mutant import Answer, Function, Mutant
 
 PLANTED = (2, 3, 5, 7, 9, 10, 11)
-"""k of the relative errors 10^-k that are planted, each in one leaf; floats alone have to find them too."""
+"""k of the relative errors 10^-k that are planted, each in one leaf; the float claims alone must detect them too."""
 ULP = 2.0**-52
 """One unit in the last place of 1.0 in float64, planted in one leaf."""
 TERM = 1e-30
-"""Share of a leaf that is added to it; no float changes by it."""
+"""Share of a leaf that is added to the leaf; this changes no float."""
 
 
 def mutants(family: Family) -> Iterator[Mutant]:
-    """The mutants of one class, of those bugs that can occur in it.
+    """The mutants of one class, for the bugs that can occur in it.
 
-    Left out are bugs whose claims the method does not make: nothing could refute them.
+    A bug is left out if the method does not make the claims that would refute it.
     """
     known = facts(family)
     for mutant in (*_of_gradient(known), *_at_an_edge(known), *_of_state(known), *_of_form(known), *_planted(known)):
@@ -36,19 +36,19 @@ def mutants(family: Family) -> Iterator[Mutant]:
 
 
 def evaluated_again(method: Function, problem: Any, options: Mapping[str, Any]) -> Answer:
-    """The loss is evaluated by itself, though the method has it."""
+    """The loss is evaluated once more, although the method returns it."""
     return problem.loss(problem.params), method(problem, **options)[1]
 
 
 def pushed_too(method: Function, problem: Any, options: Mapping[str, Any]) -> Answer:
-    """A tangent is pushed through the loss, and what comes out is not used."""
+    """A JVP of the loss is computed, and its result is not used."""
     loss, grads = method(problem, **options)
     _, slope = transforms(problem.backend).jvp(problem.loss, (problem.params,), (problem.params,))
     return loss + (slope - slope), grads
 
 
 def _made(known: Facts) -> Callable[..., tuple[Mutant, ...]]:
-    """`bug`, for the plain method of a class: name, story, operator, what is changed, what kills it."""
+    """`bug`, for the plain method of a class; takes name, story, operator, change and the claims that refute it."""
 
     def on_plain(name: str, story: str, operator: str, change: op.Operator, *kill: str, **more: Any) -> tuple[Any, ...]:
         return bug(
@@ -64,7 +64,7 @@ def _leaf(known: Facts, number: int) -> op.Chosen:
 
 
 def _of_gradient(known: Facts) -> Iterator[Mutant]:
-    """Gradients that are wrong on every problem whose leaves can show it."""
+    """Gradients that are wrong on every problem, if the shapes of its leaves allow the bug."""
     on_plain, first, head = _made(known), _leaf(known, 0), _leaf(known, 1)
     shapes = known.shapes
     yield from on_plain("sign_of_a_leaf", "one leaf has the wrong sign", "flip a sign", op.scaled(-1.0, head))
@@ -80,22 +80,22 @@ def _of_gradient(known: Facts) -> Iterator[Mutant]:
         yield from on_plain("row_dropped", "the last row is left out", "drop a term", op.row_dropped())
     if known.stacked:
         yield from on_plain(
-            "layers_reversed", "layers get each other's gradients, from last to first", "reversed order",
+            "layers_reversed", "the gradients of the layers are in reversed order", "reversed order",
             op.layers_reversed,
         )  # fmt: skip
     if known.target:
         yield from on_plain(
-            "targets_shifted", "the gradient is that with targets one place on", "off by one in time",
+            "targets_shifted", "the gradient is computed with targets shifted by one place", "off by one in time",
             op.shifted(known.target),
         )  # fmt: skip
-    yield from on_plain("parameters_stale", "the gradient at parameters of a step ago", "stale state", op.stale(1e-6))
-    yield from on_plain("downcast", "the gradient went through float32", "downcast", op.downcast(), *ROUNDING)
+    yield from on_plain("parameters_stale", "the gradient at parameters one step old", "stale state", op.stale(1e-6))
+    yield from on_plain("downcast", "the gradient was cast to float32 and back", "downcast", op.downcast(), *ROUNDING)
     yield from on_plain(
-        "half_in_float32", "in float32 alone, the gradient went through bfloat16", "downcast",
+        "half_in_float32", "in float32 only, the gradient was cast to bfloat16 and back", "downcast",
         op.elsewhere_only("float32", op.narrow), "gradient_float32",
     )  # fmt: skip
     yield from on_plain(
-        "second_order_zero", "differentiated again, it is a constant",
+        "second_order_zero", "differentiated again, the gradient is a constant",
         "jaxopt#141: second order through a custom root is zero", op.detached, "second_order_exact",
         also=("second_order",),
     )  # fmt: skip
@@ -106,35 +106,35 @@ def _at_an_edge(known: Facts) -> Iterator[Mutant]:
     on_plain = _made(known)
     if known.single:
         yield from on_plain(
-            "wrong_at_size_one", "wrong by 1e-6 where a size is 1", "error at an edge",
+            "wrong_at_size_one", "wrong by 1e-6 if a size is 1", "error at an edge",
             op.when(op.single(known.single), 1 + 1e-6),
         )  # fmt: skip
     if known.large:
         yield from on_plain(
-            "wrong_where_large", "wrong by 1e-6 where a decay, a weight or an input is large",
+            "wrong_where_large", "wrong by 1e-6 if a decay, a weight or an input is large",
             "error where numbers are large", op.when(known.large, 1 + 1e-6),
         )  # fmt: skip
     if known.upstream:
         yield from on_plain(
-            "upstream_ignored", "the upstream cotangent is taken for 1", "a scalar without effect: deepwave#120",
+            "upstream_ignored", "the upstream cotangent is treated as 1", "a scalar without effect: deepwave#120",
             op.constant("upstream", 1.0), "upstream",
         )  # fmt: skip
     if known.ragged:
         yield from bug(
-            known.family, "wrong_where_ragged", known.clever, "wrong by 1e-6 where sizes do not divide evenly",
+            known.family, "wrong_where_ragged", known.clever, "wrong by 1e-6 if sizes do not divide evenly",
             "operator: error at an edge", both=op.when(known.ragged, 1 + 1e-6),
         )  # fmt: skip
 
 
 def _of_state(known: Facts) -> Iterator[Mutant]:
-    """Gradients that are right, beside something that is not: the loss, the state of the process, wasted work."""
+    """Bugs with a right gradient: a wrong loss, a changed state of the process, wasted work."""
     on_plain = _made(known)
     yield from on_plain(
         "loss_off", "the loss is off by 1e-11", "an error in the value", op.loss_off(1 + 1e-11), also=("value",)
     )
     if known.state:
         yield from on_plain(
-            "state_updated_twice", "the gradient is right, an input is changed",
+            "state_updated_twice", "the gradient is right, but an input is changed",
             "PT#96136: BatchNorm statistics updated twice: gradients equal, state wrong",
             op.input_changed(known.state), "pure",
         )  # fmt: skip
@@ -147,8 +147,8 @@ def _of_state(known: Facts) -> Iterator[Mutant]:
         "deterministic",
     )  # fmt: skip
     for name, story, operator in (
-        ("evaluated_again", "the loss is evaluated once more, though the backward pass has it", evaluated_again),
-        ("pushed_too", "a tangent is pushed through the loss, and nobody asks for it", pushed_too),
+        ("evaluated_again", "the loss is evaluated once more, although the backward pass has it", evaluated_again),
+        ("pushed_too", "a JVP of the loss is computed, and its result is not used", pushed_too),
     ):
         yield from bug(known.family, name, known.plain, story, "new", both=operator, kill=("counts",))
 
@@ -167,11 +167,11 @@ def _of_form(known: Facts) -> Iterator[Mutant]:
 
 
 def _planted(known: Facts) -> Iterator[Mutant]:
-    """A ladder of relative errors, each in one leaf, from 10^-2 to what no float shows."""
+    """A series of relative errors, each in one leaf, from 10^-2 down to an error that no float shows."""
     for number, k in enumerate(PLANTED):
         method = known.plain if k < 10 else known.lossy
         yield from bug(
-            known.family, f"planted_1e{k}", method, f"one leaf is off by 10^-{k} of itself",
+            known.family, f"planted_1e{k}", method, f"one leaf has a relative error of 10^-{k}",
             "operator: relative error 10^-k", both=op.scaled(1 + 10.0**-k, _leaf(known, number)), also=ROUNDING,
             planted=10.0**-k,
         )  # fmt: skip

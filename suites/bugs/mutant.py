@@ -1,4 +1,4 @@
-"""What a mutant is: a reference method with one bug put into it, and the claims that must refute it."""
+"""A mutant: a reference method into which one bug was planted, and the claims that must refute it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gradgate.suites.checks import rivals
 from gradgate.suites.judging.verdict import Task
 
 Answer = tuple[Any, Tree]
-"""(loss, grads), as every method returns."""
+"""(loss, grads), which every method returns."""
 Function = Callable[..., Answer]
 """``(problem, **options) -> (loss, grads)``."""
 FORMULA = ("gradient_exact", "second_order_exact")
@@ -28,16 +28,16 @@ class Mutant:
         name: ``family.framework.bug``, unique.
         story: the mechanism in a sentence.
         source: where the bug was published, or the generic operator that makes it.
-        family, framework: of the method.
-        method: the method that is broken.
-        kill: the claims that are expected to refute it, the likeliest first; one of them has to.
+        family, framework, method: the method that is broken.
+        kill: the claims that are expected to refute it, with the likeliest first; at least one of them must.
         build: makes the broken function; called in a worker, where the framework may be imported.
-        verdict: what a kill is: ``refuted``, or ``error`` where the bug is a crash.
-        profile: of the claim, where it is about bytes that the CPU's compiler does not show.
-        claims: in the place of its method's, where the bug is in what a figure is measured by.
-        also: claims that have to refute it too, each by itself, so that it shows that they keep their power.
-        planted: the relative error that is planted in one leaf; 0 where the bug is another.
-        equivalent: the proof that no claim can tell it from its method; "" for a bug. It must then give the same bits.
+        verdict: the verdict that counts as a kill: ``refuted``, or ``error`` if the bug is a crash.
+        profile: the profile of the claim, if the claim is about bytes that the CPU's compiler does not show.
+        claims: replace the claims of its method, if the bug is in the code that measures a figure.
+        also: claims that must refute it too, each one alone. This shows that these claims still detect the bug.
+        planted: the relative error that is planted in one leaf; 0 for other bugs.
+        equivalent: the proof that it computes the same as its method, so that no claim can refute it; "" for a bug. An
+            equivalent mutant must give the same bits.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Mutant:
 
     @property
     def formula(self) -> bool:
-        """Whether the bug is a wrong formula, which the claims in sixty digits must refute without help."""
+        """Whether the bug is a wrong formula, which a claim in sixty digits must refute alone."""
         return self.kill[0] in FORMULA
 
     @property
@@ -72,7 +72,7 @@ class Mutant:
         return Task.of(declared, {found.name: found for found in self._claims()}[claim], self.target, self.profile)
 
     def _claims(self) -> tuple[Claim, ...]:
-        """Its method's, those of the rivals, and of an equivalent mutant that it gives its method's bits."""
+        """The claims of its method and of the rivals; for an equivalent mutant also a claim about equal bits."""
         [base] = registry.methods(self.family, self.method, self.framework)
         same = Claim(
             "same_bits", "same_bits", "gives the bits of its method", self.equivalent,
@@ -82,11 +82,11 @@ class Mutant:
 
     @property
     def target(self) -> str:
-        """By which `gradgate verify` judges it, and the selftest's workers load it."""
+        """The name under which `gradgate verify` judges it and the selftest's workers load it."""
         return f"gradgate.suites.bugs.corpus:{self.name}"
 
     def function(self) -> Function:
-        """The broken method, marked with what its method declares; its docstring tells story and source."""
+        """The broken method, with the declarations of its method; its docstring has the story and the source."""
         declared, built = self.declared, self.build()
 
         def mutant(problem: Any, **options: Any) -> Answer:
@@ -98,6 +98,6 @@ class Mutant:
             options=declared.options, composes=declared.composes, disclaims=declared.disclaims, kappa=declared.kappa,
             rounding=declared.rounding, oracle=declared.oracle, claims=self._claims(), dtypes=declared.dtypes,
         )(mutant)  # fmt: skip
-        if hasattr(built, "module"):  # what the check `protocol` judges
+        if hasattr(built, "module"):  # the check `protocol` judges this
             marked.module = built.module  # type: ignore[attr-defined]
         return marked

@@ -1,7 +1,8 @@
-"""Generic operators: bugs that any method can have, made from outside, of what it is given and what it returns.
+"""Generic operators: bugs that any method can have, made from outside, by changing its inputs or its results.
 
-An operator is a function of (method, problem, options) that returns (loss, grads). It is written for both frameworks at
-once and runs under `jax.jit`: whether it acts depends on shapes and options, or on numbers through `where` alone.
+An operator is a function of (method, problem, options) that returns (loss, grads). It is written for both frameworks
+and runs under `jax.jit`. Whether it is active depends on shapes and options; it depends on numbers only through
+`where`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ Chosen = Callable[[str], bool]
 
 
 def wrapped(function: Function, operator: Operator) -> Function:
-    """The method behind an operator."""
+    """The method with an operator around it."""
     return lambda problem, **options: operator(function, problem, options)
 
 
@@ -30,7 +31,7 @@ def every(_: str) -> bool:
 
 
 def on_leaves(change: Callable[[Problem, Any], Any], chosen: Chosen = every) -> Operator:
-    """Leaves of the gradient changed after the fact; of list-like layers each leaf has its own path."""
+    """Leaves of the gradient are changed; in a list of layers, each layer's leaves have their own paths."""
 
     def operator(method: Function, problem: Any, options: Mapping[str, Any]) -> Answer:
         loss, grads = method(problem, **options)
@@ -51,27 +52,27 @@ def _mapped(tree: Tree, change: Callable[[Any], Any]) -> Tree:
 
 
 def scaled(factor: float, chosen: Chosen = every) -> Operator:
-    """Leaves times a factor: a flipped sign, a term counted twice, a relative error."""
+    """Leaves are multiplied by a factor: a flipped sign, a term counted twice, a relative error."""
     return on_leaves(lambda problem, leaf: leaf * factor, chosen)
 
 
 def added(share: float, chosen: Chosen = every) -> Operator:
-    """A share of itself is added to a leaf: below half a unit in the last place, floats give the same bits."""
+    """A share of a leaf is added to it; below half a unit in the last place, floats give the same bits."""
     return on_leaves(lambda problem, leaf: leaf + share * leaf, chosen)
 
 
 def elsewhere_only(dtype: str, change: Callable[[Problem, Any], Any]) -> Operator:
-    """A change of all leaves in one dtype only."""
+    """All leaves are changed, in one dtype only."""
     return on_leaves(lambda problem, leaf: change(problem, leaf) if problem.dtype == dtype else leaf)
 
 
 def zeroed(chosen: Chosen = every) -> Operator:
-    """Leaves without their gradient: an input that was detached."""
+    """Leaves are zero, as for an input that was detached."""
     return on_leaves(lambda problem, leaf: problem.xp.zeros_like(leaf), chosen)
 
 
 def transposed(chosen: Chosen = every) -> Operator:
-    """The last two axes exchanged, where they are equally long; a shape that cannot tell is left alone."""
+    """The last two axes are exchanged if they have equal length; other leaves are unchanged."""
 
     def change(problem: Problem, leaf: Any) -> Any:
         square = len(leaf.shape) >= 2 and leaf.shape[-1] == leaf.shape[-2]
@@ -81,7 +82,7 @@ def transposed(chosen: Chosen = every) -> Operator:
 
 
 def one_head_only(chosen: Chosen = every) -> Operator:
-    """The first half of the last axis is right, the rest was never written."""
+    """The first half of the last axis is right, and the rest is 0."""
 
     def change(problem: Problem, leaf: Any) -> Any:
         width = leaf.shape[-1] if leaf.shape else 1
@@ -92,7 +93,7 @@ def one_head_only(chosen: Chosen = every) -> Operator:
 
 
 def row_dropped(chosen: Chosen = every) -> Operator:
-    """A sum that starts at its second term: the last row of the last axis but one is left out."""
+    """The last row of the second-to-last axis is 0, as if a term of a sum were left out."""
 
     def change(problem: Problem, leaf: Any) -> Any:
         if len(leaf.shape) < 2 or leaf.shape[-2] < 2:
@@ -104,7 +105,7 @@ def row_dropped(chosen: Chosen = every) -> Operator:
 
 
 def layers_reversed(method: Function, problem: Any, options: Mapping[str, Any]) -> Answer:
-    """The layers' gradients in reversed order: stacked along axis 0, or in a list of layers that are alike."""
+    """The layers' gradients are in reversed order, along axis 0 or in a list of layers with equal shapes."""
     loss, grads = method(problem, **options)
     stacked = {
         key: tree_map(lambda leaf: problem.xp.flip(leaf, axis=0), part) if key in problem.stacked else part
@@ -116,7 +117,7 @@ def layers_reversed(method: Function, problem: Any, options: Mapping[str, Any]) 
 
 
 def _reversed_where_alike(layers: list[Tree]) -> list[Tree]:
-    """Among the layers of each kind, the gradients in reversed order."""
+    """Among layers with equal shapes, the gradients in reversed order."""
     kinds: dict[Any, list[int]] = {}
     for number, layer in enumerate(layers):
         shape = tuple((name, tuple(leaf.shape)) for name, leaf in named_leaves(layer).items())
@@ -126,18 +127,18 @@ def _reversed_where_alike(layers: list[Tree]) -> list[Tree]:
 
 
 def narrow(problem: Problem, leaf: Any) -> Any:
-    """A leaf through the next lower precision and back, by way of arithmetic that every framework rounds alike."""
+    """A leaf is cast to the next lower precision and back."""
     xp, lower = problem.xp, {"float64": "float32", "float32": "bfloat16"}.get(problem.dtype)
     return leaf if lower is None else xp.astype(xp.astype(leaf, getattr(xp, lower)), leaf.dtype)
 
 
 def downcast(chosen: Chosen = every) -> Operator:
-    """Leaves that went through a lower precision."""
+    """Leaves are cast to a lower precision and back."""
     return on_leaves(narrow, chosen)
 
 
 def when(condition: Callable[[Any, Mapping[str, Any]], Any], factor: float, chosen: Chosen = every) -> Operator:
-    """Leaves times a factor on problems and options of some kind only; the condition may be a traced number."""
+    """Leaves are multiplied by a factor if a condition on problem and options holds; it may be a traced value."""
 
     def operator(method: Function, problem: Any, options: Mapping[str, Any]) -> Answer:
         met = condition(problem, options)
@@ -152,12 +153,12 @@ def when(condition: Callable[[Any, Mapping[str, Any]], Any], factor: float, chos
 
 
 def single(fields: tuple[str, ...]) -> Callable[[Any, Mapping[str, Any]], bool]:
-    """Problems of which one of these sizes is 1."""
+    """Whether one of these sizes of the problem is 1."""
     return lambda problem, options: any(getattr(problem.spec, name) == 1 for name in fields)
 
 
 def largest(path: str, threshold: float) -> Callable[[Any, Mapping[str, Any]], Any]:
-    """Problems with a parameter above a threshold in the leaves whose path holds `path`, such as a large decay."""
+    """Whether a parameter in the leaves whose path contains `path` is above a threshold, such as a large decay."""
 
     def condition(problem: Any, options: Mapping[str, Any]) -> Any:
         tops = [problem.xp.max(leaf) for name, leaf in named_leaves(problem.params).items() if path in name]
@@ -177,7 +178,7 @@ def on_data(change: Callable[[Any, dict[str, Any]], dict[str, Any]]) -> Operator
 
 
 def shifted(key: str) -> Operator:
-    """Off by one: the loss of each position, or sample, is fed back to its neighbour; the key may lie deeper."""
+    """Off by one: each position or sample has its neighbour's target; the key may be in nested data."""
 
     def change(problem: Any, data: dict[str, Any]) -> dict[str, Any]:
         if key in data:
@@ -188,12 +189,12 @@ def shifted(key: str) -> Operator:
 
 
 def constant(key: str, value: float) -> Operator:
-    """The gradient of the problem with one number of its data at a fixed value."""
+    """The gradient of the problem with one entry of its data set to a fixed value."""
     return on_data(lambda problem, data: data | {key: problem.xp.ones_like(data[key]) * value})
 
 
 def stale(step: float) -> Operator:
-    """The gradient at the parameters of a step ago."""
+    """The gradient at the parameters of the previous step."""
 
     def operator(method: Function, problem: Any, options: Mapping[str, Any]) -> Answer:
         before = problem.with_params(tree_map(lambda leaf: leaf * (1.0 - step), problem.params))
@@ -203,13 +204,13 @@ def stale(step: float) -> Operator:
 
 
 def detached(method: Function, problem: Any, options: Mapping[str, Any]) -> Answer:
-    """First order only: the gradient is a constant to whoever differentiates it again."""
+    """First order only: differentiated again, the gradient is a constant."""
     loss, grads = method(problem, **options)
     return loss, tree_map(lambda leaf: stop_gradient(problem.backend, leaf), grads)
 
 
 def loss_off(factor: float) -> Operator:
-    """The returned loss times a factor, the gradient right."""
+    """The returned loss is multiplied by a factor; the gradient is right."""
 
     def operator(method: Function, problem: Any, options: Mapping[str, Any]) -> Answer:
         loss, grads = method(problem, **options)
@@ -219,7 +220,7 @@ def loss_off(factor: float) -> Operator:
 
 
 def input_changed(key: str) -> Operator:
-    """State that is updated once too often: the gradient is right, an input is not what it was."""
+    """State is updated once too often: the gradient is right, but an input is changed."""
 
     def operator(method: Function, problem: Any, options: Mapping[str, Any]) -> Answer:
         answer = method(problem, **options)
@@ -248,7 +249,7 @@ def chatty(method: Function, problem: Any, options: Mapping[str, Any]) -> Answer
 
 
 def racing(step: float) -> Operator:
-    """Every other call differs in the last digits, as sums in the order of arrival do."""
+    """Every other call has a small relative difference, as with sums in the order of arrival."""
     calls = [0]
 
     def operator(method: Function, problem: Any, options: Mapping[str, Any]) -> Answer:
