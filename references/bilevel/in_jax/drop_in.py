@@ -15,7 +15,7 @@ from gradgate.references.contract import Tree
 
 @functools.partial(jax.jit, static_argnames=("remat",))
 def mixflow_drop_in(problem: BilevelProblem, *, remat: bool = False) -> tuple[Any, Tree]:
-    """Loss and meta-gradient of a user's own loop over steps, whose gradient of L is by `mixed_mode_grad`.
+    """Loss and meta-gradient of a user's own loop over steps, which takes the gradient of L by `mixed_mode_grad`.
 
     Args:
         problem: any `BilevelProblem` of JAX arrays, float64, float32 or bfloat16; its class lists the shapes.
@@ -29,7 +29,7 @@ def mixflow_drop_in(problem: BilevelProblem, *, remat: bool = False) -> tuple[An
         NotComposable: a further derivative is taken.
 
     Source:
-        Listings 1 and 2, mended, in Algorithm 2.
+        Listings 1 and 2, corrected, in Algorithm 2.
 
     Stores:
         θ_i and υ_i of every step, T·(|θ| + |υ|) numbers; and the activations and tangents of one gradient of L, with

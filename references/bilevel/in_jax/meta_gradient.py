@@ -31,48 +31,49 @@ def meta_gradient(
     """The outer loss after T inner steps, and its gradient, with second derivatives by forward over reverse mode.
 
     Args:
-        inner_loss: (theta, eta, x) -> L, a floating scalar. With a keyword ``block``, the function that wraps the
-            function of each layer, its layers can be rematerialised.
-        optimiser: of optax, or any object with ``init(theta)`` and ``update(grads, state, theta)``; or a function of η
-            that gives one, where η has learning rates or the like. Chains, clipping, weight decay and schedules are
-            differentiated as they are; counters and keys in the state have no derivative.
-        outer_loss: (theta, eta, y) -> V, a floating scalar, or with `has_aux` a pair of it and any tree. A keyword
-            ``block`` as in `inner_loss`.
-        argnums: what the gradient is by: 0, η; 1, θ_0, as in MAML; (0, 1), a pair of both.
-        has_aux: whether `outer_loss` gives a pair, such as V and θ_T itself.
+        inner_loss: (theta, eta, x) -> L, a floating scalar. Its layers can be rematerialised if it takes a keyword
+            ``block`` and wraps the function of each layer with it.
+        optimiser: an optimiser of optax, or any object with ``init(theta)`` and ``update(grads, state, theta)``; or a
+            function of η that returns one, if η contains learning rates or the like. Chains, clipping, weight decay and
+            schedules are differentiated as they are; counters and keys in the state have no derivative.
+        outer_loss: (theta, eta, y) -> V, a floating scalar, or with `has_aux` a pair of it and any tree. It may take
+            ``block`` as `inner_loss` does.
+        argnums: what the gradient is taken by: 0, η; 1, θ_0, as in MAML; (0, 1), a pair of both.
+        has_aux: whether `outer_loss` returns a pair, such as V and θ_T.
         remat: whether layers are rematerialised one by one (block rematerialisation).
-        checkpointing: what is kept of the steps. ``"states"``: θ_i and υ_i of each. ``"gradients"``: ∇L_i of each, from
-            which updates are run again. ``"logarithmic"``: states at recursive halves, from which steps are run again.
-            ``"inversion"``: a byte for each number of θ and step, and steps of `sgd` with momentum are taken back
-            exactly.
-        save_inner_grads: whether ∇L_i is kept beside θ_i and υ_i, and not computed again.
+        checkpointing: what is kept in memory of the steps. ``"states"``: θ_i and υ_i of each. ``"gradients"``: ∇L_i of
+            each, from which updates are run again. ``"logarithmic"``: states at recursive halves, from which steps are
+            run again. ``"inversion"``: a byte for each number of θ and step; steps of `sgd` with momentum are then
+            taken back exactly.
+        save_inner_grads: whether ∇L_i is kept next to θ_i and υ_i, and not computed again.
 
     Returns:
         A function (eta, theta, xs, y, state=None) -> (V, gradient), or ((V, aux), gradient) with `has_aux`. theta is
-        θ_0; every array of xs has one entry of axis 0 for each of the T steps; state is υ_0, the optimiser's start
-        unless given, and gets no gradient. The gradient is a tree like what it is by, with its dtypes. Put it under
-        `jax.jit`. It can be differentiated further, and vectorised.
+        θ_0; every array of xs has one entry on axis 0 for each of the T steps; state is υ_0, by default the optimiser's
+        start, and gets no gradient. The gradient is a tree like what it is taken by, with its dtypes. Put the function
+        under `jax.jit`. It can be differentiated further, and vectorised.
 
     Raises:
-        UsageError: a function, an option or an array does not fit; the words say what is legal. Inversion is refused
-            for every optimiser but `sgd` with momentum.
+        UsageError: a function, an option or an array does not fit; the message says what is legal. Inversion is refused
+            for every optimiser except `sgd` with momentum.
 
     Source:
         Algorithm 2 and Eq. 5–8, with V of θ_T and η (Eq. 5 has V of θ_T); §4; App. A.2.
 
     Stores:
         ``"states"``: T·(|θ| + |υ|) numbers, and T·|θ| more with `save_inner_grads`. ``"gradients"``: T·|θ|.
-        ``"logarithmic"``: 2·log2(T)·(|θ| + |υ|). ``"inversion"``: T·|θ| bytes. In each case cotangents of one step, and
-        the activations and tangents of one gradient of L; with `remat` the input of every layer and its tangent.
+        ``"logarithmic"``: 2·log2(T)·(|θ| + |υ|). ``"inversion"``: T·|θ| bytes. In each case also the cotangents of one
+        step, and the activations and tangents of one gradient of L; with `remat` the input of every layer and its
+        tangent.
 
     Computes:
         Per step, two gradients of L, one if ∇L_i is kept, and one gradient with tangents, which costs about two more.
         ``"gradients"``: T² + T updates. ``"logarithmic"``: T·log2(T)/2 gradients of L more.
 
     Not for:
-        Adam with eps_root=0 and a parameter that never had a gradient: the derivative of its root is infinite there,
-        in optax as everywhere, so give eps_root. Models whose T states fit in memory and that have few layers: there
-        plain `jax.grad` through the loop takes as little. T of thousands with ``"gradients"``.
+        Adam with eps_root=0 and a parameter that never had a gradient: the derivative of optax's root is infinite
+        there, so give a positive eps_root. Models with few layers whose T states fit in memory: plain `jax.grad`
+        through the loop takes as little memory. T of thousands with ``"gradients"``.
 
     Example::
 
@@ -96,7 +97,7 @@ def meta_gradient(
 
 
 def sgd(learning_rate: Any, momentum: Any) -> HeavyBall:
-    """SGD with momentum as ``optax.sgd(learning_rate, momentum)``, with the inverse that `meta_gradient` can use.
+    """SGD with momentum as ``optax.sgd(learning_rate, momentum)``, with an inverse that `meta_gradient` can use.
 
     Args:
         learning_rate: a number, a () array, or a tree like θ.
@@ -131,4 +132,4 @@ FRAME = Frame(
     "jax", jax.tree.flatten, _unflatten, _is_floating, lambda p, move: jnp.asarray(p + move, p.dtype), jnp.zeros_like,
     _number, lambda pair, grads, state, params: pair.update(grads, state, params),
 )  # fmt: skip
-"""What JAX does in its own way."""
+"""The operations that differ between frameworks, in JAX."""

@@ -28,7 +28,7 @@ Product = Callable[[Inner, Tree, Tree, Tree, Tree], tuple[Tree, Tree]]
 Carry = tuple[Tree, Tree]
 """θ_i and υ_i."""
 Cotangents = tuple[Tree, Tree, Tree]
-"""dV/dθ_i, dV/dυ_i as the list of its `floats`, and what the steps from i on add to dV/dη."""
+"""dV/dθ_i; dV/dυ_i as the list of its `floats`; and what the steps from i on add to dV/dη."""
 
 
 @functools.partial(jax.jit, static_argnames=("remat", "save_inner_grads"))
@@ -51,10 +51,10 @@ def truncated_bptt(problem: BilevelProblem, *, remat: bool = False, save_inner_g
 
     Stores:
         θ_i and υ_i of every step, T·(|θ| + |υ|) numbers, and T·|θ| more with saved gradients; and all that the reverse
-        pass through one ∇L_i reads, which grows with layers times activations, with `remat` too.
+        pass through one ∇L_i reads, which grows with layers times activations, even with `remat`.
 
     Computes:
-        Per step, two gradients of L and the VJP of one, which costs about two gradients more. Saving ∇L_i spares no
+        Per step, two gradients of L and the VJP of one, which costs about two gradients more. Saving ∇L_i saves no
         gradient, because its VJP needs the same intermediates. With `remat` every layer is evaluated again. FLOPs grow
         linearly with T.
 
@@ -143,8 +143,8 @@ def reverse_over_forward(problem: BilevelProblem) -> tuple[Any, Tree]:
     return stored(problem, problem.inner_loss, reverse_over_forward_product, False, block_of(False))
 
 
-# v ∂Υ/∂∇L, which the VJP of the update gives, takes the place of v below; then Eq. 7 and 8 are the two products, of
-# which one differentiation yields both: the first by θ, the second by η.
+# v below is v ∂Υ/∂∇L, which the VJP of the update gives. Eq. 7 and 8 are then the two products. One differentiation
+# yields both: the first by θ, the second by η.
 def forward_over_reverse(inner: Inner, theta: Tree, eta: Tree, x: Tree, v: Tree) -> tuple[Tree, Tree]:
     """∂²L/∂θ² v and ∂²L/∂θ∂η v as the JVP along v of the gradient by (θ, η)."""
     gradients = jax.grad(inner, argnums=(0, 1))
@@ -165,7 +165,7 @@ def reverse_over_forward_product(inner: Inner, theta: Tree, eta: Tree, x: Tree, 
 def stored(
     problem: BilevelProblem, inner: Inner, product: Product, save: bool, block: Callable[..., Any]
 ) -> tuple[Any, Tree]:
-    """Forward over the steps, every (θ_i, υ_i) kept, and backward over them: `mixflow`'s walk, for any product."""
+    """Run forward over the steps, keeping every (θ_i, υ_i), then backward: the walk of `mixflow`, with any product."""
     eta = problem.eta
 
     def forward(carry: Carry, x: Tree) -> tuple[Carry, Any]:
@@ -191,8 +191,8 @@ def pull_outer(problem: BilevelProblem, theta: Tree, state: Tree, block: Callabl
         block: wraps the function of each layer.
 
     Returns:
-        V, a scalar, with what V tells besides in a pair, and (dV/dθ_T, dV/dυ_T, dV/dη), where η is read by V itself. V
-        does not read υ_T, whose part is zeros.
+        V, a scalar or with `has_aux` a pair, and (dV/dθ_T, dV/dυ_T, dV/dη). The last is the derivative by the η that V
+        reads directly. V does not read υ_T, so its part is zeros.
 
     Source:
         Eq. 5.
@@ -249,7 +249,7 @@ def pull_step(
 
 
 def pull_init(problem: BilevelProblem, cotangents: Cotangents) -> Tree:
-    """The last factor of Eq. 6: dV/dη, with what θ_0 and υ_0 depend on added.
+    """The last factor of Eq. 6: dV/dη, including the part through θ_0 and υ_0.
 
     Args:
         problem: supplies θ_0 and υ_0.
@@ -289,7 +289,7 @@ def _sum(*trees: Tree) -> Tree:
 
 
 def block_of(remat: Any) -> Callable[..., Any]:
-    """The wrapper of a layer. Layers run in a scan, across which the compiler merges nothing, so CSE may stay on."""
+    """The wrapper of a layer. Layers run in a scan, and the compiler merges nothing across it, so CSE may stay on."""
     return functools.partial(jax.checkpoint, prevent_cse=False) if check_flag("remat", remat) else lambda layer: layer
 
 

@@ -25,30 +25,30 @@ def mixed_mode_grad(
     pass through a reverse pass stores.
 
     Args:
-        fun: (arguments …) -> a floating scalar, or with `has_aux` the scalar and a tree of arrays. What it closes over
-            gets its cotangent too.
-        argnums: the arguments that the gradient is by, trees of floating arrays.
-        has_aux: whether `fun` gives a pair.
+        fun: (arguments …) -> a floating scalar, or with `has_aux` the scalar and a tree of arrays. Arrays that it
+            closes over get their cotangents too.
+        argnums: the arguments that the gradient is taken by, trees of floating arrays.
+        has_aux: whether `fun` returns a pair.
 
     Returns:
-        A function of `fun`'s arguments, which may be any objects but where `argnums` says. It gives the gradient, a
-        tree like the argument, or a tuple of these if `argnums` is a sequence; with `has_aux`, a pair of it and the
+        A function of `fun`'s arguments; those not in `argnums` may be any objects. It returns the gradient, a tree like
+        the argument, or a tuple of these if `argnums` is a sequence; with `has_aux`, a pair of the gradient and the
         tree. Arrays of integers, and keys of random numbers, have no cotangent.
 
     Raises:
-        UsageError: `argnums` names no argument, or one without floating numbers; or `fun` gives no floating scalar.
+        UsageError: `argnums` names no argument, or one without floating numbers; or `fun` returns no floating scalar.
         NotComposable: the derivative of the gradient is differentiated once more.
 
     Source:
-        Listing 1, mended: as printed it differentiates by every input, which `jax.grad` refuses for integers.
+        Listing 1, corrected: as printed it differentiates by every input, which `jax.grad` refuses for integers.
 
     Stores:
-        The arguments and what `fun` closes over, until it is pulled back; then the activations of one gradient and
-        their tangents, with rematerialised layers the input of every layer and its tangent.
+        The arguments and what `fun` closes over, until the backward pass; then the activations of one gradient and
+        their tangents, or with rematerialised layers the input of every layer and its tangent.
 
     Computes:
-        One gradient; pulled back, one gradient with tangents, which costs about two. `fun` is traced at every call
-        outside of `jax.jit`.
+        One gradient; in the backward pass one gradient with tangents, which costs about two. `fun` is traced at every
+        call outside `jax.jit`.
 
     Not for:
         Control flow in Python that reads numbers of the arguments in `argnums`: `fun` is traced. Third derivatives: use
@@ -81,12 +81,12 @@ def mixed_mode_grad(
 
 
 def _differentiable(jaxpr: Any, structure: Any, has_aux: bool) -> Callable[[list[Any], list[Any]], tuple[Any, Any]]:
-    """(leaves, constants) -> the gradient by the leaves, and what else the program tells, with the rule of its own.
+    """(leaves, constants) -> the gradient by the leaves, and the program's aux; the gradient has a custom VJP.
 
     Args:
         jaxpr: the program. What it closes over are its constants.
-        structure: of its results.
-        has_aux: whether these are a pair.
+        structure: the structure of its results.
+        has_aux: whether the results are a pair.
     """
 
     def run(leaves: list[Any], consts: list[Any]) -> tuple[Any, Any]:
@@ -110,7 +110,7 @@ def _differentiable(jaxpr: Any, structure: Any, has_aux: bool) -> Callable[[list
             value, aux = run(leaves, list(merged.values()))
             return value + (amount * _inner(v_aux, aux)).astype(value.dtype) if jax.tree.leaves(aux) else value
 
-        # By `amount`, ∇(f + amount·⟨v_aux, aux⟩) has the derivative ∇⟨v_aux, aux⟩: one product is for both.
+        # The derivative of ∇(f + amount·⟨v_aux, aux⟩) by `amount` is ∇⟨v_aux, aux⟩, so one product does both.
         gradients = jax.grad(told, argnums=(0, 1))
         floats, zero = [consts[i] for i in places], jnp.zeros((), jnp.float32)
         along = jax.jvp(lambda p, amount: gradients(p, floats, amount), (leaves, zero), (v, jnp.ones_like(zero)))
@@ -152,7 +152,7 @@ def _check_scalar(shapes: Any, has_aux: bool) -> None:
 
 @jax.custom_jvp
 def _once(tree: Tree) -> Tree:
-    """`tree`; a derivative of it is refused."""
+    """`tree`, whose derivative is refused."""
     return tree
 
 

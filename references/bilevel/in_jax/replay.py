@@ -1,8 +1,8 @@
 """Mixed mode that keeps only the inner gradient of each step, in JAX: beyond the paper.
 
-§4 saves ∇L_i in addition to θ_i and υ_i, so that Adam has 4·T·|θ| static numbers. But θ_i and υ_i are what i updates
-make of θ_0, υ_0 and the gradients ∇L_0 … ∇L_{i−1}, and an update goes number by number: next to a gradient of L it
-costs nothing. So the updates are run again from the saved gradients, and T·|θ| numbers suffice.
+§4 saves ∇L_i in addition to θ_i and υ_i, so that Adam has 4·T·|θ| static numbers. But θ_i and υ_i follow from θ_0, υ_0
+and the gradients ∇L_0 … ∇L_{i−1} by i updates, and an update is elementwise: compared with a gradient of L it costs
+nothing. So the updates are run again from the saved gradients, and T·|θ| numbers are enough.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from gradgate.references.contract import Tree
 
 @functools.partial(jax.jit, static_argnames=("remat",))
 def gradient_replay(problem: BilevelProblem, *, remat: bool = False) -> tuple[Any, Tree]:
-    """Loss and meta-gradient as `mixflow`, storing ∇L_i of every step and making θ_i and υ_i from them again.
+    """Loss and meta-gradient as by `mixflow`, but only ∇L_i of every step is stored; θ_i and υ_i are recomputed.
 
     Args:
         problem: any `BilevelProblem` of JAX arrays, float64, float32 or bfloat16; its class lists the shapes.
@@ -47,8 +47,8 @@ def gradient_replay(problem: BilevelProblem, *, remat: bool = False) -> tuple[An
         Beyond the paper: its §4 saves inner gradients in addition to states.
 
     Stores:
-        ∇L_i of every step, T·|θ| numbers, where `mixflow` with saved gradients and Adam has 4·T·|θ|; one θ and υ; and
-        what one product needs.
+        ∇L_i of every step, T·|θ| numbers; `mixflow` with saved gradients and Adam has 4·T·|θ|. One θ and υ; and what
+        one product needs.
 
     Computes:
         Per step, one gradient of L and one gradient with tangents, which costs about two more; and T² + T updates in

@@ -1,9 +1,9 @@
-"""Meta-gradients in JAX with everything that lasts over the steps shared out to several devices (App. A.2).
+"""Meta-gradients in JAX with everything that is kept over the steps divided among several devices (App. A.2).
 
-Fully sharded data parallelism (Rajbhandari et al., 2020): of each leaf of η, θ_i, υ_i and their cotangents, flattened
-and padded, a device holds one of D equal parts, and it sees one of D equal parts of every batch. For a gradient the
-parts are gathered, and the gradient of the device's data points is summed over the devices and shared out again. Since
-the update goes number by number, it acts on parts.
+Fully sharded data parallelism (Rajbhandari et al., 2020): each leaf of η, θ_i, υ_i and their cotangents is flattened,
+padded and cut into D equal parts, and each device holds one part. It also holds one of D equal parts of every batch.
+For a gradient the parts are gathered; the gradients of all devices' data points are summed, and each device keeps its
+part. The update is elementwise, so it acts on parts.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PARTS, WHOLE = PartitionSpec(AXIS), PartitionSpec()
 
 @functools.partial(jax.jit, static_argnames="devices")
 def bilevel_sharded(problem: BilevelProblem, *, devices: int) -> tuple[Any, Tree]:
-    """Loss and meta-gradient of `mixflow`, with batches and all that lasts over the steps shared by D devices.
+    """Loss and meta-gradient as by `mixflow`, with batches and all that is kept over the steps divided among D devices.
 
     Args:
         problem: any `BilevelProblem` of JAX arrays, float64, float32 or bfloat16; its class lists the shapes.
@@ -63,8 +63,8 @@ def bilevel_sharded(problem: BilevelProblem, *, devices: int) -> tuple[Any, Tree
         summed.
 
     Not for:
-        An inner model whose θ does not fit on one device beside the rest: all its layers are gathered at once. Not for
-        problems that fit on one device.
+        An inner model whose θ and the rest do not fit on one device together: all its layers are gathered at once. Not
+        for problems that fit on one device.
     """
     devices = check_devices(problem.spec, devices)
     if devices > jax.device_count():
@@ -98,13 +98,13 @@ def on_profile(problem: BilevelProblem, *, devices: int) -> tuple[Callable[..., 
 
 
 def _arguments(problem: BilevelProblem, devices: int) -> tuple[Tree, Tree]:
-    """η and the data, what is cut into parts in parts: (D, numbers of a part)."""
+    """η and the data. Those that are divided are cut into parts: (D, numbers of a part)."""
     data = problem.data
     return _parts(problem.params, devices), {**data, "theta": _parts(data.get("theta", ()), devices)}
 
 
 def _specs(problem: BilevelProblem) -> tuple[Any, Any]:
-    """Where the arguments are: parts and data points on their device, single numbers on all."""
+    """Where the arguments are: parts and data points on their devices, single numbers on all devices."""
     data: dict[str, Any] = dict.fromkeys(problem.data, WHOLE)
     data["xs"] = {name: WHOLE if name == "step" else PartitionSpec(None, AXIS) for name in problem.xs}
     return PARTS, {**data, "y": PARTS, "theta": PARTS}
@@ -120,12 +120,12 @@ def _parts(tree: Tree, devices: int) -> Tree:
 
 
 def _whole(tree: Tree, like: Tree) -> Tree:
-    """Undo `_parts`, or what `jax.lax.all_gather` made of parts."""
+    """Undo `_parts`; the parts may come from `jax.lax.all_gather`."""
     return jax.tree.map(lambda leaf, whole: leaf.reshape(-1)[: whole.size].reshape(whole.shape), tree, like)
 
 
 def _mapped(problem: BilevelProblem, devices: int, mesh: Mesh | None) -> Callable[..., Any]:
-    """(η, data) in parts -> (loss, gradient in parts). Without a mesh it runs on the one that it is traced under."""
+    """(η, data) in parts -> (loss, gradient in parts). Without a mesh it runs on the mesh of the context."""
     full_eta = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), problem.params)
     full_theta, _ = jax.eval_shape(problem.init, problem.params)
     inner = inner_loss(problem, remat=True)

@@ -76,7 +76,7 @@ def momentum_inversion(problem: BilevelProblem) -> tuple[Any, Tree]:
 
 @jax.jit
 def log_remat(problem: BilevelProblem) -> tuple[Any, Tree]:
-    """Loss and meta-gradient with O(log T) states in memory instead of T: steps are run again from the middle.
+    """Loss and meta-gradient with O(log T) states in memory instead of T: steps are run again from recursive halves.
 
     Args:
         problem: any `BilevelProblem` of JAX arrays, float64, float32 or bfloat16; its class lists the shapes.
@@ -89,13 +89,13 @@ def log_remat(problem: BilevelProblem) -> tuple[Any, Tree]:
 
     Stores:
         Two states (θ, υ) per halving: 2·log2(T)·(|θ| + |υ|) numbers if T is a power of two. Otherwise T is cut into
-        powers of two, and each of these but the largest adds a state at most. And what one product needs with its
+        powers of two, and each of them except the largest adds at most one state. And what one product needs with its
         layers rematerialised.
 
     Computes:
-        Forward, T gradients of L, and k·2^k/2 more for each power 2^k that T is the sum of: T·log2(T)/2 more if T is
-        one. Backward, per step a gradient and a gradient with tangents, which costs about two more. All with the layers
-        rematerialised. JAX leaves the second gradient out where the update does not read ∇L's value: in SGD and
+        Forward, T gradients of L, and k·2^k/2 more for each power 2^k in the binary form of T: T·log2(T)/2 more if T is
+        a power of two. Backward, per step a gradient and a gradient with tangents, which costs about two more. All with
+        the layers rematerialised. JAX leaves the second gradient out if the update does not read ∇L's value: in SGD and
         momentum with fixed learning rates.
 
     Not for:
@@ -120,9 +120,9 @@ def halved(problem: BilevelProblem, inner: Inner, block: Callable[..., Any]) -> 
 def _pull_halves(
     problem: BilevelProblem, inner: Inner, carry: Carry, first: Any, length: int, cotangents: Cotangents
 ) -> Cotangents:
-    """Pull back 2^k steps from step `first` on, which start from `carry`: later half first.
+    """Pull back the 2^k steps from step `first` on, which start from `carry`; the later half comes first.
 
-    A scan over the halves has the program of one of them, so that the whole has k programs.
+    A scan over the halves contains the program of one half only, so the whole consists of k programs.
     """
     if length == 1:
         return pull_step(problem, inner, forward_over_reverse, carry, None, _batch(problem, first), cotangents)
@@ -142,7 +142,7 @@ def _powers_of_two(length: int) -> list[int]:
 
 
 def _batch(problem: BilevelProblem, i: Any) -> Tree:
-    """x_i; taken where it is needed, since a scan over a part of the batches would copy them."""
+    """x_i, indexed where it is used, because a scan over a part of the batches would copy that part."""
     return jax.tree.map(lambda leaf: leaf[i], problem.xs)
 
 

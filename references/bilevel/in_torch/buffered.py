@@ -24,7 +24,7 @@ from gradgate.references.contract import Tree
 
 
 def buffered_inversion(problem: BilevelProblem) -> tuple[torch.Tensor, Tree]:
-    """Loss and meta-gradient with steps of momentum taken back exactly, for any T and μ: lost bits are buffered.
+    """Loss and meta-gradient with steps of momentum taken back exactly, for any T and μ: a buffer keeps lost bits.
 
     Args:
         problem: any `BilevelProblem` of PyTorch tensors, float64, float32 or bfloat16; its class lists the shapes. Its
@@ -32,17 +32,18 @@ def buffered_inversion(problem: BilevelProblem) -> tuple[torch.Tensor, Tree]:
 
     Returns:
         The loss, a scalar, and its gradient, a tree like ``problem.params`` with the same shapes and dtypes. Neither is
-        finite where θ or υ outgrew the grid that its start chose: |θ| beyond 4 times, |υ| beyond about 100·μ times.
+        finite if θ or υ outgrew the grid, which is chosen at the start: |θ| more than 4-fold, |υ| about 100·μ-fold.
 
     Raises:
         NotInvertible: the inner optimiser is not momentum; the message names another method.
 
     Source:
-        App. A.2; Maclaurin, Duvenaud and Adams (2015), Algorithm 3, with bits read by the nearest number that has them.
+        App. A.2; Maclaurin, Duvenaud and Adams (2015), Algorithm 3; here υ_i is the nearest number with the buffered
+        bits.
 
     Stores:
-        Eight bits of every number of υ_i of every step, T·|θ| bytes; of one step θ as a sum of two, υ and their
-        cotangents, 3·|θ| + 2·|υ| numbers (of float32 for bfloat16); dV/dη, |η| numbers; and what one product needs with
+        Eight bits of every number of υ_i of every step, T·|θ| bytes. For one step, θ as a sum of two, υ and their
+        cotangents, 3·|θ| + 2·|υ| numbers (in float32 for bfloat16). dV/dη, |η| numbers; and what one product needs with
         its layers rematerialised.
 
     Computes:

@@ -36,7 +36,7 @@ def compensated_inversion(problem: BilevelProblem) -> tuple[torch.Tensor, Tree]:
         App. A.2 ("such as Adam … invert per-step updates"), with θ and υ in double words (Dekker, 1971).
 
     Stores:
-        θ and υ of one step in double words, 2·(|θ| + |υ|) numbers (of float32 for bfloat16), the cotangents |θ| + |υ|,
+        θ and υ of one step in double words, 2·(|θ| + |υ|) numbers (in float32 for bfloat16), the cotangents |θ| + |υ|,
         dV/dη, |η| numbers; and what one product needs with its layers rematerialised.
 
     Computes:
@@ -45,8 +45,9 @@ def compensated_inversion(problem: BilevelProblem) -> tuple[torch.Tensor, Tree]:
 
     Not for:
         More than log2(1/u)/log2(1/μ) steps, u the unit roundoff: 348 at μ = 0.9 in float64 and 158 in float32, 30 and
-        13 at μ = 0.3. Behind these no digit is right. Use `buffered_inversion` with momentum, or `log_remat`. Nor for a
-        further derivative with Adam: tangents of rebuilt states are floats, and v_i's lose v_{i+1}/v_i roundoffs.
+        13 at μ = 0.3. After more steps no digit is right. Use `buffered_inversion` with momentum, or `log_remat`. Not
+        for a further derivative with Adam: tangents of rebuilt states are floats, and those of v_i lose v_{i+1}/v_i
+        roundoffs.
     """
     check_invertible(problem)
     inner, eta, words = inner_loss(problem, remat=True), problem.params, Steps(problem)

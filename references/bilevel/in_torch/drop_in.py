@@ -13,7 +13,7 @@ from gradgate.references.contract import Tree
 
 
 def mixflow_drop_in(problem: BilevelProblem, *, remat: bool = False) -> tuple[torch.Tensor, Tree]:
-    """Loss and meta-gradient of a user's own loop over steps, whose gradient of L is by `mixed_mode_grad`.
+    """Loss and meta-gradient of a user's own loop over steps, which takes the gradient of L by `mixed_mode_grad`.
 
     Args:
         problem: any `BilevelProblem` of PyTorch tensors, float64, float32 or bfloat16; its class lists the shapes.
@@ -26,7 +26,7 @@ def mixflow_drop_in(problem: BilevelProblem, *, remat: bool = False) -> tuple[to
         IllegalOption: `remat` is neither True nor False.
 
     Source:
-        Listings 1 and 2, mended, in Algorithm 2.
+        Listings 1 and 2, corrected, in Algorithm 2.
 
     Stores:
         θ_i and υ_i of every step and what the reverse pass through the update reads, some 2 to 8 times |θ| for each

@@ -33,48 +33,50 @@ def meta_gradient(
     """The outer loss after T inner steps, and its gradient, with second derivatives by forward over reverse mode.
 
     Args:
-        inner_loss: (theta, eta, x) -> L, a floating scalar; of a module, `torch.func.functional_call` with theta. With
-            a keyword ``block``, the function that wraps the function of each layer, its layers can be rematerialised.
+        inner_loss: (theta, eta, x) -> L, a floating scalar; it calls a module by `torch.func.functional_call` with
+            theta. Its layers can be rematerialised if it takes a keyword ``block`` and wraps the function of each
+            layer with it.
         optimiser: `sgd`, `adam` or `adamw` of this module, a `chain` with `clip_by_global_norm`, an optimiser of
             torchopt, or any object with ``init(theta)`` and ``update(grads, state, params=theta)`` that changes nothing
-            in place; or a function of η that gives one, where η has learning rates or the like.
-        outer_loss: (theta, eta, y) -> V, a floating scalar, or with `has_aux` a pair of it and any tree. A keyword
-            ``block`` as in `inner_loss`.
-        argnums: what the gradient is by: 0, η; 1, θ_0, as in MAML; (0, 1), a pair of both.
-        has_aux: whether `outer_loss` gives a pair, such as V and θ_T itself.
+            in place; or a function of η that returns one, if η contains learning rates or the like.
+        outer_loss: (theta, eta, y) -> V, a floating scalar, or with `has_aux` a pair of it and any tree. It may take
+            ``block`` as `inner_loss` does.
+        argnums: what the gradient is taken by: 0, η; 1, θ_0, as in MAML; (0, 1), a pair of both.
+        has_aux: whether `outer_loss` returns a pair, such as V and θ_T.
         remat: whether layers are rematerialised one by one (block rematerialisation).
-        checkpointing: what is kept of the steps. ``"states"``: θ_i and υ_i of each. ``"gradients"``: ∇L_i of each, from
-            which updates are run again. ``"logarithmic"``: states at recursive halves, from which steps are run again.
-            ``"inversion"``: a byte for each number of θ and step, and steps of `sgd` with momentum are taken back
-            exactly.
-        save_inner_grads: whether ∇L_i is kept beside θ_i and υ_i, and not computed again.
+        checkpointing: what is kept in memory of the steps. ``"states"``: θ_i and υ_i of each. ``"gradients"``: ∇L_i of
+            each, from which updates are run again. ``"logarithmic"``: states at recursive halves, from which steps are
+            run again. ``"inversion"``: a byte for each number of θ and step; steps of `sgd` with momentum are then
+            taken back exactly.
+        save_inner_grads: whether ∇L_i is kept next to θ_i and υ_i, and not computed again.
 
     Returns:
         A function (eta, theta, xs, y, state=None) -> (V, gradient), or ((V, aux), gradient) with `has_aux`. theta is
-        θ_0; every tensor of xs has one entry of axis 0 for each of the T steps; state is υ_0, the optimiser's start
-        unless given, and gets no gradient. The gradient is a tree like what it is by, with its dtypes. Inside of
-        `torch.func` it can be differentiated further, and vectorised.
+        θ_0; every tensor of xs has one entry on axis 0 for each of the T steps; state is υ_0, by default the
+        optimiser's start, and gets no gradient. The gradient is a tree like what it is taken by, with its dtypes.
+        Inside `torch.func` the function can be differentiated further, and vectorised.
 
     Raises:
-        NotComposable: ``backward()`` is called on what it returns.
-        UsageError: a function, an option or a tensor does not fit; the words say what is legal. Inversion is refused
-            for every optimiser but `sgd` with momentum.
+        NotComposable: ``backward()`` is called on a result.
+        UsageError: a function, an option or a tensor does not fit; the message says what is legal. Inversion is refused
+            for every optimiser except `sgd` with momentum.
 
     Source:
         Algorithm 2 and Eq. 5–8, with V of θ_T and η (Eq. 5 has V of θ_T); §4; App. A.2.
 
     Stores:
         ``"states"``: T·(|θ| + |υ|) numbers, and T·|θ| more with `save_inner_grads`. ``"gradients"``: T·|θ|.
-        ``"logarithmic"``: (log2(T) + 1)·(|θ| + |υ|). ``"inversion"``: T·|θ| bytes. In each case cotangents of one step,
-        and the activations and tangents of one gradient of L; with `remat` the input of every layer and its tangent.
+        ``"logarithmic"``: (log2(T) + 1)·(|θ| + |υ|). ``"inversion"``: T·|θ| bytes. In each case also the cotangents of
+        one step, and the activations and tangents of one gradient of L; with `remat` the input of every layer and its
+        tangent.
 
     Computes:
         Per step, two gradients of L, one if ∇L_i is kept, and one gradient with tangents, which costs about two more.
         ``"gradients"``: T²/2 updates. ``"logarithmic"``: about T·log2(T)/2 gradients of L more.
 
     Not for:
-        Operations without a formula for forward mode, which PyTorch names. Dropout in `inner_loss`, which would draw
-        anew in the second pass: pass masks in xs. T of thousands with ``"gradients"``.
+        Operations without a formula for forward mode; PyTorch's error names the operation. Dropout in `inner_loss`,
+        which would draw a new mask in the second pass: pass masks in xs. T of thousands with ``"gradients"``.
 
     Example::
 
@@ -100,7 +102,7 @@ def meta_gradient(
 
 
 class _Once(torch.autograd.Function):
-    """Numbers, whose derivative by the tensors behind them is refused."""
+    """An identity that refuses the derivative by the tensors from which its values were computed."""
 
     @staticmethod
     def forward(context: Any, number: int, *leaves: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -109,13 +111,13 @@ class _Once(torch.autograd.Function):
     @staticmethod
     def backward(context: Any, *v: torch.Tensor) -> Any:
         raise NotComposable(
-            "meta_gradient records no graph, so that parameters that require a gradient do not keep all steps: use the "
-            "gradient that it returns, and for a further derivative torch.func.grad in the place of backward()"
+            "meta_gradient records no graph, because parameters that require a gradient would keep all steps. Use the "
+            "gradient that it returns; for a further derivative use torch.func.grad in the place of backward()"
         )
 
 
 def _once(found: Tree, given: Sequence[torch.Tensor]) -> Tree:
-    """`found`, of whose floating tensors ``backward()`` refuses derivatives by the `given` ones."""
+    """`found`, with floating tensors whose derivatives by the `given` tensors ``backward()`` refuses."""
     if not given or not torch.is_grad_enabled():
         return found
     leaves, structure = _pytree.tree_flatten(found)
@@ -150,7 +152,7 @@ def _unflatten(structure: Any, leaves: Sequence[Any]) -> Tree:
 
 
 def _update(pair: Any, grads: Tree, state: Tree, params: Tree) -> tuple[Tree, Tree]:
-    """A step; torchopt is told to change nothing in place."""
+    """A step. An optimiser whose update takes ``inplace``, as torchopt's do, is called with False."""
     more = {"inplace": False} if "inplace" in inspect.signature(pair.update).parameters else {}
     found: tuple[Tree, Tree] = pair.update(grads, state, params=params, **more)
     return found
@@ -160,4 +162,4 @@ FRAME = Frame(
     "torch", _pytree.tree_flatten, _unflatten, _is_floating, lambda p, move: (p + move).to(p.dtype), torch.zeros_like,
     _number, _update,
 )  # fmt: skip
-"""What PyTorch does in its own way."""
+"""The operations that differ between frameworks, in PyTorch."""

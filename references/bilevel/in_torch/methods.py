@@ -1,4 +1,4 @@
-"""Meta-gradients in PyTorch by the explicit recursion of Eq. 5–8, which every method walks in its own way.
+"""Meta-gradients in PyTorch by the explicit recursion of Eq. 5–8, with several products of second derivatives.
 
 In the words of the code: θ_i is ``theta``, υ_i ``state``, ∇L_i ``grad``. The cotangents that go backwards through the
 steps are ``d_theta`` = dV/dθ_i, ``d_state`` = dV/dυ_i and ``d_eta``, what the later steps add to dV/dη. Everything is
@@ -24,11 +24,11 @@ from gradgate.references.bilevel.options import check_flag
 from gradgate.references.bilevel.problem import BilevelProblem
 from gradgate.references.contract import Tree
 
-with warnings.catch_warnings():  # PyTorch's first JVP loads rules of its own that it calls deprecated itself
+with warnings.catch_warnings():  # PyTorch's first JVP loads rules that PyTorch itself reports as deprecated
     warnings.simplefilter("ignore", DeprecationWarning)
     torch.func.jvp(torch.tanh, (torch.zeros(()),), (torch.ones(()),))
 
-vjp: Callable[..., Any] = torch.func.vjp  # their annotations allow for a third value, which is not asked for here
+vjp: Callable[..., Any] = torch.func.vjp  # its annotation allows a third value, which is not requested here
 jvp: Callable[..., Any] = torch.func.jvp
 Inner = Callable[[Tree, Tree, Tree], Any]
 """L(θ, η, x), with or without block rematerialisation."""
@@ -39,7 +39,7 @@ Mode = Callable[[Inner, Tree, Tree, Tree, Tree | None], tuple[Tree, Products]]
 Carry = tuple[Tree, Tree]
 """θ_i and υ_i."""
 Cotangents = tuple[Tree, Tree, Tree]
-"""dV/dθ_i, dV/dυ_i as the list of its `floats`, and what the steps from i on add to dV/dη."""
+"""dV/dθ_i; dV/dυ_i as the list of its `floats`; and what the steps from i on add to dV/dη."""
 
 
 def truncated_bptt(
@@ -63,10 +63,10 @@ def truncated_bptt(
 
     Stores:
         θ_i and υ_i of every step, T·(|θ| + |υ|) numbers, and T·|θ| more with saved gradients; and all that the reverse
-        pass through one ∇L_i reads, which grows with layers times activations, with `remat` too.
+        pass through one ∇L_i reads, which grows with layers times activations, even with `remat`.
 
     Computes:
-        Per step, two gradients of L and the VJP of one, which costs about two gradients more. Saving ∇L_i spares no
+        Per step, two gradients of L and the VJP of one, which costs about two gradients more. Saving ∇L_i saves no
         gradient, because its VJP needs the same intermediates. With `remat` every layer is evaluated again. FLOPs grow
         linearly with T.
 
@@ -140,13 +140,13 @@ def reverse_over_forward(problem: BilevelProblem) -> tuple[torch.Tensor, Tree]:
 
 
 def reverse_over_reverse(inner: Inner, theta: Tree, eta: Tree, x: Tree, grad: Tree | None) -> tuple[Tree, Products]:
-    """∇L with the VJP of itself."""
+    """∇L, and the products as the VJP of ∇L."""
     found, pull = vjp(lambda theta, eta: gradient(inner, theta, eta, x), theta, eta)
     return found if grad is None else grad, pull
 
 
-# v ∂Υ/∂∇L, which the VJP of the update gives, takes the place of v below; then Eq. 7 and 8 are the two products, of
-# which one differentiation yields both: the first by θ, the second by η.
+# v below is v ∂Υ/∂∇L, which the VJP of the update gives. Eq. 7 and 8 are then the two products. One differentiation
+# yields both: the first by θ, the second by η.
 def forward_over_reverse(inner: Inner, theta: Tree, eta: Tree, x: Tree, grad: Tree | None) -> tuple[Tree, Products]:
     """∇L, and the products as the JVP along v of the gradient by (θ, η)."""
 
@@ -184,10 +184,10 @@ def gradient(inner: Inner, theta: Tree, eta: Tree, x: Tree) -> Tree:
 def value_and_gradients(function: Callable[..., Any], *primals: Tree, has_aux: bool = False) -> tuple[Any, Any]:
     """``function(*primals)``, a scalar, and its gradients by every primal, with no graph of the reverse pass itself.
 
-    With `has_aux` the function gives the scalar and more in a pair, which is returned in its place.
+    With `has_aux` the function returns a pair of the scalar and more, and the pair is returned in place of the scalar.
 
-    `torch.func.grad` runs its reverse pass at a level that still records, whether a further derivative is to come or
-    not, and all that the pass makes stays alive for it. Here the level has been left by then, so that only transforms
+    `torch.func.grad` runs its reverse pass at a level that still records, even if no further derivative is taken, and
+    keeps in memory all that the pass computes. Here that level is left before the reverse pass, so that only transforms
     around this call record.
     """
     if has_aux:
@@ -203,7 +203,7 @@ def _from_options(problem: BilevelProblem, remat: Any, mode: Mode, save: Any) ->
 
 
 def stored(problem: BilevelProblem, inner: Inner, mode: Mode, save: bool, remat: bool) -> tuple[Any, Tree]:
-    """Forward over the steps, every (θ_i, υ_i) kept, and backward over them: `mixflow`'s walk, for any product."""
+    """Run forward over the steps, keeping every (θ_i, υ_i), then backward: the walk of `mixflow`, with any product."""
     carry, kept = problem.init(problem.params), []
     for x in steps(problem):
         grad = gradient(inner, carry[0], problem.eta, x)
@@ -247,8 +247,8 @@ def pull_outer(problem: BilevelProblem, carry: Carry, remat: bool) -> tuple[torc
         remat: whether the layers are rematerialised.
 
     Returns:
-        V, a scalar, with what V tells besides in a pair, and (dV/dθ_T, dV/dυ_T, dV/dη), where η is read by V itself. V
-        does not read υ_T, whose part is zeros.
+        V, a scalar or with `has_aux` a pair, and (dV/dθ_T, dV/dυ_T, dV/dη). The last is the derivative by the η that V
+        reads directly. V does not read υ_T, so its part is zeros.
 
     Source:
         Eq. 5.
@@ -306,7 +306,7 @@ def pull_step(
 
 
 def pull_init(problem: BilevelProblem, cotangents: Cotangents) -> Tree:
-    """The last factor of Eq. 6: dV/dη, with what θ_0 and υ_0 depend on added.
+    """The last factor of Eq. 6: dV/dη, including the part through θ_0 and υ_0.
 
     Args:
         problem: supplies θ_0 and υ_0.

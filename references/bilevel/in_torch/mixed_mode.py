@@ -25,37 +25,38 @@ def mixed_mode_grad(
     Put it in the place of the inner `torch.func.grad` of a meta-gradient, of a gradient penalty, or of any other loss
     that reads a gradient. The outer derivative, by ``backward()`` or by `torch.func`, is then a forward pass through
     the gradient: it does not store what a reverse pass through a reverse pass stores. Take it by ``backward()`` or
-    `torch.autograd.grad`: `torch.func.grad` records its own reverse pass too, and keeps all that is made in it.
+    `torch.autograd.grad`, because `torch.func.grad` also records its reverse pass and keeps all its results in memory.
 
     Args:
-        fun: (arguments …) -> a floating scalar, or with `has_aux` the scalar and a tree with tensors. Whatever else the
-            outer derivative is by has to be an argument too.
-        argnums: the arguments that the gradient is by, trees of floating tensors.
-        has_aux: whether `fun` gives a pair.
+        fun: (arguments …) -> a floating scalar, or with `has_aux` the scalar and a tree with tensors. Every tensor that
+            the outer derivative is taken by must be an argument.
+        argnums: the arguments that the gradient is taken by, trees of floating tensors.
+        has_aux: whether `fun` returns a pair.
 
     Returns:
-        A function of `fun`'s arguments, which may be any objects but where `argnums` says. It gives the gradient, a
-        tree like the argument, or a tuple of these if `argnums` is a sequence; with `has_aux`, a pair of it and the
+        A function of `fun`'s arguments; those not in `argnums` may be any objects. It returns the gradient, a tree like
+        the argument, or a tuple of these if `argnums` is a sequence; with `has_aux`, a pair of the gradient and the
         tree. Tensors of integers or booleans have no cotangent.
 
     Raises:
-        UsageError: `argnums` names no argument, or one without floating numbers; `fun` gives no floating scalar; or it
-            closes over a tensor that requires a gradient, which would get none.
+        UsageError: `argnums` names no argument, or one without floating numbers; `fun` returns no floating scalar; or
+            it closes over a tensor that requires a gradient, which would get none.
 
     Source:
-        Listing 2, mended: as printed it names ``loss``, which nothing binds, saves trees as if they were tensors, and
-        differentiates by every input.
+        Listing 2, corrected: as printed it names ``loss``, which nothing binds, saves trees as if they were tensors,
+        and differentiates by every input.
 
     Stores:
-        The arguments until it is pulled back; then the activations of one gradient and their tangents, with
+        The arguments until the backward pass; then the activations of one gradient and their tangents, or with
         rematerialised layers the input of every layer and its tangent.
 
     Computes:
-        One gradient; pulled back, one gradient with tangents, which costs about two.
+        One gradient; in the backward pass one gradient with tangents, which costs about two.
 
     Not for:
-        A `fun` with an operation that has no formula for forward mode, which PyTorch names when it is pulled back: use
-        `torch.func.grad`. Dropout in `fun`, which would draw anew when pulled back: pass the mask as an argument.
+        A `fun` with an operation that has no formula for forward mode: PyTorch's error in the backward pass names it,
+        and `torch.func.grad` works. Dropout in `fun`, which would draw a new mask in the backward pass: pass the mask
+        as an argument.
 
     Example::
 
@@ -93,8 +94,7 @@ def mixed_mode_grad(
 class _Gradient(torch.autograd.Function):
     """The gradient of ``run(leaves, others)`` by its leaves, with the product by forward mode over reverse mode.
 
-    What it is given is `run`, the number of leaves, the leaves and the others; it gives the gradient and what else
-    `run` tells.
+    It takes `run`, the number of leaves, the leaves and the others. It returns the gradient and the aux of `run`.
     """
 
     generate_vmap_rule = True
@@ -129,7 +129,7 @@ class _Gradient(torch.autograd.Function):
             found: torch.Tensor = value + (amount * sum(parts)).to(value.dtype) if parts else value
             return found
 
-        # By `amount`, ∇(f + amount·⟨v_aux, aux⟩) has the derivative ∇⟨v_aux, aux⟩: one product is for both.
+        # The derivative of ∇(f + amount·⟨v_aux, aux⟩) by `amount` is ∇⟨v_aux, aux⟩, so one product does both.
         def gradients(leaves: list[torch.Tensor], amount: torch.Tensor) -> Any:
             floats = [others[i] for i in places]
             return value_and_gradients(functools.partial(told, amount), leaves, floats)[1]
@@ -141,17 +141,17 @@ class _Gradient(torch.autograd.Function):
 
 
 def _aux(shapes: list[Any], parts: Sequence[torch.Tensor]) -> Tree:
-    """What `fun` tells besides, with its tensors in their places."""
+    """The aux of `fun`, with its tensors in their places."""
     structure, known = shapes
     given = iter(parts)
     return _pytree.tree_unflatten([next(given) if part is None else part for part in known], structure)
 
 
 def _checked(found: Any, has_aux: bool) -> tuple[torch.Tensor, Tree]:
-    """The scalar that a function gives, and what else.
+    """The scalar that a function returns, and its aux.
 
     Raises:
-        UsageError: it is no floating scalar, or no pair where one is due.
+        UsageError: it is not a floating scalar, or not a pair although `has_aux` is set.
     """
     if has_aux and not (isinstance(found, tuple) and len(found) == 2):
         raise UsageError(f"with has_aux=True, fun returns a pair (scalar, aux), not a {type(found).__name__}")
@@ -177,11 +177,11 @@ def _check_floating(leaves: Sequence[Any], argnums: Any) -> None:
 
 
 _CUTS = (torch.Tensor.detach, torch.Tensor.data.__get__)  # type: ignore[attr-defined]
-"""What a derivative ends at."""
+"""The operations that a derivative does not pass through."""
 
 
 class _Closures(TorchFunctionMode):
-    """Refuses operations on tensors that a derivative is taken by and that were not passed as arguments."""
+    """Refuses operations on tensors that a derivative is taken by but that were not passed as arguments."""
 
     def __init__(self, given: Sequence[torch.Tensor]) -> None:
         super().__init__()
@@ -189,7 +189,7 @@ class _Closures(TorchFunctionMode):
         self.add(given)
 
     def add(self, tree: Any) -> None:
-        """Take a tree of tensors for known."""
+        """Add the tensors of a tree to the known ones."""
         for leaf in _tensors(tree):
             self.known[leaf] = True
 
@@ -207,7 +207,7 @@ class _Closures(TorchFunctionMode):
         return found
 
     def _outside(self, leaf: torch.Tensor) -> bool:
-        """Whether a transform or a graph records a tensor that none of the known ones is in."""
+        """Whether a transform or a graph records this tensor; False if it is or wraps a known tensor."""
         records = False
         while leaf not in self.known:
             records = records or leaf.requires_grad

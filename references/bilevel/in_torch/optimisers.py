@@ -1,4 +1,4 @@
-"""Optimisers of PyTorch as pure functions: (init, update) pairs that can be differentiated, and nothing in place."""
+"""Optimisers in PyTorch as pure (init, update) pairs, which can be differentiated and change nothing in place."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Transformation(NamedTuple):
 
     Attributes:
         init: θ -> state.
-        update: (gradients, state, params=θ) -> (what θ moves by, state).
+        update: (gradients, state, params=θ) -> (the change of θ, state).
     """
 
     init: Callable[[Tree], Tree]
@@ -39,11 +39,11 @@ def sgd(
         learning_rate: a number, a () tensor, a tree like θ, or a function of the step, counted from 0, that gives one.
         momentum: a number or () tensor, at least 0 and below 1.
         weight_decay: a number or () tensor, added times θ to the gradient.
-        nesterov: whether the step looks ahead.
+        nesterov: whether Nesterov's momentum is used.
 
     Returns:
-        A pair (init, update). With momentum, and without weight decay, `nesterov` and a schedule, it is one whose steps
-        `meta_gradient` can take back. Without momentum it keeps a counter alone.
+        A pair (init, update). With momentum, and without weight decay, `nesterov` and a schedule, `meta_gradient` can
+        take its steps back. Without momentum its state is only a counter.
 
     Source:
         Polyak (1964); its inverse: App. A.2; Maclaurin, Duvenaud and Adams (2015).
@@ -70,7 +70,7 @@ def sgd(
 def adam(
     learning_rate: Rate, b1: Any = 0.9, b2: Any = 0.999, *, eps: Any = 1e-8, eps_root: Any = 0.0
 ) -> Transformation:
-    """Adam as in ``torch.optim.Adam``, whose derivative is finite where a parameter never had a gradient.
+    """Adam as in ``torch.optim.Adam``, with a finite derivative even if a parameter never had a gradient.
 
     Args:
         learning_rate: a number, a () tensor, a tree like θ, or a function of the step, counted from 0, that gives one.
@@ -82,8 +82,8 @@ def adam(
         A pair (init, update). The state has the trees ``m`` and ``v``, like θ, and ``step``, an integer.
 
     Source:
-        Kingma and Ba (2014), Algorithm 1. Where v̂ = 0 the root's derivative is taken for 0, from which the right
-        derivative of the step follows: see `inner.optimisers`.
+        Kingma and Ba (2014), Algorithm 1. The derivative of the root at v̂ = 0 is set to 0, which yields the right
+        derivative of the step: see `inner.optimisers`.
     """
     return adamw(learning_rate, b1, b2, eps=eps, eps_root=eps_root, weight_decay=0.0)
 
@@ -107,7 +107,7 @@ def adamw(
         A pair (init, update), with the state of `adam`.
 
     Source:
-        Loshchilov and Hutter (2019), Algorithm 2, its schedule multiplier taken into the learning rate.
+        Loshchilov and Hutter (2019), Algorithm 2; the learning rate includes its schedule multiplier.
     """
 
     def init(theta: Tree) -> Tree:
@@ -128,7 +128,7 @@ def adamw(
 
 
 def clip_by_global_norm(max_norm: Any) -> Transformation:
-    """Gradients scaled down so that their norm over all leaves is at most `max_norm`; for `chain`.
+    """Scales gradients down so that their norm over all leaves is at most `max_norm`; for `chain`.
 
     Args:
         max_norm: a positive number or () tensor.
@@ -153,16 +153,16 @@ def clip_by_global_norm(max_norm: Any) -> Transformation:
 
 
 def chain(*transformations: Any) -> Transformation:
-    """Pairs (init, update) one after the other: each gets what the one before it gives.
+    """Applies pairs (init, update) one after the other: each gets what the previous one returns.
 
     Args:
-        transformations: of this module, or of torchopt.
+        transformations: pairs of this module, or of torchopt.
 
     Returns:
-        A pair (init, update), whose state is the tuple of theirs.
+        A pair (init, update), whose state is the tuple of their states.
 
     Raises:
-        UsageError: one of them is no pair, or there is none.
+        UsageError: one of them is not a pair, or there is none.
     """
     wrong = [type(one).__name__ for one in transformations if not is_pair(one)]
     if wrong or not transformations:

@@ -10,10 +10,10 @@ from torch.utils import _pytree
 
 
 def remat(layer: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """`layer` with the same result and derivatives, of which a reverse pass stores the inputs only.
+    """A function with the result and derivatives of `layer`, for which a reverse pass stores only the inputs.
 
     Args:
-        layer: a function of trees of floating tensors. Differentiation takes what it closes over for constant.
+        layer: a function of trees of floating tensors. Differentiation treats what it closes over as constant.
 
     Returns:
         The function.
@@ -61,9 +61,9 @@ class _Remat(torch.autograd.Function):
 
 
 def living(ctx: Any) -> tuple[torch.Tensor, ...]:
-    """The tensors that an autograd function saved, as the transforms see them that are still running.
+    """The tensors that an autograd function saved, as the transforms that are still running see them.
 
-    A VJP may be pulled when the level that recorded it has been left. What was saved there is then a dead wrapper,
-    which an operation sees through and a further transform does not; so there is one, which copies nothing.
+    A VJP may be called after the level that recorded it has been left. What was saved there is then a dead wrapper. An
+    operation unwraps it, but a further transform does not; so one operation is applied here, which copies nothing.
     """
     return tuple(leaf.view_as(leaf) for leaf in ctx.saved_tensors)

@@ -22,7 +22,7 @@ from gradgate.references.contract import Tree
 
 
 def gradient_replay(problem: BilevelProblem, *, remat: bool = False) -> tuple[torch.Tensor, Tree]:
-    """Loss and meta-gradient as `mixflow`, storing ∇L_i of every step and making θ_i and υ_i from them again.
+    """Loss and meta-gradient as by `mixflow`, but only ∇L_i of every step is stored; θ_i and υ_i are recomputed.
 
     Args:
         problem: any `BilevelProblem` of PyTorch tensors, float64, float32 or bfloat16; its class lists the shapes.
@@ -38,8 +38,8 @@ def gradient_replay(problem: BilevelProblem, *, remat: bool = False) -> tuple[to
         Beyond the paper: its §4 saves inner gradients in addition to states.
 
     Stores:
-        ∇L_i of every step, T·|θ| numbers, where `mixflow` with saved gradients and Adam has 4·T·|θ|; one θ and υ; and
-        what one product needs.
+        ∇L_i of every step, T·|θ| numbers; `mixflow` with saved gradients and Adam has 4·T·|θ|. One θ and υ; and what
+        one product needs.
 
     Computes:
         Per step, one gradient of L and one gradient with tangents, which costs about two more; and T(T + 1)/2 updates

@@ -1,9 +1,9 @@
-"""Meta-gradients in PyTorch with everything that lasts over the steps shared out to several processes (App. A.2).
+"""Meta-gradients in PyTorch with everything that is kept over the steps divided among several processes (App. A.2).
 
-Fully sharded data parallelism (Rajbhandari et al., 2020): of each leaf of η, θ_i, υ_i and their cotangents, flattened
-and padded, a rank holds one of D equal parts, and it sees one of D equal parts of every batch. For a gradient the parts
-are gathered, and the gradient of the rank's data points is summed over the ranks and shared out again. Since the update
-goes number by number, it acts on parts.
+Fully sharded data parallelism (Rajbhandari et al., 2020): each leaf of η, θ_i, υ_i and their cotangents is flattened,
+padded and cut into D equal parts, and each rank holds one part. It also holds one of D equal parts of every batch. For
+a gradient the parts are gathered; the gradients of all ranks' data points are summed, and each rank keeps its part. The
+update is elementwise, so it acts on parts.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from gradgate.references.contract import Tree
 
 
 def bilevel_sharded(problem: BilevelProblem, *, devices: int) -> tuple[torch.Tensor, Tree]:
-    """Loss and meta-gradient of `mixflow`, with batches and all that lasts over the steps shared by D devices.
+    """Loss and meta-gradient as by `mixflow`, with batches and all that is kept over the steps divided among D devices.
 
     Args:
         problem: any `BilevelProblem` of PyTorch tensors, float64, float32 or bfloat16; its class lists the shapes.
-        devices: D, an integer that divides the batch: so many processes.
+        devices: D, the number of processes, an integer that divides the batch.
 
     Returns:
         The loss, a scalar, and its gradient, a tree like ``problem.params`` with the same shapes and dtypes.
@@ -59,8 +59,8 @@ def bilevel_sharded(problem: BilevelProblem, *, devices: int) -> tuple[torch.Ten
         first call starts the processes, which takes seconds.
 
     Not for:
-        An inner model whose θ does not fit on one rank beside the rest: all its layers are gathered at once. Not for
-        problems that fit on one rank.
+        An inner model whose θ and the rest do not fit on one rank together: all its layers are gathered at once. Not
+        for problems that fit on one rank.
     """
     devices = check_devices(problem.spec, devices)
     torch_ranks.refuse_transforms(problem, "bilevel_sharded", "mixflow")
@@ -77,9 +77,9 @@ class Part:
     """What one rank is given.
 
     Attributes:
-        problem: its part of η, θ_0 and the batches, and whatever is a single number.
-        eta, theta: without numbers, for their shapes.
-        counted: whether it gives back the calls of the problem's nets.
+        problem: its part of η, θ_0 and the batches, and all single numbers.
+        eta, theta: trees without numbers, which give the shapes.
+        counted: whether it returns the calls of the problem's nets.
     """
 
     problem: BilevelProblem
@@ -123,7 +123,7 @@ class Part:
         return loss / dist.get_world_size(), pull_init(part, cotangents), calls
 
     def gradient(self, inner: Inner, theta: Tree, eta: Tree, x: Tree) -> Tree:
-        """∇L over all data points, this rank's part of it."""
+        """This rank's part of ∇L over all data points."""
         return _shared(gradient(inner, _gathered(theta, self.theta), _gathered(eta, self.eta), x))
 
     def mode(self, inner: Inner, theta: Tree, eta: Tree, x: Tree, grad: Tree | None) -> tuple[Tree, Products]:

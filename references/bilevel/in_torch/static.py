@@ -70,7 +70,7 @@ def momentum_inversion(problem: BilevelProblem) -> tuple[torch.Tensor, Tree]:
 
 
 def log_remat(problem: BilevelProblem) -> tuple[torch.Tensor, Tree]:
-    """Loss and meta-gradient with O(log T) states in memory instead of T: steps are run again from the middle.
+    """Loss and meta-gradient with O(log T) states in memory instead of T: steps are run again from recursive halves.
 
     Args:
         problem: any `BilevelProblem` of PyTorch tensors, float64, float32 or bfloat16; its class lists the shapes.
@@ -100,7 +100,7 @@ def halved(problem: BilevelProblem, inner: Inner, remat: bool) -> tuple[Any, Tre
     """The walk of `log_remat`."""
     runs: list[tuple[Carry, list[Tree]]] = [(problem.init(problem.params), list(steps(problem)))]
     loss, cotangents = None, None
-    while runs:  # not a recursion, whose frames would each keep the cotangents that they were given
+    while runs:  # not a recursion: each of its frames would keep the cotangents that it was given
         carry, batches = runs.pop()
         while len(batches) > 1:
             half = len(batches) // 2

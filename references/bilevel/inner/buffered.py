@@ -1,19 +1,19 @@
 """Steps of momentum on a grid, taken back bit for bit with a buffer of lost bits (Maclaurin et al., 2015).
 
-Multiplying υ by μ < 1 loses log2(1/μ) bits per step, which taking the step back has to find again. Maclaurin, Duvenaud
-and Adams (Algorithm 3) keep θ and υ as integers and the lost bits in a buffer. Here θ and υ are multiples of δ, one
-power of two per leaf, kept in floats. The buffer has the last eight bits of every υ_i/δ: υ_i is the one number with
-these bits that is next to (υ_{i+1} − ∇L(θ_i))/μ. So ∇L need not come out the same in every bit on the way back, which
-no compiler promises: it may be off by what 64δ leave.
+Multiplying υ by μ < 1 loses log2(1/μ) bits per step, and the step back needs these bits. Maclaurin, Duvenaud and Adams
+(Algorithm 3) keep θ and υ as integers and the lost bits in a buffer. Here θ and υ are multiples of δ, one power of two
+per leaf, kept in floats. The buffer has the last eight bits of every υ_i/δ: υ_i is the number with these bits that is
+nearest to (υ_{i+1} − ∇L(θ_i))/μ. So ∇L need not have the same bits in the backward pass, which no
+compiler promises; the error in υ_i that a different ∇L causes may be up to 64δ.
 
     forward     υ_{i+1} = ⌊μυ_i + ∇L(θ_i)⌉,  θ_{i+1} = θ_i − ⌊α ⊙ υ_{i+1}⌉,  k_i = υ_i/δ mod 256
     back        θ_i = θ_{i+1} + ⌊α ⊙ υ_{i+1}⌉,  υ_i = the one near (υ_{i+1} − ∇L(θ_i))/μ with υ_i/δ mod 256 = k_i
 
-⌊x⌉ rounds to the grid as (x + C) − C does with C = ±2^(p−1)·δ, p the digits of a float: in exact arithmetic it is x
-itself, and all that stands here the plain formula.
+⌊x⌉ rounds to the grid by computing (x + C) − C with C = ±2^(p−1)·δ, where p is the number of digits of a float. In
+exact arithmetic it is x itself, and the formulas above are the plain formulas.
 
-θ needs room to move, which costs its grid six digits. So θ is the sum of two numbers, each on a grid of its own: what a
-step takes from θ is rounded to the first grid, and the rest of it to a second one, `FINER` times as fine.
+The grid of θ has six digits less, so that θ can move. So θ is the sum of two numbers, each on its own grid: what a step
+subtracts from θ is rounded to the first grid, and the remainder to a second grid, `FINER` times as fine.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from gradgate.references.bilevel.inner import words
 from gradgate.references.contract import Tree
 
 PLACES = 256.0
-"""Numbers that a byte of the buffer tells apart, in units of δ."""
+"""How many values a byte of the buffer distinguishes."""
 MARGIN = 64.0
-"""Units of δ by which a step taken back may miss, of the 128 at which the bits are misread."""
+"""By how many units of δ a step taken back may miss; at 128 the bits are misread."""
 DIGITS = {"float64": 50, "float32": 21, "bfloat16": 8}
 """Dtype -> log2 of the largest number of a leaf at the start over δ, for υ."""
 HALF = {"float64": 2.0**52, "float32": 2.0**23}
-"""Dtype that θ and υ are kept in -> C/δ, and the largest θ/δ that sums are exact to."""
+"""Dtype that θ and υ are kept in -> C/δ, and the largest θ/δ up to which sums are exact."""
 ROOM = 64.0
-"""Times α·∇L_0 that θ may move without outgrowing its grid, where it starts near 0."""
+"""How many times α·∇L_0 a θ that starts near 0 may move without outgrowing its grid."""
 FINER = {"float64": 2.0**24, "float32": 2.0**12}
-"""Dtype -> δ over that of θ's second grid. Sums of T steps of δ/2 at most are exact up to T = 2^29 and 2^12."""
+"""Dtype -> δ of θ's first grid over δ of its second. Sums of T steps of at most δ/2 are exact to T = 2^29 and 2^12."""
 Carry = tuple[Tree, Tree, Tree]
 """θ_i as a sum of two, and υ_i: each a multiple of its δ."""
 
 
 @dataclass(frozen=True)
 class Grid:
-    """The steps of one problem on their grid.
+    """The steps of one problem on its grid.
 
     Attributes:
         problem: a BilevelProblem with the optimiser momentum.
@@ -86,7 +86,7 @@ class Grid:
         return found
 
     def forward(self, grad: Tree, carry: Carry) -> tuple[Carry, Tree, Any]:
-        """A step from ∇L_i: θ_{i+1} and υ_{i+1}; the bytes k_i; and whether all of it can be taken back, () bool."""
+        """A step with ∇L_i: θ_{i+1} and υ_{i+1}; the bytes k_i; and whether the step can be taken back, a () bool."""
         grad, momentum = self._constants(grad)
         *theta, velocity = carry
         after = self._rounded(tree_map(lambda v, g: momentum * v + g, velocity, grad), self.velocity)
@@ -134,7 +134,7 @@ class Grid:
 
         def one(x: Any, unit: Any) -> Any:
             large = HALF[words.dtype_of(x)] * unit
-            large = xp.where(x < unit / 3, -large, large)  # next to 0 either sign will do, and 0 decides none in balls
+            large = xp.where(x < unit / 3, -large, large)  # near 0 either sign is right; balls decide none
             return words.fixed(backend, x + large) - large
 
         return tree_map(one, tree, units)
@@ -149,7 +149,7 @@ class Grid:
         return xp.astype(self._place(count), xp.uint8)
 
     def _sound(self, carry: Carry, velocity: Tree, grad: Tree, momentum: Any) -> Any:
-        """Whether both parts of θ are within their grids, and υ is found again with a margin."""
+        """Whether both parts of θ are within their grids, and υ can be recovered with a margin."""
         xp = namespace(self.problem.backend)
 
         def one(p: Any, rest: Any, w: Any, v: Any, g: Any, fine: Any, unit: Any) -> Any:
@@ -169,4 +169,4 @@ def _power_of_two(backend: str, x: Any) -> Any:
     xp = namespace(backend)
     some = xp.where(x > 0, x, xp.ones_like(x))
     power = 2.0 ** xp.ceil(xp.log2(some))
-    return words.halves(backend, power)[0]  # libraries miss the power itself by a roundoff or two
+    return words.halves(backend, power)[0]  # libraries compute the power with an error of one or two roundoffs

@@ -1,4 +1,4 @@
-"""The gradient of the inner loss as plain evaluation of a bilevel problem takes it, in each backend."""
+"""The gradient of the inner loss in plain evaluation of a bilevel problem, in each backend."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from gradgate.references.backends import leaves, tree_map
 from gradgate.references.contract import Tree
 
 STEP = 2.0**-300
-"""h of a complex step: its square is far below every roundoff, so that the quotient's only error is rounding."""
+"""The h of a complex step: its square is far below every roundoff, so the quotient has no error but rounding."""
 
 
 def gradient(backend: str, loss: Callable[[Tree], Any], theta: Tree) -> Tree:
     """∇ loss at theta: by reverse mode in JAX and PyTorch, by complex steps in NumPy.
 
     Args:
-        loss: theta -> scalar; under NumPy analytic in the numbers of theta, and defined on complex ones.
+        loss: theta -> scalar; in NumPy it must be an analytic function that takes complex numbers.
         theta: tree of real arrays.
 
     Cost: in NumPy one evaluation in complex numbers per number in theta, in a loop.

@@ -2,12 +2,13 @@
 
 Momentum: θ_i = θ_{i+1} + α ⊙ υ_{i+1}, then υ_i = (υ_{i+1} − ∇L(θ_i))/μ. Adam is taken back in the same order, since its
 step from θ_i to θ_{i+1} reads only m_{i+1} and v_{i+1}: they give θ_i, ∇L(θ_i) gives m_i = (m_{i+1} − (1 − β₁)∇L)/β₁
-and v_i = (v_{i+1} − (1 − β₂)∇L²)/β₂. SGD's step reads ∇L at the θ_i that is looked for, and has no such order.
+and v_i = (v_{i+1} − (1 − β₂)∇L²)/β₂. SGD's step reads ∇L at θ_i, which is not known yet, so it has no such order.
 
-How errors grow, u the roundoff of what states are kept in: those of υ and m by 1/μ and 1/β₁ per step taken back, those
-of v by 1/β₂; and of v what counts is the error relative to v_i, which may be far below v_{i+1}: (v_{i+1}/v_i)·u. In
-floats Adam over 32 steps loses 2·10⁻⁸ to 6·10⁻⁵ at β₁ = 0.5, and 10⁻⁶ at β₁ = 0.9 where a unit of ReLU wakes up late
-(`suites/tests/references/bilevel` measures both). In double words u is u², and 53 bits go before the first is missed.
+How errors grow, with u the unit roundoff of the stored states: per step taken back, errors of υ grow by 1/μ, of m by
+1/β₁ and of v by 1/β₂. For v the error relative to v_i counts, (v_{i+1}/v_i)·u, and v_i may be far below v_{i+1}. In
+floats Adam over 32 steps has an error of 2·10⁻⁸ to 6·10⁻⁵ at β₁ = 0.5, and of 10⁻⁶ at β₁ = 0.9 if a unit of ReLU is
+inactive at first (`suites/tests/references/bilevel` measures both). In double words the roundoff is u², so 53 bits can
+be lost before a float loses its first.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from gradgate.references.bilevel.inner.words import Word, Words
 from gradgate.references.contract import Tree
 
 State = dict[str, Words]
-"""The state's trees by name, in words: ``velocity``, or ``m`` and ``v``."""
+"""The state's trees by name, as double words: ``velocity``, or ``m`` and ``v``."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Inverse:
         state: the problem's tree υ -> its trees by name.
         tree: the trees by name -> the problem's tree υ.
         advance: ``(backend, h, grad, state) -> state``, forward.
-        direction: ``(xp, h, step, highs of the state after the step) -> tree``, what the rates multiply.
+        direction: ``(xp, h, step, highs of the state after the step) -> tree``, which the rates multiply.
         retreat: ``(backend, h, grad, state) -> state``, backward.
     """
 
@@ -46,7 +47,7 @@ class Inverse:
 
 
 def _each(function: Callable[[Any, Word], Word], grad: Tree, tree: Words) -> Words:
-    """`function` of each leaf's gradient and word."""
+    """Apply `function` to the gradient and the word of each leaf."""
     high, low = words.mapped(lambda g, a, b: function(g, (a, b)), 2, grad, *tree)
     return high, low
 
@@ -109,7 +110,7 @@ class Steps:
 
     @property
     def inverse(self) -> Inverse:
-        """That of the problem's optimiser."""
+        """The inverse of the problem's optimiser."""
         return INVERSES[self.problem.spec.optimiser]
 
     def start(self) -> tuple[Words, State]:
@@ -127,7 +128,7 @@ class Steps:
         return found
 
     def forward(self, grad: Tree, carry: tuple[Words, State], x: Tree) -> tuple[Words, State]:
-        """A step, from ∇L at the θ of `carry`, rounded."""
+        """A step. `grad` is ∇L at the rounded θ of `carry`."""
         problem, (theta, state) = self.problem, carry
         state = self.inverse.advance(problem.backend, self._h(), words.widened(problem.backend, grad), state)
         return self._moved(theta, state, x, -1), state
@@ -137,7 +138,7 @@ class Steps:
         return self._moved(*carry, x, 1), carry[1]
 
     def state_before(self, grad: Tree, carry: tuple[Words, State]) -> tuple[Words, State]:
-        """θ_i and υ_i from θ_i and υ_{i+1}; grad is ∇L at θ_i, rounded."""
+        """θ_i and υ_i from θ_i and υ_{i+1}; `grad` is ∇L at the rounded θ_i."""
         theta, state = carry
         grad = words.widened(self.problem.backend, grad)
         return theta, self.inverse.retreat(self.problem.backend, self._h(), grad, state)
@@ -148,7 +149,7 @@ class Steps:
         return found
 
     def _moved(self, theta: Words, state: State, x: Tree, sign: int) -> Words:
-        """θ + sign·α ⊙ direction, the product rounded as on the other way."""
+        """θ + sign·α ⊙ direction; the product rounds in the same way forward and back."""
         problem = self.problem
         xp, highs = namespace(problem.backend), {name: tree[0] for name, tree in state.items()}
         direction = self.inverse.direction(xp, self._h(), x["step"], highs)

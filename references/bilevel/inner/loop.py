@@ -1,7 +1,7 @@
-"""An inner loop of a user's functions in the form that the walks of this class take: what `BilevelProblem` is to them.
+"""An inner loop of a user's functions, with the interface of `BilevelProblem` that the methods of this class use.
 
-θ, η and the batches are lists of leaves here, so that any tree will do: modules, named tuples, parameters of nnx. The
-user's functions get their own trees. υ stays the optimiser's tree; its counters and keys have no cotangent.
+θ, η and the batches are lists of leaves here, so that any tree is accepted: modules, named tuples, parameters of nnx.
+The user's functions get the user's trees. υ stays the optimiser's tree; its counters and keys have no cotangent.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 from gradgate.references.contract import Tree, UsageError
 
 CHECKPOINTING = ("states", "gradients", "logarithmic", "inversion")
-"""What may be kept of the inner steps; see `meta_gradient`."""
+"""What can be kept in memory of the inner steps; see `meta_gradient`."""
 ARGUMENTS = ("eta", "theta")
-"""What a meta-gradient may be by, in the order of the arguments."""
+"""What a meta-gradient can be taken by, in the order of the arguments."""
 
 
 class Frame(NamedTuple):
-    """What a framework does in its own way.
+    """The operations that differ between frameworks.
 
     Attributes:
         backend: ``jax`` or ``torch``.
@@ -30,7 +30,7 @@ class Frame(NamedTuple):
         is_floating: leaf -> whether it has a cotangent.
         added: (θ, update) -> θ moved, leaf by leaf.
         zeros: leaf -> zeros like it.
-        number: (number, leaf) -> the number as a () array in the leaf's dtype, and in float32 at least.
+        number: (number, leaf) -> the number as a () array in the leaf's dtype, or in float32 if that is wider.
         update: (optimiser, grads, state, params) -> (updates, state), in the user's trees.
     """
 
@@ -49,7 +49,7 @@ class HeavyBall:
     """SGD with momentum as an (init, update) pair, whose step can be taken back: υ' = μυ + g, θ' = θ − α ⊙ υ'.
 
     Attributes:
-        frame: of the framework.
+        frame: the framework's `Frame`.
         learning_rate: α: a number, a () array, or a tree like θ.
         momentum: μ, between 0 and 1.
     """
@@ -64,7 +64,7 @@ class HeavyBall:
         return self.frame.unflatten(structure, [self.frame.zeros(leaf) for leaf in leaves])
 
     def update(self, grads: Tree, state: Tree, params: Tree | None = None) -> tuple[Tree, Tree]:
-        """What θ moves by, and υ after the step."""
+        """The change of θ, and υ after the step."""
         leaves, structure = self.frame.flatten(grads)
         velocity = [self.momentum * v + g for v, g in zip(self.frame.flatten(state)[0], leaves, strict=True)]
         moves = [-a * v for a, v in zip(self.rates(leaves), velocity, strict=True)]
@@ -74,7 +74,7 @@ class HeavyBall:
         """α of every leaf.
 
         Raises:
-            UsageError: the learning rates have another number of leaves.
+            UsageError: the learning rates have a different number of leaves than θ.
         """
         found, _ = self.frame.flatten(self.learning_rate)
         found = found * len(leaves) if len(found) == 1 else found
@@ -87,18 +87,18 @@ class HeavyBall:
 
 @dataclass(frozen=True)
 class Functions:
-    """The user's functions and what a meta-gradient is by.
+    """The user's functions, and what the meta-gradient is taken by.
 
     Attributes:
-        frame: of the framework.
+        frame: the framework's `Frame`.
         inner_loss: (θ, η, x) -> scalar.
         optimiser: an (init, update) pair, or η -> one.
         outer_loss: (θ_T, η, y) -> scalar.
         argnums: 0 for η, 1 for θ_0, or a tuple of these.
-        has_aux: whether the outer loss gives a pair.
+        has_aux: whether the outer loss returns a pair.
         remat: whether the layers are rematerialised.
         checkpointing: one of `CHECKPOINTING`.
-        save_inner_grads: whether ∇L_i is kept beside θ_i and υ_i.
+        save_inner_grads: whether ∇L_i is kept next to θ_i and υ_i.
     """
 
     frame: Frame
@@ -112,10 +112,10 @@ class Functions:
     save_inner_grads: bool
 
     def __post_init__(self) -> None:
-        """Check what can be checked before any array is there.
+        """Check what can be checked without arrays.
 
         Raises:
-            UsageError: says what is wrong and what is legal.
+            UsageError: something is wrong; the message says what, and what is legal.
         """
         for name in ("has_aux", "remat", "save_inner_grads"):
             if not isinstance(getattr(self, name), bool):
@@ -189,7 +189,7 @@ class Functions:
 
 @dataclass(frozen=True)
 class Loop:
-    """The loop over given arrays: what a walk reads of a problem.
+    """The loop over given arrays, with the attributes of a problem that the methods read.
 
     Attributes:
         told: the user's functions.
@@ -219,12 +219,12 @@ class Loop:
 
     @property
     def params(self) -> dict[str, list[Any]]:
-        """What the gradient is by."""
+        """What the gradient is taken by."""
         return {name: self.flat[name] for name in self.told.chosen}
 
     @property
     def eta(self) -> list[Any]:
-        """What steps and outer loss read, as far as the gradient is by it."""
+        """What the steps and the outer loss read and the gradient is taken by: η's leaves, or none."""
         return self._eta(self.params)
 
     @property
@@ -250,7 +250,7 @@ class Loop:
         return _scalar(self.told.inner_loss(*given, **_taken(self.told.inner_loss, block)), "inner_loss", self.told)
 
     def outer(self, theta: list[Any], eta: list[Any], **block: Any) -> Any:
-        """V(θ_T, η, y), and what it tells besides."""
+        """V(θ_T, η, y); with `has_aux`, a pair of it and the outer loss's second result."""
         loss, given = self.told.outer_loss, (self._tree("theta", theta), self._known(eta), self.y)
         found = loss(*given, **_taken(loss, block))
         if self.has_aux and not (isinstance(found, tuple) and len(found) == 2):
@@ -288,7 +288,7 @@ class Loop:
         """Check that steps can be taken back exactly.
 
         Raises:
-            UsageError: no inverse of the optimiser is known, or dtypes differ.
+            UsageError: no inverse of the optimiser is known, or the dtypes of θ and η differ.
         """
         pair = self._pair(self.eta)
         if not isinstance(pair, HeavyBall):
@@ -321,7 +321,7 @@ class Loop:
         return params.get("eta", [])
 
     def _known(self, eta: list[Any]) -> Tree:
-        """The user's η, also where no gradient is by it."""
+        """The user's η, even if no gradient is taken by it."""
         return self._tree("eta", eta if "eta" in self.told.chosen else self.flat["eta"])
 
     def _pair(self, eta: list[Any]) -> Any:
@@ -335,12 +335,12 @@ class Loop:
 
 
 def is_pair(optimiser: Any) -> bool:
-    """Whether it has ``init`` and ``update``, as optimisers of optax and torchopt have."""
+    """Whether an object has ``init`` and ``update``, as optimisers of optax and torchopt have."""
     return callable(getattr(optimiser, "init", None)) and callable(getattr(optimiser, "update", None))
 
 
 def takes_block(function: Any) -> bool:
-    """Whether a function lets its layers be wrapped."""
+    """Whether a function takes ``block``, which wraps its layers."""
     return "block" in inspect.signature(function).parameters
 
 
@@ -352,7 +352,7 @@ def _scalar(value: Any, name: str, told: Functions) -> Any:
     """`value`.
 
     Raises:
-        UsageError: it is no floating scalar.
+        UsageError: it is not a floating scalar.
     """
     if not told.frame.is_floating(value) or getattr(value, "shape", None) != ():
         shape = getattr(value, "shape", None)

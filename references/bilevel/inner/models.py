@@ -1,7 +1,7 @@
 """The inner models, written once for NumPy, JAX and PyTorch: the map of Eq. 9, a residual MLP, and the transformer.
 
-Each gives the loss of every data point of a batch, (batch,), and a score of every data point, from which a network of
-the same architecture weighs losses. Layers are stacked on axis 0 and run in a scan. Letters: B batch, D width,
+Each gives the loss of every data point of a batch, (batch,), and a score of every data point; a network of the same
+architecture weighs losses by its scores. Layers are stacked on axis 0 and run in a scan. Letters: B batch, D width,
 L layers, V vocabulary, S sequence.
 """
 
@@ -44,7 +44,7 @@ class Model:
 
 
 def score_draws(spec: Any) -> Tree:
-    """What a network that weighs losses has besides θ: a linear map of its features to one number."""
+    """The parameters of a network that weighs losses besides those of θ: a linear map from features to one number."""
     return {"score": {"w": Normal((spec.width,), spec.width**-0.5), "b": Normal((), 0.1)}}
 
 

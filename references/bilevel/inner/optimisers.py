@@ -1,13 +1,13 @@
-"""The inner optimisers Υ (Eq. 4), written once for NumPy, JAX and PyTorch: numbers in, numbers out, leaf by leaf.
+"""The inner optimisers Υ (Eq. 4), written once for NumPy, JAX and PyTorch, as pure functions leaf by leaf.
 
-Each goes number by number, so it may be applied to any part of the parameters, as long as gradient, parameters, state
-and learning rates are cut alike. `learning_rate` is one number, or a tree like the parameters.
+Each is elementwise, so it may be applied to any part of the parameters if the gradient, the state and the learning
+rates are cut in the same way. `learning_rate` is one number, or a tree like the parameters.
 
-The second-derivative trap of Adam: √v̂ has no derivative at v̂ = 0, where a parameter never had a gradient, such as the
-embedding of a token that did not occur. Backprop of √ makes ∞·0 = NaN there. But v̂ = 0 means that all gradients
-so far are 0, hence m̂ = 0; moved by ε, m̂ and √v̂ are both O(ε), and the step m̂/(√v̂ + ϵ) is m̂/ϵ + O(ε²): it has the
-derivative dm̂/ϵ there. `safe_root` gives √ the derivative 0 at 0, from which exactly that follows. A second derivative
-of the step does not exist at v̂ = 0 unless `epsilon_root` is positive.
+The second-derivative trap of Adam: √v̂ has no derivative at v̂ = 0. This happens if a parameter never had a gradient,
+such as the embedding of a token that did not occur. Backprop of √ makes ∞·0 = NaN there. But v̂ = 0 means that all
+gradients so far are 0, hence m̂ = 0. If the gradients are moved by ε, m̂ and √v̂ are both O(ε), and the step m̂/(√v̂ +
+ϵ) is m̂/ϵ + O(ε²): its derivative there is dm̂/ϵ. `safe_root` gives √ the derivative 0 at 0, which yields exactly this
+derivative. A second derivative of the step does not exist at v̂ = 0 unless `epsilon_root` is positive.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def momentum_update(
 
 
 def momentum_theta_before(rate: Tree, theta: Tree, velocity: Tree) -> Tree:
-    """The parameters before a step of `momentum_update`, from those and the velocity after it (Maclaurin, 2015)."""
+    """The parameters before a step of `momentum_update`, from parameters and velocity after it (Maclaurin, 2015)."""
     return tree_map(lambda a, v, p: p + a * v, rate, velocity, theta)
 
 
@@ -82,7 +82,7 @@ def adam_update(
 
 
 def adam_direction(xp: Any, h: dict[str, Any], step: Any, state: dict[str, Tree]) -> Tree:
-    """m̂ / (√(v̂ + epsilon_root) + epsilon) of the state after a step: what the step multiplies by α."""
+    """m̂ / (√(v̂ + epsilon_root) + epsilon) of the state after a step, which the step multiplies by α."""
     t = xp.astype(step, h["momentum"].dtype)
     first, second = 1 - h["momentum"] ** t, 1 - h["decay"] ** t
 

@@ -21,7 +21,7 @@ from gradgate.references.performer.problem import gelu
 
 Block = Callable[[Callable[..., Any]], Callable[..., Any]]
 VOCABULARY = 32000
-"""Tokens of Chinchilla's vocabulary (Hoffmann et al., 2022); with it the counts of Table 6 come out."""
+"""Size of Chinchilla's vocabulary (Hoffmann et al., 2022); it gives the parameter counts of Table 6."""
 EPSILON = 1e-6
 
 
@@ -44,7 +44,7 @@ class Size:
     def parameters(self, vocabulary: int = VOCABULARY) -> int:
         """Numbers in `draws` of this size.
 
-        Less than printed by L·d·h·k: Chinchilla's relative positions have a projection of their own, RoPE has none.
+        The paper prints L·d·h·k more, because Chinchilla's relative positions have a projection; RoPE has none.
         """
         d, hk = self.width, self.heads * self.key_size
         return vocabulary * d + self.layers * (4 * d * hk + 2 * d * self.ffw + 2 * d) + d
@@ -69,11 +69,11 @@ SIZES = {
 
 
 def draws(width: int, ffw: int, heads: int, key_size: int, layers: int, vocabulary: int) -> Tree:
-    """θ as draws: matrices keep the variance of what they are applied to, gains are 1 and a little.
+    """θ as draws: matrices keep the variance of their input; gains are close to 1.
 
     Shapes: embedding (V, d), norm (d,); of the layers, each with L in front: attention.norm (d,), .query, .key, .value
-    and .out (h, k, d); feed_forward.norm (d,), .up (d, f), .down (f, d). Four axes tell the heads, and the two that a
-    TPU pads to tiles of 8 × 128 are large.
+    and .out (h, k, d); feed_forward.norm (d,), .up (d, f), .down (f, d). The heads have their own axis, and the two
+    axes that a TPU pads to tiles of 8 × 128 are large.
     """
 
     def matrix(fan_in: int, *shape: int) -> Normal:
@@ -110,12 +110,13 @@ def token_losses(
     Args:
         backend: ``numpy``, ``jax`` or ``torch``.
         theta: tree of arrays laid out as `draws`.
-        tokens, targets: (B, S) integers of 0 … V − 1; ``targets[:, s]`` is what ``tokens[:, : s + 1]`` predict.
+        tokens, targets: (B, S) integers of 0 … V − 1; ``tokens[:, : s + 1]`` predict ``targets[:, s]``.
         block: wraps the function ``(parameters of a layer, x) -> x``: identity, or ``jax.checkpoint`` for block
             rematerialisation.
-        shift: a scalar array that is taken from all scores of attention: softmax is the same, its rounding another.
+        shift: a scalar array that is subtracted from all scores of attention: softmax is the same but rounds
+            differently.
 
-    Cost: stores 7 to 10 arrays (B, h, S, S) of a block where it is differentiated; with block rematerialisation those
+    Cost: when differentiated, it stores 7 to 10 arrays (B, h, S, S) per block; with block rematerialisation only those
     of one block at a time.
     """
     logits = outputs(backend, theta, tokens, block=block, shift=shift)
@@ -134,14 +135,14 @@ def outputs(backend: str, theta: Tree, tokens: Any, *, block: Block = lambda lay
 
 
 def features(backend: str, theta: Tree, tokens: Any, *, block: Block = lambda layer: layer, shift: Any = None) -> Any:
-    """What the layers make of each position, normed, (B, S, d); arguments as for `token_losses`."""
+    """The output of the layers at each position, normalised, (B, S, d); arguments as for `token_losses`."""
     xp = namespace(backend)
     embedding = theta["embedding"]
     batch, length = tokens.shape
     width = embedding.shape[-1]
     x = xp.reshape(xp.take(embedding, xp.reshape(tokens, (-1,)), axis=0), (batch, length, width)) * math.sqrt(width)
 
-    def layer(p: Tree, x: Any) -> Any:  # closes over no array: PyTorch's rematerialisation could not follow it there
+    def layer(p: Tree, x: Any) -> Any:  # closes over no array: PyTorch's rematerialisation would not differentiate it
         x = x + attention(backend, p["attention"], x, shift)
         f = p["feed_forward"]
         return x + xp.matmul(gelu(xp, xp.matmul(rms_norm(xp, f["norm"], x), f["up"])), f["down"])

@@ -1,7 +1,7 @@
-"""Double words: a number as the unevaluated sum of two floats, of twice the digits (Dekker, 1971).
+"""Double words: a number with twice the digits, as the unevaluated sum of two floats (Dekker, 1971).
 
-Steps of an optimiser that are taken back multiply rounding errors by 1/μ each. In double words there are errors of u²
-to begin with, u the unit roundoff, so that log2(1/u) bits can be lost before one of a float's own is.
+Each step of an optimiser that is taken back multiplies rounding errors by 1/μ. In double words the errors are u² at
+first, with u the unit roundoff, so log2(1/u) bits can be lost before a float loses its first bit.
 
 A word is ``(high, low)``, two arrays of one shape and dtype with ``high = fl(high + low)``. In exact arithmetic every
 ``low`` is 0, and high follows the plain formula.
@@ -24,9 +24,9 @@ SPLITS = {"float64": 2.0**27 + 1, "float32": 2.0**12 + 1}
 
 
 def fixed(backend: str, x: Tree) -> Tree:
-    """`x`, rounded: under JAX a barrier, behind which no compiler fuses a product with the sum that it goes into.
+    """`x`, rounded. In JAX this is a barrier: no compiler then fuses a product with a sum that uses it.
 
-    A fused multiply-add rounds once where the error terms below, and the step that is taken back, assume two roundings.
+    A fused multiply-add rounds once, but the error terms below, and a step that is taken back, assume two roundings.
     """
     if backend != "jax":
         return x
@@ -36,13 +36,13 @@ def fixed(backend: str, x: Tree) -> Tree:
 
 
 def widened(backend: str, tree: Tree) -> Tree:
-    """`tree` with bfloat16 leaves as float32, whose products have error terms of their own; others as they are."""
+    """`tree` with bfloat16 leaves cast to float32, which can hold the error terms of products."""
     xp = namespace(backend)
     return tree_map(lambda leaf: xp.astype(leaf, xp.float32) if dtype_of(leaf) == "bfloat16" else leaf, tree)
 
 
 def narrowed(backend: str, tree: Tree, known: Tree) -> Tree:
-    """The leaves of `tree` in the dtype that the leaves of `known` have."""
+    """`tree` with each leaf cast to the dtype of the same leaf of `known`."""
     xp, dtype = namespace(backend), leaves(known)[0].dtype
     return tree_map(lambda leaf: xp.astype(leaf, dtype), tree)
 
@@ -54,7 +54,7 @@ def start(backend: str, tree: Tree) -> Words:
 
 
 def mapped(function: Callable[..., Sequence[Any]], number: int, *trees: Tree) -> tuple[Tree, ...]:
-    """The `number` trees of what `function` makes of the leaves of `trees`, leaf by leaf."""
+    """Apply `function`, which returns `number` results, leaf by leaf; returns `number` trees."""
     found: list[Sequence[Any]] = []
     tree_map(lambda *parts: found.append(function(*parts)), *trees)
 
@@ -86,7 +86,7 @@ def plus(word: Word, x: Any) -> Word:
 
 
 def plus_word(word: Word, other: Word) -> Word:
-    """Sum of two words, in error by about 2u² of the larger."""
+    """Sum of two words, with an error of about 2u² times the larger."""
     s, t = sum_of(word[0], other[0])
     return _normal(s, t + (word[1] + other[1]))
 
@@ -103,14 +103,14 @@ def times(backend: str, word: Word, x: Any) -> Word:
 
 
 def over(backend: str, word: Word, x: Any) -> Word:
-    """word/x, x a float: a quotient, and that of what it leaves."""
+    """word/x, x a float: the quotient, plus the quotient of the remainder."""
     q = fixed(backend, word[0] / x)
     p, e = product_of(backend, q, x)
     return _normal(q, (((word[0] - p) - e) + word[1]) / x)
 
 
 def _normal(high: Any, low: Any) -> Word:
-    """The same sum as a word; |low| must not be above |high|."""
+    """The same sum as a word; |low| must be at most |high|."""
     s = high + low
     return s, low - (s - high)
 
