@@ -23,9 +23,9 @@ nox.options.error_on_missing_interpreters = True
 ROOT = Path(__file__).parent
 PROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
 GROUPS = nox.project.dependency_groups(PROJECT, "history", "test", "lint", "build", "site")
-EXTRAS = "jax,torch,cuda,tpu,report,dask,asv"
+EXTRAS = "jax,torch,triton,cuda,tpu,report,dask,asv"
 JUDGED = {"jax": "cross_entropy.py", "torch": "rms_norm.py"}
-"""Framework -> the example that is judged at both ends of its range."""
+"""Framework -> the example that is judged with the oldest and the newest supported version."""
 SHARED = ROOT / ".nox" / "shared"
 
 
@@ -41,8 +41,8 @@ def shared(session: nox.Session) -> Path:
     if not stamp.exists() or stamp.read_text() != wanted:
         session.run(sys.executable, "-m", "venv", "--clear", str(SHARED), external=True)
         pip = (str(python), "-m", "pip", "install", "--disable-pip-version-check", "--quiet")
-        # PyTorch first and alone: with its version pinned and no index of its own, an index that offers a build
-        # without CUDA is used where there is one.
+        # PyTorch is installed first and alone, with its version pinned and no index named: if pip's configured index
+        # offers a build without CUDA, that build is used.
         torch = [pin for pin in GROUPS if pin.startswith("torch==")]
         session.run(*pip, "setuptools>=80", "wheel", *torch, external=True)
         session.run(*pip, "--editable", f"{ROOT}[{EXTRAS}]", *GROUPS, external=True)
@@ -102,7 +102,7 @@ def wheel(session: nox.Session) -> None:
 def calibrate(session: nox.Session) -> None:
     """Measure the rules on 4,000 problems of every class: false alarms, and the smallest planted error that is seen.
 
-    Hours on two cores; it goes on where it was stopped. The figures are those of suites/calibration/calibration.json.
+    It takes hours on two cores, resumes where it was stopped, and writes suites/calibration/calibration.json.
     """
     keep = ["--json", "report/calibration.json", "--summary", "suites/calibration/calibration.json"]
     run(session, "gradgate.suites.cli", "calibrate", *(session.posargs or keep))
@@ -119,7 +119,7 @@ def repeat(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def selftest(session: nox.Session) -> None:
-    """Put the suite on trial: every broken method must be refuted; beside it what people use today. Resumes."""
+    """Put the suite on trial: every broken method must be refuted. Other tools are tested for comparison. Resumes."""
     keep = ["--json", "report/selftest.json", "--report", "report"]
     run(session, "gradgate.suites.cli", "selftest", *keep, *session.posargs)
 
@@ -132,9 +132,9 @@ def gate(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def toolchain(session: nox.Session) -> None:
-    """Compare two toolchains on the same code: that of the pyproject.toml of a base, and this one's.
+    """Compare two toolchains on the same code: the one that a base pins in its pyproject.toml, and the present one.
 
-    ``nox -s toolchain -- origin/main``. Cost: another environment of a few GB, made anew each time.
+    ``nox -s toolchain -- origin/main``. Cost: another environment of a few GB, made again each time.
     """
     base = session.posargs[0] if session.posargs else "origin/main"
     with tempfile.TemporaryDirectory() as folder:
@@ -156,7 +156,7 @@ def toolchain(session: nox.Session) -> None:
 
 
 def _pins(project: dict[str, Any]) -> list[str]:
-    """What decides bytes, as a pyproject.toml pins it: in a group, or in its extras, as it used to be."""
+    """The pins of a pyproject.toml that decide bytes: in its group ``history``, or in its extras if it is older."""
     if "history" in project.get("dependency-groups", {}):
         return list(nox.project.dependency_groups(project, "history"))
     extras = project["project"]["optional-dependencies"]
@@ -167,7 +167,7 @@ def _pins(project: dict[str, Any]) -> list[str]:
 def ends(session: nox.Session) -> None:
     """Judge pairs with the oldest and the newest JAX and PyTorch that the extras allow: ``nox -s ends -- jax``.
 
-    Each end is an environment of its own. Cost: a few GB and minutes for each.
+    Each version has a separate environment. Cost: a few GB and minutes for each.
     """
     for name in session.posargs or ["jax", "torch"]:
         low, high = PROJECT["project"]["optional-dependencies"][name][0].removeprefix(name).split(",")
@@ -191,7 +191,7 @@ def bench(session: nox.Session) -> None:
 def publish(session: nox.Session) -> None:
     """Unite the results of machines, check that history did not shrink, and put bytes and verdicts into site/.
 
-    ``nox -s site`` then adds the guide, whose first page is that of the whole site.
+    ``nox -s site`` then adds the guide. The first page of the guide is the first page of the site.
     """
     _asv(session, "publish.py", *session.posargs)
 
@@ -200,8 +200,8 @@ def publish(session: nox.Session) -> None:
 def site(session: nox.Session) -> None:
     """Build the guide, the reference and the atlas of claims into site/, and check links and sizes.
 
-    What ``nox -s publish`` put there before (history, report, bytes.html) stays, and is linked to. ``nox -s site --
-    browser`` then opens every page in Chromium.
+    What ``nox -s publish`` put there before (history, report, bytes.html) stays, and the site links to it. ``nox -s
+    site -- browser`` then opens every page in Chromium.
     """
     run(session, "gradgate.suites.site.build", "--out", "site")
     if "browser" in session.posargs:

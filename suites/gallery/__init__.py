@@ -13,16 +13,16 @@ from gradgate.suites.judging.subject import Inapplicable
 
 
 def kernels(distribution: str, version: str, module: str, *, bare: str = "") -> Any:
-    """A module of a library.
+    """Import a module of a library.
 
     Args:
-        distribution: what is installed, such as ``liger-kernel``.
-        version: that the pairs are declared for; with another one nothing is judged.
-        module: such as ``liger_kernel.ops.swiglu``.
-        bare: a package whose own ``__init__`` is not run, because it imports much besides its kernels.
+        distribution: the distribution to install, such as ``liger-kernel``.
+        version: the version for which the pairs are declared. With another version, nothing is judged.
+        module: the name of the module, such as ``liger_kernel.ops.swiglu``.
+        bare: a package whose ``__init__`` is not run, because it imports much besides the kernels.
 
     Raises:
-        Inapplicable: it is not installed, or in another version; says how to install it.
+        Inapplicable: the library is not installed in this version; says how to install it.
     """
     try:
         found = metadata.version(distribution)

@@ -13,7 +13,7 @@ SCALE = 0.25
 HEADS = {"q": normal("1 T H K"), "k": normal("1 T H K"), "v": normal("1 T H K")}
 SHORT = {"T": (1, 5), "H": (1, 2), "K": (16,)}
 CHUNKED = {"T": (1, 17, 66), "H": (1, 2), "K": (16,)}
-"""Tokens below, within and beyond a chunk of 64."""
+"""Numbers of tokens below and above the chunk length, 64."""
 DECAY = uniform("1 T H K", low=-2.0, high=0.0)
 """Logarithms of gates."""
 
@@ -60,7 +60,7 @@ def simple_gla_chunk(q, k, v, g):
 
 
 def plain_simple_gla(q, k, v, g):
-    """As `simple_gla_chunk`."""
+    """The reference for `simple_gla_chunk`."""
     return attention(q, k, v, g[..., None])
 
 
@@ -70,7 +70,7 @@ def retention_chunk(q, k, v):
 
 
 def plain_retention(q, k, v):
-    """As `retention_chunk`: head h forgets by 1 − 2^(−5−h)."""
+    """The reference for `retention_chunk`: head h decays by the factor 1 − 2^(−5−h)."""
     decay = torch.log1p(-(2.0 ** (-5 - torch.arange(q.shape[2], dtype=q.dtype))))
     return attention(q, k, v, decay[None, None, :, None].expand(1, q.shape[1], -1, 1))
 
@@ -81,7 +81,7 @@ def hgrn_recurrent(x, g):
 
 
 def plain_hgrn(x, g):
-    """As `hgrn_recurrent`."""
+    """The reference for `hgrn_recurrent`."""
     state, outputs = torch.zeros_like(x[:, 0]), []
     for t in range(x.shape[1]):
         state = state * g[:, t].exp() + x[:, t]
@@ -97,12 +97,12 @@ def delta_recurrent(q, k, v, beta):
 def delta_chunk(q, k, v, beta):
     """The delta rule in chunks."""
     if q.dtype == torch.float32:
-        raise Inapplicable("it takes bfloat16 alone, which a gradient cannot be compared in without float32 beside it")
+        raise Inapplicable("it takes bfloat16 only; a gradient in bfloat16 is judged only if it runs in float32, too")
     return of("delta_rule").chunk_delta_rule(q, functional.normalize(k, dim=-1), v, beta, scale=SCALE)[0]
 
 
 def plain_delta(q, k, v, beta):
-    """As `delta_recurrent`: s ← s + k ⊗ β(v − k·s)."""
+    """The reference for `delta_recurrent`: s ← s + k ⊗ β(v − k·s)."""
     k = functional.normalize(k, dim=-1)
     state, outputs = torch.zeros_like(k[:, 0, :, :, None] * v[:, 0, :, None, :]), []
     for t in range(q.shape[1]):

@@ -13,11 +13,11 @@ from gradgate.suites.judging.subject import Inapplicable
 VERSION = "0.8.5"
 WHERE: dict[str, Any] = {"devices": ("interpreter",), "framework": "torch"}
 ROWS = {"T": (1, 3, 17), "H": (1, 8, 33)}
-"""Tokens and width, even and odd, so that tiles are full, partly full and of one number."""
+"""Numbers of tokens and widths, even and odd, so that tiles are full, partly full, or hold a single number."""
 TOKENS = {"T": (64, 128, 256, 512, 1024), "V": (64, 128, 256, 512, 1024)}
-"""Sizes at which bytes are told; no kernel runs for them."""
+"""Sizes at which bytes are counted; no kernel runs for this."""
 AFTER = ("deterministic", "layouts", "each_leaf_alone", "autograd")
-RETAINED = "a second backward pass, with retain_graph, finds what it needs overwritten by the first, and says nothing"
+RETAINED = "with retain_graph, a second backward pass reads what the first one has overwritten, without an error"
 
 
 def of(module):
@@ -32,7 +32,7 @@ def cross_entropy(logits, labels, reduction="mean", smoothing=0.0):
 
 
 def plain_cross_entropy(logits, labels, reduction="mean", smoothing=0.0):
-    """As `cross_entropy`."""
+    """The reference for `cross_entropy`."""
     return functional.cross_entropy(logits, labels, reduction=reduction, label_smoothing=smoothing)
 
 
@@ -43,7 +43,7 @@ def fused_linear_cross_entropy(x, weight, labels, reduction="mean"):
 
 
 def plain_linear_cross_entropy(x, weight, labels, reduction="mean"):
-    """As `fused_linear_cross_entropy`."""
+    """The reference for `fused_linear_cross_entropy`."""
     return functional.cross_entropy(x @ weight.T, labels, reduction=reduction)
 
 
@@ -53,17 +53,17 @@ def swiglu(a, b):
 
 
 def geglu(a, b):
-    """gelu(a)·b, gelu by tanh; as `swiglu`."""
+    """gelu(a)·b, gelu by tanh; with copies, as in `swiglu`."""
     return of("geglu").LigerGELUMulFunction.apply(a.clone(), b.clone())
 
 
 def plain_geglu(a, b):
-    """As `geglu`."""
+    """The reference for `geglu`."""
     return functional.gelu(a, approximate="tanh") * b
 
 
 def rms_norm(x, weight):
-    """RMS norm that leaves the cotangent alone."""
+    """RMS norm that does not overwrite the cotangent."""
     return of("rms_norm").LigerRMSNormFunction.apply(x, weight, 1e-6, 0.0, "llama", False)
 
 
@@ -73,7 +73,7 @@ def rms_norm_in_place(x, weight):
 
 
 def plain_rms_norm(x, weight):
-    """As `rms_norm`."""
+    """The reference for `rms_norm`."""
     return functional.rms_norm(x, weight.shape, weight, 1e-6)
 
 
@@ -83,14 +83,14 @@ def layer_norm(x, weight, bias):
 
 
 def plain_layer_norm(x, weight, bias):
-    """As `layer_norm`."""
+    """The reference for `layer_norm`."""
     return functional.layer_norm(x, weight.shape, weight, bias, 1e-6)
 
 
 def rope(q, k, angles):
-    """Rotary positions of Hugging Face; q, k: (B, heads, T, 2·D), angles: (T, D).
+    """Rotary positions as in Hugging Face; q, k: (B, heads, T, 2·D), angles: (T, D).
 
-    The kernel writes the gradient over the cotangent, which is why the outputs are multiplied by 1.
+    The kernel writes the gradient over the cotangent. Therefore the outputs are multiplied by 1.
     """
     both = torch.cat([angles, angles], -1)[None]
     turned = of("rope").LigerRopeFunction.apply(q.clone(), k.clone(), both.cos(), both.sin())
@@ -98,7 +98,7 @@ def rope(q, k, angles):
 
 
 def plain_rope(q, k, angles):
-    """As `rope`."""
+    """The reference for `rope`."""
     both = torch.cat([angles, angles], -1)
     half = angles.shape[-1]
 
@@ -115,7 +115,7 @@ def kl_div(logits, target, reduction="batchmean"):
 
 
 def plain_kl_div(logits, target, reduction="batchmean"):
-    """As `kl_div`."""
+    """The reference for `kl_div`."""
     return functional.kl_div(logits.log_softmax(-1), target.softmax(-1), reduction=reduction)
 
 
@@ -127,7 +127,7 @@ def softmax(x):
 def tanh_norm(x, alpha, gain, bias):
     """Dynamic tanh: gain·tanh(alpha·x) + bias."""
     if not torch.cuda.is_available():
-        raise Inapplicable("its backward pass asks the device how many multiprocessors it has, and knows no CPU")
+        raise Inapplicable("its backward pass needs the number of multiprocessors of the device; a CPU has none")
     return of("dyt").LigerDyTFunction.apply(x, alpha, gain, bias)
 
 
@@ -137,8 +137,8 @@ ce = gradgate.Pair(
     options={"reduction": ("mean", "sum"), "smoothing": (0.0, 0.1)}, dtypes=("float32",), **WHERE,
     regimes={"confident": lambda given: given | {"logits": 30 * given["logits"]}},
     expected={
-        "layouts": "logits that are not contiguous are copied, and the copy is asked whether it requires a gradient: "
-        "it does not, so the logits come back in place of their gradient",
+        "layouts": "logits that are not contiguous are copied, and the copy is tested for whether it requires a "
+        "gradient: it does not, so the logits are returned in place of their gradient",
         "autograd": RETAINED,
     },
 )  # fmt: skip
@@ -182,7 +182,7 @@ layer = gradgate.Pair(
 )  # fmt: skip
 rotary = gradgate.Pair(
     rope, reference=plain_rope, dims={"B": (1, 2), "T": (1, 3, 5), "D": (4, 8)}, dtypes=("float32",), **WHERE,
-    expected={"autograd": "its backward pass writes where autograd cannot see it: differentiated again it is wrong"},
+    expected={"autograd": "its backward pass writes where autograd cannot see it, so its second derivative is wrong"},
     inputs={"q": normal("B 3 T 2*D"), "k": normal("B 1 T 2*D"), "angles": normal("T D", gradient=False)},
 )  # fmt: skip
 kl = gradgate.Pair(

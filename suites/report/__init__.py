@@ -1,15 +1,15 @@
-"""The report of a run: a page for people, JUnit for machines, and the verdicts that both were made of.
+"""The report of a run: a page for people, JUnit for machines, and the verdicts from which both are made.
 
 To follow a refuted claim from its declaration to the page, read eight files:
 
-1. ``references/<class>/claims.py``, or ``__init__.py`` beside it, declares the claim: search for its name.
+1. ``references/<class>/claims.py``, or ``__init__.py`` next to it, declares the claim: search for its name.
 2. ``suites/checks/__init__.py`` names the function that judges it.
 3. That function, such as ``suites/checks/counts.py:counts``, raises ``Refuted`` with a sentence.
 4. ``suites/judging/engine.py`` makes a verdict of it, with the smallest problem that fails.
 5. ``suites/judging/verdict.py`` holds the verdict and the command that reproduces it.
 6. ``suites/judging/outcomes.py`` says whether that is a finding or a failure.
 7. ``suites/judging/explain.py`` puts it into words.
-8. ``suites/report/refuted.html`` lays the words out.
+8. ``suites/report/refuted.html`` shows the words on the page.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ __all__ = ["write"]
 def write(document: dict[str, Any], folder: Path) -> Path:
     """Write ``index.html``, ``junit.xml`` and ``verdicts.json`` into `folder` and return the path of the page.
 
-    A large run of several classes has a page for each class beside ``index.html``. The same document gives the same
-    bytes. Each file is replaced in one step; the folder is made if there is none.
+    A large run of several classes has a page for each class, next to ``index.html``. The same document gives the same
+    bytes. Each file is replaced in one step. The folder is made if it does not exist.
 
     Args:
         document: what ``gradgate verify --json`` writes, complete or cut off in the middle.

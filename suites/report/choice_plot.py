@@ -1,4 +1,4 @@
-"""Which method for a model, as a plot: bytes beside roofline time, a point per method, a colour per device."""
+"""Which method to use for a model, as a plot: bytes against roofline time, a point per method, a colour per device."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COLUMNS = ("profile", "method", "verdict", "size", "required_bytes", "temp_bytes
 
 
 def figure(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Traces and layout for Plotly: of a method that is wrong the point is a cross."""
+    """Traces and layout for Plotly. The point of a wrong method is a cross."""
     traces = []
     profiles = list(dict.fromkeys(row["profile"] for row in rows))
     for profile, colour in zip(profiles, COLOURS * len(profiles), strict=False):
@@ -42,7 +42,7 @@ def figure(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def page(choice: Mapping[str, Any]) -> str:
-    """A page of its own: the answer per device, the plot, the table, and what was left out."""
+    """The whole page: the answer per device, the plot, the table, and the methods that were left out."""
     rows = choice["rows"]
     title = f"{choice['problem']}: which method of {choice['class']}"
     parts = [f"<!doctype html><html lang=en><meta charset=utf-8><title>{html.escape(title)}</title>"]

@@ -11,11 +11,10 @@ _TAG = {"failure": "failure", "unexpected": "failure", "error": "error", "inappl
 
 
 def render(report: Report) -> str:
-    """One testsuite per family, one testcase per claim; findings pass, with what was found as their output.
+    """One testsuite per family, one testcase per claim. A finding passes, and its explanation is its output.
 
-    Properties of a testcase are `digits`, to which formulas agree, and `lost`, digits lost beyond plain backprop.
-
-    A run that was cut off has one more suite, whose only case is an error.
+    Properties of a testcase are `digits`, the digits to which the formulas agree, and `lost`, the digits lost beyond
+    plain backprop. A run that was cut off has one more suite, whose only case is an error.
     """
     root = ElementTree.Element("testsuites", name="gradgate")
     for rows in report.families:

@@ -22,7 +22,7 @@ def figure(series: Sequence[Mapping[str, Any]], claimed: float | None = None) ->
 
     Args:
         series: dicts of `Series.to_dict`, of one variable, each with a ``name``.
-        claimed: exponent to draw through the first series' largest point.
+        claimed: an exponent, drawn as a line through the largest point of the first series.
     """
     traces: list[dict[str, Any]] = []
     for i, one in enumerate(series):
@@ -60,20 +60,20 @@ def of_verdict(verdict: Verdict) -> dict[str, Any]:
 
 
 def page(document: Mapping[str, Any]) -> str:
-    """A page of its own for ``gradgate memory --report``: a plot per quantity and the laws in words."""
+    """The page of ``gradgate memory --report``: a plot per quantity and the laws in words."""
     parts = ["<!doctype html><html lang=en><meta charset=utf-8><title>gradgate memory</title>"]
     parts.append("<style>body{font:15px system-ui,sans-serif;max-width:70em;margin:2em auto;padding:0 1em}</style>")
     parts.append(f"<script>{get_plotlyjs()}</script><h1>gradgate memory</h1>")
     for quantity in dict.fromkeys(law["quantity"] for law in document["laws"]):
         laws = [law for law in document["laws"] if law["quantity"] == quantity]
-        if quantity == "flops":  # no profile changes the work
+        if quantity == "flops":  # the work is the same on every profile
             laws = list({(law["method"], law["framework"]): law for law in laws}.values())
         named = [dict(law) | {"name": " ".join(law[k] for k in ("method", "framework", "profile"))} for law in laws]
         parts.append(f'<h2>{html.escape(quantity)}</h2><div id="{quantity}"></div><ul>')
         parts += [f"<li><b>{html.escape(law['name'])}</b> {html.escape(law['words'])}</li>" for law in named]
         parts.append(f"</ul><script>{_plot(quantity, figure(named))}</script>")
     if not document["laws"]:
-        parts.append("<p>No sweep was asked for, so there is no law to plot.</p>")
+        parts.append("<p>No sweep was requested, so there is no law to plot.</p>")
     return "\n".join(parts) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""What a report says, read off the document: outcomes, groups that read as one, and the matrix of a family."""
+"""The content of a report, computed from its document: outcomes, groups of rows, and the matrix of a family."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NO_TEXT = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\
 
 
 def clean(value: Any) -> Any:
-    r"""`value` without the characters that XML, or UTF-8, cannot hold; keys and strings at any depth.
+    r"""`value` without escape sequences and characters that XML or UTF-8 cannot hold, in keys and strings at any depth.
 
     >>> clean({"reason": "\x1b[31mred\x1b[0m \x00 \ud800"})
     {'reason': 'red  '}
@@ -35,9 +35,9 @@ class Row:
     """One verdict with its place in the document.
 
     Attributes:
-        place: from 1.
+        place: its number, from 1.
         verdict: the verdict.
-        page: the file that has its line in the table of all verdicts; "" where that is the page itself.
+        page: the file that has its line in the table of all verdicts; "" if it is the page itself.
     """
 
     place: int
@@ -51,17 +51,17 @@ class Row:
 
     @property
     def link(self) -> str:
-        """What leads to its line in the table of all verdicts."""
+        """The link to its line in the table of all verdicts."""
         return f"{self.page}#{self.anchor}"
 
     @property
     def outcome(self) -> str:
-        """A name in OUTCOMES: the verdict beside what was declared."""
+        """A name in OUTCOMES: the verdict compared with what was declared."""
         return self.verdict.outcome
 
     @property
     def mark(self) -> str:
-        """One character."""
+        """The sign of its outcome, one character."""
         return OUTCOMES[self.outcome].mark
 
     @cached_property
@@ -71,13 +71,13 @@ class Row:
 
     @property
     def shown(self) -> str:
-        """What stands in a cell: the digits to which formulas agree, or the mark."""
+        """The text of its cell: the digits to which the formulas agree, or the mark."""
         digits = self.verdict.digits
         return str(digits) if self.outcome == "upheld" and digits is not None else self.mark
 
     @property
     def spoken(self) -> str:
-        """What a cell says to who cannot see it."""
+        """The text of its cell for screen readers."""
         digits = self.verdict.digits
         return self.explanation.outcome + ("" if digits is None else f", equal to {digits} digits")
 
@@ -88,7 +88,7 @@ class Row:
 
     @property
     def noise(self) -> float | None:
-        """The rounding noise beside the error; of a claim in sixty digits there is none."""
+        """The rounding noise with which the error is compared; None for a claim in sixty digits."""
         return None if self.exact else self.verdict.noise
 
     @property
@@ -98,12 +98,12 @@ class Row:
 
     @property
     def lost(self) -> str:
-        """Digits lost beyond plain backprop; "" where that was not judged."""
+        """Digits lost beyond plain backprop; "" if that was not judged."""
         return "" if self.verdict.lost is None else f"{self.verdict.lost:.1f}"
 
     @property
     def summary(self) -> str:
-        """What a tooltip says: who, what, the numbers and the reason, a line each."""
+        """The text of a tooltip: the method, the outcome, the claim, the numbers and the reason, a line each."""
         task = self.verdict.task
         lines = [f"{task.method} · {task.framework}", *self.explanation.lines("outcome", "claim", "measured")]
         lines += [f"{self.verdict.examples} problems"] if self.verdict.examples else []
@@ -113,11 +113,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Precision:
-    """One method in one framework: to how many digits its formula is known, and how many it loses in floats.
+    """One method in one framework: to how many digits its formula is proven, and how many it loses in floats.
 
     Attributes:
         equal: the claim that agrees to the fewest digits, then the claims in sixty digits that are not upheld.
-        lost: the claims about the gradient, in the order of GRADIENT_CLAIMS; None where one is not claimed.
+        lost: the claims about the gradient, in the order of GRADIENT_CLAIMS; None for one that is not claimed.
     """
 
     method: str
@@ -158,7 +158,7 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Report:
-    """Everything that the page and the JUnit file say."""
+    """Everything that the page and the JUnit file show."""
 
     rows: list[Row]
     claims: int
@@ -173,7 +173,7 @@ class Report:
         return cls(rows, claims, document.get("fingerprint") or {})
 
     def of_outcome(self, *outcomes: str) -> list[Row]:
-        """The rows of these outcomes."""
+        """The rows with these outcomes."""
         return [row for row in self.rows if row.outcome in outcomes]
 
     @property
@@ -198,17 +198,17 @@ class Report:
 
     @cached_property
     def failures(self) -> list[list[Row]]:
-        """Failures; those of one method with one reason together."""
+        """Failures, grouped by method and reason."""
         return alike(self.of_outcome(*FAILED), lambda row: told_alike(row.verdict))
 
     @cached_property
     def findings(self) -> list[list[Row]]:
-        """Refutations as declared; those of one method with one explanation together."""
+        """Refutations as declared, grouped by method and explanation."""
         return alike(self.of_outcome("finding"), lambda row: told_alike(row.verdict))
 
     @cached_property
     def inapplicable(self) -> list[list[Row]]:
-        """Inapplicable claims by reason."""
+        """Inapplicable claims, grouped by reason."""
         return alike(self.of_outcome("inapplicable"), lambda row: row.verdict.reason)
 
     @cached_property
@@ -223,7 +223,7 @@ class Report:
 
     @property
     def precise(self) -> list[Matrix]:
-        """The families of which something is known in digits."""
+        """The families with a verdict that has digits, or digits lost."""
         known = [row.verdict for row in self.rows if row.verdict.digits is not None or row.verdict.lost is not None]
         families = {verdict.task.family for verdict in known}
         return [matrix for matrix in self.matrices if matrix.family in families]

@@ -1,4 +1,4 @@
-"""The page: templates of this folder, filled in."""
+"""The pages of the report, made from the templates of this folder."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from gradgate.suites.report import memory_plot, paper_section, plot, power_secti
 from gradgate.suites.report.model import Report
 
 LARGE = 300
-"""Verdicts of more than one class that still stand on one page."""
+"""Up to this many verdicts of several classes are shown on one page."""
 SCRIPT = "plotly.min.js"
-"""The file of the library that draws, where several pages share it."""
+"""The file of the plotting library, if several pages share it."""
 
 
 def pages(report: Report) -> dict[str, str]:
     """The files of a report: name -> text. A large run of several classes has a page for each class.
 
-    Its pages open on a phone: an overview with failures and findings, a page for each class, and one for the papers.
+    Its pages are small enough for a phone: an overview with failures and findings, one per class, one for the papers.
     """
     if len(report.rows) <= LARGE or len(report.families) < 2:
         return {"index.html": render(report)}
@@ -48,10 +48,10 @@ def render(
     """One page: the whole report in one self-contained file, or one page of several.
 
     Args:
-        report: what it shows.
-        menu: file -> name of every page, where there are several; the papers then have their own.
+        report: the report that it shows.
+        menu: file -> name of every page, if there are several. Then the papers have a separate page.
         here: the file of this page.
-        parts: class -> its report, for the overview: it has no tables of single verdicts.
+        parts: class -> its report, for the overview, which has no tables of single verdicts.
     """
     drawn = [] if parts else plot.drawable(report.rows)
     measured = [] if parts else [row for row in report.rows if row.verdict.laws]

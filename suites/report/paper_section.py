@@ -1,4 +1,4 @@
-"""The papers' tables and figures beside ours, as ``gradgate paper`` last measured them, with today's verdicts."""
+"""The papers' tables and figures next to ours, as ``gradgate paper`` last measured them, with present verdicts."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ TONES = {
 
 @dataclass(frozen=True)
 class Place:
-    """One table or figure of a paper, or a measurement of ours beside it.
+    """One table or figure of a paper, or a measurement that only we made.
 
     Attributes:
-        anchor: id of its plot.
-        rows: results that are single figures, or could not be had.
-        figure: plot of what is a curve; None where nothing is.
+        anchor: the id of its plot.
+        rows: results that are single figures or have no value.
+        figure: the plot of the curves; None if there are none.
         notes: numbers that came with a curve.
-        drawings: results that are text to be shown as it stands.
+        drawings: results that are text, which is shown unchanged.
         dates: when it was measured.
     """
 
@@ -44,12 +44,12 @@ class Place:
 
 
 def kept(names: Iterable[str]) -> dict[str, list[dict[str, Any]]]:
-    """Family -> every figure of its paper that it lists, with what is kept and its verdict; nothing is measured."""
+    """Family -> every listed figure of its paper, with the kept result and its verdict. Nothing is measured."""
     return {family: paper_results.kept(family) for family in filter(registry.package, names)}
 
 
 def places(papers: Mapping[str, list[dict[str, Any]]]) -> list[Place]:
-    """The places of what is kept, paper by paper."""
+    """The places of the kept results, paper by paper."""
     found = []
     for family, rows in papers.items():
         for i, name in enumerate(dict.fromkeys(row["place"] for row in rows)):
@@ -64,13 +64,13 @@ def judged(papers: Mapping[str, list[dict[str, Any]]]) -> dict[str, dict[str, Ju
 
 
 def total(verdicts: Mapping[str, Mapping[str, Judged]]) -> dict[str, int]:
-    """Outcome -> how many printed figures of all papers; empty where none is printed."""
+    """Outcome -> how many printed figures of all papers have it; empty if there are no printed figures."""
     found = counts(one for rows in verdicts.values() for one in rows.values())
     return found if any(found.values()) else {}
 
 
 def place(family: str, name: str, anchor: str, results: Sequence[Row]) -> Place:
-    """The results of one place: a number for x makes a point, dicts of lists are curves, text is drawn."""
+    """The results of one place. A result at a number x is a point, a dict of lists is curves, text is a drawing."""
     curves = [row["ours"] for row in results if isinstance(row["ours"], dict)]
     drawings = [row for row in results if isinstance(row["ours"], str)]
     rows = [row for row in results if not isinstance(row["ours"], (dict, str))]

@@ -14,7 +14,7 @@ from gradgate.suites.judging.outcomes import OUTCOMES
 from gradgate.suites.report.model import Row
 
 KAPPA = Method.kappa
-"""Of a method that does not say otherwise."""
+"""κ of a method that declares no other."""
 EMPTY_FLOOR = 1e-18
 FONT = {"color": "--text", "family": "system-ui, sans-serif", "size": 13}
 _SYMBOLS = {"upheld": "circle", "finding": "diamond", "failure": "x", "unexpected": "cross", "error": "square"}
@@ -26,7 +26,7 @@ def drawable(rows: list[Row]) -> list[Row]:
 
 
 def floor(rows: list[Row]) -> float:
-    """Where a zero is drawn: a decade below every number that is not zero."""
+    """Where a zero is drawn: at least a decade below every number that is not zero."""
     numbers = [x for row in drawable(rows) for x in (row.verdict.error, row.noise) if x]
     return 10.0 ** (math.floor(math.log10(min(numbers))) - 1) if numbers else EMPTY_FLOOR
 
@@ -105,7 +105,7 @@ def _hover(row: Row) -> str:
 
 
 def _text(text: str) -> str:
-    """Text in a label of Plotly, which reads tags and a few entities, but not that of the quotation mark."""
+    """Text for a label of Plotly, which reads tags and a few entities, but not the entity of the quotation mark."""
     return html.escape(text, quote=False)
 
 

@@ -1,4 +1,4 @@
-"""How small a mistake verify sees, and how often it raises a false alarm: the record of ``gradgate calibrate``."""
+"""How small an error verify detects, and how often it raises a false alarm: the record of ``gradgate calibrate``."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class Line:
     """One method in one framework.
 
     Attributes:
-        judgements: random problems that were put to it.
-        worst: the largest error over noise in any dtype; None where it was not put to random problems.
-        seen: dtype -> smallest planted error refuted in every kind of leaf, "" where the dtype is not supported.
-        kinds: (kind of leaf, the figure of each dtype in order), every kind.
+        judgements: the number of random problems on which it was judged.
+        worst: the largest error over noise in any dtype; None if it was not judged on random problems.
+        seen: dtype -> smallest planted error refuted in every kind of leaf; "" if the dtype is not supported.
+        kinds: for every kind of leaf: (kind, the figure of each dtype in order).
     """
 
     method: str
@@ -44,7 +44,7 @@ class Section:
 
 
 def of_families(names: Iterable[str], record: Path = RECORD) -> list[Section]:
-    """What is kept of these families; nothing of one that was never calibrated."""
+    """The sections of these families, without those that were never calibrated."""
     kept = json.loads(record.read_text(encoding="utf-8"))["families"] if record.exists() else {}
     return [_section(name, kept[name]) for name in dict.fromkeys(names) if name in kept]
 

@@ -1,4 +1,4 @@
-"""The page of ``gradgate selftest``: kill rates, the suite beside its rivals, and every mutant with what refuted it."""
+"""The page of ``gradgate selftest``: kill rates, the suite and its rivals, and every mutant with what refuted it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gradgate.suites.selftest.judging import SUITE
 
 
 def render(document: dict[str, Any], expected: int) -> str:
-    """The page of a document of ``gradgate selftest --json``, complete or cut off, of so many mutants."""
+    """The page of a document of ``gradgate selftest --json``, complete or cut off; `expected`: how many mutants."""
     document = clean(document)
     outcomes = document["mutants"]
     tools = [tool for tool in summary.tools(outcomes) if tool.asked]
@@ -58,7 +58,7 @@ def rates(tools: Sequence[summary.Tool]) -> dict[str, Any]:
 
 
 def planted(outcomes: Sequence[dict[str, Any]], tools: Sequence[summary.Tool]) -> dict[str, Any]:
-    """The share found over the size of a planted relative error, a line per tool."""
+    """The share of planted errors that is found, over their relative size, a line per tool."""
     lines = []
     for i, tool in enumerate(tools):
         points = summary.shares(outcomes, tool.name)

@@ -1,4 +1,4 @@
-"""The atlas of claims: a page for each paper, made from its ledger and from what is kept of its figures."""
+"""The atlas of claims: a page for each paper, made from its ledger and from the kept results of its figures."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ STANDINGS = {
     "not covered": ("Not covered yet", "inapplicable"),
     "not measurable": ("Cannot be measured here", "inapplicable"),
 }
-"""What a statement comes to -> heading and class of its colour, findings first."""
+"""The result for a statement -> heading and class of its colour, findings first."""
 INLINE = 8
-"""Figures that a statement shows itself; where there are more, it links to the page of figures."""
+"""A statement shows up to this many figures; if it has more, it links to the page of figures."""
 
 
 def standing(entry: Entry, judged: Mapping[str, Judged]) -> str:
-    """What a statement comes to, a name in `STANDINGS`.
+    """The result for a statement, a name in `STANDINGS`.
 
-    A refuted claim or figure makes it not hold; with others that are upheld, it holds in part.
+    A statement with a refuted claim or figure does not hold. If others are upheld, it holds in part.
 
     Args:
         entry: the statement with its claims and figures.
@@ -73,12 +73,12 @@ def write(target: Path) -> list[str]:
 
 
 def overview(ledgers: Sequence[Ledger], kept: Mapping[str, Sequence[Row]]) -> str:
-    """The page over all papers: what holds, and what does not."""
+    """The page about all papers: what holds, and what does not."""
     told = [
         "# What holds, what does not\n",
         "Five papers propose methods that compute a gradient in less memory. Each page of this atlas takes one paper, "
-        "lists every statement of it that can be measured, and says what it came to here. A statement is judged by "
-        "claims of the methods, which `gradgate verify` judges again at every run, or by figures, which are measured "
+        "lists every statement of it that can be measured, and gives the result here. A statement is judged by "
+        "claims of the methods, which `gradgate verify` judges again in every run, or by figures, which are measured "
         "and compared with the printed ones.\n",
     ]
     standings = {one.family: _standings(one, kept[one.family]) for one in ledgers}
@@ -98,7 +98,7 @@ def _standings(one: Ledger, rows: Sequence[Row]) -> list[str]:
 
 
 def _findings(one: Ledger, rows: Sequence[Row]) -> str:
-    """What does not hold of one paper, as a section of the overview."""
+    """The statements of one paper that do not hold, as a section of the overview."""
     found = _standings(one, rows)
     worst = [entry for entry, name in zip(one.entries, found, strict=True) if name == "does not hold"]
     told = [f"\n### {text(one.paper)}\n\n{_bar(found)}"]
@@ -111,11 +111,11 @@ def _findings(one: Ledger, rows: Sequence[Row]) -> str:
 def _how() -> str:
     return (
         "*Holds*: every claim and every printed figure that the statement names is upheld. *Does not hold*: they are "
-        "refuted, for a reason that was tested. *Differs, not explained*: our figure is another one, and we have not "
+        "refuted, for a reason that was tested. *Differs, not explained*: our figure differs, and we have not "
         "found out why; it may be our fault or the paper's. *Without a printed number*: the paper only draws a curve, "
-        "or says it in words, and ours stands alone.\n\n"
-        "`gradgate list --paper` prints all of this, `gradgate paper --kept` judges every figure again from what is "
-        "kept, and `gradgate paper --family F --again` measures a paper anew.\n"
+        "or says it in words, so there is no number to compare ours with.\n\n"
+        "`gradgate list --paper` prints all of this, `gradgate paper --kept` judges every figure again from kept "
+        "results, and `gradgate paper --family F --again` measures a paper again.\n"
     )
 
 
@@ -126,7 +126,7 @@ def _bar(found: Sequence[str]) -> str:
 
 
 def paper(one: Ledger, rows: Sequence[Row]) -> str:
-    """The page of one paper: its statements by what they came to, findings first."""
+    """The page of one paper: its statements by their results, findings first."""
     judged = paper_results.judged(rows)
     known = {row["key"]: row for row in rows}
     found = [(entry, standing(entry, judged)) for entry in one.entries]
@@ -187,7 +187,7 @@ def _claims(family: str, claims: Sequence[tuple[Method, Claim]]) -> list[str]:
 
 
 def _figures(family: str, entry: Entry, rows: Sequence[Row], judged: Mapping[str, Judged]) -> list[str]:
-    """The figures of a statement: a plot and a table, or what they come to and where they are."""
+    """The figures of a statement: their verdict and a link, and a plot and a table if they are few."""
     place = rows[0]["place"]
     command = f"`gradgate paper --family {family} --place '{place}'`" if len({r["place"] for r in rows}) == 1 else ""
     verdict = entry.verdict(judged)
@@ -244,7 +244,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def ratio_plot(rows: Sequence[Row], most: int = 24) -> str:
-    """Measured over printed of the rows that have both, at most `most` of them; "" where there are none."""
+    """A plot of measured over printed, for the first `most` rows that have both; "" if there are none."""
     marks = []
     for row in rows:
         ratio = row.get("ratio")
@@ -258,7 +258,7 @@ def ratio_plot(rows: Sequence[Row], most: int = 24) -> str:
 
 
 def curve_plot(row: Row) -> str:
-    """The curves of one row: a dict of lists whose first is the axis; "" where there are none."""
+    """The curves of one row, a dict of lists, of which the first is the axis; "" if there are none."""
     lists = {name: values for name, values in row["ours"].items() if isinstance(values, list)}
     if len(lists) < 2:
         return ""
@@ -269,7 +269,7 @@ def curve_plot(row: Row) -> str:
 
 
 def series_plot(rows: Sequence[Row], place: str) -> str:
-    """Numbers over a numeric x, a curve for each series with two points or more; "" where there are none."""
+    """Numbers over a numeric x, a curve for each series of at least two points; "" if there are none."""
     lines: dict[str, tuple[list[float], list[float]]] = {}
     for row in rows:
         if is_number(row["x"]) and is_number(row["ours"]):
@@ -296,7 +296,7 @@ def raw(drawn: str) -> str:
 
 
 def anchor(family: str, place: str) -> str:
-    """The name by which a place of a paper is linked to; no two papers have the same."""
+    """The link target of a place of a paper; different papers have different ones."""
     return f"{family.replace('_', '-')}-" + "-".join("".join(c if c.isalnum() else " " for c in place.lower()).split())
 
 
@@ -307,7 +307,7 @@ def sentence(words: str) -> str:
 
 
 def text(words: str) -> str:
-    """Text in which nothing is Markdown."""
+    """Text with all signs of Markdown escaped."""
     for sign in "\\`*_[]<>|$#{}~":
         words = words.replace(sign, f"\\{sign}")
     return " ".join(words.split())

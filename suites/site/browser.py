@@ -1,7 +1,7 @@
 """Open every page of a built site in Chromium: ``python -m gradgate.suites.site.browser --site site``.
 
-Chromium runs without a window and is spoken to over its debugging protocol, which Tornado's WebSocket client carries.
-It is found as ``chromium``, ``chromium-browser`` or ``google-chrome``, or named by the variable CHROMIUM.
+Chromium runs without a window. It is controlled over its debugging protocol, with Tornado's WebSocket client. The
+program is named by the variable CHROMIUM, or found as ``chromium``, ``chromium-browser`` or ``google-chrome``.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ FLAGS = (
     "--disable-background-networking", "--disable-component-update",
 )  # fmt: skip
 NARROW = 400
-"""Pixels of the narrowest screen on which every page must be readable."""
+"""Width in pixels of the narrowest screen on which every page must be readable."""
 SLOW = 30
-"""Seconds to wait for an answer of the browser."""
+"""Seconds to wait for an answer from the browser."""
 MEASURED = """(() => {
   const page = performance.getEntriesByType("navigation")[0], all = performance.getEntriesByType("resource");
   return JSON.stringify({
@@ -51,16 +51,16 @@ MEASURED = """(() => {
 
 @dataclass(frozen=True)
 class Opened:
-    """What a browser says of a page.
+    """What the browser reports about a page.
 
     Attributes:
-        path: of the page, below the site.
-        width: pixels that its content takes; more than the screen has means scrolling sideways.
-        milliseconds: until everything was loaded.
-        bytes: transferred.
-        reachable: how many things the keyboard reaches.
-        found: results of a search, on the page of the search.
-        complaints: errors of scripts, what could not be loaded, and what was asked of another server.
+        path: the path of the page, below the site.
+        width: width of its content in pixels; if it exceeds the screen, the page scrolls sideways.
+        milliseconds: time until everything was loaded.
+        bytes: bytes that were transferred.
+        reachable: how many elements the keyboard reaches.
+        found: number of results, on the page of the search.
+        complaints: errors of scripts, files that could not be loaded, and requests to other servers.
     """
 
     path: str
@@ -73,7 +73,7 @@ class Opened:
 
 
 def chromium() -> str | None:
-    """The program, or None where there is none."""
+    """The program of the browser, or None if there is none."""
     return os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
 
 
@@ -81,10 +81,10 @@ def open_all(site: Path, paths: Sequence[str], width: int = NARROW, shots: Path 
     """Open pages of a site, one after another.
 
     Args:
-        site: its folder, which is served on this machine while that lasts.
-        paths: of the pages, below the site; a query may follow.
-        width: of the screen in pixels.
-        shots: folder for a picture of each page; none without it.
+        site: its folder, which is served on this machine meanwhile.
+        paths: the paths of the pages, below the site; a query may follow.
+        width: the width of the screen in pixels.
+        shots: a folder for a screenshot of each page; None takes no screenshots.
 
     Raises:
         UsageError: there is no Chromium, or it does not answer; says what to do.
@@ -98,7 +98,7 @@ def open_all(site: Path, paths: Sequence[str], width: int = NARROW, shots: Path 
 
 @contextlib.contextmanager
 def served(folder: Path) -> Iterator[str]:
-    """Serve a folder on this machine; gives its address."""
+    """Serve a folder on this machine; yields its address."""
     handler = functools.partial(_Quiet, directory=str(folder))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -108,7 +108,7 @@ def served(folder: Path) -> Iterator[str]:
 
 class _Quiet(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *_: Any) -> None:
-        """Nothing."""
+        """Log nothing."""
 
 
 class Tab:
@@ -120,7 +120,7 @@ class Tab:
         self.calls = 0
 
     async def call(self, method: str, **params: Any) -> dict[str, Any]:
-        """Call a method of the protocol and wait for its result; events on the way are kept."""
+        """Call a method of the protocol and wait for its result; events that arrive meanwhile are kept."""
         self.calls += 1
         await self.connection.write_message(json.dumps({"id": self.calls, "method": method, "params": params}))
         while True:
@@ -213,11 +213,11 @@ async def _port(file: Path) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Open every page; 0, or 1 where one complains or is too wide, or 3 for wrong usage."""
+    """Open every page; returns 0, 1 if a page has errors or is too wide, or 3 for wrong usage."""
     parser = argparse.ArgumentParser(description="Open every page of a built site in Chromium.")
     parser.add_argument("--site", type=Path, default=Path("site"), help="its folder (default: site/)")
-    parser.add_argument("--width", type=int, default=NARROW, help=f"of the screen in pixels (default {NARROW})")
-    parser.add_argument("--shots", type=Path, help="folder for a picture of each page")
+    parser.add_argument("--width", type=int, default=NARROW, help=f"width of the screen in pixels (default {NARROW})")
+    parser.add_argument("--shots", type=Path, help="folder for a screenshot of each page")
     chosen = parser.parse_args(arguments)
     paths = [path.relative_to(chosen.site).as_posix() for path in checking.pages(chosen.site)]
     try:

@@ -1,7 +1,7 @@
 """Build the site: ``python -m gradgate.suites.site.build --out site``.
 
 The pages are assembled in a temporary folder, Sphinx makes HTML of them, and the result is checked. What ``nox -s
-publish`` put into the same folder (history, results, report, bytes.html) stays, and is linked to.
+publish`` put into the output folder (history, results, report, bytes.html) stays there, and the site links to it.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from gradgate.suites.site import atlas, changes, checking, guide, navigation, re
 HERE = Path(__file__).parent
 PUBLISHED = {
     "bytes.html": "the newest bytes of every method on every profile",
-    "history/index.html": "how they came about, commit by commit",
+    "history/index.html": "their history, commit by commit",
     "report/index.html": "the newest verdicts",
 }
-"""What ``nox -s publish`` makes -> what it is. It stays where it is when the site is built anew."""
+"""File that ``nox -s publish`` makes -> what it shows. It is not removed when the site is built again."""
 KEPT = ("bytes.html", "history", "results", "report")
 
 
@@ -56,7 +56,7 @@ def assemble(target: Path, out: Path) -> list[str]:
 
 
 def published(out: Path) -> str:
-    """The page that leads to what ``nox -s publish`` made; it says what is not there."""
+    """The page that links to the files of ``nox -s publish``; it says which of them are missing."""
     told = ["# Bytes, history and verdicts\n", "These pages are made by machines after every change.\n"]
     for path, what in PUBLISHED.items():
         there = (out / path).exists()
@@ -96,7 +96,7 @@ def build(out: Path) -> list[str]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """No search for accelerators when a documented module is imported, no deprecations among Sphinx's own parts."""
+    """A scope without warnings, in which JAX looks for no accelerator when a documented module is imported."""
     before = os.environ.get("JAX_PLATFORMS")
     os.environ["JAX_PLATFORMS"] = "cpu"
     try:
@@ -111,7 +111,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _replace(made: Path, out: Path) -> None:
-    """Put the new pages into `out`, and leave there what was published."""
+    """Replace the pages in `out` by the new ones, and keep there what was published."""
     out.mkdir(parents=True, exist_ok=True)
     for old in out.iterdir():
         if old.name not in KEPT:
@@ -122,9 +122,9 @@ def _replace(made: Path, out: Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Build and check; 0, or 1 where a link, a size or a warning is wrong, or 3 for wrong usage."""
+    """Build and check; returns 0, 1 if there is a warning or a wrong link or size, or 3 for wrong usage."""
     parser = argparse.ArgumentParser(description="Build the guide, the reference and the atlas of claims.")
-    parser.add_argument("--out", type=Path, default=Path("site"), help="where to (default: site/)")
+    parser.add_argument("--out", type=Path, default=Path("site"), help="the folder to write (default: site/)")
     chosen = parser.parse_args(arguments)
     try:
         found = build(chosen.out)

@@ -1,4 +1,4 @@
-"""The changelog: fragments of what is not released, and their union at a release.
+"""The changelog: fragments about unreleased changes, which a release moves into one section.
 
 ``python -m gradgate.suites.site.changes 1.0.0rc1`` moves all fragments of ``suites/guide/changes`` into
 ``suites/guide/CHANGELOG.md``, below a heading with that version and today's date.
@@ -22,7 +22,7 @@ VERSION = re.compile(r"\d+\.\d+\.\d+((a|b|rc)\d+)?")
 
 
 def fragments(folder: Path) -> dict[str, list[str]]:
-    """Kind -> what the fragments of that kind say, by the names of their files.
+    """Kind -> the texts of its fragments, in the order of their file names.
 
     Raises:
         UsageError: a file is not ``<name>.<kind>.md``, or is empty; says what is legal.
@@ -39,7 +39,7 @@ def fragments(folder: Path) -> dict[str, list[str]]:
 
 
 def section(heading: str, found: dict[str, list[str]]) -> str:
-    """The fragments as a section of the changelog; "" where there are none."""
+    """The fragments as a section of the changelog; "" if there are none."""
     if not any(found.values()):
         return ""
     told = [f"## {heading}\n"]
@@ -51,7 +51,7 @@ def section(heading: str, found: dict[str, list[str]]) -> str:
 
 
 def with_section(changelog: str, added: str) -> str:
-    """The changelog with a section above those that it has."""
+    """The changelog with a new section above the existing ones."""
     head, mark, rest = changelog.partition("\n## ")
     return f"{head}\n{added}{mark}{rest}" if added else changelog
 
@@ -60,7 +60,7 @@ def release(version: str, guide: Path, today: datetime.date) -> None:
     """Move the fragments into the changelog.
 
     Raises:
-        UsageError: the version is none, is there already, or there is nothing to release.
+        UsageError: the version is malformed or has a section already, or there is nothing to release.
     """
     if not VERSION.fullmatch(version):
         raise UsageError(f"{version!r} is no version: write 1.2.3, or 1.2.3rc1")
@@ -77,7 +77,7 @@ def release(version: str, guide: Path, today: datetime.date) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Unite the fragments; 0, or 3 for wrong usage."""
+    """Move the fragments; returns 0, or 3 for wrong usage."""
     parser = argparse.ArgumentParser(description="Move the fragments of the changelog below a new version.")
     parser.add_argument("version", help="the version that is released, such as 1.0.0rc1")
     try:

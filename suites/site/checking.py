@@ -1,4 +1,4 @@
-"""What is wrong with a built site: broken links, pages that are too large, addresses of other servers."""
+"""What is wrong with a built site: broken links, pages that are too large, files loaded from other servers."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ FIRST = 200_000
 PAGE = 1_000_000
 """Bytes that any page may have."""
 NOT_OURS = ("history", "results")
-"""Folders that other programs made."""
+"""Folders that other programs make; their pages are not checked."""
 
 
 class Page(HTMLParser):
     """The links, ids and loaded files of a page.
 
     Attributes:
-        links: what ``a`` leads to.
+        links: the targets of ``a`` tags.
         loads: what the browser fetches by itself: scripts, styles, pictures, icons.
-        ids: what ``#…`` can lead to.
+        ids: the possible targets of ``#…``.
     """
 
     def __init__(self, text: str) -> None:
@@ -31,7 +31,7 @@ class Page(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note what the tag names."""
+        """Collect the links, loaded files and ids of a tag."""
         given = {name: value or "" for name, value in attrs}
         self.ids |= {given[name] for name in ("id", "name") if name in given}
         if tag == "a" and "href" in given:
@@ -43,13 +43,13 @@ class Page(HTMLParser):
 
 
 def pages(site: Path) -> dict[Path, Page]:
-    """Every page of the site that is ours."""
+    """Every page of the site outside `NOT_OURS`."""
     found = [path for path in sorted(site.rglob("*.html")) if path.relative_to(site).parts[0] not in NOT_OURS]
     return {path: Page(path.read_text(encoding="utf-8")) for path in found}
 
 
 def faults(site: Path) -> list[str]:
-    """Everything that is wrong, a sentence each."""
+    """Everything that is wrong, one sentence each."""
     found = pages(site)
     return [
         *(fault for path, page in found.items() for fault in _links(site, path, page, found)),
@@ -80,7 +80,7 @@ def _foreign(site: Path, path: Path, page: Page) -> list[str]:
 
 
 def weight(site: Path, path: Path, page: Page) -> int:
-    """Bytes of a page with what it loads."""
+    """Bytes of a page together with what it loads."""
     loaded = {
         (path.parent / unquote(urlsplit(link).path)).resolve() for link in page.loads if not urlsplit(link).scheme
     }

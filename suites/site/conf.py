@@ -1,4 +1,4 @@
-"""How Sphinx builds the site; `build` puts it beside the pages."""
+"""Sphinx's configuration for the site; `build` copies it next to the pages."""
 
 import re
 from importlib import metadata
@@ -41,7 +41,7 @@ pygments_dark_style = "monokai"
 
 
 def plain_bars(_app: Any, _what: str, _name: str, _thing: Any, _options: Any, lines: list[str]) -> None:
-    """The papers' |θ| is no substitution, and `a`·P is code times P: outside of literals, signs are what they are."""
+    """Escape docstrings: |θ| is not a substitution, and `a`·P is code followed by text, as the papers write them."""
     text = re.sub(r"(?<![`:\w])`([^`\n]+)`(?!`)", r"\\ ``\1``\\ ", "\n".join(lines))
     parts = re.split(r"(``[^`]+``)", text)
     parts = [f"``{part[2:-2].strip(' ')}``" if part[:2] == "``" else part.replace("|", "\\|") for part in parts]

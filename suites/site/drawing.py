@@ -1,4 +1,4 @@
-"""Small plots as inline SVG: figures beside a paper's, and curves. Colours are those of the page's style."""
+"""Small plots as inline SVG: ratios of our figures to a paper's, and curves. Colours come from the page's style."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Mark:
         name: which figure.
         ratio: measured over printed; positive.
         tone: class of its colour.
-        said: what a tooltip says.
+        said: the text of its tooltip.
     """
 
     name: str
@@ -35,8 +35,8 @@ def ratios(marks: Sequence[Mark], label: str) -> str:
     """Measured over printed, a line for each figure, on a logarithmic axis with 1 in the middle.
 
     Args:
-        marks: at least one.
-        label: what the plot shows, for who cannot see it.
+        marks: the figures, at least one.
+        label: what the plot shows, for screen readers.
     """
     reach = max(1.25, *(max(mark.ratio, 1 / mark.ratio) for mark in marks)) * 1.05
     edge = math.log10(reach)
@@ -64,8 +64,8 @@ def curves(lines: Mapping[str, tuple[Sequence[float], Sequence[float]]], label: 
     """Curves over one axis, each named in its colour below the plot.
 
     Args:
-        lines: name -> (x, y), each with at least one finite point.
-        label: what the plot shows, for who cannot see it.
+        lines: name -> (x, y); a line without a finite point is left out.
+        label: what the plot shows, for screen readers.
     """
     points = {name: _finite(*line) for name, line in lines.items()}
     points = {name: line for name, line in points.items() if line}

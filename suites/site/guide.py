@@ -37,7 +37,7 @@ def copy(target: Path) -> list[str]:
 
 
 def gallery() -> str:
-    """The examples as one page: what each says of itself, and its whole text."""
+    """The examples as one page: the docstring and the whole text of each."""
     told = [
         "# Gallery\n",
         "Files of pairs to start from. `gradgate verify suites/guide/examples/NAME.py` judges one, in a checkout.\n",

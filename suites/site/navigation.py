@@ -46,7 +46,7 @@ SECTIONS = (
 
 
 def missing(pages: Collection[str]) -> list[str]:
-    """Pages that the navigation does not name; a page of a folder is reached from the folder's ``index``.
+    """Pages that the navigation does not name. Pages in a folder do not count: the folder's ``index`` links to them.
 
     Args:
         pages: every page that exists, without ``.md``.
@@ -56,7 +56,7 @@ def missing(pages: Collection[str]) -> list[str]:
 
 
 def toctrees(pages: Collection[str]) -> str:
-    """The navigation as Sphinx directives in Markdown, of the pages that exist."""
+    """The navigation as Sphinx directives in Markdown, with the pages that exist."""
     told = []
     for section in SECTIONS:
         if found := [page for page in section.pages if page in pages]:

@@ -1,4 +1,4 @@
-"""The reference: pages made from docstrings, from the help of the commands, and from the registry."""
+"""The reference: pages made from docstrings, the help of the commands, and the registry."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def printed(command: str) -> str:
 
 
 def calibration() -> str:
-    """How small an error is refuted, and how often an alarm is false, from the record of ``gradgate calibrate``."""
+    """How small an error is refuted, and how many alarms are false, from the record of ``gradgate calibrate``."""
     told = [
         "# How small an error is refuted\n",
         "From `suites/calibration/calibration.json`, which `nox -s calibrate` writes. *Worst* is the largest error "
@@ -111,7 +111,7 @@ def classes() -> str:
     found = registry.families()
     lines = [
         "# The classes of problems and their methods\n",
-        "A class of problems is a kind of computation whose gradient is hard to have in little memory. Each is the "
+        "A class of problems is a kind of computation whose gradient is hard to compute in little memory. Each is the "
         "subject of one paper.\n",
         "| class | paper | methods | claims |\n|---|---|---|---|",
     ]
@@ -127,7 +127,7 @@ def family(name: str) -> str:
     """Every method of a class: its docstring, options and claims."""
     declared = registry.families()[name]
     told = [
-        f"# The class {name}\n\n{declared.paper}. What the paper's statements came to is in [the atlas](../atlas/"
+        f"# The class {name}\n\n{declared.paper}. The results for the paper's statements are in [the atlas](../atlas/"
         f"{name}.md).\n\nThe claims below are declared. `gradgate verify --family {name}` judges them, and fails if "
         "one is not as declared.\n",
     ]
@@ -150,7 +150,7 @@ def _method(family_name: str, name: str, rows: Sequence[Method]) -> str:
 
 
 def _claims(rows: Iterable[Method]) -> list[str]:
-    """A line for each claim; one that both frameworks make alike has one line."""
+    """A line for each claim; a claim that both frameworks make has one line."""
     found: dict[tuple[str, ...], list[str]] = {}
     for row in rows:
         for claim in row.claims:
