@@ -132,7 +132,7 @@ def gate(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def toolchain(session: nox.Session) -> None:
-    """Compare two toolchains on the same code: the one that a base pins in its pyproject.toml, and the present one.
+    """Compare two toolchains on the same code: the one that a base pins in its pyproject.toml, and the current one.
 
     ``nox -s toolchain -- origin/main``. Cost: another environment of a few GB, made again each time.
     """

@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     which.add_argument("--again", action="store_true", help="also measure what is already there")
     which.add_argument("--kept", action="store_true", help="only judge kept results; without --family, of all papers")
     arguments.add(parser, "--shard")
-    results = "results, read and written (default: beside the family's folder paper)"
+    results = "file of results, read and written (default: paper.json in the family's folder)"
     arguments.add(parser, "--json", help=results)
 
 
@@ -58,7 +58,7 @@ def main(chosen: argparse.Namespace) -> int:
         return _all_kept(chosen)
     asked = published(chosen.family)
     if chosen.shard.of > 1 and not chosen.json:
-        raise UsageError("a share of a paper is kept in a file of its own: --shard needs --json FILE")
+        raise UsageError("a share of a paper is kept in a separate file: --shard needs --json FILE")
     if chosen.place:
         places = list(dict.fromkeys(item.place for item in asked))
         if chosen.place not in places:

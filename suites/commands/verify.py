@@ -93,12 +93,12 @@ def _end(chosen: argparse.Namespace, judged: _Judged, kept: Kept) -> int:
     verdicts = judged.ordered()
     terminal.table(verdicts)
     for method, why in getattr(chosen, "left_out", {}).items():
-        terminal.note(f"not put to your model: {method}: {why}")
+        terminal.note(f"not run on your model: {method}: {why}")
     if chosen.fail_fast and len(verdicts) < len(judged.tasks):
         terminal.note(f"--fail-fast: {len(judged.tasks) - len(verdicts)} claims were not judged")
     if judged.reused:
         said = f"{len(judged.reused)} of {len(verdicts)} verdicts reused: what they depend on is unchanged"
-        terminal.note(f"{said}; --fresh judges all anew")
+        terminal.note(f"{said}; --fresh judges all again")
     if kept.failed:
         terminal.note(f"verdicts could not be kept for the next run: {kept.failed}")
     if chosen.report:

@@ -40,7 +40,7 @@ def show(choice: Mapping[str, Any]) -> None:
     if choice["left_out"]:
         out.print()
     for method, reason in choice["left_out"].items():
-        out.print(f"not put to your model: {method}: {reason}", markup=False, soft_wrap=True)
+        out.print(f"not run on your model: {method}: {reason}", markup=False, soft_wrap=True)
     out.print()
     for profile in profiles:
         out.print(answer(rows, profile, letter), markup=False, soft_wrap=True)

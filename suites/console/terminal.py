@@ -94,7 +94,7 @@ def fewest_digits(verdicts: Iterable[Verdict]) -> int | None:
 
 
 def lost_digits(verdicts: Iterable[Verdict]) -> list[float | None]:
-    """Digits lost beyond plain backprop in float64, float32 and bfloat16; None where that was not judged."""
+    """Digits lost beyond plain backprop in float64, float32 and bfloat16; None if that was not judged."""
     found = {v.task.claim: v.lost for v in verdicts}
     return [found.get(claim) for claim in LOST]
 

@@ -35,7 +35,7 @@ class Repository:
         """The repository of a folder; the project is the nearest folder upwards that holds a pyproject.toml.
 
         Raises:
-            UsageError: git is missing, or the folder lies in no repository.
+            UsageError: git is missing, or the folder is not in a repository.
         """
         if shutil.which("git") is None:
             raise UsageError("git is not installed, and the gate compares two revisions")

@@ -63,7 +63,7 @@ def scope(mode: Any = None) -> Iterator[None]:
         with launches.skipping(), mode or fake_tensor.FakeTensorMode():
             yield
     except reads() as error:
-        said = "it reads a number out of a tensor, which has none where bytes alone are told"
+        said = "it reads a number out of a tensor, and tensors hold no numbers while only bytes are counted"
         raise Refusal(f"{said}: {str(error).strip()[:300]}") from error
 
 

@@ -51,7 +51,7 @@ def results_path(family: str) -> Path:
     """
     package = registry.package(family)
     if not package:
-        raise UsageError(f"{family} has no folder of its own here, in which results of its paper could be kept")
+        raise UsageError(f"{family} has no folder here in which results of its paper could be kept")
     return Path(str(importlib.resources.files(package))) / RESULTS
 
 
@@ -73,7 +73,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def told(item: Published, result: Mapping[str, Any]) -> dict[str, Any]:
-    """A result with the present declaration of its figure and the verdict. Nothing is measured.
+    """A result with the current declaration of its figure and the verdict. Nothing is measured.
 
     Args:
         item: the figure as it is listed.

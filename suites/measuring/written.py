@@ -39,8 +39,8 @@ class Written(TorchDispatchMode):
         unknown = any(_key(leaf) in self._unknown for leaf in given)
         if unknown and any(tag in function.tags for tag in READING):
             raise Refusal(
-                f"it reads a number out of what a kernel has computed ({function}): kernels are not run where bytes "
-                "alone are told, so what it does next is not known"
+                f"it reads a number out of what a kernel has computed ({function}): kernels are not run while only "
+                "bytes are counted, so what it does next is not known"
             )
         answer = function(*args, **(kwargs or {}))
         for leaf in _tensors(answer):

@@ -1,4 +1,4 @@
-"""The papers' tables and figures next to ours, as ``gradgate paper`` last measured them, with present verdicts."""
+"""The papers' tables and figures next to ours, as ``gradgate paper`` last measured them, with current verdicts."""
 
 from __future__ import annotations
 

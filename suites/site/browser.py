@@ -148,7 +148,7 @@ class Tab:
             elif method == "Network.requestWillBeSent":
                 asked = params["request"]["url"]
                 if not asked.startswith((address, "data:", "blob:")):
-                    told.append(f"asks another server: {asked}")
+                    told.append(f"request to another server: {asked}")
         return tuple(told)
 
 
@@ -213,7 +213,7 @@ async def _port(file: Path) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Open every page; returns 0, 1 if a page has errors or is too wide, or 3 for wrong usage."""
+    """Open every page; returns 0, or 1 if a page has errors or is too wide, or 3 for wrong usage."""
     parser = argparse.ArgumentParser(description="Open every page of a built site in Chromium.")
     parser.add_argument("--site", type=Path, default=Path("site"), help="its folder (default: site/)")
     parser.add_argument("--width", type=int, default=NARROW, help=f"width of the screen in pixels (default {NARROW})")

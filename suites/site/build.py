@@ -122,7 +122,7 @@ def _replace(made: Path, out: Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Build and check; returns 0, 1 if there is a warning or a wrong link or size, or 3 for wrong usage."""
+    """Build and check; returns 0, or 1 if there is a warning or a wrong link or size, or 3 for wrong usage."""
     parser = argparse.ArgumentParser(description="Build the guide, the reference and the atlas of claims.")
     parser.add_argument("--out", type=Path, default=Path("site"), help="the folder to write (default: site/)")
     chosen = parser.parse_args(arguments)

@@ -295,7 +295,7 @@ def test_memory_answers_which_method_on_which_device(
     assert (row["method"], row["profile"], row["size"], row["right"]) == ("mixflow", "cpu", 4, True)
     assert row["required_bytes"] > 0
     assert row["flops"] > 0
-    assert "not put to your model: momentum_inversion" in ran.out
+    assert "not run on your model: momentum_inversion" in ran.out
     assert "cpu at T = 4: mixflow takes the fewest bytes" in ran.out
     assert "mixflow" in (tmp_path / "choice.html").read_text()
 

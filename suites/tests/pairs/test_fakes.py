@@ -101,7 +101,7 @@ def test_a_number_that_is_read_is_refused_in_words(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(fakes, "LARGE", 1)
     found = measured(pair.lowered, pair, pair.spec(), {})
     assert found["status"] == "refused"
-    assert "reads a number out of a tensor, which has none where bytes alone are told" in found["reason"]
+    assert "reads a number out of a tensor, and tensors hold no numbers" in found["reason"]
     verdict = judged(pair, ("residual_bytes_T",))["residual_bytes_T"]
     assert verdict.verdict == "inapplicable"
     assert "residual bytes cannot be counted: it reads a number" in verdict.reason
