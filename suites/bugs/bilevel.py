@@ -1,4 +1,4 @@
-"""Bugs of meta-learning and implicit-differentiation libraries, carried over to MixFlow-MG and what is beside it."""
+"""Bugs of libraries for meta-learning and implicit differentiation, transferred to MixFlow-MG and its alternatives."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _BACK_J = "jax.lax.scan(backward, cotangents, (problem.xs, kept), reverse=True)"
 
 
 def _both(old: str, new: str) -> dict[str, Any]:
-    """The same edit of either framework's recursion."""
+    """The same edit in the recursion of either framework."""
     return {"torch": _T(old, new), "jax": _J(old, new)}
 
 
@@ -44,7 +44,7 @@ PUBLISHED = (
         **_both(_RETURNED, _RETURNED.replace("d_eta_update, mixed", "d_eta_update")),
     ),
     *_mixflow(
-        name="epsilon_inside_the_root", story="Adam's epsilon is added under the root and not to it",
+        name="epsilon_inside_the_root", story="Adam's epsilon is added under the root and not after it",
         source="higher#71: Adam's epsilon in the wrong place",
         both=_O(
             'safe_root(xp, v / second + h["epsilon_root"]) + h["epsilon"])',
@@ -52,17 +52,17 @@ PUBLISHED = (
         ),
     ),
     *_mixflow(
-        name="unperturbed_in_the_loop", story="η is taken for unperturbed inside the loop over steps",
+        name="unperturbed_in_the_loop", story="η is treated as a constant inside the loop over steps",
         source="jax#9567, diffrax#64: the perturbed-inputs test goes wrong inside scan, implicit gradients wrong",
         **_both(_RETURNED, _RETURNED.replace("_sum(d_eta, d_eta_update, mixed)", "d_eta")),
     ),
     *_mixflow(
-        name="closed_over_once", story="of what the loop closes over, the first step's gradient is all that is left",
+        name="closed_over_once", story="values that the loop closes over get only the first step's gradient",
         source="PT#184528: scan's closed-over parameter, 0.191 for 0.269",
         **_both(_RETURNED, _RETURNED.replace("_sum(d_eta, d_eta_update, mixed)", "_sum(d_eta_update, mixed)")),
     ),
     *_inversion(
-        name="velocity_explodes", story="the velocity is taken back with 1/μ² in the place of 1/μ",
+        name="velocity_explodes", story="the velocity is inverted with 1/μ² in place of 1/μ",
         source="diffrax#596: backward-in-time solve explodes",
         both=_O("(v - g) / momentum, velocity", "(v - g) / momentum / momentum, velocity"),
     ),
@@ -78,7 +78,7 @@ STRUCTURAL = (
         jax=_D[1]("dict(zip(places, by_floats,", "dict(zip(places, map(jnp.zeros_like, by_floats),"),
     ),
     *_compensated(
-        name="beta_forgotten", story="m and v are taken back without being divided by β",
+        name="beta_forgotten", story="m and v are inverted without the division by β",
         source="operator: drop a factor",
         both=_I(
             "words.over(backend, words.plus_word(word, words.minus(added)), factor)",
@@ -86,7 +86,7 @@ STRUCTURAL = (
         ),
     ),
     *_buffered(
-        name="bits_of_the_step_before", story="the bytes that a step reads are those of υ before the one it takes back",
+        name="bits_of_the_step_before", story="the bytes for inverting the steps are read in reversed order",
         source="operator: off by one in time",
         torch=Edit("in_torch.buffered", "grid.velocity_before(grad, buffer.pop(), carry)",
                    "grid.velocity_before(grad, buffer.pop(0), carry)"),
@@ -106,17 +106,17 @@ STRUCTURAL = (
         jax=_J(_RETURNED, _RETURNED.replace("d_state,", "jax.tree.map(jnp.zeros_like, d_state),")),
     ),
     *_mixflow(
-        name="update_counted_twice", story="what η has to do with the update itself is added twice",
+        name="update_counted_twice", story="the direct dependence of the update on η is added twice",
         source="operator: double counting",
         **_both(_RETURNED, _RETURNED.replace("d_eta_update, mixed", "d_eta_update, d_eta_update, mixed")),
     ),
     *_mixflow(
-        name="initial_path_dropped", story="what η has to do with θ_0 is not added", source="operator: drop a term",
+        name="initial_path_dropped", story="the dependence of θ_0 on η is not added", source="operator: drop a term",
         torch=_T(_START, _START.replace("theta,", "tree_map(torch.Tensor.detach, theta),")),
         jax=_J(_START, _START.replace("theta,", "jax.lax.stop_gradient(theta),")),
     ),
     *_mixflow(
-        name="steps_off_by_one", story="each step is pulled back at the parameters behind it",
+        name="steps_off_by_one", story="the VJP of each step is computed at the parameters after the step",
         source="operator: off by one in time",
         torch=_T(
             _KEPT_T,
@@ -129,13 +129,13 @@ STRUCTURAL = (
         ),
     ),
     *_mixflow(
-        name="steps_in_order", story="the steps are pulled back from the first to the last",
+        name="steps_in_order", story="the VJPs of the steps are computed from the first step to the last",
         source="operator: reversed order",
         torch=_T("x, before, grad = kept.pop()", "x, before, grad = kept.pop(0)"),
         jax=_J(_BACK_J, _BACK_J.replace(", reverse=True", "")),
     ),
     *_mixflow(
-        name="batch_stale", story="each step is pulled back with the batch of the step before it",
+        name="batch_stale", story="the VJP of each step is computed with the batch of the step before it",
         source="operator: stale state",
         torch=_T(
             "kept.append((x, carry, grad if save else None))",
@@ -148,7 +148,7 @@ STRUCTURAL = (
     ),
     *_mixflow(
         name="downcast_of_the_vector", kill=ROUNDING,
-        story="the vector of the second derivatives passes through float32",
+        story="the vector of the second derivatives is cast to float32 and back",
         source="operator: downcast in the middle",
         torch=_T(_PRODUCT_T, "hessian, mixed = products(tree_map(lambda leaf: leaf.float().to(leaf.dtype), v))\n"),
         jax=_J(
@@ -165,23 +165,23 @@ STRUCTURAL = (
 
 
 def _storing(name: str, other: str, method: str, story: str, source: str) -> tuple[Mutant, ...]:
-    """Another method in the place of one that saves memory; in JAX, since nothing is claimed of PyTorch's bytes."""
+    """Another method in place of one that saves memory; only in JAX: there are no claims about PyTorch's bytes."""
     both = impostor("bilevel", name, other, method, ("memory_law",), story=story, source=source)
     return tuple(mutant for mutant in both if mutant.framework == "jax")
 
 
 MEMORY = (
     *_storing(
-        "nothing_saved", "truncated_bptt", "mixflow", "reverse mode over reverse mode, whatever was asked",
+        "nothing_saved", "truncated_bptt", "mixflow", "reverse mode over reverse mode, independent of the options",
         "tensorflow PR 39042: recomputation that saved nothing: count recomputations and measure bytes",
     ),
     *_storing(
-        "grows_with_the_steps", "mixflow", "momentum_inversion", "states are stored that the inverse makes needless",
+        "grows_with_the_steps", "mixflow", "momentum_inversion", "states are stored although the inverse gives them",
         "MemCNN#41: memory not constant in depth",
     ),
     *_mixflow(
         name="policy_matches_nothing", kill=("memory_law",),
-        story="layers are rematerialised by a policy that lets all be saved",
+        story="layers are rematerialised by a policy that saves everything",
         source="PT#176065: a selective policy that matches nothing",
         jax=_J(
             "functools.partial(jax.checkpoint, prevent_cse=False)",

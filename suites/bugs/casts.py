@@ -1,7 +1,7 @@
-"""Casts in the middle of a recurrence: the formula is right, and digits are lost on the way that plain backprop keeps.
+"""Casts in the middle of a recurrence: the formula is right, but digits are lost that plain backprop keeps.
 
-Sixty digits count a cast as exact. So these show what floats still see for themselves, at one step, at every step, or
-only far from where a recurrence starts.
+Sixty digits count a cast as exact. So these bugs test what the float claims detect alone: a cast at one step, at every
+step, or only far from the start of a recurrence.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ _T, _J = functools.partial(Edit, "in_torch.methods"), functools.partial(Edit, "i
 _TA, _JA = functools.partial(Edit, "in_torch.attention"), functools.partial(Edit, "in_jax.attention")
 _BFLOAT16 = ("gradient_bfloat16",)
 _BOTH = ("gradient_float32",)
-"""What has to see a cast in either dtype, beside `ROUNDING`."""
+"""The claims that must also refute a cast in any dtype, in addition to `ROUNDING`."""
 
 
 def _t(x: str, to: str = "float16") -> str:
-    """An expression in PyTorch through a narrower dtype and back."""
+    """A PyTorch expression that is cast to a narrower dtype and back."""
     return f"({x}).to(torch.{to}).to(({x}).dtype)"
 
 
 def _j(x: str, to: str = "float16") -> str:
-    """An expression in JAX through a narrower dtype and back."""
+    """A JAX expression that is cast to a narrower dtype and back."""
     return f"({x}).astype(jnp.{to}).astype(({x}).dtype)"
 
 
@@ -33,7 +33,7 @@ _TOP_J = "a, top = xs\n            mu = top + mu\n"
 
 
 def numbered(change: str) -> tuple[Edit, ...]:
-    """An edit of the recurrence of μ in JAX whose step knows the number i of its token; `change` is a line on mu."""
+    """An edit of the recurrence of μ in JAX whose step gets its token's number i; `change` is a line about mu."""
     return (
         _J(_TOP_J, f"a, top, i = xs\n            mu = top + mu\n            {change}\n"),
         _J(_SCANNED_J, "(a, matvec(jnp, c.mT, g), jnp.arange(len(x))), reverse=True)"),
@@ -46,7 +46,7 @@ _CARRY_T = "mus.append(direct[i] + carry)\n"
 STATE_SPACE = (
     *_recurrence(
         name="carry_in_half", kill=ROUNDING, also=_BOTH,
-        story="Aᵀμ goes from a slice to the one before it through float16",
+        story="Aᵀμ is cast to float16 between a slice and the slice before it",
         torch=_T("norm_vjp(g_x + g_state)[0], carry\n", f"norm_vjp(g_x + g_state)[0], {_t('carry')}\n"),
         jax=_J("b.mT, mus))[0], (before, dp)", f"b.mT, mus))[0], ({_j('before')}, dp)"),
     ),
@@ -106,13 +106,13 @@ _GRAD_J = "after, grad = grad, grad + summed(q, g)\n"
 PERFORMER = (
     *_kept(
         name="block_state_in_half", kill=ROUNDING, also=_BOTH,
-        story="the state goes from block to block through float16",
+        story="the state is cast to float16 between blocks",
         torch=_TA(_NEXT_T, f"{_NEXT_T}            state = {_t('state')}\n"),
         jax=_JA("return after, (out, state)", f"return {_j('after')}, (out, state)"),
     ),
     *_kept(
         name="block_cotangent_in_half", kill=ROUNDING, also=_BOTH,
-        story="the cotangent of the state goes from block to block through float16",
+        story="the cotangent of the state is cast to float16 between blocks",
         torch=_TA("                grad = before\n", f"                grad = {_t('before')}\n"),
         jax=_JA(_GRAD_J, f"{_GRAD_J}    grad = {_j('grad')}\n"),
     ),
@@ -123,13 +123,13 @@ PERFORMER = (
     ),
     *_kept(
         name="slice_cotangent_in_half", kill=ROUNDING, also=_BOTH,
-        story="the cotangents of the states go from a slice to the one before through float16",
+        story="the cotangents of the states are cast to float16 between slices",
         torch=_T("earlier.insert(0, cotangent)", f"earlier.insert(0, {_t('cotangent')})"),
         jax=_J("return loss, states, cotangents, grads\n", f"return loss, states, {_j('cotangents')}, grads\n"),
     ),
     *_kept(
         name="eight_bits_in_bfloat16", kill=_BFLOAT16,
-        story="in bfloat16, the state goes from block to block through a float of eight bits",
+        story="in bfloat16, the state is cast to a float of eight bits between blocks",
         torch=_TA(
             _NEXT_T,
             f"{_NEXT_T}            state = {_t('state', 'float8_e5m2')} if q.dtype == torch.bfloat16 else state\n",
@@ -148,7 +148,7 @@ _L = functools.partial(Edit, "layers")
 
 
 def _xp(x: str, to: str = "float16") -> str:
-    """An expression in the words of the Array API, within a layer, through a narrower dtype and back."""
+    """An Array API expression, within a layer, that is cast to a narrower dtype and back."""
     return f"self.xp.astype(self.xp.astype({x}, self.xp.{to}), ({x}).dtype)"
 
 
@@ -168,7 +168,7 @@ INVERTIBLE = (
         both=_L("return self(p, x), self(p, h), {}", f"return self(p, x), self(p, {_xp('h')}), {{}}"),
     ),
     *_mixed(
-        name="solved_in_half", kill=ROUNDING, also=_BOTH, story="the matrix of a solve has been through bfloat16",
+        name="solved_in_half", kill=ROUNDING, also=_BOTH, story="the matrix of a solve is cast to bfloat16 and back",
         both=Edit("matrices", "linalg.solve(matrix,", f"linalg.solve({_xp('matrix', 'bfloat16')},"),
     ),
     *_mixed(
@@ -251,7 +251,7 @@ _TIED_J = "lambda _, cotangents: jax.lax.optimization_barrier(cotangents))"
 CHAIN = (
     *bug(
         "chain", "cotangent_in_half", "revolve", kill=ROUNDING, also=_BOTH, source="new",
-        story="the cotangent goes from stage to stage through float16",
+        story="the cotangent is cast to float16 between stages",
         torch=Edit(
             "in_torch.executor", _HANDED,
             f"first = first if first is None else {_t('first')}\n        {_HANDED}",
@@ -273,7 +273,7 @@ CHAIN = (
     ),
     *bug(
         "chain", "eight_bits_in_bfloat16", "recursive", kill=_BFLOAT16, source="new",
-        story="in bfloat16, the cotangent goes from stage to stage through a float of eight bits",
+        story="in bfloat16, the cotangent is cast to a float of eight bits between stages",
         torch=Edit(
             "in_torch.executor", _HANDED,
             "if first is not None and first.dtype == torch.bfloat16:\n"
@@ -282,7 +282,7 @@ CHAIN = (
     ),
     *bug(
         "chain", "values_in_half", "uniform_dp", kill=ROUNDING, also=_BOTH, source="new",
-        story="a value that is stored to start again from is stored in float16",
+        story="a value that is stored for a recomputation is stored in float16",
         torch=Edit(
             "in_torch.executor", "self.values[number], self.versions[number] = y, versions_of(y)\n",
             f"y = {_t('y')}\n        self.values[number], self.versions[number] = y, versions_of(y)\n",

@@ -1,4 +1,4 @@
-"""Bugs of checkpointing, carried over to the executor and the schedules of the chain."""
+"""Bugs of checkpointing libraries, transferred to the executor and the schedules of the chain."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ PUBLISHED = (
         ),
     ),
     *_revolve(
-        name="shared_twice", story="the gradient of the first parameter of every stage arrives twice",
+        name="shared_twice", story="the gradient of the first parameter of every stage is counted twice",
         source="PT#81296: a shared parameter's hook fires twice",
         torch=_E(
             _HANDED, "own = [gradients.get(id(p)) for p in ctx.parameters]\n"
@@ -72,7 +72,7 @@ PUBLISHED = (
     ),
     *_revolve(
         name="first_order_in_silence", kill=("refuses_second_order",),
-        story="asked for a graph of the backward pass, it gives constants and says nothing",
+        story="with create_graph, the gradients are constants, and there is no error",
         source="mrcl#15: create_graph missing, silently first order",
         torch=(
             _E("        if torch.is_grad_enabled():\n", "        if False:\n"),
@@ -87,7 +87,7 @@ PUBLISHED = (
     ),
     *_revolve(
         name="refuses_by_accident", kill=("refuses_vmap",),
-        story="under vmap it fails somewhere inside, not with a refusal in words",
+        story="under vmap it fails somewhere inside, and not with a message that refuses vmap",
         source="jax PR 6127: a forward-mode derivative through a custom reverse rule is a TypeError",
         torch=_E("    if torch._C._functorch.peek_interpreter_stack() is not None:\n", "    if False:\n"),
     ),
@@ -123,7 +123,7 @@ STRUCTURAL = (
         ),
     ),
     *_revolve(
-        name="stale_value", story="the third stage is recorded from the input of the second where their shapes agree",
+        name="stale_value", story="the third stage is recorded with the input of the second if their shapes agree",
         source="operator: stale state",
         torch=_E(
             "y, recording = record(stage, x, number > 1 or self.needs_input_grad)",
@@ -133,7 +133,7 @@ STRUCTURAL = (
         ),
     ),
     *_revolve(
-        name="bias_dropped", story="biases get the gradient of the first example alone", source="operator: drop a term",
+        name="bias_dropped", story="biases get the gradient of the first example only", source="operator: drop a term",
         both=Edit(
             "problem", 'return self.xp.tanh(self.xp.matmul(x, p["w"]) + p["b"])',
             "from gradgate.references.backends import stop_gradient\n        first = self.xp.reshape(self.xp.asarray("
@@ -143,7 +143,7 @@ STRUCTURAL = (
         ),
     ),
     *_revolve(
-        name="norm_constant", story="the root mean square is a constant to the backward pass",
+        name="norm_constant", story="the root mean square is treated as a constant in the backward pass",
         source="mamba PR 547: normalisation backward called without the group size, wrong for more than one group",
         both=Edit(
             "problem", 'return x / self.xp.sqrt(self.xp.mean(x * x, axis=-1, keepdims=True) + 1e-3) * p["g"]',
@@ -153,7 +153,7 @@ STRUCTURAL = (
     ),
     *_bug(
         name="budget_not_refused", method="uniform_dp", kill=("refusal",),
-        story="a budget that no schedule fits is exceeded and not refused", source="operator: a refusal that is gone",
+        story="a budget that is too small is exceeded and not refused", source="operator: a refusal that is gone",
         both=Edit(
             "schedules.classic", "    if not fitting:\n        raise",
             "    if not fitting:\n        return tried[0][1]\n        raise",
@@ -166,7 +166,7 @@ STRUCTURAL = (
     ),
     *_bug(
         name="stores_the_nearest_value_only", method="precise_dp", kill=("optimal_called",),
-        story="the solver tries no other split than the one at the first stage", source="operator: a loop cut short",
+        story="the solver tries only the split at the first stage", source="operator: a loop cut short",
         both=(
             Edit("schedules.solver", "both.min(axis=0)", "both[0]"),
             Edit("schedules.solver", "for k in range(i + 1, j):\n            if", "for k in (i + 1,):\n            if"),
@@ -175,7 +175,7 @@ STRUCTURAL = (
 )  # fmt: skip
 
 _PROFILES = {"jax": "nvidia-h100"}
-"""XLA for CPUs drops what orders a rematerialised program, so bytes are judged as compiled for a device."""
+"""XLA for CPUs removes the barriers of a rematerialised program, so bytes are judged as compiled for a device."""
 
 MEMORY = (
     *(
@@ -183,30 +183,30 @@ MEMORY = (
         for method in ("uniform_dp", "precise_dp")
         for mutant in impostor(
             "chain", f"budget_ignored_by_{method}", "backprop", method, ("memory_law",), options=("budget",),
-            story="the budget is taken and everything stored",
+            story="the budget is accepted, and everything is stored",
             source="tensorflow PR 39042: recomputation that saved nothing: count recomputations and measure bytes",
             profiles=_PROFILES,
         )
     ),
     *impostor(
         "chain", "nothing_matches", "backprop", "sqrt_n", ("memory_law",),
-        story="the policy that should drop all values but √N matches none",
+        story="the policy that should drop all values except √N matches no value",
         source="PT#176065: a selective policy that matches nothing", profiles=_PROFILES,
     ),
     *impostor(
         "chain", "grows_after_all", "backprop", "recompute_all", ("memory_law",),
-        story="every value is kept that should be made again",
+        story="all values that should be recomputed are kept",
         source="MemCNN#41: memory not constant in depth", profiles=_PROFILES,
     ),
     *_sqrt(
         name="merged_away", kill=("memory_law",),
-        story="nothing keeps recomputation apart from the first run, so what a version of a compiler merges is stored",
+        story="nothing separates the recomputation from the first run: a compiler may merge them and store values",
         source="jax#27748: bytes of rematerialised programs change between versions", profiles=_PROFILES,
         jax=_J(_SPLIT_J, _SPLIT_J.replace("plan.left))", "plan.left), prevent_cse=False)")),
     ),
     *_bug(
         name="all_at_once", method="recompute_all", kill=("memory_law",),
-        story="nothing holds a recomputation back until its cotangent is there, so that all are made at once",
+        story="recomputations do not wait for their cotangents, so all of them can run at once",
         source="jax#27748: bytes of rematerialised programs change between versions", profiles=_PROFILES,
         jax=_J(_TIED_J, "lambda _, cotangents: cotangents)"),
     ),
@@ -214,7 +214,7 @@ MEMORY = (
 
 
 def _misprint(method: str, claim: Claim) -> Mutant:
-    """The thesis as printed: what it states is no gradient but a figure, which must be refuted."""
+    """The thesis as printed: the statement is about a figure and not about a gradient, and must be refuted."""
     [made] = impostor(
         "chain", f"{method}_{claim.name}", method, method, (claim.name,),
         story=f"{claim.source}: {claim.declared_reason}", source="an erratum, the thesis as printed",

@@ -1,7 +1,7 @@
-"""Bugs of the chain's PyTorch executor that show only if something happens between forward and backward.
+"""Bugs of the chain's PyTorch executor that show only if something happens between forward and backward pass.
 
-Two lines of defence hold back most of these hazards: what a stage reads is kept or compared, and so is what it gives.
-Where both would have to fail, a mutant breaks both; `BLIND` is the second one's end.
+The executor has two defences against most of these hazards: it keeps or compares the inputs of a stage, and it compares
+the outputs. If both would have to fail, a mutant breaks both; `BLIND` removes the second defence.
 """
 
 from __future__ import annotations
@@ -26,42 +26,42 @@ _STORAGES = "            if _storage(tensor) != storage:\n"
 READ = (
     *_bug(
         name="mode_forgotten", method="revolve",
-        story="a stage is run again in the mode of the moment, as after eval()",
+        story="a stage is run again in the current mode, for example after eval()",
         source="hazard of torch.utils.checkpoint: checkpoint recomputes in the mode of the backward pass",
         torch=_E("with in_modes(stage.modules, self.training):", "with contextlib.nullcontext():"),
     ),
     *_bug(
-        name="mode_left", method="sqrt_n", story="what a further run sets to its mode stays in that mode",
+        name="mode_left", method="sqrt_n", story="modules whose mode a further run sets stay in that mode",
         source="operator: state that leaks",
         torch=_R("            module.training = found\n", "            pass\n"),
     ),
     *_bug(
         name="input_unguarded", method="recompute_all",
-        story="nobody looks whether the input was overwritten, nor whether a further run gives what the first gave",
+        story="it is not checked whether the input was overwritten, nor whether a further run gives the same outputs",
         source="hazard of torch.utils.checkpoint: an input changed in place between forward and backward",
         torch=(BLIND, _E('        check_version(f"the input of {stage.name}", x, version)\n', "")),
     ),
     *_bug(
         name="weights_unguarded", method="recursive",
-        story="nobody looks whether weights and buffers changed, nor whether a further run gives what the first gave",
+        story="it is not checked whether weights and buffers changed, nor whether a further run gives the same outputs",
         source="hazard of torch.utils.checkpoint: an optimiser's step between forward and the recomputation",
         torch=(BLIND, _E(_CHECK, "            pass\n")),
     ),
     *_bug(
         name="statistics_unguarded", method="uniform_dp",
-        story="nobody looks whether buffers changed, nor whether a further run gives what the first gave",
+        story="it is not checked whether buffers changed, nor whether a further run gives the same outputs",
         source="operator: stale state",
         torch=(BLIND, _G("([] if trains else module._buffers.items())", "[]")),
     ),
     *_bug(
         name="data_unguarded", method="precise_dp",
-        story="nobody looks whether a weight's data was exchanged, nor whether a further run gives what the first gave",
+        story="it is not checked whether a weight's data was replaced, nor whether a further run gives equal outputs",
         source="operator: stale state",
         torch=(BLIND, _G(_STORAGES, "            if False:\n")),
     ),
     *_bug(
         name="replaced_unguarded", method="revolve",
-        story="a parameter that takes the place of another gets its gradient, and the other gets none",
+        story="a parameter that replaces another gets its gradient, and the other gets none",
         source="operator: stale state",
         torch=(
             _G("            if found is not tensor:\n", "            if False:\n"),
@@ -70,17 +70,17 @@ READ = (
     ),
     *_bug(
         name="module_unguarded", method="sqrt_n",
-        story="a module that takes the place of another is run in its place, and nobody looks what it gives",
+        story="a module that replaces another is run in its place, and its outputs are not checked",
         source="operator: stale state", torch=(BLIND, _E("        if stage.rebuilt():\n", "        if False:\n")),
     ),
     *_bug(
         name="course_unguarded", method="precise_dp",
-        story="nobody looks whether a further run gives what the first gave",
+        story="it is not checked whether a further run gives the same outputs",
         source="PT checkpoint: determinism_check compares shapes and not values", torch=BLIND,
     ),
     *_bug(
         name="course_by_shape", method="recompute_all",
-        story="a further run is compared with the first by its shape and dtype alone",
+        story="a further run is compared with the first only by shape and dtype",
         source="PT checkpoint: determinism_check compares shapes and not values",
         torch=_G(
             "        if self.sample is None or again.sample is None:\n", "        if self.kind == again.kind:\n"
@@ -105,7 +105,7 @@ REPLAYED = (
     ),
     *_bug(
         name="own_generators_forgotten", method="recursive",
-        story="generators that modules own are not kept, and nobody looks what a further run gives",
+        story="generators that modules own are not kept, and the outputs of a further run are not checked",
         source="PT checkpoint: preserve_rng_state keeps the global generators alone",
         torch=(BLIND, _R(_KEPT, _KEPT.replace(", *_own_generators(modules)", ""))),
     ),
@@ -121,7 +121,7 @@ REPLAYED = (
         torch=_R("for kind, enabled, dtype in self.autocasts:", "for kind, enabled, dtype in ():"),
     ),
     *_bug(
-        name="flags_forgotten", method="revolve", story="a further run finds the default dtype and flags of the moment",
+        name="flags_forgotten", method="revolve", story="a further run uses the current default dtype and flags",
         source="operator: stale state",
         torch=_R("                if found != value:\n", "                if False:\n"),
     ),
@@ -159,7 +159,7 @@ PROMISED = (
     ),
     *_bug(
         name="hooks_of_shares", method="uniform_dp",
-        story="a hook on a parameter runs on every stage's share, and again on the sum",
+        story="a hook on a parameter runs on every stage's part of the gradient, and again on the sum",
         source="PT#81296: a shared parameter's hook fires twice",
         torch=_S("    for hooks, _ in kept:\n        hooks.clear()\n", ""),
     ),

@@ -1,6 +1,6 @@
 """Dead units and other zeros: 0·∞, √0, 0/0, log 0, and a `where` whose branch that is not taken is not finite.
 
-The formula is right wherever no number is zero. Where one is, the derivative is NaN, or a wrong number.
+The formula is right if no number is zero. If a number is zero, the derivative is NaN or a wrong number.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BILEVEL = (
     ),
     *_bilevel(
         "root_in_a_branch", "truncated_bptt",
-        "Adam's √v̂ stands in a branch of a where that is not taken at 0, and its infinite derivative times 0 is NaN",
+        "Adam's √v̂ is in a branch of a where that is not taken at 0; its infinite derivative times 0 is NaN",
         both=_O(_ROOT, "return xp.where(positive, xp.sqrt(x), xp.zeros_like(x))"),
     ),
     *_bilevel(
@@ -94,7 +94,7 @@ STATE_SPACE = (
     ),
     *_recurrence(
         name="zero_state_skipped",
-        story="a position whose state is 0 is taken for padding, and its input gets no cotangent",
+        story="a position whose state is 0 is treated as padding, and its input gets no cotangent",
         torch=_T(
             "norm_vjp(g_x + g_state)[0], carry\n",
             "norm_vjp(g_x + g_state * h[:-1].abs().sum(-1, True).ne(0))[0], carry\n",
@@ -132,7 +132,7 @@ INVERTIBLE = (
     ),
     *_mixed(
         name="dead_channel",
-        story="batch norm's deviation stands in a branch of a where with √0, for a channel in which no sample is alive",
+        story="batch norm's deviation is in a branch of a where with √0, for a channel in which no sample is alive",
         both=_R(
             _DEVIATION,
             "variance = xp.mean(centred * centred, axis=axes, keepdims=True)\n"

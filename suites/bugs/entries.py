@@ -1,7 +1,7 @@
-"""Bugs of the public entry points: a pair whose function runs with its module's text changed in one place.
+"""Bugs of the public entry points: pairs whose function runs with a change in the source of its module.
 
-An entry point is judged as a pair that stands in ``references/<class>/own_pairs.py``. Its bugs stand in
-``entries_*.py``, by class.
+An entry point is judged as a pair, which is declared in ``references/<class>/own_pairs.py``. The bugs are in
+``entries_*.py``, one module for each class.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ ROOM = "gradgate.references"
 
 @dataclass(frozen=True)
 class EntryMutant:
-    """A pair of an entry point, with one bug put into the entry point.
+    """A pair of an entry point into which one bug was planted.
 
     Attributes:
         name: unique.
         story: the mechanism in a sentence.
         pair: ``class:name`` of the pair, in that class's ``own_pairs``.
         kill: the claim that must refute it.
-        module: where the entry point is, within ``gradgate.references``.
-        edits: (old, new): text that occurs once in the module, and what takes its place.
+        module: the module of the entry point, within ``gradgate.references``.
+        edits: (old, new): text that occurs once in the module, and the text that replaces it.
     """
 
     name: str
@@ -46,13 +46,13 @@ class EntryMutant:
         return "jax" if ".in_jax." in self.module else "torch"
 
     def unbroken(self) -> Pair:
-        """The pair as it is."""
+        """The pair without the bug."""
         family, _, name = self.pair.partition(":")
         found: Pair = getattr(importlib.import_module(f"{ROOM}.{family}.own_pairs"), name)
         return found
 
     def broken(self) -> Pair:
-        """The pair with the bug; its reference is as it was.
+        """The pair with the bug; its reference is unchanged.
 
         Raises:
             LookupError: an edit's text does not occur exactly once.
@@ -72,13 +72,13 @@ class EntryMutant:
 def entry_bugs(
     entry: str, pair: str, name: str, story: str, kill: str, *, torch: tuple[str, ...] = (), jax: tuple[str, ...] = ()
 ) -> tuple[EntryMutant, ...]:
-    """One mechanism in each framework for which an edit is given.
+    """One bug, in each framework for which edits are given.
 
     Args:
         entry: ``class:module`` of the entry point, in ``in_jax`` and ``in_torch``.
         pair: the name of the pair without the framework, as in ``linear_attention`` for ``linear_attention_jax``.
-        name, story, kill: as of `EntryMutant`.
-        torch, jax: old, new, old, new, …
+        name, story, kill: as for `EntryMutant`.
+        torch, jax: the edits as old, new, old, new, …
     """
     family, _, module = entry.partition(":")
     return tuple(

@@ -1,6 +1,6 @@
 """Bugs of `checkpointed`: mistakes that are easy to make when a model is recorded, cut and run again by a plan.
 
-Plans are made of several modules. The one that is edited is loaded anew with all that are built on it.
+Several modules make a plan. The edited module is loaded again, together with all modules that import it.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ LAYERS = (
     "plan",
     "model",
 )
-"""Modules of the entry point in PyTorch, each after those that it imports."""
+"""Modules of the entry point in PyTorch; each module comes after those that it imports."""
 
 
 @dataclass(frozen=True)
 class PlanMutant:
-    """`checkpointed` in PyTorch with one bug in one of the modules that it is made of.
+    """`checkpointed` in PyTorch with one bug in one of its modules.
 
     Attributes:
         name: unique.
         story: the mechanism in a sentence.
         module: one of LAYERS.
-        edits: (old, new): text that occurs once in the module, and what takes its place.
+        edits: (old, new): text that occurs once in the module, and the text that replaces it.
     """
 
     name: str
@@ -49,7 +49,7 @@ class PlanMutant:
     edits: tuple[tuple[str, str], ...]
 
     def loaded(self) -> dict[str, ModuleType]:
-        """The edited module and those above it, by name; LookupError if an edit's text does not occur exactly once."""
+        """The edited module and its importers, by name; LookupError if an edit's text does not occur exactly once."""
         made: dict[str, ModuleType] = {}
         package = importlib.import_module(FOLDER)
         for layer in LAYERS[LAYERS.index(self.module) :]:
@@ -79,24 +79,24 @@ TORCH = (
         "return t.shape, t.dtype,", "return t.dim(), t.dtype,",
     ),
     _bug(
-        "mode_forgotten", "the plan of training is used in evaluation, and dropout with it", "fingerprint",
+        "mode_forgotten", "the plan of training is used in evaluation, including its dropout", "fingerprint",
         '_OWN = frozenset(vars(nn.Module())) - {"training"}', "_OWN = frozenset(vars(nn.Module()))",
     ),
     _bug(
-        "mask_dropped", "what is kept beside the chain is read as ones", "plan",
+        "mask_dropped", "values that are kept next to the chain are read as ones", "plan",
         "sides = {n: env[n] for n in part.sides}",
         "sides = {n: torch.ones_like(env[n]) if env[n].dim() == 2 and env[n].shape[1] == 1 else env[n] "
         "for n in part.sides}",
     ),
     _bug(
-        "mask_of_the_plan", "masks are those of the example, not of the call", "plan",
+        "mask_of_the_plan", "masks are those of the example input, not those of the call", "plan",
         "        return around, begun(self.graph, self.cutting, around, args, kwargs)",
         "        env = begun(self.graph, self.cutting, around, args, kwargs)\n"
         "        kept = self.__dict__.setdefault('first', env)\n"
         "        return around, {**env, **{n: kept[n] for n in self.cutting.kept}}",
     ),
     _bug(
-        "random_state_not_restored", "a stage that is run again draws other numbers, and nobody looks what it gives",
+        "random_state_not_restored", "a stage that is run again draws other numbers, and its outputs are not checked",
         "executor",
         "with self.random.again(), statistics_kept(stage.modules):", "with statistics_kept(stage.modules):",
         "self.doubts.add(first.output.differs(again), refuse)", "self.doubts.add(False, refuse)",
@@ -106,21 +106,21 @@ TORCH = (
         "with self.random.again(), statistics_kept(stage.modules):", "with self.random.again():",
     ),
     _bug(
-        "cut_before_a_write", "a value is kept that a later operation in place overwrites", "cuts",
+        "cut_before_a_write", "a value is kept that a later in-place operation overwrites", "cuts",
         "all(written.get(graph.tensors[n].storage, 0) <= place for n in self.crossing[place])", "True",
     ),
     _bug(
-        "handed_on_lost", "of a tensor that a stage hands on the cotangent from behind is dropped",
+        "handed_on_lost", "of the cotangents of a stage's outputs, only the first is used",
         "stages",
         "return [e for e, _ in both], [c for _, c in both]",
         "return [e for e, _ in both][:1], [c for _, c in both][:1]",
     ),
     _bug(
-        "no_grad_lost", "what the model computes under no_grad is recorded as if it were not", "recorder",
+        "no_grad_lost", "what the model computes under no_grad is recorded with gradients", "recorder",
         "with torch.no_grad() if tensors or module is not None else contextlib.nullcontext():", "with torch.no_grad():",
     ),
     _bug(
-        "attribute_forgotten", "a number that the forward reads from a module is that of the plan", "fingerprint",
+        "attribute_forgotten", "a number read from a module is that of the plan", "fingerprint",
         "for key, v in vars(module).items() if key not in _OWN)", "for key, v in ())",
     ),
     _bug(
@@ -128,15 +128,15 @@ TORCH = (
         "            if result != call.result:\n", "            if False:\n",
     ),
     _bug(
-        "planning_leaves_statistics", "planning runs the model, and its statistics stay", "plan",
+        "planning_leaves_statistics", "planning runs the model, and the changed statistics of the model remain", "plan",
         "        restore(kept)\n", "        pass\n",
     ),
     _bug(
-        "planning_moves_random_state", "planning runs the model, and the generators stay where it leaves them",
+        "planning_moves_random_state", "planning runs the model, and the random generators are not restored",
         "plan", "        state.put_back()\n", "        pass\n",
     ),
 )  # fmt: skip
-"""Of PyTorch: each trains otherwise than the plain model."""
+"""Mutants in PyTorch; each of them trains differently from the plain model."""
 
 JAX = (
     *_functions(
@@ -154,14 +154,14 @@ JAX = (
         ),
     ),
     *_model(
-        "state_forgotten", "what modules of nnx change is not put back into them", "outputs",
+        "state_forgotten", "changes of the state of nnx modules are not written back", "outputs",
         jax=("                nnx.update(modules[number], state)", "                pass"),
     ),
     *_model(
-        "inner_state_forgotten", "what modules change in a segment that is run again is not put back", "outputs",
+        "inner_state_forgotten", "changes of modules in a segment that is run again are not written back", "outputs",
         jax=("            states |= inner\n", ""),
     ),
 )  # fmt: skip
-"""Of JAX: as pairs."""
+"""Mutants in JAX, as pairs."""
 
 MUTANTS = (*TORCH, *JAX)

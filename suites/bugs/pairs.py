@@ -1,7 +1,7 @@
-"""Bugs behind two settings at once: wrong by 1e-6 where both have their value, and right everywhere else.
+"""Bugs that need two settings: wrong by 1e-6 if both settings have certain values, and right otherwise.
 
-One setting is an option of the method, the other is another option or a field of the Spec. Trying every value of every
-option by itself does not show them.
+One setting is an option of the method. The other is another option or a field of the Spec. Trying every value of each
+option alone does not detect these bugs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gradgate.suites.bugs.operators import when
 
 
 def _pair(family: str, method: str, **wanted: Any) -> tuple[Mutant, ...]:
-    """The mutants of both frameworks that are wrong where every setting named has the value given, or satisfies it."""
+    """The mutants of both frameworks that are wrong if every named setting has the given value, or satisfies it."""
 
     def met(problem: Any, options: Mapping[str, Any]) -> bool:
         spec = problem.spec
@@ -34,22 +34,22 @@ def _pair(family: str, method: str, **wanted: Any) -> tuple[Mutant, ...]:
 
 
 def beyond_the_end(value: Any, spec: Any) -> bool:
-    """A chunk or window longer than the sequence."""
+    """Whether a chunk or window is longer than the sequence."""
     return bool(value > spec.length)
 
 
 def many(value: Any, spec: Any) -> bool:
-    """More than one."""
+    """Whether a value is above one."""
     return bool(value > 1)
 
 
 def not_zero(value: Any, spec: Any) -> bool:
-    """Such as dropout."""
+    """Whether a value, such as the dropout rate, is not zero."""
     return bool(value)
 
 
 def with_affine(value: Any, spec: Any) -> bool:
-    """A unit with an affine coupling."""
+    """Whether a unit has an affine coupling."""
     return "affine" in str(value)
 
 

@@ -1,6 +1,6 @@
-"""What is lost in recomputation: a flag, a mask, a counter, an option, or half of the digits.
+"""Bugs that lose something in recomputation: a flag, a mask, a counter, an option, or half of the digits.
 
-A pass that is run again has to be the pass that was run. Every bug here changes the second one only.
+A recomputation must repeat the first pass exactly. Every bug here changes only the second pass.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _EVALUATED = 'problem._replace(spec=__import__("dataclasses").replace(problem.sp
 
 
 def _again(change: str) -> dict[str, Any]:
-    """The second half of a layer, in the second pass, of a Problem with another field of its Spec."""
+    """Edits that run the second half of a layer, in the second pass, with another value of a field of the Spec."""
     other = _EVALUATED.format(change)
     return {
         "torch": _T(_SECOND_T, _SECOND_T.replace("problem", other)),
@@ -33,7 +33,7 @@ def _again(change: str) -> dict[str, Any]:
 PERFORMER = (
     *_slim(
         name="evaluated_again_without_dropout", source="new",
-        story="the second pass is one of evaluation: nothing is dropped", **_again("dropout=0.0"),
+        story="the second pass runs in evaluation mode: nothing is dropped", **_again("dropout=0.0"),
     ),
     *_kept(
         name="half_of_the_dropout_again", source="new", story="the second pass drops half as many numbers as the first",
@@ -41,19 +41,19 @@ PERFORMER = (
     ),
     *_slim(
         name="norm_forgotten", source="new",
-        story="the second pass norms before each sublayer, wherever the first does",
+        story="the second pass normalises before each sublayer, even if the first pass does so after it",
         **_again('norm="pre"'),
     ),
     *_kept(
         name="one_mask_for_all_layers",
         source="PT#190758: with a memory budget below 1 the dropout masks are drawn again in the backward pass",
-        story="in the second pass every layer drops what the first layer drops",
+        story="in the second pass, every layer uses the dropout mask of the first layer",
         torch=_T(_SECOND_T, _SECOND_T.replace("out, r, start", "out, 0, start")),
         jax=_J(_SECOND_J, _SECOND_J.replace("out, r, start", "out, 0 * r, start")),
     ),
     *_slim(
         name="recomputed_in_half", source="Liger-Kernel#986: a cast lost in recomputation", kill=ROUNDING, also=_BOTH,
-        story="the second pass reads embeddings that went through float16",
+        story="the second pass reads embeddings that were cast to float16",
         torch=_T(
             "vjp(lambda e: problem.embed(e, start, count), params",
             "vjp(lambda e: problem.embed(e, start, count).to(torch.float16).to(e.dtype), params",
@@ -86,7 +86,7 @@ STATE_SPACE = (
     ),
     *_recurrence(
         name="norm_forgotten", source="new",
-        story="the second pass over a slice takes layer norm for root-mean-square norm",
+        story="the second pass over a slice computes root-mean-square norm in place of layer norm",
         torch=_T(_SLICE_T, _SLICE_T.replace("run_layers(problem", f"run_layers({_EVALUATED.format(_RMS)}")),
         jax=_J(_SLICE_J, _SLICE_J.replace("problem", _EVALUATED.format(_RMS))),
     ),
@@ -106,12 +106,12 @@ _AGAIN_J = "after = problem.update(grad, *carry, eta, x)\n"
 
 BILEVEL = (
     *_bilevel(
-        "state_reset", "gradient_replay", "updates that are run again each start from an optimiser without a state",
+        "state_reset", "gradient_replay", "each update that is run again starts with a new optimiser state",
         torch=_R(_AGAIN_T, "carry = problem.update(earlier, carry[0], problem.init(eta)[1], eta, before)"),
         jax=_JR(_AGAIN_J, "after = problem.update(grad, carry[0], start[1], eta, x)\n"),
     ),
     *_bilevel(
-        "weights_forgotten", "log_remat", "steps that are run again do not weigh the losses of their data points",
+        "weights_forgotten", "log_remat", "steps that are run again do not weight the losses of their data points",
         torch=_S(
             "    for x in batches:\n        carry = problem.update(gradient(inner, carry[0], eta, x)",
             "    unweighed = torch.utils._pytree.tree_map(lambda leaf: 0 * leaf, eta)\n"
@@ -123,7 +123,7 @@ BILEVEL = (
         ),
     ),
     *_bilevel(
-        "rematerialised_in_half", "mixflow", "what a rematerialised layer reads is kept in float16", kill=("options",),
+        "rematerialised_in_half", "mixflow", "inputs of a rematerialised layer are kept in float16", kill=("options",),
         torch=Edit(
             "in_torch.remat", "return tuple(leaf.view_as(leaf) for leaf in ctx.saved_tensors)",
             "return tuple(leaf.to(torch.float16).to(leaf.dtype) for leaf in ctx.saved_tensors)",
