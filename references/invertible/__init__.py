@@ -18,24 +18,25 @@ from gradgate.references.invertible.rounding import SOLVED
 PAPER = "Krylov, Karamzade, Fox, Moonwalk: inverse-forward differentiation, 2024"
 HERE = "gradgate.references.invertible"
 KAPPA_VIJP = 64.0
-"""κ of Moonwalk, with the rounding of h_i that are found from h_0 allowed (`InvertibleProblem.loss_by_vijp`)."""
+"""κ of Moonwalk; it allows the rounding of each h_i that is found from h_0 (`InvertibleProblem.loss_by_vijp`)."""
 KAPPA_JVP = 128.0
 """κ of pure Moonwalk: behind batch norm of few, nearly equal numbers a JVP loses more of h_0 than a VJP does."""
 KAPPA_REBUILT = 64.0
-"""κ of reversing, with the rounding of rebuilt states allowed (`InvertibleProblem.loss_by_reversing`)."""
+"""κ of reversing; it allows the rounding of rebuilt states (`InvertibleProblem.loss_by_reversing`)."""
 TWELVE_BITS = {"kappa": 4096.0, "rounding": ""}
-"""For what is to keep its digits: plain noise, and log2 κ = 12 of float64's 53 and float32's 24 digits may go."""
+"""For claims that digits are kept: noise is plain, and log2 κ = 12 of float64's 53 and float32's 24 bits may be
+lost."""
 
 
 def pushed(spec: Any) -> Sequence[int]:
-    """JVPs pushed forward together: few, in ragged groups, or all; one by one on the smallest problem."""
+    """How many JVPs are pushed forward together: few, in ragged groups, or all; one by one on the smallest problem."""
     if spec.layers * spec.numbers <= 2:
         return (1, 1000)
     return (7, 1000) if spec.side == 1 else (1000,)
 
 
 def ways(spec: Any) -> Sequence[str]:
-    """Ways to vijp: by an inverse where every layer has one, by a solve where the Jacobian of the batch is small."""
+    """Ways to compute vijp: closed; by an inverse where every layer has one; by a solve where the Jacobian is small."""
     inverse = () if spec.submersive else ("inverse",)
     return ("closed", *inverse, *(("solve",) if spec.batch * spec.numbers <= SOLVED else ()))
 
@@ -60,8 +61,8 @@ LOST = (
     "12 layers nothing is left, and an output rounded to ±1 has no inverse at all"
 )
 ILL = (
-    "h_0 = h_L ∏ ∂x_i/∂x_{i−1} holds no digits of h_L's components that other, larger ones were added to: where layers "
-    "mix strongly and tanh is flat, the product's condition number exceeds 1/u, and vijp cannot bring back what is lost"
+    "where layers mix strongly and tanh is flat, the condition number of h_0 = h_L ∏ ∂x_i/∂x_{i−1} exceeds 1/u: "
+    "components of h_L to which larger ones were added leave no digits in h_0, and vijp cannot bring these back"
 )
 EXACT = (*GRADIENT_CLAIMS.values(), "gradient_exact", "stability", "options", "second_order", "second_order_exact")
 """Claims about the numbers of a gradient."""
@@ -101,14 +102,15 @@ STABLE = Claim(
 SECOND_ORDER = Claim(
     "second_order", "second_order", "differentiated again, gives the oracle's H·v", "§4.1, §4.2", settings=TWELVE_BITS,
 )  # fmt: skip
-"""`loss_by_vijp` holds w_i − h_i constant, so it cannot tell what their derivatives lose: plain noise is allowed."""
+"""`loss_by_vijp` holds w_i − h_i constant, so it cannot show what their derivatives lose: only plain noise is
+allowed."""
 WALKED = (
     Claim(
         "stability_mixing", "stability", "keeps its digits with tanh on the outputs of layers that mix strongly, over "
         "24 units", "§6.6", "refuted", ILL, where=MIXING, settings=TWELVE_BITS,
     ),
     Claim(
-        "submersive", "gradient", "equals the gradient of backprop where a layer's Jacobian is surjective only",
+        "submersive", "gradient", "equals the gradient of backprop where a layer's Jacobian is only surjective",
         "beyond the paper", where=SUBMERSIVE, settings={"dtype": "float64"},
     ),
 )  # fmt: skip
@@ -129,7 +131,7 @@ INVERSES_BY_VIJP = Claim(
 
 
 def _estimate(method: Method) -> Method:
-    """Without the claims that its numbers are the gradient's: the paper says of a random projection that it is not."""
+    """The method without the claims that its result is the gradient: the paper says that a random projection is not."""
     claims = tuple(claim for claim in method.claims if claim.name not in EXACT)
     composes = tuple(name for name in method.composes if name not in EXACT)
     return dataclasses.replace(method, claims=claims, composes=composes)
@@ -162,9 +164,10 @@ def _shape(unit: str, L: int, side: int, channels: int, batch: int, rest: str, *
     }  # fmt: skip
 
 
-# Every layer occurs, alone or behind others, and every pair of two settings of residual function, activation, norm and
-# head; batch norm sees at least 4 numbers per channel, since of two it makes ± its gain. There is no time here;
-# what may be cut into tiles is the rows, so one batch has more than 128 and fills no tile.
+# Every layer occurs, alone or behind others. So does every pair of settings of residual function, activation, norm and
+# head. Batch norm gets at least 4 numbers per channel, because it turns two numbers into ± its gain. A chain has no
+# time axis. Kernels may cut the rows into tiles of 128, so one batch has more rows than that, and no whole number of
+# tiles.
 SHAPES = (
     _shape("additive", 1, 1, 2, 1, "dense tanh none squared_error"),
     _shape("dense", 1, 1, 1, 1, "dense tanh none cross_entropy"),

@@ -1,10 +1,10 @@
 """What the methods promise of memory and work: Table 1 with its source, and what is added here.
 
-Table 1 counts a layer's Jacobian as dense: n² per product with it, nd by its parameters. In the laws over n the
-function inside a coupling is one dense matrix: its product with x costs n², and by the parameters no more. So these are
-equalities, as those over L are. In d, the parameters of a layer, which here grow with the hidden channels at a fixed n,
-both of Table 1's terms are such a product: ∝ d, and forward's n²dL² is d²L². Table 1 itself does not say how n² and d
-belong together.
+Table 1 counts a layer's Jacobian as dense: a product with it costs n², and a product by its parameters costs nd. In the
+laws over n the function inside a coupling is one dense matrix: its product with x costs n², and its product by the
+parameters costs no more. So these laws are equalities, as those over L are. In the laws over d, the parameters of a
+layer, d grows with the hidden channels at a fixed n. There both terms of Table 1 are such a product, in proportion to
+d, and forward's n²dL² is d²L². Table 1 itself does not say how n² and d are related.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ HEAVY = (64, 128, 256, 512, 1024)
 EAGER = {"batch": 64, "channels": 8, "hidden": 4}
 FEW = {"batch": 2, "channels": 4, "hidden": 2}
 NARROW = {"batch": 256, "channels": 2, "depth": 1, "classes": 2}
-"""Two parameters a layer, so few JVPs, and many samples, so that activations outweigh what 4 tangents take."""
+"""Two parameters per layer, so that JVPs are few; many samples, so that activations outweigh what 4 tangents take."""
 ONE = {"batch": 2, "channels": 4, "layers": 1}
-"""For the laws in d: so that PyTorch, which must run what is counted, is quick."""
+"""For the laws in d. It is small, because PyTorch must run what is counted."""
 
 
 def _memory(
@@ -127,12 +127,12 @@ JAX: dict[str, tuple[Claim, ...]] = {
             "§6.3, Fig. 2", printed=100, measured=f"{PAPER}:mixed_at_18", unit="%", bound="at most", tolerance=0,
         ),
         figure(
-            "phases_apart", "there the phases share no activations: it takes the 4 in 9 of backprop's bytes that VJPs "
-            "by x need, in percent, and at most 15% more, for what does not grow with L; merged they take 90%",
+            "phases_apart", "at 32×32×8 its phases share no activations: its bytes are the 4/9 of backprop's that VJPs "
+            "by x need, and at most 15% more, for what does not grow with L; phases that are merged take 90%",
             "§4.2, §6.5", printed=400 / 9, measured=f"{PAPER}:mixed_at_8", unit="%", bound="at most", tolerance=0.15,
         ),
         figure(
-            "memory_a4500_printed", "at 10 layers per block, 32×32×8, backprop takes twice its bytes: half, in percent",
+            "memory_a4500_printed", "at 10 layers per block, 32×32×8, its bytes are half of backprop's, in percent",
             "§6.3, Fig. 1", printed=50, measured=f"{PAPER}:mixed_at_8", unit="%", bound="at most", tolerance=0.05,
         ),
         figure(

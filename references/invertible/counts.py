@@ -1,6 +1,6 @@
 """How often the methods evaluate layers and inverses, and push or pull them: the formulas of their claims about counts.
 
-A call is one of a layer, of its inverse, of its pull-back by x (``pull``) or of the head, on a whole batch. ψ and
+A call is a call of a layer, of its inverse, of its pull-back by x (``pull``) or of the head, on a whole batch. ψ and
 submersive layers count among the chain's layers.
 """
 
@@ -44,7 +44,7 @@ class Chain:
         return cls(tuple(words), tuple(outputs))
 
     def number(self, *words: str) -> int:
-        """How many layers are of these kinds; of none given, all."""
+        """How many layers are of these kinds; without arguments, of all kinds."""
         return sum(word in words for word in self.words) if words else len(self.words)
 
     @property
@@ -53,9 +53,9 @@ class Chain:
         return self.number(*COUPLINGS, *MATRICES, "submersive")
 
     def unused(self, framework: str) -> int:
-        """How many steps of Moonwalk find an h that nothing reads, and leave it out: ψ at the end of the chain, in JAX.
+        """How many steps of Moonwalk leave out their h, because nothing reads it: ψ at the end of the chain, in JAX.
 
-        A parametrised layer needs its h; what a step of a scan makes is made; PyTorch runs what is written.
+        A layer with parameters needs its h. A step of a scan computes whatever is written in it, and so does PyTorch.
         """
         return int(framework == "jax" and self.words[-1] == "psi")
 
@@ -80,8 +80,8 @@ def forward(spec: Any, *, tangents: int, **_: Any) -> dict[str, Calls]:
 
 
 # Forward through all layers; then each layer's input by its inverse, and the VJP at that input, which evaluates the
-# layer again. A coupling needs one run of its residual functions for its inverse and for its VJP. ψ has
-# nothing to pull: its inverse takes h back too.
+# layer again. A coupling runs its residual functions once for both its inverse and its VJP. ψ needs no VJP: its inverse
+# takes h back too.
 def reversible(spec: Any, **_: Any) -> dict[str, Calls]:
     """A forward pass, an inverse per layer and a VJP per layer."""
     chain = Chain.of(spec)
@@ -94,8 +94,8 @@ def reversible(spec: Any, **_: Any) -> dict[str, Calls]:
     }
 
 
-# Phase 2 with vijp in closed form: each layer is evaluated once, and pulled once; ψ has nothing to pull and is applied
-# to h as it is to x.
+# Phase 2 with vijp in closed form: each layer is evaluated once, and pulled back once. ψ needs no VJP; it is applied to
+# h as well as to x.
 def _walk(chain: Chain, framework: str) -> tuple[int, int]:
     """Evaluations and VJPs of layers in phase 2."""
     psi = chain.number("psi")
@@ -118,10 +118,10 @@ def moonwalk(spec: Any, *, framework: str, tangents: int, **_: Any) -> dict[str,
     }
 
 
-# By x alone a forward pass and each layer's own pull-back, a VJP of which is one of ones through tanh, its derivative;
-# then phase 2. By the inverse, a step is an evaluation for y, the
-# inverse at y and its VJP, then another evaluation and the VJP by the parameters, if there are any; by a solve, an
-# evaluation and a VJP for every number of y, and the same.
+# Phase 1 goes by x alone: a forward pass, and each layer's own pull-back. Tanh takes a VJP besides, of ones: its
+# derivative. Then phase 2. With vijp by the inverse, a step takes an evaluation for y, the inverse at y and its VJP,
+# then another evaluation and the VJP by the parameters, if there are any. With vijp by a solve, a step takes an
+# evaluation and a VJP for every number of y, and then the same.
 def mixed(spec: Any, *, framework: str, vijp: str, **_: Any) -> dict[str, Calls]:
     """A forward and a backward pass, then phase 2 (Algorithm 1, §4.2)."""
     chain = Chain.of(spec)

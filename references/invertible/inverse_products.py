@@ -1,4 +1,4 @@
-"""The step of Moonwalk's second phase, with the vector-inverse-Jacobian product in closed form or in a general one."""
+"""The step of Moonwalk's second phase, with the vector-inverse-Jacobian product in closed form or by a general way."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Advance = Callable[[Any, Tree, Any, Any, Tree], Step]
 
 
 def advance_by(way: Any, vjp: Vjp, vmap: Callable[..., Any] | None = None) -> Advance:
-    """One layer's step, with vijp found in one of WAYS.
+    """One layer's step, with vijp computed in one of WAYS.
 
     Raises:
         IllegalOption: `way` is none of them.

@@ -1,4 +1,4 @@
-"""What every layer of an invertible chain can do, and the error that says that one cannot be inverted."""
+"""What every layer of an invertible chain can do, and the error for a layer that cannot be inverted."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Step = tuple[Any, Any, Tree]
 
 
 class NotInvertible(ValueError):
-    """A layer's inverse does not give its input back, or it has none.
+    """A layer has no inverse, or its inverse does not give the layer's input back.
 
     Cause: a singular matrix, a saturated tanh, an inverse that is wrong or loses too many digits, fewer outputs than
-    inputs. Remedy: the message names the layer and the error; backprop and forward mode need no inverse, and Moonwalk
-    none of layers whose Jacobian is surjective.
+    inputs. Remedy: the message names the layer and the error. Backprop and forward mode need no inverse. Moonwalk needs
+    no inverse of a layer whose Jacobian is surjective.
     """
 
 
@@ -40,7 +40,7 @@ class Shape:
 class Chained:
     """One layer of a chain, as the loops of `chain` take it: called with its parameters and x it gives y.
 
-    What is written here serves every layer that has an inverse. A layer that knows a cheaper way has its own.
+    The methods here serve every layer that has an inverse. A layer with a cheaper way overrides them.
 
     Attributes:
         name: says which layer an error is about.
@@ -48,7 +48,7 @@ class Chained:
 
     name: str
     by_hand: ClassVar[bool] = False
-    """Whether `push` and `pull_x` are written out; phase 1 of mixed Moonwalk is else automatic differentiation."""
+    """Whether `push` and `pull_x` are written out; if not, phase 1 of mixed Moonwalk is automatic differentiation."""
 
     @property
     def hands_over(self) -> bool:
@@ -75,7 +75,7 @@ class Chained:
     def handed(self, kept: Tree, h: Any) -> Tree:
         """What phase 1 hands over to `advance` in the place of `kept`, as `hands_over` says; else {}.
 
-        h is h_i. It is of the shape and dtype of `kept`, so that it can take its place in memory.
+        h is h_i. What is handed over has the shape and dtype of `kept`, so that it can take its place in memory.
         """
         return {}
 
@@ -86,7 +86,7 @@ class Chained:
     def advance(self, vjp: Vjp, p: Tree, x: Any, h: Any, handed: Tree = None) -> Step:
         """x_{i−1}, h_{i−1} -> x_i, h_i = vijp(f_i, x_{i−1}, h_{i−1}), and g_i = vjp(f_i, θ_i, h_i).
 
-        `handed` is what `handed` gave in phase 1, where there was one that could.
+        `handed` is what the method `handed` gave in phase 1; None if phase 1 hands nothing over.
         """
         y, pull = vjp(lambda p: self(p, x), p)
         h = self.vijp(vjp, p, x, y, h)

@@ -1,8 +1,8 @@
 """Layers that can be inverted, each with its vector-inverse-Jacobian product, written once for every backend.
 
 A layer maps x (batch, side, side, channels) to y of as many numbers; only a `Submersion` gives fewer. Besides its
-inverse it knows a step of Moonwalk's second phase, `advance`, and one of reversing backprop, `retreat`; both take the
-framework's own ``vjp`` (`jax.vjp` or `torch.func.vjp`, which have one signature).
+inverse a layer has a step of Moonwalk's second phase, `advance`, and a step of reversing backprop, `retreat`. Both take
+the framework's own ``vjp`` (`jax.vjp` or `torch.func.vjp`, which have one signature).
 
 Notation of the paper (Moonwalk, §4): h is the row vector ∂J/∂x; vijp(f, x, h) = h (∂f/∂x)^{-1}, so it takes ∂J/∂x_{i−1}
 to ∂J/∂x_i; g is ∂J/∂θ.
@@ -27,12 +27,13 @@ __all__ = [
     "NotInvertible", "Shape", "Step", "Submersion", "Vjp", "in_layer", "named", "vijp_by_solve", "vijp_of_inverse",
 ]  # fmt: skip
 SLOPE = 0.2
-"""Of the leaky ReLU, left of 0."""
+"""The slope of the leaky ReLU, left of 0."""
 FLAT = 2.0**-12
 """The derivative of tanh below which phase 1 of mixed Moonwalk hands h over: half of float32's digits."""
 
 
-# y is put out as (y2, y1): the halves change places, or x1 would be the same through all layers (Eq. 12 as printed).
+# The output is (y2, y1): the halves change places. Otherwise x1 would be the same through all layers (Eq. 12 as
+# printed).
 @dataclass(frozen=True)
 class Coupling(Layer):
     """Additive or affine coupling: one part of the channels is moved by a function of the other (`halves`).
@@ -122,12 +123,12 @@ class Coupling(Layer):
         return self.xp.concat([first, second], axis=-1)
 
 
-# h_{i−1} = h_i·f'(x) elementwise, so vijp divides by f'(x). Where tanh is flat 1 − tanh² has lost digits; dividing by
-# the very numbers that phase 1 multiplied by cancels their error, however large. So both ask them of vjp.
-# Where f'(x) has been rounded to 0, h_{i−1} is 0 whatever h_i was: the Jacobian is singular, and no product with an
-# inverse brings h_i back, though it is finite. Where f'(x) is small, h_{i−1} holds few digits of h_i as soon as the
-# layers below add larger numbers to it. Phase 1 by reverse mode has h_i in its hands: where dividing by f'(x) would
-# lose 12 bits and more it hands h_i over, in the place of f'(x), which it needs no longer, and 0 elsewhere.
+# h_{i−1} = h_i·f'(x) elementwise, so vijp divides by f'(x). Where tanh is flat, 1 − tanh² has lost digits. Dividing by
+# exactly the numbers that phase 1 multiplied by cancels their error, however large it is. So both get these numbers
+# from vjp. Where f'(x) has been rounded to 0, h_{i−1} is 0 whatever h_i was. Then the Jacobian is singular, and no
+# product with an inverse brings h_i back, although h_i is finite. Where f'(x) is small, h_{i−1} holds few digits of h_i
+# as soon as the layers below add larger numbers to it. Phase 1 by reverse mode knows h_i. Where dividing by f'(x) would
+# lose 12 bits or more it hands h_i over, and 0 elsewhere. These take the memory of f'(x), which is no longer needed.
 @dataclass(frozen=True)
 class Elementwise(Layer):
     """Tanh, whose derivative falls to 0, or the leaky ReLU, which has a kink at 0."""
@@ -229,8 +230,8 @@ NOT_INVERTIBLE = {
     "and, between blocks, submersive=1",
     "pad": "it has more outputs than inputs: its Jacobian is injective, so ∂J/∂x does not determine ∂J/∂y",
 }
-"""Layers that are often asked for, and why a unit may not have them. A Jacobian that is injective only loses what of
-h_i lies outside its range, and no vijp brings that back; one that is surjective only is that of `Submersion`."""
+"""Layers that users often want, and why a unit may not have them. A Jacobian that is only injective loses the part of
+h_i outside its range, and no vijp brings that part back. `Submersion` has a Jacobian that is only surjective."""
 
 
 def named(word: str, name: str, backend: str, shape: Shape, residual: Callable[[int, int], Residual]) -> Layer:
@@ -261,7 +262,7 @@ def named(word: str, name: str, backend: str, shape: Shape, residual: Callable[[
 def vijp_of_inverse(vjp: Vjp, layer: Layer, p: Tree, x: Any, h: Any) -> Any:
     """Vijp of any layer: the VJP of its inverse at y, ∂f^{-1}/∂y = (∂f/∂x)^{-1} (§4).
 
-    Cost: as the inverse forward and back; its accuracy is that of the inverse at y, not at x.
+    Cost: that of the inverse, forward and back. Its accuracy is that of the inverse at y, not at x.
     """
     return vjp(lambda y: layer.inverse(p, y), layer(p, x))[1](h)[0]
 

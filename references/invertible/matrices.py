@@ -66,14 +66,15 @@ class Linear(Layer):
 
 
 # y = x W + b with more rows in W than columns: h_{i−1} = h_i Wᵀ still has one solution h_i where W has full column
-# rank, though x cannot be had from y. With W = Q R it is h_iᵀ = R⁻¹ (h_{i−1} Q)ᵀ; what rounding has added to h_{i−1}
-# outside the range of Wᵀ is orthogonal to Q and drops out.
+# rank, although x cannot be found from y. With W = Q R it is h_iᵀ = R⁻¹ (h_{i−1} Q)ᵀ; what rounding has added to
+# h_{i−1} outside the range of Wᵀ is orthogonal to Q and drops out.
 @dataclass(frozen=True)
 class Submersion(Layer):
     """W with more rows than columns, on the channels of each place: its Jacobian is surjective, and it has no inverse.
 
-    Not in the paper, which asks for invertible layers (§4); its last section leaves others open. Moonwalk passes it,
-    since vijp needs only a right inverse of ∂y/∂x; reversing backprop cannot. Cost: a QR decomposition per vijp.
+    The paper has no such layer: it requires invertible ones (§4), and leaves others open in its last section. Moonwalk
+    can pass through it, because vijp needs only a right inverse of ∂y/∂x. Reversing backprop cannot. Cost: a QR
+    decomposition per vijp.
     """
 
     outputs: int = 1
@@ -96,8 +97,8 @@ class Submersion(Layer):
             NotInvertible: always.
         """
         raise NotInvertible(
-            f"{self.name} has no inverse: from {self.shape.channels} channels it makes {self.outputs}, its Jacobian is "
-            "surjective only; moonwalk, and moonwalk_mixed with vijp closed or solve, need none"
+            f"{self.name} has no inverse: from {self.shape.channels} channels it makes {self.outputs}, so its Jacobian "
+            "is only surjective; moonwalk, and moonwalk_mixed with vijp closed or solve, need no inverse"
         )
 
     def push(self, vjp: Vjp, p: Tree, x: Any) -> tuple[Any, Tree]:

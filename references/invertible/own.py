@@ -1,4 +1,4 @@
-"""A reader's own model as a chain of equal invertible layers: its layer, inverse and head in `InvertibleProblem`'s."""
+"""A reader's own model as an `InvertibleProblem`: a chain of equal layers, by the reader's layer, inverse and head."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NO_INVERSE = "your model has no inverse(p, y) -> x"
 
 @dataclass(frozen=True)
 class OwnInvertibleSpec(OwnSpec):
-    """Sizes of a reader's model, and those that methods and options ask for."""
+    """Sizes of a reader's model: those of its arrays, and those that methods and options read."""
 
     @property
     def layers(self) -> int:
@@ -46,7 +46,7 @@ class OwnInvertibleSpec(OwnSpec):
 
     @property
     def coupled(self) -> bool:
-        """Taken to be so: the head is a scalar of the whole batch."""
+        """Assumed to be true, because the head is a scalar of the whole batch."""
         return True
 
 
@@ -111,7 +111,7 @@ class OwnInvertibleProblem(OwnProblem, InvertibleProblem):
         return self.scaled(self.given.head(head, inside))
 
     def check_shapes(self) -> None:
-        """Nothing: the shapes are the model's own."""
+        """Check nothing: the shapes are those of the model."""
 
 
 def _unfit(method: Method, spec: Any) -> str:
@@ -122,7 +122,7 @@ def _unfit(method: Method, spec: Any) -> str:
 
 
 def _options(method: Method, spec: Any) -> tuple[Option, ...]:
-    """Those of the method; vijp by a linear solve where it is small, and closed is by the inverse."""
+    """The method's options; of vijp, ``closed``, which is by the inverse, and ``solve`` where the Jacobian is small."""
     found = []
     for option in method.options:
         if option.name == "vijp":
@@ -138,7 +138,7 @@ def _ways(spec: Any) -> tuple[str, ...]:
 def _check(problem: Any) -> None:
     counts = {int(leaf.shape[0]) if leaf.shape else 0 for leaf in leaves(problem.params["layers"])}
     if len(counts) != 1 or 0 in counts:
-        raise UsageError(f"params['layers'] has one layer per entry of axis 0; here these are {sorted(counts)} long")
+        raise UsageError(f"params['layers'] must have one layer per entry of axis 0; here axis 0 is {sorted(counts)}")
 
 
 def _arranged(params: Any) -> Tree:

@@ -1,4 +1,4 @@
-"""The entry points for a user's own layers as pairs: the same layers by plain backprop."""
+"""The entry points for a user's own layers, as pairs with the same layers by plain backprop."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ TORCH = "gradgate.references.invertible.in_torch.own_nets"
 JAX = "gradgate.references.invertible.in_jax.own_nets"
 METHODS = ("reversible", "moonwalk_mixed", "moonwalk")
 SOLVING = ("float64", "float32")
-"""Dtypes of layers whose inverse solves a linear system, which PyTorch does in no narrower one; and of batch norm of
-few numbers, which is too ill-conditioned for bfloat16 to say anything."""
+"""Dtypes of layers whose inverse solves a linear system: PyTorch solves none in narrower dtypes. Also those of batch
+norm of few numbers, which is too ill-conditioned for a meaningful comparison in bfloat16."""
 
 revnet_torch = gradgate.module_pair(
     f"{TORCH}:revnet", f"{TORCH}:plain_revnet",

@@ -1,8 +1,8 @@
-"""Chains of invertible layers with a head that need not be, written once for NumPy, JAX and PyTorch.
+"""Chains of invertible layers, with a head that need not be invertible, written once for NumPy, JAX and PyTorch.
 
 Notation of the paper (Moonwalk, §3.1): layer i maps x_{i−1} of n numbers per sample to x_i with d parameters θ_i;
-J(x_L) is the loss. Blocks of equal units follow each other, each block but on a single place followed by ψ (§6.1), and
-by a submersive layer where the Spec asks for one.
+J(x_L) is the loss. A chain is a sequence of blocks of equal units. Each block is followed by ψ (§6.1), unless there is
+a single place, and by a submersive layer if the Spec has one.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class InvertibleSpec(Spec):
             ``leaky_relu``, ``tanh``; for example ``additive tanh``.
         layers: units per block, all of one shape.
         blocks: blocks; ψ follows each, where there is more than one place.
-        submersive: channels that a linear layer after each block, behind ψ, takes away: it is not invertible, but its
-            Jacobian is surjective; 0: there is none.
+        submersive: how many channels a linear layer after each block, behind ψ, removes. That layer is not invertible,
+            but its Jacobian is surjective. 0: there is no such layer.
         side: places along each side of the input, divisible by 2^blocks, or 1.
         channels: numbers per place of the input; n = side²·channels, throughout unless `submersive` takes some away.
         batch: samples.
@@ -56,9 +56,9 @@ class InvertibleSpec(Spec):
         hidden: channels between them.
         activation: after each of them.
         norm: after that; ``batch`` makes the samples of a batch depend on each other.
-        head: on the mean over places and a linear map: ``cross_entropy``, or ``squared_error`` against targets.
-        classes: what the head puts out.
-        scale: factor of the weights of residual functions, and of what invertible matrices have besides the identity.
+        head: the loss of a linear map of the mean over places: ``cross_entropy``, or ``squared_error`` against targets.
+        classes: outputs of the head.
+        scale: factor of the weights of residual functions, and of what is added to the identity in invertible matrices.
         spread: standard deviation of the input.
         bias: mean of what is added after an invertible matrix: a tanh behind it is then flat where the chain settles.
     """
@@ -122,7 +122,7 @@ class InvertibleSpec(Spec):
             )
 
     def block_shape(self, k: int) -> Shape:
-        """What the units of block k read; of k = blocks, what the head does."""
+        """The shape that the units of block k read; for k = blocks, the shape that the head reads."""
         side, channels = self.side, self.channels
         for _ in range(k):
             if self.side > 1:
@@ -148,7 +148,7 @@ class InvertibleSpec(Spec):
         }
 
     def after(self, k: int, backend: str) -> dict[str, Layer]:
-        """Key of the parameters -> layer, in order, of what stands between block k and the next, or the head.
+        """Key of the parameters -> layer, in order, of what comes between block k and the next block, or the head.
 
         Raises:
             UsageError: a submersive layer would leave no channels; names it.
@@ -213,7 +213,7 @@ class Block:
     Attributes:
         key: of the parameters.
         unit: key of the parameters within the block -> layer, in order.
-        after: key of the parameters -> ψ, or a submersive layer, or first the one and then the other.
+        after: key of the parameters -> ψ, or a submersive layer, or ψ and then a submersive layer.
     """
 
     key: str
@@ -227,8 +227,8 @@ class InvertibleProblem(Problem):
 
     With Λ units per block ``params`` is ``{"block0": {"0_additive": {"shift": {"w0": (Λ, …), "b0": (Λ, …), …}},
     "1_tanh": {}, …}, "psi0": {}, "submersive0": {"w": (C, C − s), "b": (C − s,)}, "block1": …, "head": {"w": (C_end,
-    classes), "b": (classes,)}}``; all of a block's are stacked along axis 0, one per unit; a layer without parameters
-    has an empty dict, and what stands after a block only what the Spec asks for. ``data`` holds ``x``
+    classes), "b": (classes,)}}``; all parameters of a block are stacked along axis 0, one entry per unit. A layer
+    without parameters has an empty dict. What follows a block is there only if the Spec has it. ``data`` holds ``x``
     (batch, side, side, channels), ``targets`` (batch,) int32 or (batch, classes), and ``upstream`` (), the factor of
     the loss.
     """
@@ -240,7 +240,7 @@ class InvertibleProblem(Problem):
 
     stacked: ClassVar[tuple[str, ...]] = tuple(f"block{k}" for k in range(MOST_BLOCKS))
     nets: ClassVar[Mapping[str, str]] = {"head_losses": "head"}
-    """And the layers, which are counted by themselves."""
+    """The layers are counted too, each by itself."""
 
     @property
     def x(self) -> Any:
@@ -310,7 +310,7 @@ class InvertibleProblem(Problem):
         return self.data["upstream"] * each / self.spec.batch
 
     def head_loss(self, head: Tree, y: Any) -> Any:
-        """x_L -> J, the scalar loss; of x_L it need not be invertible."""
+        """x_L -> J, the scalar loss, which need not be invertible in x_L."""
         return self.xp.sum(self.head_losses(head, y))
 
     def loss(self, params: Tree) -> Any:

@@ -1,4 +1,4 @@
-"""Refusing a chain at a layer, by its name, where an inverse or a vijp does not do what the methods ask of it."""
+"""Refuses a chain, by the name of a layer whose inverse or vijp does not do what the methods need."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def check_invertible(problem: InvertibleProblem, digits: float = 0.5) -> float:
         The largest relative error of a round trip.
 
     Raises:
-        NotInvertible: names the first layer whose inverse misses its input by more than u^digits, raises, or is not
-            finite.
+        NotInvertible: names the first layer whose inverse raises, is not finite, or misses its input by more than
+            u^digits.
         UsageError: parameters or input have other shapes than the Spec.
 
     Cost: a forward pass and every inverse once; one layer in memory.
@@ -38,7 +38,7 @@ def check_invertible(problem: InvertibleProblem, digits: float = 0.5) -> float:
 
 
 def check_vijp(problem: InvertibleProblem, digits: float = 0.5) -> float:
-    """What Moonwalk needs and no more: that every layer's vijp takes back what its VJP does to a cotangent.
+    """Check what Moonwalk needs and no more: every layer's vijp must undo what its VJP does to a cotangent.
 
     Args:
         problem: concrete arrays of JAX or PyTorch, not traced ones.
@@ -48,7 +48,7 @@ def check_vijp(problem: InvertibleProblem, digits: float = 0.5) -> float:
         The largest relative error of a cotangent that was pulled back and brought forward again.
 
     Raises:
-        NotInvertible: names the first layer whose vijp misses by more than u^digits, raises, or is not finite: its
+        NotInvertible: names the first layer whose vijp raises, is not finite, or misses by more than u^digits: its
             Jacobian is singular here, or not surjective.
         UsageError: parameters or input have other shapes than the Spec, or the arrays are NumPy's, which has no VJP.
 
@@ -75,7 +75,7 @@ def round_trips(chain: Iterable[Link], x: Any, allowed: float) -> float:
 
 
 def cotangent_trips(chain: Iterable[Link], x: Any, allowed: float, vjp: Vjp, draw: Callable[[Any], Any]) -> float:
-    """`check_vijp` of any chain: the largest relative error of a cotangent, `draw` of y, after a VJP and a step."""
+    """`check_vijp` of any chain: the largest relative error of a cotangent, ``draw(y)``, after a VJP and a step."""
     worst = 0.0
 
     def brought_back(layer: Any, p: Any, x: Any, pull: Any, h: Any) -> Any:
@@ -107,7 +107,7 @@ def _vjp(backend: str) -> Vjp:
 
 
 def _missed(name: str, what: str, exact: Any, found: Callable[[], Any], allowed: float) -> float:
-    """How far what should be `exact` is off, relative; refused where that is more than allowed."""
+    """The relative error of what should be `exact`; NotInvertible is raised where it is more than allowed."""
     try:
         with np.errstate(all="ignore"):
             back, wanted = to_numpy(found()), to_numpy(exact)

@@ -63,11 +63,11 @@ class Residual:
         return xp.reshape(z, (*x.shape[:-1], self.widths[-1]))
 
     def push(self, p: Tree, x: Any) -> tuple[Any, list[Tree]]:
-        """As calling it, and per linear map what `pull` needs besides the parameters.
+        """The output, and for each linear map what `pull` needs besides the parameters.
 
-        With batch norm that is z, the activation's output, whose sign is the ReLU's, and two numbers per channel;
-        without, the signs alone, or of tanh its output. The input of a linear map is not kept: its pull-back by the
-        input is W alone.
+        With batch norm that is z, the activation's output, from which the ReLU's mask follows, and two numbers per
+        channel. Without batch norm it is the mask alone, or for tanh the output. The input of a linear map is not kept:
+        its pull-back by the input needs W alone.
         """
         xp, kept = namespace(self.backend), []
         z = xp.reshape(x, (x.shape[0], -1)) if self.kind == "dense" else x
@@ -81,7 +81,7 @@ class Residual:
         return xp.reshape(z, (*x.shape[:-1], self.widths[-1])), kept
 
     def pull(self, p: Tree, kept: list[Tree], h: Any) -> Any:
-        """The cotangent of x from that of the output, by what `push` kept; as many products as one evaluation has."""
+        """The cotangent of x from that of the output and what `push` kept; as many products as in one evaluation."""
         xp, places = namespace(self.backend), h.shape[:-1]
         h = xp.reshape(h, (h.shape[0], -1)) if self.kind == "dense" else h
         for i in reversed(range(len(self.widths) - 1)):
@@ -115,8 +115,8 @@ class Residual:
 def batch_norm(xp: Any, z: Any, gain: Any, shift: Any) -> Any:
     """Over all axes but the last: the samples of a batch and the places.
 
-    The gain is multiplied with the small 1/σ first: so the pull-back by the gain needs no number per element that the
-    one by z does not need as well.
+    The gain is multiplied by 1/σ first, both of one number per channel. So the pull-back by the gain needs no array of
+    z's size that the pull-back by z does not need as well.
     """
     centred, _, deviation = statistics(xp, z)
     return centred * (gain / deviation) + shift
@@ -157,7 +157,7 @@ def convolve(backend: str, x: Any, w: Any) -> Any:
 
 
 def product_of_patches(xp: Any, x: Any, w: Any) -> Any:
-    """`convolve` in the words of the Array API alone: each place's 3×3 patch, 9·in numbers, times a matrix.
+    """`convolve` by functions of the Array API alone: each place's 3×3 patch, 9·in numbers, times a matrix.
 
     Stores nine times x. Vectorised over weights it costs half of what XLA's convolution with a batch of kernels does.
     """

@@ -1,8 +1,8 @@
-"""Losses that round as reversing backprop and as Moonwalk do: `loss` in exact arithmetic, written without their code.
+"""Losses that equal `loss` in exact arithmetic but round as reversing backprop and Moonwalk do, without their code.
 
-What a method loses knowingly is allowed, as much as plain backprop of such a loss strays. So nothing here may call what
-the methods call: with a bug of theirs in it, the bug would raise its own allowance. Of a layer only y = f(θ, x) is
-used, which is the problem itself, and what its kind says about f:
+A method may be as far off as plain backprop of such a loss is. So nothing here may call what the methods call:
+otherwise a bug of a method would raise its own allowance. Of a layer, only y = f(θ, x) is used, which is the problem
+itself, and what its kind says about f:
 
 - Coupling. y = (y2, x1), y2 = x2·e^s(x1) + t(x1), s = 0 where it is additive. f at x2 = 0 is t, and e^s is what a
   cotangent of ones of y2 becomes at x2. So x2 = (y2 − t)/e^s. For a cotangent h of y, that of x is w = (h1 + (∂y2/∂x1)ᵀ
@@ -11,7 +11,7 @@ used, which is the problem itself, and what its kind says about f:
   the leaky ReLU divides by its slope left of 0.
 - Linear. y = xW + b: x = (y − b) W⁻¹ and w = h Wᵀ, two linear systems.
 - Submersion. w = h Wᵀ with W of full column rank; W = QR gives w Q = h Rᵀ. There is no inverse.
-- Down-sampling. f moves numbers about, so its Jacobian P has P⁻¹ = Pᵀ: x is the VJP of f for y, and h is f(w).
+- Down-sampling. f permutes numbers, so its Jacobian P has P⁻¹ = Pᵀ: x is the VJP of f for y, and h is f(w).
 """
 
 from __future__ import annotations
@@ -56,15 +56,15 @@ class Chain(Protocol):
 
 
 SOLVED = 128
-"""Numbers of a batch at most with which vijp is tried by a solve: it builds and solves the Jacobian of all of them."""
+"""The most numbers of a batch for which vijp is tried by a solve: it builds and solves the Jacobian of all of them."""
 
 
 def by_reversing(problem: Chain, params: Tree, amount: Any) -> Any:
     """`loss`; where `amount` is not 0, with the rounding of states that inverses rebuild.
 
-    To x_L, back to x_0, and from there again: what is lost from x_L down to x_i reaches x_i from x_0 too. The x_0 that
-    comes back is a constant, as x_0 is, so every derivative is that of `loss`. What a submersive layer reads is kept.
-    Cost: L layers and L inverses, without derivatives, more than `loss`.
+    It runs to x_L, back to x_0 by the inverses, and from there forward again: what is lost from x_L down to x_i reaches
+    x_i from x_0 too. The x_0 that comes back is a constant, like x_0 itself, so every derivative is that of `loss`. The
+    input of a submersive layer is kept. Cost: L layers and L inverses, without derivatives, more than `loss`.
     """
     xp, backend = problem.xp, problem.backend
     fixed = tree_map(lambda leaf: stop_gradient(backend, leaf), params)
@@ -89,10 +89,10 @@ def by_reversing(problem: Chain, params: Tree, amount: Any) -> Any:
 def by_vijp(problem: Chain, params: Tree, amount: Any) -> Any:
     """`loss`; where `amount` is not 0, with the rounding of h_i that Eq. 10 finds from h_0.
 
-    With w_0 = h_0 and w_i the solution of w_{i−1} = w_i ∂f_i/∂x, the loss gets the terms ⟨w_i − h_i,
-    f_i(θ_i, x_{i−1})⟩, x_{i−1} held: so the cotangent that θ_i sees is not h_i but w_i. Every w_i − h_i is 0 but for
-    rounding, whatever the parameters, and counts as a constant: every derivative is that of `loss`. Cost: about two
-    gradients more than the one of `loss`, and stores no less.
+    Let w_0 = h_0, and let w_i solve w_{i−1} = w_i ∂f_i/∂x. The loss gets the terms ⟨w_i − h_i, f_i(θ_i, x_{i−1})⟩,
+    where x_{i−1} is held constant. So the cotangent that θ_i gets is w_i, not h_i. Every w_i − h_i is 0 except for
+    rounding, whatever the parameters are, and counts as a constant: every derivative is that of `loss`. Cost: about two
+    gradients more than the one of `loss`, and no less memory.
     """
     xp, vjp = problem.xp, transforms(problem.backend).vjp
 
@@ -109,7 +109,7 @@ def by_vijp(problem: Chain, params: Tree, amount: Any) -> Any:
     head = tree_map(constant, params["head"])
 
     def moved(x: Any, shifts: Any) -> Any:
-        """The loss, every state but x_0 moved by a shift, whose cotangent is then that state's."""
+        """The loss with a shift added to every state but x_0: the shift's cotangent is then that state's."""
         for (layer, p), shift in zip(fixed, shifts, strict=True):
             x = layer(p, x) + shift
         return problem.head_loss(head, x)
@@ -199,7 +199,7 @@ def _above(layer: Layer, p: Tree, x: Any, w: Any) -> Any:
 
 
 def _solved(layer: Layer, p: Tree, x: Any, w: Any) -> Any:
-    """H from ∂f/∂x as a matrix, row by row, and one linear solve: what `layers.vijp_by_solve` loses, not its code."""
+    """H from the matrix ∂f/∂x, row by row, and one linear solve: it rounds as `layers.vijp_by_solve` does."""
     xp, count = layer.xp, math.prod(x.shape)
     y, pull = _pulled(layer, p, x)
     rows = xp.reshape(xp.eye(count, dtype=x.dtype), (count, *y.shape))
