@@ -1,4 +1,4 @@
-"""gradgate checks gradients: is it the gradient, and does the function keep its promises.
+"""gradgate checks gradients: whether the gradient is right, and whether the function keeps its promises.
 
 ``check`` judges two functions at given arguments, in one line of any test. A `Pair` declares a function, the plain one
 that it must agree with, and how inputs are drawn; ``parametrize`` makes pytest tests of it, and ``gradgate verify

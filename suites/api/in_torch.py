@@ -1,7 +1,7 @@
 """The papers' methods for functions and modules of your own, in PyTorch.
 
 Each name is one documented entry point: a method of one of the five papers that takes your own functions, layers or
-models. The suite judges each of them as it judges a pair of yours. A module is imported when its name is first used.
+models. The suite judges each of them as it judges a pair of yours. Its module is imported when a name is first used.
 """
 
 from __future__ import annotations

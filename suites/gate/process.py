@@ -16,7 +16,7 @@ from gradgate.references.contract import UsageError
 from gradgate.suites.gate.overlay import Overlay
 
 IDLE = 120.0
-"""Seconds without an event after which a side is given up, in addition to the limits of single calls."""
+"""Seconds without an event after which a side is given up, in addition to three times the larger limit of a call."""
 
 
 class Unmeasurable(Exception):
