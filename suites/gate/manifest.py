@@ -76,7 +76,7 @@ def gated(settings: Settings, own: bool, base: bool = False) -> list[Gated]:
 
 
 def measured_spec(family: Family, framework: str, fields: Mapping[str, Any] | None = None) -> Spec:
-    """The problem at which a method of this family is gated: the family's measured one, with `eager` for PyTorch."""
+    """The problem at which a method of this family is gated: the family's `measured` one; in PyTorch, with `eager`."""
     smaller = getattr(family, "eager", {}) if framework == "torch" else {}  # a base may be older than the field
     chosen = {"dtype": "float32", **family.measured, **smaller, **(fields or {})}
     return registry.spec_class(family.name).from_json(json.dumps(chosen))
