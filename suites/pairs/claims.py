@@ -19,7 +19,7 @@ REFUSED = {
 
 
 def contract(pair: Pair, options: Sequence[Option]) -> tuple[Claim, ...]:
-    """The claims of a pair: those that every pair owes, its transformations, its options and its promises."""
+    """The claims of a pair: those about every pair, and those about its transformations, options and promises."""
 
     def owed(name: str, statement: str, check: str = "", **settings: Any) -> Claim:
         return Claim(name, check or name, statement, "contract", settings=settings)
@@ -66,5 +66,5 @@ def contract(pair: Pair, options: Sequence[Option]) -> tuple[Claim, ...]:
 
 
 def _narrow(claim: Claim) -> Claim:
-    """A claim of a function that does not take float64."""
+    """The claim for a function that does not take float64: float32 is its widest dtype."""
     return dataclasses.replace(claim, settings={"widest": "float32", **claim.settings})

@@ -1,4 +1,4 @@
-"""What is wrong with a declared pair, in words, before either function is imported."""
+"""Checks the declaration of a pair before either function is imported, and says what is wrong."""
 
 from __future__ import annotations
 

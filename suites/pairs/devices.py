@@ -20,14 +20,14 @@ DEVICES = (INTERPRETER, CUDA)
 ENVIRONMENT: Mapping[str, Mapping[str, str]] = {
     "": {}, INTERPRETER: {triton_interpreter.VARIABLE: "1"}, CUDA: {triton_interpreter.VARIABLE: "0"},
 }  # fmt: skip
-"""Device -> what has to be in the environment of a process before anything is imported."""
+"""Device -> variables that must be in the environment of a process before anything is imported."""
 
 
 class Elsewhere(Inapplicable):
-    """A function cannot run in this process, but in one that was started for its device.
+    """A function cannot run in this process; it can run in a process that was started for its device.
 
     Attributes:
-        device: which.
+        device: the device.
     """
 
     def __init__(self, device: str) -> None:
@@ -40,7 +40,7 @@ class Elsewhere(Inapplicable):
 
 
 def check(who: str, devices: Any) -> None:
-    """Check what a pair declares.
+    """Check the devices that a pair declares.
 
     Raises:
         UsageError: names the wrong device and lists the legal ones.
@@ -53,7 +53,7 @@ def check(who: str, devices: Any) -> None:
 
 
 def missing(device: str) -> str:
-    """Why nothing can run on a device of this machine; "" where it can."""
+    """Why no function can run on a device of this machine; "" if functions can."""
     if device == INTERPRETER:
         absent = importlib.util.find_spec("triton") is None
         return "triton is not installed: pip install 'gradgate[triton]'" if absent else ""
@@ -63,12 +63,12 @@ def missing(device: str) -> str:
 
 
 def device_of(devices: Sequence[str]) -> str:
-    """The first of the devices that this machine has; "" where a pair names none, or has none of them."""
+    """The first of the devices that this machine has; "" if there are none, or the machine has none of them."""
     return next((device for device in devices if not missing(device)), "")
 
 
 def elsewhere(function: Any) -> str:
-    """The device for which a process of its own has to be started to run a pair's function; "" where this one will do.
+    """The device for which another process must be started to run a pair's function; "" if this process can run it.
 
     Args:
         function: a pair, or any other method.
@@ -82,7 +82,8 @@ def running(devices: Sequence[str]) -> Iterator[str]:
     """The scope of a call of a pair's function; gives the device that it runs on, "" for the CPU.
 
     Raises:
-        Inapplicable: this machine has none of the devices; says why. Elsewhere: this process is not the one.
+        Inapplicable: this machine has none of the devices; the message says why. Elsewhere: another process must run
+            the function.
     """
     if not devices or launches.skipped():
         yield ""
@@ -96,14 +97,14 @@ def running(devices: Sequence[str]) -> Iterator[str]:
 
 
 def loaded(given: Any, devices: Sequence[str]) -> Any:
-    """A pair's function, loaded after Triton is prepared; where Triton is missing, one that says so when it is called.
+    """A pair's function, loaded after Triton is prepared; if Triton is missing, a function that says so when called.
 
     Args:
-        given: where it is, in words; anything else is returned as it is.
-        devices: of the pair.
+        given: the function's target, as text; anything else is returned as it is.
+        devices: the pair's devices.
 
     Raises:
-        UsageError, ImportError: it cannot be found, though Triton is there.
+        UsageError, ImportError: the function cannot be found, although Triton is installed.
     """
     why = missing(INTERPRETER) if devices else ""
     if devices and not why:
@@ -123,7 +124,7 @@ def _absent(why: str, *_: Any, **__: Any) -> Any:
 
 
 def moved(device: str, tree: Any) -> Any:
-    """A tree with its tensors on another device, strides kept; autograd leads back. "": the tree as it is."""
+    """A tree with its tensors on another device, with the same strides and differentiable. "": the tree as it is."""
     if not device or device == INTERPRETER:
         return tree
     import torch

@@ -1,4 +1,4 @@
-"""How the inputs of a pair are drawn: of named dims and a seed, never element by element."""
+"""How the inputs of a pair are drawn: from named dims and a seed, never element by element."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from gradgate.suites.pairs import expressions
 
 @dataclass(frozen=True)
 class Draw:
-    """One input, or one leaf of one.
+    """One input, or one leaf of an input.
 
     Attributes:
         dims: the shape: dims, numbers and products of them, with blanks between, such as ``"T 2*H"``; ``""`` is a
             scalar.
         kind: ``normal``, ``uniform``, ``integers``, ``mask``, ``constant`` or ``key``.
-        low, high: what the kind takes: numbers or expressions of dims.
+        low, high: the parameters of the kind: numbers or expressions of dims.
         gradient: whether it is a floating input that gets a gradient.
-        dtype: a floating input is given to the functions in this dtype at least; "" where it follows the others, as
-            nearly all do. Weights that stay in float32 beside activations in bfloat16 have ``float32``.
+        dtype: the functions get a floating input in this dtype or a wider one; "" if it has the dtype of the other
+            inputs, as nearly all have. Weights that stay in float32 while activations are in bfloat16 have ``float32``.
     """
 
     dims: str
@@ -63,11 +63,11 @@ class Draw:
         return tuple(int(size) for size in sizes)
 
     def count(self, dims: Mapping[str, int]) -> int:
-        """How many numbers these are at these sizes."""
+        """The number of elements at these sizes."""
         return math.prod(self.shape(dims))
 
     def possible(self, dims: Mapping[str, int]) -> bool:
-        """Whether there is any number to draw: integers below 0 are none."""
+        """Whether any number can be drawn: of integers from 0 to below 0, none can."""
         low, high = (expressions.evaluate(end, dims) for end in (self.low, self.high))
         return self.kind != "integers" or high > low
 
@@ -100,7 +100,7 @@ def normal(
     Args:
         dims: the shape, such as ``"T H"``.
         scale: standard deviation: a number, or an expression of dims such as ``"H**-0.5"``.
-        mean: likewise.
+        mean: the mean: also a number or an expression of dims.
         gradient: whether the input gets a gradient.
         dtype: ``float32`` for an input that stays in float32 where the others are bfloat16.
 
@@ -112,7 +112,7 @@ def normal(
 
 
 def uniform(dims: str, low: str | float = 0.0, high: str | float = 1.0, *, gradient: bool = True) -> Draw:
-    """Numbers between `low` and `high`, all as likely; other arguments as for `normal`.
+    """Uniformly distributed numbers between `low` and `high`; other arguments as for `normal`.
 
     Example::
 
@@ -156,7 +156,7 @@ def constant(value: float, dims: str = "", *, gradient: bool = True) -> Draw:
 
 
 def key() -> Draw:
-    """A key of JAX's random numbers, two uint32: both functions are given the same one.
+    """A key of JAX's random numbers, two uint32: both functions get the same key.
 
     Not for: PyTorch, where `Pair.random` seeds the global generator.
 

@@ -1,4 +1,4 @@
-"""What can be told of functions and of the values of their options without a call."""
+"""What is known about functions, and about the values of their options, without a call."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gradgate.references.contract import FRAMEWORKS
 
 
 def label(value: Any) -> Any:
-    """What stands for an option's value in a Spec: the value itself, or the name of a function or class."""
+    """What represents an option's value in a Spec: the value itself, or the name of a function or class."""
     return (
         value
         if value is None or isinstance(value, (str, int, float, bool))
@@ -21,7 +21,7 @@ def label(value: Any) -> Any:
 
 
 def value_of(values: Sequence[Any], wanted: Any) -> Any:
-    """The option's value of a label."""
+    """The option's value that has this label."""
     return next(value for value in values if type(label(value)) is type(wanted) and label(value) == wanted)
 
 
@@ -35,7 +35,7 @@ def takes(function: Callable[..., Any], name: str) -> bool:
 
 
 def frameworks(function: Any) -> list[str]:
-    """The frameworks that the module of a function has imported, or that the function is of."""
+    """The framework that a function belongs to, or else the frameworks that the function's module has imported."""
     plain = inspect.unwrap(function)
     while isinstance(plain, functools.partial):
         plain = inspect.unwrap(plain.func)

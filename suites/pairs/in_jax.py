@@ -32,7 +32,7 @@ def gradient(pair: Pair, problem: PairProblem, options: Mapping[str, Any], role:
 
 
 def residual_bytes(pair: Pair, spec: PairSpec, options: Mapping[str, Any], role: str) -> int:
-    """What is kept between the forward and the backward pass, of shapes alone."""
+    """The bytes kept between the forward and the backward pass, computed from shapes alone."""
     from gradgate.hw_profiles.residuals import of_jax
     from gradgate.references.draws import shapes
 
@@ -44,7 +44,7 @@ def residual_bytes(pair: Pair, spec: PairSpec, options: Mapping[str, Any], role:
 
 
 def _holding(problem: Any) -> Any:
-    """The Problem with zeros for its shapes of data, which a trace of the parameters alone closes over."""
+    """The Problem with zeros in place of the shapes of its data, which a trace of the parameters closes over."""
     import jax
     import jax.numpy as jnp
 
@@ -52,7 +52,7 @@ def _holding(problem: Any) -> Any:
 
 
 def flops(pair: Pair, spec: PairSpec) -> float:
-    """FLOPs of the reference, of its jaxpr."""
+    """FLOPs of the reference, counted in its jaxpr."""
     from gradgate.hw_profiles import work
     from gradgate.references.draws import shapes
 

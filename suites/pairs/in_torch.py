@@ -17,7 +17,7 @@ from gradgate.suites.pairs.spec import ALL, ONLY, PairProblem, PairSpec
 def gradient(pair: Pair, problem: PairProblem, options: Mapping[str, Any], role: str = "function") -> tuple[Any, Tree]:
     """⟨cotangents, outputs⟩ and its gradient, by `torch.autograd.grad`; within torch.func by `torch.func.vjp`.
 
-    A leaf that autograd gives no gradient, though the reference's depends on it, is None.
+    The gradient of a leaf is None if autograd gives it none, although the reference's outputs depend on the leaf.
 
     Raises:
         Refuted: the outputs are not those of the reference.
@@ -40,7 +40,7 @@ def backward(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Outputs of a function at leaves, and path -> gradient of every leaf that requires one, or None.
 
-    Outputs without a cotangent take no part, as where a user's loss leaves them out.
+    Outputs without a cotangent are left out, as by a user's loss that does not use them.
     """
     with torch.enable_grad():
         found = pair.outputs(role, problem, params, options)
@@ -83,7 +83,7 @@ def _reached(pair: Pair, problem: PairProblem) -> set[str]:
 
 
 def residual_bytes(pair: Pair, spec: PairSpec, options: Mapping[str, Any], role: str) -> int:
-    """What is kept between the forward and the backward pass; the forward pass is run once."""
+    """The bytes kept between the forward and the backward pass; the forward pass is run once."""
     from gradgate.hw_profiles.residuals import of_torch
     from gradgate.suites.measuring import fakes
 
@@ -98,7 +98,7 @@ def residual_bytes(pair: Pair, spec: PairSpec, options: Mapping[str, Any], role:
 
 
 def flops(pair: Pair, spec: PairSpec) -> float:
-    """FLOPs of the reference's products of matrices, of one run."""
+    """FLOPs of the reference's products of matrices, counted in one run."""
     from gradgate.hw_profiles.work import torch_flops
 
     problem = spec.build("torch")

@@ -22,9 +22,9 @@ def lower(pair: Pair) -> Family:
     """The pair's class of problems, and in it the pair as its one method.
 
     Raises:
-        UsageError: the declaration is wrong where only the functions can tell; says what is legal.
+        UsageError: the declaration is wrong in a way that only the functions show; the message says what is legal.
     """
-    _ = pair.loaded  # both are there, and they are two
+    _ = pair.loaded  # both functions exist, and they are not the same
     check_transformations(pair)
     options = _options(pair)
     shapes = _shapes(pair)
@@ -43,7 +43,7 @@ def lower(pair: Pair) -> Family:
 
 
 def _free(pair: Pair) -> str:
-    """The pair's name; with a number behind it if the name is taken and no target tells the two apart."""
+    """The pair's name, with a number after it if the name is taken and no target distinguishes the two."""
     if pair.target:
         return pair.called
     taken = registry.families()
@@ -52,7 +52,7 @@ def _free(pair: Pair) -> str:
 
 
 def _options(pair: Pair) -> tuple[Option, ...]:
-    """The options that the function alone takes."""
+    """The options that only the function takes."""
     found = []
     for name, values in pair.options.items():
         if name in pair.shared:
@@ -85,9 +85,10 @@ def _shapes(pair: Pair) -> tuple[Mapping[str, Any], ...]:
 
 
 def _measured(pair: Pair, shapes: tuple[Mapping[str, Any], ...]) -> Mapping[str, Any]:
-    """Where bytes are measured unless told: every dim as large as it is declared, where that is legal.
+    """The problem at which bytes are measured by default: every dim at its largest size, if that is legal.
 
-    Without a regime, in float32 if the pair has it. Else it is the largest combination that is tried.
+    If it is not, or if its inputs have more than MOST_NUMBERS numbers, it is the largest combination that is tried. It
+    has no regime, and is in float32 if the pair supports it.
     """
     plain = [shape for shape in shapes if not shape["regime"]] or list(shapes)
     dtype = "float32" if "float32" in pair.dtypes else "float64"

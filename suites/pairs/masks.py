@@ -1,4 +1,4 @@
-"""One mask in every dtype: JAX draws other bits where float64 is on."""
+"""The same mask in every dtype: JAX draws other bits if float64 is enabled."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 def alike() -> Iterator[None]:
     """The scope in which `jax.random.bernoulli`, which dropout calls, gives in float64 the mask of float32.
 
-    It compares uniform numbers with a probability, in the dtype of the latter; of a Python float that is float64 where
-    float64 is on, and the bits are others. The truth in float64 would then be that of another function.
+    `bernoulli` compares uniform numbers with a probability, in the dtype of the probability. For a Python float that is
+    float64 if float64 is enabled, and the bits differ. The truth in float64 would then be that of another function.
     """
     import jax
     import jax.numpy as jnp

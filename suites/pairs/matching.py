@@ -12,7 +12,7 @@ def check_outputs(found: Mapping[str, Any], like: Mapping[str, Any]) -> None:
     """Check the floating outputs of a function against arrays in the shapes of the reference's.
 
     Raises:
-        Refuted: names what is missing, what is there besides, and the first wrong shape.
+        Refuted: the message names the outputs that are missing or superfluous, or the first wrong shape.
     """
     missing, extra = [p for p in like if p not in found], [p for p in found if p not in like]
     if missing or extra:

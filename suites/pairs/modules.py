@@ -32,30 +32,30 @@ def module_pair(
 ) -> ModulePair:
     """A pair of modules: torch.nn.Module, flax.nnx, flax.linen or equinox.
 
-    The parameters of the reference at the dims become inputs ``module.NAME``. Both modules are given the same numbers,
-    drawn from the seed: the reference's initial ones and normal numbers added, so that no ones and zeros hide a
-    mistake. Running statistics and other buffers start as two training calls of the reference leave them, and are
-    compared after the call. No module is changed by a call.
+    The parameters of the reference at the dims become inputs ``module.NAME``. Both modules get the same numbers, drawn
+    from the seed: the reference's initial numbers plus normal numbers, so that no ones and zeros hide a mistake.
+    Running statistics and other buffers start with the values that two training calls of the reference leave, and are
+    compared after the call. No call changes a module.
 
     Args:
-        function: builder of the module under test, or ``package.module:builder``: called with those of the dims and
-            options that it takes as keywords, such as ``lambda H: MyRMSNorm(H)``; in JAX with ``rngs`` or ``key`` too.
+        function: builder of the module under test, or ``package.module:builder``. It is called with the dims and
+            options that it takes as keywords, such as ``lambda H: MyRMSNorm(H)``; in JAX also with ``rngs`` or ``key``.
         reference: builder of the plain module.
         inputs: name -> draw, the positional arguments of a call.
         dims: name -> sizes that are tried, for builders and inputs alike.
-        rename: a name in the reference -> the function's, where they differ: of a parameter, a buffer or a submodule.
-        modes: ``train`` and ``eval``, or one of them. A module is told by ``train()`` and ``eval()``,
-            `equinox.nn.inference_mode`, or by its call's keyword, such as ``train`` or ``deterministic``.
-        options: keyword -> values; a builder's where it takes them, else the call's.
-        regimes: name -> function of the inputs, and of ``module``: name -> parameter, that returns them changed.
-        dtypes, composes, disclaims, claims, expected, kappa, valid, name, framework: as of `gradgate.Pair`.
-        random: whether the modules draw random numbers, as dropout does: both are given the same seed or key. Flax
-            linen makes a key of it by the names of submodules, which then have to be alike in both.
+        rename: name in the reference -> name in the function, where they differ: of parameters, buffers or submodules.
+        modes: ``train`` and ``eval``, or one of them. A module is switched by ``train()`` and ``eval()``, by
+            `equinox.nn.inference_mode`, or by a keyword of its call, such as ``train`` or ``deterministic``.
+        options: keyword -> values. The builder gets them if it takes the keyword, otherwise the call gets them.
+        regimes: name -> function that takes the inputs, and ``module``: name -> parameter, and returns them changed.
+        dtypes, composes, disclaims, claims, expected, kappa, valid, name, framework: as in `gradgate.Pair`.
+        random: whether the modules draw random numbers, as dropout does: both get the same seed or key. Flax linen
+            derives keys from it by the names of submodules, which must then be the same in both modules.
 
     Raises:
-        UsageError: says what is wrong and what is legal.
+        UsageError: the declaration is wrong; the message says what is wrong and what is legal.
 
-    Cost: as of `gradgate.Pair`, once for each of the modes.
+    Cost: as for `gradgate.Pair`, once for each of the modes.
 
     Not for: modules whose parameters are made in the first call, and functions without parameters.
 

@@ -13,14 +13,14 @@ import numpy as np
 from gradgate.references.contract import UsageError
 
 TRAINING = ("train", "training", "is_training", "is_train")
-"""Keywords of a module's call that are given whether it trains."""
+"""Keywords of a module's call that say whether it trains."""
 INFERENCE = ("deterministic", "use_running_average", "inference")
-"""Keywords of a module's call that are given whether it does not train."""
+"""Keywords of a module's call that say whether it does not train."""
 
 
 @dataclass(frozen=True)
 class Placed:
-    """A parameter or a number of the state, in the place of a draw."""
+    """A parameter, or an array of the state, in the place of a draw."""
 
     size: tuple[int, ...]
     kind: str
@@ -29,11 +29,11 @@ class Placed:
     dtype: str = ""
 
     def shape(self, dims: Any) -> tuple[int, ...]:
-        """The one that it has at the dims for which it was made."""
+        """The shape at the dims for which it was made."""
         return self.size
 
     def count(self, dims: Any) -> int:
-        """How many numbers."""
+        """The number of elements."""
         return int(np.prod(self.size, dtype=int))
 
 
@@ -43,8 +43,8 @@ class Bound(ABC):
     Attributes:
         parameters: own name -> initial numbers, NumPy, of everything that gets a gradient.
         state: own name -> initial numbers of what a call may change: buffers, running statistics. No parameters.
-        draws: own names of the keys of random numbers that it holds.
-        known_as: own name -> the reference's, for what draws random numbers.
+        draws: own names of the random keys that it holds.
+        known_as: own name -> name in the reference, for everything that draws random numbers.
     """
 
     parameters: Mapping[str, Any]
@@ -68,8 +68,8 @@ class Bound(ABC):
         Args:
             parameters: own name -> array, of all parameters.
             state: own name -> array; what is missing has its initial numbers.
-            arguments: positional.
-            keywords: of the module's call.
+            arguments: positional arguments of the module's call.
+            keywords: keyword arguments of the module's call.
             training: the mode of the call.
             key: two uint32 that JAX's random numbers come from; unused in PyTorch, whose generator is global.
         """
@@ -79,7 +79,7 @@ class Bound(ABC):
         return name in keywords_of(self.forward)
 
     def mode(self, training: bool) -> dict[str, bool]:
-        """The keywords by which a call is told its mode; none for most modules, which have it as an attribute."""
+        """The keywords that set the mode of a call; none for most modules, whose mode is an attribute."""
         told = dict.fromkeys(TRAINING, training) | dict.fromkeys(INFERENCE, not training)
         return {name: value for name, value in told.items() if self.takes(name)}
 
@@ -98,7 +98,7 @@ def built(who: str, builder: Callable[..., Any], keywords: Mapping[str, Any]) ->
     """What a builder makes.
 
     Raises:
-        UsageError: it raises; says at which dims.
+        UsageError: the builder raises; the message says at which dims.
     """
     try:
         return builder(**keywords)

@@ -16,18 +16,18 @@ from gradgate.references.backends import precision
 from gradgate.suites.pairs.modules_bound import Bound
 
 SEED = 0
-"""Of the initial parameters."""
+"""Seed of the initial parameters."""
 
 
 @contextlib.contextmanager
 def building() -> Iterator[None]:
-    """The scope in which modules are built: with numbers, even within a trace, and in float32."""
+    """The scope in which modules are built: with concrete numbers, even within a trace, and in float32."""
     with jax.ensure_compile_time_eval(), precision("jax", "float32"):
         yield
 
 
 def kind_of(module: Any) -> str:
-    """``nnx``, ``linen``, ``equinox``, or "" for what is no module of JAX."""
+    """``nnx``, ``linen``, ``equinox``, or "" if it is no module of JAX."""
     for cls in type(module).__mro__:
         for kind, start in (("nnx", "flax.nnx"), ("linen", "flax.linen"), ("equinox", "equinox")):
             if cls.__module__.startswith(start):
@@ -36,7 +36,7 @@ def kind_of(module: Any) -> str:
 
 
 class JaxModule(Bound):
-    """A module of JAX's, whose calls can be compiled."""
+    """A module in JAX, whose calls can be compiled."""
 
     def after(self, arguments: Sequence[Any], state: Mapping[str, Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
         """The state after a training call with the initial parameters; one program for each set of keywords."""
@@ -96,7 +96,7 @@ class NnxModule(JaxModule):
 
 
 def _random(leaf: Any, name: str, key: Any) -> Any:
-    """A counter's 0, or a key that depends on the given one and on where in the reference it is."""
+    """0 for a counter; for a key, a new key derived from the given one and from the name in the reference."""
     if not jnp.issubdtype(leaf.get_value().dtype, jax.dtypes.prng_key):
         return jnp.zeros_like(leaf.get_value())
     return jax.random.fold_in(_key(key), zlib.crc32(name.encode()))
@@ -198,7 +198,7 @@ def bound(module: Any, arguments: Callable[[], Sequence[Any]], keywords: Mapping
 
 
 def seeds(wanted: Collection[str]) -> dict[str, Any]:
-    """The ``rngs`` and the ``key`` of those that a builder wants."""
+    """``rngs`` and ``key``, if the builder wants them."""
     found: dict[str, Any] = {}
     if "rngs" in wanted:
         from flax import nnx
@@ -216,7 +216,7 @@ def _is_parameter(leaf: Any) -> bool:
 
 
 def _key(words: Any) -> Any:
-    """A key of two uint32."""
+    """A key made from two uint32."""
     return jax.random.wrap_key_data(jnp.asarray(words))
 
 

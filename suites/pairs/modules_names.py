@@ -1,4 +1,4 @@
-"""Which parameter of one module is which of another's."""
+"""Matches the parameters of one module with the parameters of another."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gradgate.references.contract import UsageError
 from gradgate.suites.pairs.modules_bound import Bound
 
 SHOWN = 12
-"""Names that a message lists of one side."""
+"""Number of names that a message lists of one side."""
 
 
 @dataclass(frozen=True)
@@ -20,8 +20,8 @@ class Names:
     Attributes:
         parameters: of all parameters.
         state: of the buffers and statistics that both have.
-        who: what the pair is called.
-        others: what the function has beside its parameters.
+        who: the pair's name.
+        others: the names of the function's state: what it has in addition to its parameters.
     """
 
     parameters: Mapping[str, str]
@@ -35,7 +35,7 @@ class Names:
         return (*self.parameters, *self.state)
 
     def missing(self, name: str) -> UsageError:
-        """That a training call changes a number of the reference's that the function does not have."""
+        """The error for a training call that changes state of the reference which the function does not have."""
         return UsageError(
             f"{self.who}: a training call changes {name} of the reference, and the function has nothing of that name "
             f"and shape; it has {_listed(self.others)}{_nearest(name, self.others)}: rename={{{name!r}: …}}"
@@ -46,8 +46,8 @@ def matched(who: str, reference: Bound, function: Bound, rename: Mapping[str, st
     """The function's name of every parameter of the reference, and of the state that both have.
 
     Raises:
-        UsageError: a parameter has no partner, or another shape, or a name in `rename` does not exist; lists both
-            sides and the nearest names.
+        UsageError: a parameter has no partner, or another shape, or a name in `rename` does not exist; the message
+            lists both sides and the nearest names.
     """
     ours = {name: renamed(name, rename) for name in (*reference.parameters, *reference.state)}
     for name in rename:
@@ -81,7 +81,7 @@ def matched(who: str, reference: Bound, function: Bound, rename: Mapping[str, st
 
 
 def renamed(name: str, rename: Mapping[str, str]) -> str:
-    """A name after renaming: it itself, or the longest of its submodules that is renamed."""
+    """A name after renaming: by its own entry, or else by the entry of the longest submodule that contains it."""
     for old in sorted(rename, key=len, reverse=True):
         if name == old or name.startswith(old + "."):
             return rename[old] + name[len(old) :]

@@ -27,25 +27,25 @@ MODULE, KEY = "module", "random_key"
 """Path of the parameters and the state among the inputs; name of the key of random numbers in JAX."""
 MODES = {"train": True, "eval": False}
 AFTER = " after the call"
-"""What the path of a buffer ends with where a call's outputs are compared."""
+"""The end of a buffer's path where the outputs of a call are compared."""
 SPREAD = 0.25
 """Standard deviation of what is added to initial parameters, over their root mean square (over 1 where they are 0)."""
 WARM = 2
 """Training calls of the reference on other inputs, which give running statistics their first values."""
 KEPT = 64
-"""Modules, and sets of running statistics, that a pair keeps."""
+"""Largest number of modules, and of sets of running statistics, that a pair keeps in memory."""
 
 
 @dataclass(frozen=True, eq=False)
 class ModulePair(Pair):
     """A pair of modules; `module_pair` makes it.
 
-    ``function`` and ``reference`` are builders. The parameters of the reference at the dims are inputs
-    ``module.NAME`` that get a gradient; what else a module holds, such as running statistics, is an input without one
-    and is compared after the call.
+    ``function`` and ``reference`` are builders. The parameters of the reference at the dims are inputs ``module.NAME``
+    that get a gradient; everything else that a module holds, such as running statistics, is an input without a
+    gradient, and is compared after the call.
 
     Attributes:
-        rename: a name in the reference -> the function's, of a parameter, of a buffer or of a submodule.
+        rename: name in the reference -> name in the function, of a parameter, of a buffer or of a submodule.
         modes: ``train`` and ``eval``, or one of them: the field ``training`` of the Spec.
     """
 
@@ -112,7 +112,7 @@ class ModulePair(Pair):
 
     @functools.cached_property
     def shared(self) -> dict[str, tuple[Any, ...]]:
-        """`Pair.shared`, of options that the builders or the calls take, and ``training``."""
+        """`Pair.shared` for the options that the reference's builder or its call takes, and ``training``."""
         taken = keywords_of(self.loaded["reference"]).keys()
         found = {}
         for name, values in self.options.items():
@@ -134,10 +134,10 @@ class ModulePair(Pair):
         return self._bound("reference", {**self._usual(), **options, "training": MODES[self.modes[0]]}, {})
 
     def _keywords(self, role: str, fields: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-        """What a builder is given.
+        """The keywords that a builder gets.
 
         Raises:
-            UsageError: it needs what is neither a dim nor an option.
+            UsageError: the builder needs a keyword that is neither a dim nor an option.
         """
         found: dict[str, Any] = {}
         for name, needed in keywords_of(self.loaded[role]).items():
@@ -203,13 +203,13 @@ class ModulePair(Pair):
         return found
 
     def _of_call(self, role: str, fields: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-        """The options that a module's call is given, because its builder does not take them."""
+        """The options that a module's call gets, because the module's builder does not take them."""
         taken = keywords_of(self.loaded[role])
         known = {n: value_of(self.options[n], label(fields[n])) for n in self.options if n in fields}
         return {name: value for name, value in {**known, **options}.items() if name not in taken}
 
     def _names(self, fields: Mapping[str, Any], options: Mapping[str, Any] | None = None) -> Names:
-        """Which parameter and which state of the function is which of the reference's."""
+        """The function's names of the reference's parameters and state."""
         plain, other = self._bound("reference", fields, {}), self._bound("function", fields, options or {})
         return matched(self.called, plain, other, self.rename)
 
@@ -232,7 +232,7 @@ class ModulePair(Pair):
         return (self.differentiated - {MODULE}) | {f"{MODULE}.{name}" for name in self._names(fields).parameters}
 
     def numbers(self, fields: Mapping[str, Any]) -> int:
-        """How many numbers inputs and parameters have; no module is built where its framework can tell without."""
+        """How many numbers inputs and parameters have; in PyTorch the parameters are not drawn for this if possible."""
         sizes = {name: fields[name] for name in self.dims}
         inputs = sum(draw.count(sizes) for draw in self.leaves.values())
         if self.where == "torch":
@@ -248,7 +248,7 @@ class ModulePair(Pair):
         return {}
 
     def given(self, spec: PairSpec) -> dict[str, Any]:
-        """Input -> tree of arrays, and ``module``, name -> parameter: its initial numbers, and normal ones added."""
+        """Input -> tree of arrays, and ``module``, name -> parameter: its initial numbers plus normal numbers."""
         found = super().given(spec)
         parameters = self._bound("reference", spec.fields, {}).parameters
         found[MODULE] = {
@@ -258,7 +258,7 @@ class ModulePair(Pair):
         return found
 
     def drawn(self, spec: PairSpec) -> dict[str, Any]:
-        """Path -> array, of a Spec's sizes, seed and regime: inputs, parameters, state and key."""
+        """Path -> array, for a Spec's sizes, seed and regime: inputs, parameters, state and key."""
         found = super().drawn(spec)
         key = generator(spec.seed, 3000).integers(0, 2**32, 2, dtype=np.uint32)
         found |= {f"{MODULE}.{name}": leaf for name, leaf in self._warmed(spec).items()}
@@ -298,7 +298,7 @@ class ModulePair(Pair):
     def outputs(
         self, role: str, problem: PairProblem, params: Tree, options: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        """Path -> floating output of a call; the state after it is in `all_outputs` alone and gets no cotangent."""
+        """Path -> floating output of a call; the state after it is only in `all_outputs`, and gets no cotangent."""
         return self.floating(self._called(role, problem, params, options or {})[0])
 
     def all_outputs(
@@ -340,13 +340,13 @@ class ModulePair(Pair):
         return module.train(fields["training"]), {f"{MODULE}.{n}": mine for n, mine in own.items()}
 
     def keywords(self, role: str, fields: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-        """What a call of a module itself is given by keyword, its mode among it where it asks for that."""
+        """The keywords that a call of the module itself gets, with its mode if the call takes that."""
         bound = self._bound(role, fields, options)
         return {**self._of_call(role, fields, options), **bound.mode(fields["training"])}
 
     @functools.cached_property
     def of_builders(self) -> frozenset[str]:
-        """The dims on which the modules depend; the others are of their inputs alone."""
+        """The dims on which the modules depend; the other dims occur only in the inputs."""
         taken = {name for role in ("reference", "function") for name in keywords_of(self.loaded[role])}
         return frozenset(taken & set(self.dims))
 
@@ -356,7 +356,7 @@ class ModulePair(Pair):
         return {path: leaf for path, leaf in flat.items() if trees.is_floating(self.where, leaf)}
 
     def seeded(self, spec: PairSpec) -> AbstractContextManager[None]:
-        """The scope of a call: PyTorch's generator has the seed of the Spec where the modules draw random numbers."""
+        """The scope of a call: PyTorch's generator has the seed of the Spec if the modules draw random numbers."""
         return self._seeded(spec)
 
     def compiled(self) -> Pair:
@@ -380,7 +380,7 @@ def _spread(leaf: Any, rng: np.random.Generator) -> Any:
 
 
 def _kept(held: dict[str, Any], key: str, make: Callable[[], Any]) -> Any:
-    """What is held under a key, made if it is not there; the oldest goes where there is too much."""
+    """The value under a key, which is made if it is missing; if there are too many, the oldest is dropped."""
     if key not in held:
         made = make()
         while len(held) >= KEPT:

@@ -13,18 +13,18 @@ from gradgate.references.backends import to_numpy
 from gradgate.suites.pairs.modules_bound import Bound, built
 
 INITIAL_SEED = 0
-"""Of PyTorch's generator while a module is built."""
+"""Seed of PyTorch's generator while a module is built."""
 
 
 class TorchModule(Bound):
-    """A torch.nn.Module that is called with parameters and buffers of one's own.
+    """A torch.nn.Module that is called with given parameters and buffers.
 
-    They take the places of the module's own and stay there until the next call: a backward pass that calls the module
-    again, as `torch.utils.checkpoint` does, must find them. Within torch.func, whose tensors die with the
-    transformation, `torch.func.functional_call` puts the former ones back.
+    They replace the module's own and stay there until the next call: a backward pass that calls the module again, as
+    `torch.utils.checkpoint` does, must find them. Within torch.func, tensors are valid only during the transformation,
+    so `torch.func.functional_call` puts the former ones back.
 
     Attributes:
-        module: as it was built, in float32 on the CPU. Attributes that it changes in Python stay changed, as in use.
+        module: as it was built, in float32 on the CPU. Python attributes that a call changes stay changed, as in use.
         initial: name -> buffer, or parameter that requires no gradient, as it was built.
     """
 
@@ -68,7 +68,7 @@ class TorchModule(Bound):
         return answer, {name: held[last] for name, (held, last) in firsts.items() if held[last] is not None}
 
     def _buffer(self, name: str, state: Mapping[str, Any], like: Any) -> Any:
-        """A copy that the call may change; one for each lane within a vmap, where batch norm asks for it."""
+        """A copy that the call may change; within a vmap one for each lane, because batch norm needs that."""
         leaf = state.get(name, self.initial[name])
         if like is None or not leaf.is_floating_point():
             return leaf.clone()
@@ -90,12 +90,12 @@ def _places(module: nn.Module) -> dict[str, list[tuple[dict[str, Any], str]]]:
 
 
 class _Recorder(nn.Module):
-    """Calls a module, and returns its buffers as well, be they changed in place or replaced."""
+    """Calls a module, and also returns its buffers, whether they were changed in place or replaced."""
 
     def __init__(self, inner: nn.Module, run: Callable[..., Any]) -> None:
         super().__init__()
         self.inner = inner
-        self.__dict__["run"] = run  # no submodule: its parameters have one name
+        self.__dict__["run"] = run  # not a submodule, so that each parameter has one name
 
     def forward(self, *arguments: Any, **keywords: Any) -> tuple[Any, dict[str, Any]]:
         answer = self.__dict__["run"](*arguments, **keywords)
@@ -111,17 +111,17 @@ def fresh(who: str, builder: Callable[..., Any], keywords: Mapping[str, Any]) ->
 
 
 def count(builder: Callable[..., Any], keywords: Mapping[str, Any]) -> int:
-    """How many numbers a module has, without drawing them where it can be built so."""
+    """How many numbers the parameters of a module have; they are not drawn if the module can be built without."""
     try:
         with torch.device("meta"):
             module = builder(**keywords)
-    except Exception:  # what reads numbers while it is built has to have them
+    except Exception:  # a module that reads numbers while it is built needs them
         module = fresh("the reference", builder, keywords)
     return sum(leaf.numel() for leaf in module.parameters())
 
 
 def _no_leaf(leaf: Any) -> Any:
-    """What a layer before this one would have given: trackers of memory cannot hook into a leaf under a module."""
+    """A view, as if another layer came before the module: memory trackers cannot hook into a leaf under a module."""
     asked = isinstance(leaf, torch.Tensor) and leaf.requires_grad and leaf.is_leaf
     return leaf.view_as(leaf) if asked and torch.is_grad_enabled() else leaf
 

@@ -1,4 +1,4 @@
-"""First values of running statistics: what training calls of the reference leave."""
+"""Initial values of running statistics: the values that training calls of the reference leave."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from gradgate.suites.pairs.modules_bound import Bound
 def warmed(where: str, plain: Bound, calls: Sequence[Sequence[Any]], keywords: Mapping[str, Any]) -> dict[str, Any]:
     """Name -> state of a module after training calls with its initial parameters, NumPy.
 
-    Where the module refuses to train on such inputs, as batch norm does with one number for each channel, its initial
-    state.
+    If the module refuses to train on such inputs, as batch norm does with one number for each channel, it is the
+    initial state.
 
     Args:
         calls: positional arguments of each call, trees of NumPy arrays.
@@ -23,7 +23,7 @@ def warmed(where: str, plain: Bound, calls: Sequence[Sequence[Any]], keywords: M
     """
     try:
         return _in_torch(plain, calls, keywords) if where == "torch" else _in_jax(plain, calls, keywords)
-    except Exception:  # a foreign module may refuse in any way; what it does then is judged where it is called
+    except Exception:  # a foreign module may refuse in any way; what it does then is judged when it is called
         return dict(plain.state)
 
 

@@ -32,42 +32,42 @@ RESERVED = ("dtype", "seed", "upstream", "regime", "cotangents")
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """A function that is to be judged, declared once for pytest, the command line, the gate and the history.
+    """A function to judge, declared once for pytest, the command line, the gate and the history.
 
     The function is called as ``function(*inputs, **options)``, the inputs in the order in which they are declared. A
     pair is a method of its own class of problems: ``pair(problem, **options)`` gives ⟨cotangents, outputs⟩ and the
     gradient by the function's own backward pass.
 
     Attributes:
-        function: under test: a callable, or ``package.module:name`` or ``file.py:name``.
+        function: the function under test: a callable, or ``package.module:name`` or ``file.py:name``.
         reference: the plain function that it must agree with, in the same framework; another object.
-        inputs: name -> draw (`gradgate.normal` and its kin), or a tree of draws in dicts, lists and tuples.
-        dims: name -> sizes that are tried, the first the usual one; 1, odd ones and 0 are worth having among them.
-        options: keyword -> legal values, or a function of the dims that gives them. What the reference takes too, it
-            is given too; what it does not take changes nothing but how the function computes.
+        inputs: name -> draw (`gradgate.normal` and the like), or a tree of draws in dicts, lists and tuples.
+        dims: name -> sizes that are tried. The first is the usual one; 1, odd sizes and 0 are worth including.
+        options: keyword -> legal values, or a function of the dims that gives them. The reference gets the options that
+            it takes. An option that it does not take may only change how the function computes.
         regimes: name -> function of the inputs (name -> NumPy arrays) that returns them changed.
-        dtypes: those that the function supports, of ``float64``, ``float32`` and ``bfloat16``.
+        dtypes: the dtypes that the function supports, out of ``float64``, ``float32`` and ``bfloat16``.
         composes: transformations that must work: ``jit`` (JAX), ``compile`` (PyTorch), ``vmap``, ``second_order``.
         disclaims: transformations that it refuses in words.
         claims: promises about bytes and work, such as `gradgate.grows` and `gradgate.at_most`.
         expected: claim -> why it is known to fail. If the claim is upheld after all, the run fails.
         kappa: how many times plain backprop's rounding error the error may reach.
-        valid: of dims as keywords, whether they make sense together; None: all do.
-        random: whether the function draws random numbers from PyTorch's global generator, which is then seeded alike
+        valid: function of the dims, as keywords: whether they make sense together; None: all do.
+        random: whether the function draws random numbers from PyTorch's global generator, which then gets the same seed
             before both functions.
-        name: of the class of problems; the function's name unless told.
-        framework: ``jax`` or ``torch``; found out unless told.
-        devices: where the function runs, the first there is of ``interpreter`` (Triton's) and ``cuda``; else the CPU.
+        name: name of the class of problems; by default the function's name.
+        framework: ``jax`` or ``torch``; by default it is found from the functions.
+        devices: ``interpreter`` (Triton's), ``cuda``: the first that the machine has runs the function; none: the CPU.
 
     Raises:
-        UsageError: the declaration is wrong; says what is legal. What only the functions can tell is said when the pair
-            is judged.
+        UsageError: the declaration is wrong; the message says what is legal. Errors that only the functions show are
+            raised when the pair is judged.
 
     Cost: judging a pair takes seconds to a minute of one core in PyTorch, and about twice that in JAX, which compiles
     each shape. It grows with the number of options' values and regimes, hardly with that of sizes.
 
-    Not for: functions without a plain one to agree with; complex and float16 numbers; one call at given arguments, for
-    which `gradgate.check` is enough; modules with parameters, which `gradgate.module_pair` takes.
+    Not for: functions without a plain function to agree with; complex and float16 numbers; one call at given arguments,
+    for which `gradgate.check` is enough; modules with parameters, which `gradgate.module_pair` takes.
 
     Example::
 
@@ -120,7 +120,7 @@ class Pair:
         return frozenset(path for path, draw in self.leaves.items() if draw.floating and draw.gradient)
 
     def leaves_at(self, fields: Mapping[str, Any]) -> Mapping[str, Draw]:
-        """`leaves` and what else the two functions are given at these dims and shared options."""
+        """`leaves`, and whatever else the two functions get at these dims and shared options."""
         return self.leaves
 
     def differentiated_at(self, fields: Mapping[str, Any]) -> frozenset[str]:
@@ -159,7 +159,7 @@ class Pair:
 
     @property
     def called(self) -> str:
-        """What the pair is called in messages and as a class of problems."""
+        """The pair's name in messages and as a class of problems."""
         if self.name or self.target:
             return self.name or self.target.rpartition(":")[2]
         if isinstance(self.function, str):
@@ -170,7 +170,7 @@ class Pair:
 
     @property
     def target(self) -> str:
-        """Where a worker finds the pair; "" where it was made in place and lives in this process alone."""
+        """Where a worker finds the pair; "" if it was made in place and exists only in this process."""
         return str(self.__dict__.get("origin", ""))
 
     def found_at(self, target: str) -> Pair:
@@ -183,7 +183,7 @@ class Pair:
         """The framework of the two functions.
 
         Raises:
-            UsageError: it cannot be told.
+            UsageError: the functions do not show it.
         """
         if self.framework:
             return self.framework
@@ -195,7 +195,7 @@ class Pair:
 
     @functools.cached_property
     def shared(self) -> dict[str, tuple[Any, ...]]:
-        """Option that both functions take -> labels of its values: they belong to the problem."""
+        """Option that both functions take -> labels of its values; such an option is part of the problem."""
         return {
             name: tuple(functions.label(value) for value in values) for name, values in self.options.items()
             if not callable(values) and functions.takes(self.loaded["reference"], name)
@@ -210,8 +210,8 @@ class Pair:
 
     @property
     def lowered(self) -> Method:
-        """The pair as a method of its own class of problems, which is registered, again if it was forgotten."""
-        if registry.origin(self.family.name) not in ("", self.family.origin):  # another of the name came in between
+        """The pair as a method of its own class of problems. The class is registered, again if it was forgotten."""
+        if registry.origin(self.family.name) not in ("", self.family.origin):  # the name was taken in between
             del vars(self)["family"]
         return registry.register(self.family).methods[0]
 
@@ -223,7 +223,7 @@ class Pair:
         return lower(self)
 
     def drawn(self, spec: PairSpec) -> dict[str, Any]:
-        """Path -> NumPy array, of a Spec's sizes, seed and regime."""
+        """Path -> NumPy array, for a Spec's sizes, seed and regime."""
         given = self.given(spec)
         if spec.regime:
             changed = self.regimes[spec.regime](dict(given))
@@ -289,8 +289,8 @@ class Pair:
 
         Args:
             problem: gives sizes and the inputs without a gradient.
-            params: path -> array of the inputs with one.
-            options: that the function alone takes.
+            params: path -> array, for the inputs with a gradient.
+            options: the options that only the function takes.
         """
         every = self.all_outputs(role, problem, params, options)
         return {path: leaf for path, leaf in every.items() if trees.is_floating(self.where, leaf)}
@@ -298,7 +298,7 @@ class Pair:
     def all_outputs(
         self, role: str, problem: PairProblem, params: Tree, options: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        """`outputs` and those that are no floats."""
+        """`outputs`, and also the outputs that are not floating."""
         arguments = self.arguments(self.widened(problem, {**problem.data["given"], **params}))
         shared = {name: functions.value_of(self.options[name], getattr(problem.spec, name)) for name in self.shared}
         with self._seeded(problem.spec), places.running(self.devices if role == "function" else ()) as device:
@@ -306,7 +306,7 @@ class Pair:
         return trees.flatten(self.where, places.moved(device and "cpu", answer))[0]
 
     def widened(self, problem: PairProblem, leaves: dict[str, Any]) -> dict[str, Any]:
-        """The inputs, those cast whose draw asks for a wider dtype than the problem's."""
+        """The inputs; if the draw of an input requests a wider dtype than the problem's, it is cast to that."""
         for path, draw in self.leaves.items():
             if draw.dtype and WIDTHS.index(problem.dtype) < WIDTHS.index(draw.dtype):
                 leaves[path] = problem.xp.astype(leaves[path], getattr(problem.xp, draw.dtype))
@@ -319,7 +319,7 @@ class Pair:
 
     @staticmethod
     def rounded(array: Any, dtype: str) -> Any:
-        """Drawn numbers as every dtype from `dtype` on holds them: float32 and float64 judge the same problem."""
+        """Drawn numbers, rounded so that a problem in float32 and in float64 is the same."""
         return layouts.rounded(array, dtype)
 
     def __call__(self, problem: PairProblem, **options: Any) -> tuple[Any, Tree]:
@@ -343,7 +343,7 @@ class Pair:
         return int(module.residual_bytes(self, spec, options, role))
 
     def work(self, spec: PairSpec) -> float:
-        """Multiplications of the reference, about: those of its products of matrices, and its numbers in and out."""
+        """About how many multiplications the reference takes: its products of matrices, and its numbers in and out."""
         numbers = self.numbers(spec.fields)
         numbers += sum(math.prod(shape) for shape in self.output_shapes(spec).values())
         flops = importlib.import_module(f"gradgate.suites.pairs.in_{self.where}").flops
@@ -357,7 +357,7 @@ class Pair:
         return dataclasses.replace(self, function=function, framework="torch", name=self.called)
 
     def further(self) -> tuple[Claim, ...]:
-        """Claims that every pair of this kind owes, beside those of `gradgate.suites.pairs.claims`."""
+        """Claims about every pair of this kind, in addition to those of `gradgate.suites.pairs.claims`."""
         return ()
 
     @contextlib.contextmanager

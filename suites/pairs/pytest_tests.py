@@ -1,4 +1,4 @@
-"""`gradgate.parametrize`: every claim of a pair as a test of its own."""
+"""`gradgate.parametrize`: every claim of a pair as a separate test."""
 
 from __future__ import annotations
 
@@ -10,31 +10,32 @@ from gradgate.references.contract import Claim, Method, UsageError
 from gradgate.suites.pairs.pair import Pair
 
 SHOWN = ("outcome", "claim", "declared_reason", "reason", "measured", "leaf", "problem", "options")
-"""What a failing test says of its verdict."""
+"""What a failing test shows of its verdict."""
 EXAMPLES = 24
-"""Problems of a claim unless told."""
+"""Problems of a claim by default."""
 
 
 def parametrize(*pairs: Pair, examples: int = EXAMPLES, seed: int = 0) -> Callable[[Any], Any]:
     """Decorator that runs a test once for every claim of the pairs; the test calls its argument ``check``.
 
-    Every claim is a test of its own, named ``pair-claim``. A test fails where the claim is refuted, and says what was
-    wrong and on which problem. A claim in `Pair.expected` is an expected failure (xfail), and fails the test if it is
-    upheld after all. A claim that cannot be judged is skipped with its reason.
+    Every claim is a separate test, named ``pair-claim``. A test fails if the claim is refuted, and says what was wrong
+    and on which problem. A claim in `Pair.expected` is an expected failure (xfail), and fails the test if it is upheld
+    after all. A claim that cannot be judged is skipped with its reason.
 
     Args:
-        pairs: of `gradgate.Pair` or `gradgate.module_pair`.
+        pairs: made by `gradgate.Pair` or `gradgate.module_pair`.
         examples: problems per claim.
-        seed: of everything that is drawn: inputs and cotangents.
+        seed: the seed of everything that is drawn: inputs and cotangents.
 
     Raises:
-        UsageError: an argument is no pair, or a pair is declared wrongly; pytest shows it when it collects the file.
+        UsageError: an argument is not a pair, or a pair is declared wrongly; pytest shows this when it collects the
+            file.
 
     Cost: that of ``gradgate verify`` with as many ``--examples``: some seconds to a minute for a pair. Collecting the
     file imports both functions.
 
-    Not for: functions that may crash or hang. They are judged in pytest's process, so that breakpoints work;
-    ``gradgate verify`` judges in processes of its own. Not for profiles: claims about bytes are judged on ``cpu`` here.
+    Not for: functions that may crash or hang. They are judged in pytest's process, so that breakpoints work; ``gradgate
+    verify`` judges in separate processes. Not for profiles: claims about bytes are judged on ``cpu`` here.
 
     Example::
 

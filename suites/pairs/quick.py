@@ -16,7 +16,7 @@ from gradgate.suites.pairs import trees
 from gradgate.suites.pairs.pair import WIDTHS, Pair
 
 SEEDS = 3
-"""Draws of cotangents that are tried."""
+"""Number of draws of cotangents that are tried."""
 CLAIMS = (
     "tree",
     "outputs",
@@ -31,7 +31,7 @@ CLAIMS = (
 
 @dataclass(frozen=True)
 class Given:
-    """An argument's leaf: numbers that are there, in the place of a draw."""
+    """An argument's leaf: given numbers in the place of a draw."""
 
     array: Any
     floating: bool
@@ -43,17 +43,17 @@ class Given:
         """Nothing is declared, so nothing can be wrong."""
 
     def shape(self, dims: Any) -> tuple[int, ...]:
-        """The array's own."""
+        """The shape of the array."""
         return tuple(self.array.shape)
 
     def count(self, dims: Any) -> int:
-        """Numbers of the array."""
+        """The number of elements of the array."""
         return int(np.prod(self.array.shape, dtype=int))
 
 
 @dataclass(frozen=True, eq=False)
 class GivenPair(Pair):
-    """A pair whose inputs are given and not drawn; seeds change the cotangents alone."""
+    """A pair whose inputs are given and not drawn; seeds change only the cotangents."""
 
     def __post_init__(self) -> None:
         """Nothing to check: `check` made it."""
@@ -72,7 +72,7 @@ class GivenPair(Pair):
         return {path: leaf.array for path, leaf in self.leaves.items()}
 
     def arguments(self, leaves: Mapping[str, Any]) -> list[Any]:
-        """The positional arguments; what is no array is as it was given."""
+        """The positional arguments; whatever is not an array is as it was given."""
         flat, put = self._flat
         return list(put({**flat, **leaves}).values())
 
@@ -93,23 +93,23 @@ def check(
 ) -> None:
     """Check that a function and its gradient are those of a plain reference, at these arguments.
 
-    Both are called as ``function(*args, **options)``; the reference is given those of the options that it takes. Every
-    floating leaf of the arguments gets a gradient, integers and booleans are data, and every floating output gets a
-    random cotangent. The formula is compared in sixty digits where it can be traced and is small enough. The numbers
-    are judged in the dtype of the arguments: an error may be `kappa` times the rounding error of the reference's own
+    Both are called as ``function(*args, **options)``; the reference gets only the options that it takes. Every floating
+    leaf of the arguments gets a gradient, integers and booleans are data, and every floating output gets a random
+    cotangent. The formula is compared in sixty digits where it can be traced and is small enough. The numbers are
+    judged in the dtype of the arguments: an error may be `kappa` times the rounding error of the reference's own
     gradient, which is measured.
 
     Args:
-        function: under test, in JAX or PyTorch.
+        function: the function under test, in JAX or PyTorch.
         reference: the plain function, in the same framework; another object.
         args: arrays of JAX or tensors of PyTorch, or any trees of them.
-        options: keywords.
+        options: keywords of the calls.
         kappa: how many times the rounding error of the reference is allowed.
-        seed: of the cotangents.
+        seed: the seed of the cotangents.
 
     Raises:
-        AssertionError: they differ; names the claim, the leaf, its error beside the noise, and the call that repeats
-            it. Or nothing can be said about the gradient at these arguments; says why.
+        AssertionError: they differ; the message names the claim, the leaf, its error and the noise, and the call that
+            repeats the check. Or the gradient cannot be judged at these arguments; the message says why.
         UsageError: the arguments have no floating array, or both functions are the same object.
 
     Cost: about ten calls of the function and thirty of the reference, and in JAX some ten compilations.
@@ -192,7 +192,7 @@ def _framework(args: Sequence[Any]) -> str:
 
 
 def _names(function: Callable[..., Any], count: int) -> list[str]:
-    """Names of the positional arguments: the function's own where it tells them."""
+    """Names of the positional arguments: those of the function's signature, if it has one."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):

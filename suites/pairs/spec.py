@@ -16,7 +16,7 @@ from gradgate.references.contract import Backend, Problem, Spec, Tree, UsageErro
 ALL, ZERO = "all", "zero"
 """Cotangents: random ones for every output, and zeros for every output."""
 ONLY = "only "
-"""Cotangents of one output alone: this and its path."""
+"""Cotangents of one output alone: this text, followed by the output's path."""
 
 
 @dataclass(frozen=True)
@@ -95,10 +95,10 @@ class PairSpec(Spec):
         return PairProblem, params, {"given": given, "cotangents": cotangents}
 
     def of_shapes(self, tensor: Callable[[tuple[int, ...], str], Any]) -> PairProblem:
-        """The Problem in PyTorch with tensors that somebody else makes; the reference is run once, for its outputs.
+        """The Problem in PyTorch, with tensors that `tensor` makes; the reference is run once, for its outputs.
 
         Args:
-            tensor: of (shape, dtype).
+            tensor: (shape, dtype) -> tensor.
         """
         import torch
 
@@ -117,7 +117,7 @@ class PairSpec(Spec):
         return PairProblem(self, "torch", params, {"given": given, "cotangents": cotangents})
 
     def work(self) -> float:
-        """Multiplications of the reference, about: its products of matrices and its numbers in and out."""
+        """About how many multiplications the reference takes: its products of matrices, and its numbers in and out."""
         return float(self.pair.work(self))
 
 
@@ -132,7 +132,7 @@ class PairProblem(Problem):
 
     @property
     def pair(self) -> Any:
-        """What declares the two functions."""
+        """The pair, which declares the two functions."""
         return self.spec.pair
 
     def loss(self, params: Tree) -> Any:
@@ -181,7 +181,7 @@ def bare(pair: Any, spec: PairSpec) -> PairProblem:
 
 
 def reference_for_shapes(pair: Any, problem: PairProblem) -> dict[str, Any]:
-    """Path -> floating output of the reference, of which only shapes are read: JAX does not run it."""
+    """Path -> floating output of the reference. Only the shapes are used, so JAX does not run the reference."""
     if problem.backend == "jax":
         import jax
 
@@ -195,12 +195,12 @@ def reference_for_shapes(pair: Any, problem: PairProblem) -> dict[str, Any]:
 
 
 def generator(seed: int, place: int) -> np.random.Generator:
-    """One for each leaf: that one input has another shape changes no number of the others."""
+    """A generator for each leaf, so that the shape of one input changes no numbers of the other inputs."""
     return np.random.Generator(np.random.PCG64([seed, place]))
 
 
 def integers_of(backend: str) -> str:
-    """What each framework indexes with: labels and places of PyTorch are int64, and int32 is refused by much of it."""
+    """The dtype that a framework indexes with: in PyTorch it is int64, because many operations there refuse int32."""
     return "int64" if backend == "torch" else "int32"
 
 

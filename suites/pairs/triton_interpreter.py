@@ -1,10 +1,10 @@
-"""Triton's interpreter on CPU tensors, with what it lacks: scalars, libdevice, and tuning without a device.
+"""Triton's interpreter on CPU tensors, and what it lacks: scalars, libdevice, and tuning without a device.
 
-What is put in its place is exact. A Python float becomes the float32 scalar that the compiler makes of it, and what a
-loop counts with becomes the integer scalar that it is in a compiled kernel. A function of libdevice is computed in
-float64 and rounded once; CUDA's own is within two units in the last place of that. Tuning takes the first legal
-configuration, because every one of them must give the same gradient. A launch that the interpreter cannot do raises
-`Inapplicable` with the interpreter's own words.
+What is added to it is exact. A Python float becomes the float32 scalar that the compiler makes of it, and a loop
+counter becomes the integer scalar that it is in a compiled kernel. A function of libdevice is computed in float64 and
+rounded once; CUDA's own is within two units in the last place of that. Tuning takes the first legal configuration,
+because every one of them must give the same gradient. A launch that the interpreter cannot run raises `Inapplicable`
+with the interpreter's own words.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from gradgate.suites.judging.subject import Inapplicable, first_line
 from gradgate.suites.measuring.launches import STATE
 
 VARIABLE = "TRITON_INTERPRET"
-"""What Triton reads when a kernel is declared."""
+"""The environment variable that Triton reads when a kernel is declared."""
 LIBRARIES = ("triton.language.extra.libdevice", "triton.language.extra.cuda.libdevice")
-"""Modules whose functions the interpreter runs as they stand there, without a body."""
+"""Modules of functions without a body, which the interpreter would call as they are."""
 COUNTED = "_gradgate_range"
 """What ``range`` is called in a kernel that is interpreted."""
 
 
 class NoDriver(Inapplicable, RuntimeError):
-    """A program asks Triton for a device that is not here; a RuntimeError, as Triton's own, which libraries catch."""
+    """A program needs a device that this machine lacks. A RuntimeError, as Triton's own, because libraries catch it."""
 
 
 _PREPARED: list[bool] = []
@@ -82,7 +82,7 @@ def prepare() -> None:
 
 
 def _launched(run: Callable[..., Any]) -> Callable[..., Any]:
-    """Launching, as it is, refused, or left out."""
+    """A launch that is run, refused, or skipped."""
 
     def launch(self: Any, *args: Any, **how: Any) -> Any:
         if STATE.skipped:
@@ -105,7 +105,7 @@ def _launched(run: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _tuned(run: Callable[..., Any]) -> Callable[..., Any]:
-    """Tuning, which asks no device anything where launches do nothing."""
+    """Tuning that needs no device if launches are skipped."""
 
     def tune(self: Any, *args: Any, **how: Any) -> Any:
         if STATE.skipped:
@@ -136,7 +136,7 @@ def _in_balls() -> bool:
 
 
 def _with_floats(interpreter: Any, jit: Any, convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """What a kernel is given for an argument; for a float the scalar that a compiled kernel is given."""
+    """The value that a kernel gets for an argument; for a float, the scalar that a compiled kernel gets."""
     language: Any = importlib.import_module("triton.language")
 
     def converted(argument: Any) -> Any:
@@ -157,7 +157,7 @@ def _renamed(self: ast.NodeTransformer, node: ast.Call) -> ast.AST:
 
 
 def _counted(interpreter: Any) -> Callable[..., Iterator[Any]]:
-    """``range`` of a kernel: what it counts with is a scalar of Triton, as wide as the widest bound."""
+    """``range`` of a kernel: its counter is a scalar of Triton, as wide as the widest bound."""
     language: Any = importlib.import_module("triton.language")
 
     def counted(*bounds: Any, **_: Any) -> Iterator[Any]:
@@ -217,4 +217,4 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "fma": lambda x, y, z: x * y + z, "erf": _each(math.erf), "erfc": _each(math.erfc), "lgamma": _each(_gamma),
 }  # fmt: skip
 """Name in libdevice -> the function of float64 arrays. Those called ``fast_…`` are left out: they are inexact on
-purpose, and how inexact only the device tells."""
+purpose, and only the device shows how inexact."""

@@ -1,4 +1,4 @@
-"""The few combinations of sizes, options and regimes on which a pair is judged: every two values meet."""
+"""The few combinations of sizes, options and regimes on which a pair is judged: every two values occur together."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 MOST_NUMBERS = 2**22
-"""Numbers of all inputs together: what is larger is not tried, as far as the sizes leave a choice."""
+"""Most numbers of all inputs together. A larger combination is not tried, unless all are larger."""
 MOST_COMBINATIONS = 20_000
-"""Combinations that are looked through."""
+"""Largest number of combinations that are considered."""
 
 
 def combinations(factors: Mapping[str, Sequence[Any]], legal: Any, cost: Any) -> list[dict[str, Any]]:
-    """A few choices of one value of every factor, the cheapest first, in which every two values that can meet do.
+    """A few choices of one value of every factor, the cheapest first: every two values that can occur together do.
 
     Args:
         factors: name -> values.
-        legal: choice -> whether it is one.
-        cost: choice -> what it costs; above MOST_NUMBERS it is left out, if any choice is not.
+        legal: choice -> whether it is legal.
+        cost: choice -> its cost; a choice that costs more than MOST_NUMBERS is left out, unless all do.
 
     Returns:
         The choices; none if none is legal. The cheapest choice is always among them.
