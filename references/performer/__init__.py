@@ -17,24 +17,24 @@ from gradgate.references.performer.slicing import PREFIX_SUMS, TERMS
 PAPER = "Likhosherstov et al., Sub-linear memory: how to make Performers SLiM, 2020"
 HERE = "gradgate.references.performer"
 LONG = 128
-"""Tokens of the largest usual tile. A sequence is long that has more."""
+"""Tokens of the largest usual tile. A sequence with more tokens counts as long."""
 SUBTRACTED = "loss_by_subtraction"
-"""The rounding allowed to what rebuilds states: 𝓑^(n−1) = 𝓑^(n) − ΣT keeps an absolute error of about u·Σ|T|, so
-where early features are small the early states lose digits that plain backprop has. No constant bounds how many: on 7
-of 20,000 drawn problems slim lost more than twelve bits. So it is measured, problem by problem."""
+"""The rounding allowed to methods that rebuild states: 𝓑^(n−1) = 𝓑^(n) − ΣT keeps an absolute error of about u·Σ|T|.
+So if early features are small, the early states lose digits that plain backprop has. No constant bounds how many: on 7
+of 20,000 drawn problems slim lost more than twelve bits. So the loss is measured on each problem."""
 KAPPA_SUBTRACTED = 32.0
-"""κ with that rounding allowed: as much of it as everybody may stray of plain backprop's."""
+"""κ with that rounding allowed: the same multiple of it that every method may lose of plain backprop's noise."""
 TWELVE_BITS = {"options": {"chunk": 1}, "kappa": 4096.0, "rounding": ""}
-"""What is refuted of `slim`: that subtraction token by token never loses more than twelve bits beside backprop."""
+"""The refuted claim about `slim`: subtraction token by token never loses twelve bits more than backprop."""
 SHARP = 3.0
-"""The sharpness of the one stress problem on which `slim` loses more."""
+"""The sharpness of the one stress problem on which `slim` loses more than that."""
 
 
 def ragged(spec: Any) -> Sequence[int]:
-    """A short and a long slice: of 1 token, or 2 where they do not divide an odd L; of L, or 3 more.
+    """A short and a long slice: the short one has 1 token, or 2 if L is 3, 5, …; the long one L, or 3 more.
 
-    Each shape has two of the four kinds, and all shapes together have all, so that few programs are compiled. Of more
-    than 128 tokens: 3 more than all, and a usual tile, which leaves a remainder.
+    Each shape has two of the four kinds, and all shapes together have all, so that few programs are compiled. For more
+    than 128 tokens: a slice of L + 3 tokens, and one of a usual tile, which leaves a remainder.
     """
     if spec.length > LONG:
         return spec.length + 3, 64
@@ -136,10 +136,10 @@ def _shape(L: int, s: int, k: int, d: int, rest: str, M: int = 0, **more: Any) -
     }  # fmt: skip
 
 
-# Every pair of two settings of feature map, norm and task occurs, and every size at its edge. But d_model is not 2:
-# layer norm makes ± its gain of any two numbers, so that gradients through it are what cancellation leaves, whose noise
-# eight samples do not tell. The last is longer than the usual tiles of 32, 64 and 128 tokens and fills none of them.
-# `strategies.pick_options` puts it to the methods in slices of 64 and blocks.
+# Every pair of two settings of feature map, norm and task occurs, and every size at its edge. But d_model is never 2:
+# layer norm turns any two numbers into ± its gain, so gradients through it are only what cancellation leaves, and eight
+# samples do not measure their noise. The last shape is longer than the usual tiles of 32, 64 and 128 tokens and is no
+# multiple of any. `strategies.pick_options` gives it to the methods in slices of 64 and in blocks.
 SHAPES = (
     _shape(1, 1, 1, 1, "square sublayer window"),
     _shape(1, 2, 2, 2, "favor pre next_token", M=1),

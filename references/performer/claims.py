@@ -1,4 +1,4 @@
-"""What the methods promise of memory and work: the paper's claims with their source, and what is added here.
+"""What the methods promise about memory and work: the paper's claims with their source, and the claims added here.
 
 JAX programs are compiled and not run, so they have the sizes of the paper's configuration IV: s = 3, d_model = 1024, 16
 heads, L up to 16384. PyTorch runs what it measures, so its problems are small.
@@ -87,7 +87,7 @@ SHARED = (
 
 
 def _depth(name: str, statement: str, source: str, printed: float, measured: str) -> Claim:
-    """Parallel time as the longest chain of operations: what a second doubling adds, over what the first one adds."""
+    """A claim about parallel time, the longest chain of operations: what a second doubling adds over the first."""
     return figure(
         name, f"{statement}: what a second doubling adds to the longest chain of operations, over the first", source,
         printed=printed, measured=f"{DEPTH}:{measured}", unit="times", tolerance=0.01,
@@ -95,7 +95,7 @@ def _depth(name: str, statement: str, source: str, printed: float, measured: str
 
 
 LINEAR, LEVELS = 2.0, 1.0
-"""What a second doubling adds over the first, of what grows linearly and of what grows like the logarithm."""
+"""What a second doubling adds over the first: for linear growth, and for logarithmic growth."""
 PARALLEL = (
     _depth("depth", "in parallel its time grows linearly with L at a fixed C", "Table 1", LINEAR, "doubling_slim"),
     _depth("depth_one_token", "in parallel at C = 1 its time is O(L)", "Table 1", LINEAR, "doubling_slim_at_1"),

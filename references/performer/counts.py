@@ -20,11 +20,11 @@ def plain(spec: Any, **_: Any) -> dict[str, Calls]:
     return dict.fromkeys("FG", Calls(every, 0, every))
 
 
-# Algorithm 1 runs every slice forward for its states, and Algorithm 2 once more to go back through it; the states
-# before the last slice are at hand when the first pass gets there, so that slice is run once. The first pass needs no
-# output of the last layer's G: PyTorch leaves it out; in JAX all layers are the steps of one scan, which runs it.
+# Algorithm 1 runs every slice forward for its states, and Algorithm 2 runs it once more before the backward pass. The
+# states before the last slice are known when the first pass gets there, so the last slice is run once. The first pass
+# needs no output of the last layer's G: PyTorch leaves it out; in JAX all layers are steps of one scan, which runs it.
 def sliced(spec: Any, *, framework: str, chunk: int, **_: Any) -> dict[str, Calls]:
-    """Two forward passes, but one for the last slice, and one backward pass (§3.4)."""
+    """Two forward passes, except one for the last slice, and one backward pass (§3.4)."""
     every = spec.layers * spec.length
     before = chunk * ((spec.length - 1) // chunk)
     swept = spec.layers - 1 if framework == "torch" else spec.layers

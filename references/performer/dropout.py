@@ -1,10 +1,10 @@
 """Dropout whose mask depends on the position, so that every slicing of a sequence is the same function.
 
-The paper (§5) gives each slice a seed of its own and uses it twice, forward and backward. That is right for any one
-chunk, but a mask drawn per slice is another mask for another chunk: the losses, and so the gradients, of two chunks are
-then those of two functions, equal in distribution only. Here the bit for unit i of sequence b at position l, place p
-is a hash of (seed, p, l, b, i) alone, a counter-based generator: each slice, of one token even, makes its own part of
-one mask, again and again the same, and stores none of it. The seeds of the slices, in the paper's words, are (seed, l).
+The paper (§5) gives each slice its own seed and uses it twice, forward and backward. That is right for one chunk size,
+but another chunk size then has another mask: the losses, and so the gradients, of two chunk sizes belong to two
+functions, which are equal in distribution only. Here the bit for unit i of sequence b at position l, place p is a hash
+of (seed, p, l, b, i) alone (a counter-based generator). Each slice, even of one token, computes its part of one mask
+whenever it needs it, always the same, and stores none of it. In the paper's words, the seeds of slices are (seed, l).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def scaled_mask(xp: Any, like: Any, rate: float, seed: Any, place: Any, start: A
     def numbers(size: int) -> Any:
         return xp.arange(size, dtype=xp.int32)
 
-    def single(number: Any) -> Any:  # of one axis: NumPy's scalars would warn of the overflow that is meant here
+    def single(number: Any) -> Any:  # has one axis: NumPy's scalars would warn of the overflow, which is intended
         return xp.reshape(xp.asarray(number, dtype=xp.int32), (1,))
 
     h = _mixed(single(seed) ^ _mixed(single(place)))

@@ -14,8 +14,8 @@ def random_features(xp: Any, x: Any, projection: Any) -> Any:
     """Positive random features: x (…, d), projection (M, d) -> (…, M); E[g(q)·g(k)] = exp(q·k/√d).
 
     g(x) = exp(Wx̂ − ‖x̂‖²/2)/√M with x̂ = x/d^¼. Source: Choromanski et al. (2020), Lemma 1. Every feature lies in
-    (0, exp(‖w‖²/2)/√M], so nothing overflows and no maximum over the sequence, which a slice could not know, is
-    subtracted.
+    (0, exp(‖w‖²/2)/√M], so nothing overflows. So no maximum over the sequence has to be subtracted, which a slice could
+    not know.
     """
     x = x / x.shape[-1] ** 0.25
     exponent = xp.matmul(x, xp.matrix_transpose(projection)) - 0.5 * xp.sum(x * x, axis=-1, keepdims=True)
@@ -29,10 +29,10 @@ def mapped(xp: Any, name: str, x: Any, projection: Any) -> Any:
         xp: Array API.
         name: ``elu`` is elu(x) + 1, positive everywhere; the derivative of ``relu`` at 0 is 0.
         x: (…, d), in at least float32.
-        projection: (M, d), read by ``favor`` alone.
+        projection: (M, d), used by ``favor`` only.
 
     Returns:
-        (…, d), or (…, M) of ``favor``.
+        (…, d), or (…, M) for ``favor``.
 
     Source:
         elu(x) + 1: Katharopoulos et al. (2020); ``favor``: `random_features`.
@@ -56,7 +56,7 @@ def orthogonal_rows(drawn: Any, backend: str, dtype: str) -> Any:
     for first in range(0, len(rows), rows.shape[1]):
         block = rows[first : first + rows.shape[1]]
         q, r = np.linalg.qr(block.T)
-        # The signs make the rows those of Gram and Schmidt, whatever the LAPACK.
+        # The signs make the rows those of Gram and Schmidt, with any LAPACK.
         blocks.append((q * np.sign(np.diag(r))).T * np.linalg.norm(block, axis=1, keepdims=True))
     made = np.concatenate(blocks).astype(np.float32)
     with precision(backend, dtype):

@@ -1,7 +1,7 @@
 """The activation of the feed-forward network, which keeps its input for the backward pass and nothing else.
 
 Backprop through the formula of `problem.gelu`, operation by operation, keeps seven arrays of the size of its input. The
-network is expansion·d_model wide, so these were more than half of all that a layer stored.
+network is expansion·d_model wide, so these arrays would be more than half of all that a layer stores.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def gelu_once(backend: Backend, formula: Callable[[Any, Any], Any], xp: Any, x: 
     """``formula(xp, x)``, the GELU in the form with tanh, with the same derivatives of every order.
 
     Args:
-        backend: of `xp`; JAX computes the formula again on the way back, PyTorch has a rule of its own.
+        backend: of `xp`; JAX computes the formula again in the backward pass, PyTorch has a custom rule.
         formula: `problem.gelu`.
         xp: Array API.
         x: any shape.

@@ -1,4 +1,4 @@
-"""What `linear_attention` is given, checked once for both frameworks: shapes, dtypes and how it is to be computed."""
+"""The checks of the arguments of `linear_attention`, for both frameworks: shapes, dtypes and options."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gradgate.references.errors import UsageError, unknown
 MAPS = ("identity", "relu", "elu", "favor")
 """Feature maps that `linear_attention` knows by name."""
 CHUNK = 64
-"""Tokens of a chunk unless told."""
+"""Tokens of a chunk by default."""
 BIDIRECTIONAL = (
     "linear_attention is causal: it walks along prefix sums, and without causality there are none. With features "
     "fq = g(q) and fk = g(k), use y = fq @ (mT(fk) @ v) / (fq @ mT(sum(fk, -2, keepdims))): plain autograd keeps no "
@@ -22,7 +22,7 @@ BIDIRECTIONAL = (
 
 @dataclass(frozen=True)
 class How:
-    """How a call is computed: plain values, by which JAX keeps compiled programs.
+    """How a call is computed: plain values, by which JAX caches compiled programs.
 
     Attributes:
         feature_map: one of MAPS.
@@ -38,9 +38,9 @@ class How:
 
 
 def form_of(chunk: int, features: int, width: int) -> str:
-    """``matrix``, which holds chunk² numbers per head, or ``block``, which holds chunk·features·width of them.
+    """``matrix``, which holds chunk² numbers per head, or ``block``, which holds chunk·features·width: the smaller one.
 
-    The one that holds fewer; both do of the order of as many products as they hold numbers.
+    Both do about as many products as they hold numbers.
 
     >>> form_of(64, 64, 65), form_of(64, 2, 3)
     ('matrix', 'block')
@@ -55,17 +55,17 @@ def how(
     """How a call is computed.
 
     Args:
-        shapes: of q, k and v.
-        dtypes: names of theirs.
-        feature_map: as given.
+        shapes: the shapes of q, k and v.
+        dtypes: the names of their dtypes.
+        feature_map: as given by the user.
         projection: its shape; None: none was given.
-        chunk, normalise, causal: as given.
+        chunk, normalise, causal: as given by the user.
 
     Returns:
-        It, with ``identity`` for a callable: its features have been computed.
+        The `How`. Its feature map is ``identity`` for a callable, whose features have been computed already.
 
     Raises:
-        UsageError: something does not fit; says what is legal.
+        UsageError: something does not fit; the message says what is legal.
     """
     if causal is not True:
         raise UsageError(BIDIRECTIONAL)
@@ -105,10 +105,10 @@ def check_layer(width: int, heads: int, feature_map: str, features: int | None) 
 
 
 def check_features(given: tuple[int, ...], q: tuple[int, ...], k: tuple[int, ...]) -> None:
-    """Check what a feature map of the user's made of q and k.
+    """Check the features that the user's function made from q and k.
 
     Args:
-        given: the shape of q and k before.
+        given: the shape of q and k.
         q, k: the shapes of their features.
 
     Raises:

@@ -1,4 +1,4 @@
-"""`linear_attention` and `LinearAttention`, each beside a plain one, as pairs that the suite judges."""
+"""`linear_attention` and `LinearAttention`, each with a plain reference, as pairs that the suite judges."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ MAPS = ("elu", "relu", "identity", "squared")
 
 
 def squared(x: Any) -> Any:
-    """A feature map that is no name: positive, and a polynomial."""
+    """A feature map given as a function: positive, and a polynomial."""
     return x * x + 0.5
 
 
 def arguments(feature_map: str) -> dict[str, Any]:
-    """What `linear_attention` is given for one of MAPS."""
+    """The arguments of `linear_attention` for one of MAPS."""
     return {"feature_map": squared if feature_map == "squared" else feature_map, "normalise": feature_map != "identity"}
 
 
@@ -95,7 +95,7 @@ LEAN = (
     grows("residual_bytes", L=1, at={"B": 1, "D": 8, "V": 8}),
     grows("temp_bytes", L=1, at={"B": 1, "D": 8, "V": 8}),
 )
-"""Between the passes one number per token; at no time an array that grows faster than the sequence."""
+"""Between the passes one number per token is kept; at no time an array that grows faster than the sequence."""
 SHARED: dict[str, Any] = {
     "dims": {"B": (2, 1), "L": (7, 1, 66, 0), "D": (3, 1), "V": (2, 5)}, "claims": LEAN,
 }  # fmt: skip

@@ -1,8 +1,9 @@
 """The Performer, a Transformer with linear attention, written once for NumPy, JAX and PyTorch.
 
-Notation of the paper (SLiM Performers, §2–3): token l has X_l, keys K̃_l = g(K_l) and queries Q̃_l = g(Q_l) per head; of
-layer r, T_l holds V_l K̃_lᵀ and K̃_l, U = PS(T) their sums over l' ≤ l, which are R and S, Γ_l what skips the sum; F
-makes T and Γ of X, G makes the next X of U and Γ; D1 = M(d+1)k numbers in T_l.
+Notation of the paper (SLiM Performers, §2–3): token l has X_l, and per head keys K̃_l = g(K_l) and queries Q̃_l =
+g(Q_l). In layer r, T_l holds V_l K̃_lᵀ and K̃_l; U = PS(T) holds their sums over l' ≤ l, which are R and S; Γ_l is what
+does not go through the sum. F computes T and Γ from X, and G computes the next X from U and Γ. T_l has D1 = M(d+1)k
+numbers.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ CHOICES = {
 }
 FLOOR = 1e-18
 """Denominators S·Q̃ of at most this count as zero: their squares, which a derivative divides by, underflow in float32.
-The same in every dtype, so that all dtypes hold the same problem."""
+It is the same in every dtype, so that the problem is the same in all dtypes."""
 
 
 @dataclass(frozen=True)
@@ -39,16 +40,16 @@ class PerformerSpec(Spec):
         layers: s.
         heads: k.
         head_width: d; the model is k·d = d_model wide.
-        features: M, numbers that g makes of a key; 0 means d, which the elementwise square needs.
+        features: M, how many numbers g makes from a key; 0 means d, which the elementwise square needs.
         feature_map: ``square``, g(x)_i = x_i²; or ``favor``, positive orthogonal random features (FAVOR+).
-        norm: where layer norm stands: ``sublayer``, LN(f(x)) + x, as Eq. 5 and 6 print it; ``pre``, f(LN(x)) + x, as in
+        norm: where layer norm is: ``sublayer``, LN(f(x)) + x, as Eq. 5 and 6 print it; ``pre``, f(LN(x)) + x, as in
             GPT-2, which the paper says it follows; ``post``, LN(f(x) + x).
         expansion: d_ff / d_model.
         task: ``next_token``, Eq. 10, where the last token has no target; ``copying``, input 0ω0ω of even length, loss
             on the second ω; ``window``, a window of a longer text, where every token has a target.
         vocabulary: |Σ|.
         batch: sequences.
-        dropout: probability with which a number put out by attention or feed-forward network is dropped.
+        dropout: the probability with which an output of attention or of the feed-forward network is dropped.
         scale: factor of the first dense layer's weights.
         sharpness: factor of the weights that make queries and keys; with FAVOR+, features range over e^±sharpness².
     """
@@ -164,12 +165,12 @@ class PerformerProblem(Problem):
     int32, a target of −1 meaning none; ``dropout_seed`` () int32; ``upstream`` (), the factor of the loss; and for
     FAVOR+ ``projection`` (M, d).
 
-    A slice is the n tokens from number `start` on, counted from 0. Every map here but the prefix sum goes row by row,
-    so it may be applied to any slice; `start` may be traced by JAX, n may not. Masks of dropout depend on the
+    A slice is the n tokens from number `start` on, counted from 0. Every map here except the prefix sum works row by
+    row, so it may be applied to any slice; `start` may be traced by JAX, n may not. Masks of dropout depend on the
     position, not on the slice (see `dropout`).
 
-    A denominator S·Q̃ of at most `FLOOR` counts as 1, so where all features of a query, or of every key so far, are
-    zero the attention puts out (nearly) zero, with a finite gradient, and never NaN.
+    A denominator S·Q̃ of at most `FLOOR` counts as 1. So if all features of a query, or of every key so far, are zero,
+    the output of attention is (nearly) zero with a finite gradient, and never NaN.
     """
 
     spec: PerformerSpec
@@ -186,7 +187,7 @@ class PerformerProblem(Problem):
         return self.spec.length
 
     def positions(self, net: str, *args: Any) -> int:
-        """Tokens of X (n, batch, D)."""
+        """The number of tokens in X (n, batch, D)."""
         return int(args[1].shape[0])
 
     def embed(self, embedding: Any, start: Any, count: int) -> Any:
@@ -241,13 +242,14 @@ class PerformerProblem(Problem):
         return self.slice_loss(params, X)
 
     def loss_by_subtraction(self, params: Tree, amount: Any) -> Any:
-        """`loss`; where `amount` is not 0, with the rounding of states that Eq. 19 rebuilds.
+        """`loss`; if `amount` is not 0, with the rounding of states that Eq. 19 rebuilds.
 
         𝓑^(n−1) = 𝓑^(n) − ΣT is computed from 𝓑^(N) down, so the state at token l is U'_l = Σ_j T̄_j − Σ_{j>l} T_j. The
-        first sum is of the forward pass. The second is of what the backward pass computes again, from rebuilt states in
-        the layers below; so each error in a T of a later token is an error of this state, however small the state is.
-        To have both, this goes through the layers twice at once. In exact arithmetic U' is the prefix sum of T, whose
-        derivative it is given. Sums are taken times 1 + amount, so that each amount has other roundings.
+        first sum is that of the forward pass. The second is over the T that the backward pass computes again, from
+        rebuilt states in the layers below. So each error in the T of a later token is an error of this state, however
+        small the state is. To have both sums, two passes go through the layers at once. In exact arithmetic U' is the
+        prefix sum of T, so it gets the derivative of that sum. Sums are scaled by 1 + amount, so that each amount
+        rounds differently.
         """
         xp, backend = self.xp, self.backend
         factor = xp.astype(1 + amount, self.widen(params["embedding"]).dtype)
@@ -279,7 +281,7 @@ class PerformerProblem(Problem):
         return tree_map(lambda leaf: leaf[r], params["layers"])
 
     def layer_numbers(self) -> Any:
-        """0 … s−1, int32, to scan with the layers: dropout tells them apart by it."""
+        """0 … s−1, int32, to scan together with the layers: dropout uses the number of the layer."""
         return self.xp.arange(self.spec.layers, dtype=self.xp.int32)
 
     def project(self, p: Tree, X: Any) -> tuple[Any, Any, Any]:
@@ -327,7 +329,7 @@ class PerformerProblem(Problem):
         return array[start : start + count]
 
     def widen(self, x: Any) -> Any:
-        """`x` in float32 if it is bfloat16, whose sums would soon stop growing; else as it is."""
+        """`x` in float32 if it is bfloat16, because sums in bfloat16 would soon stop growing; otherwise unchanged."""
         xp = self.xp
         return xp.astype(x, xp.float32) if self.dtype == "bfloat16" else x
 

@@ -1,4 +1,4 @@
-"""What both frameworks agree on: values of options, and how long blocks are."""
+"""What both frameworks share: values of options, and the length of blocks."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from gradgate.references.contract import IllegalOption
 
 PREFIX_SUMS = ("explicit", "iterative", "matrix", "block")
 TERMS = ("all", "key", "query", "suffix")
-"""What of the printed block backward is read literally."""
+"""Which terms of the printed block backward are taken literally."""
 LONGEST_BLOCK = 64
-"""The paper's choice (App. B); of ``matrix`` too, as d and M are often 64."""
+"""The paper's choice (App. B); also used for ``matrix``, because d and M are often 64."""
 
 
 def block_size(prefix_sum: str, tokens: int) -> int:
-    """Tokens per block of a slice, at most 64: 1 of ``iterative``, √n rounded up of ``block``, else n.
+    """Tokens per block of a slice, at most 64: 1 for ``iterative``, √n rounded up for ``block``, otherwise n.
 
-    √n keeps what a block holds, c·D1 numbers, small beside the slice's n tokens where 64 would be most of the slice.
-    ``matrix`` holds c² numbers per head, never more than 64 for each of the slice's tokens.
+    A block holds c·D1 numbers. With c = √n these are few compared with the slice's n tokens, even if 64 tokens would be
+    most of the slice. ``matrix`` holds c² numbers per head, at most 64 for each of the slice's tokens.
     """
     if prefix_sum == "iterative":
         return 1
@@ -29,7 +29,7 @@ def check_prefix_sum(value: Any) -> str:
     """`value`, if it names a way to compute prefix sums.
 
     Raises:
-        IllegalOption: it does not; states the legal values.
+        IllegalOption: it does not; the message states the legal values.
     """
     if isinstance(value, str) and value in PREFIX_SUMS:
         return value
@@ -40,7 +40,7 @@ def check_term(value: Any) -> str:
     """`value`, if it is one of TERMS.
 
     Raises:
-        IllegalOption: it is not; states the legal values.
+        IllegalOption: it is not; the message states the legal values.
     """
     if isinstance(value, str) and value in TERMS:
         return value

@@ -11,12 +11,12 @@ TASKS = ("next_token", "copying", "window")
 
 
 def alphabet(task: str, vocabulary: int) -> int:
-    """How many different tokens are drawn: the copying task's words are without the 0."""
+    """How many different tokens are drawn; the copying task's words do not contain 0."""
     return vocabulary - 1 if task == "copying" else vocabulary
 
 
 def counted(task: str, length: int) -> int:
-    """Tokens with a target in a sequence of L tokens, at least 1: what the loss is divided by."""
+    """The number of tokens with a target in a sequence of L tokens, at least 1. The loss is divided by it."""
     return max(1, {"next_token": length - 1, "copying": length // 2 - 1, "window": length}[task])
 
 
@@ -25,7 +25,7 @@ def arrange(task: str, drawn: Any, following: Any) -> dict[str, Any]:
 
     Args:
         drawn: (L, batch).
-        following: (L, batch); of it ``window`` takes the token that follows the last.
+        following: (L, batch); ``window`` takes from it the token that follows the last one.
 
     ``copying`` is 0ω0ω with ω from the L/2 − 1 tokens first drawn; l has a target if l + 1 lies in the second ω.
     """
@@ -50,7 +50,7 @@ def penn_treebank(folder: Path, split: str = "train") -> Any:
         split: train, valid or test.
 
     Raises:
-        UsageError: the file is missing, empty or of another form; says which file is expected and where from.
+        UsageError: the file is missing, empty or has another form; the message says which file is expected.
     """
     if split not in ("train", "valid", "test"):
         raise unknown("split", split, ("train", "valid", "test"))
@@ -72,7 +72,7 @@ def enwik8(folder: Path, split: str = "train") -> Any:
         split: train, valid or test.
 
     Raises:
-        UsageError: the file is missing or of another size; says which file is expected and where from.
+        UsageError: the file is missing or has another size; the message says which file is expected.
     """
     spans = {"train": (0, 90), "valid": (90, 95), "test": (95, 100)}
     if split not in spans:

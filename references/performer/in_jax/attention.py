@@ -24,9 +24,9 @@ class Attention(NamedTuple):
     """One way to compute prefix sums inside a slice.
 
     Attributes:
-        prepare: (q, k, v) -> what the other two take.
-        total: of what `prepare` made, Σ v kᵀ over the slice (batch, k, d+1, M): Eq. 19's subtrahend.
-        attend: of it and the state before the slice, (out, the state after it) (Eq. 17, 4).
+        prepare: (q, k, v) -> the prepared values that the other two functions take.
+        total: prepared values -> Σ v kᵀ over the slice (batch, k, d+1, M), which Eq. 19 subtracts.
+        attend: (prepared values, the state before the slice) -> (out, the state after the slice) (Eq. 17, 4).
     """
 
     prepare: Callable[[Any, Any, Any], Any]
@@ -52,12 +52,12 @@ def explicit() -> Attention:
 
 
 def blocked(prefix_sum: str, keep: bool = False, backward: Callable[..., Any] | None = None) -> Attention:
-    """Attention with a block's T and U in memory at a time.
+    """Attention with the T and U of one block at a time in memory.
 
     Args:
         prefix_sum: ``block``; ``iterative``: blocks of one token, the iteration of Katharopoulos et al. (2020); or
             ``matrix``: blocks without T and U, by masked products of matrices.
-        keep: True: keep the state before each block, in place of rebuilding it by subtraction.
+        keep: True: keep the state before each block, and do not rebuild it by subtraction.
         backward: the backward pass of a block; None: `pull_block`, or `pull_masked` of ``matrix``. An erratum gives
             another.
 
@@ -68,8 +68,8 @@ def blocked(prefix_sum: str, keep: bool = False, backward: Callable[..., Any] | 
         App. B, Eq. 24 and 25, corrected; ``matrix`` is beyond the paper.
 
     Stores:
-        q, k, v and the state after the slice; for a while one block's c·D1 numbers, or c²·k of ``matrix``; with `keep`,
-        ⌈n/c⌉·D1 numbers, one state per block of the n tokens.
+        q, k, v and the state after the slice; for a while one block's c·D1 numbers, or c²·k for ``matrix``; with
+        `keep`, ⌈n/c⌉·D1 numbers, one state per block of the n tokens.
 
     Computes:
         Each block's sums once forward and once back; without `keep`, a subtraction per block.
@@ -101,13 +101,13 @@ def blocked(prefix_sum: str, keep: bool = False, backward: Callable[..., Any] | 
 
 
 def _run(prefix_sum: str, prepared: Any, state: Any) -> tuple[Any, Any]:
-    """App. B, Eq. 24 and 25: ((out, state after the slice), what the backward pass starts from: that state)."""
+    """App. B, Eq. 24 and 25: ((out, state after the slice), the state from which the backward pass starts)."""
     (out, after), _ = _run_keeping(prefix_sum, prepared, state)
     return (out, after), after
 
 
 def _run_keeping(prefix_sum: str, prepared: Any, state: Any) -> tuple[Any, Any]:
-    """The same, but the backward pass is given the state before each block."""
+    """As `_run`, but the backward pass gets the state before each block."""
     n = len(prepared[0])
 
     def block(state: Any, xs: tuple[Any, Any, Any]) -> tuple[Any, Any]:
@@ -153,23 +153,23 @@ def _pulled(rule: Callable[..., Any], carry: tuple[Any, Any], xs: tuple[Any, ...
 # out_l = U_l q_l with U_l = U_0 + Σ_{j≤l} v_j k_jᵀ, j in the block. With g_l the cotangent of out_l and G that of the
 # state after the block, the state U_j + … receives from all later uses
 #     G_j = G + Σ_{l≥j} g_l q_lᵀ,                 l = j included: out_j itself reads v_j k_jᵀ,
-# so dq_l = U_lᵀ g_l, dv_j = G_j k_j, dk_j = G_jᵀ v_j, and G_1 goes to the block before. Row d of v is 1, of out D, so
-# dk_j has the term gradS as it has gradRᵀ V. App. B as printed (i) leaves gradS out of dk, (ii) takes U_0, the state
-# without the block's prefix, in place of U_l for the numerator's part of dq, and (iii) takes G + Σ_{l>j}, without the
-# position's own term, as the sum: `as_printed_jax`.
+# so dq_l = U_lᵀ g_l, dv_j = G_j k_j, dk_j = G_jᵀ v_j, and G_1 goes to the block before. Row d of v is 1, and row d of
+# out is D, so dk_j has the term gradS besides gradRᵀ V. App. B as printed (i) leaves gradS out of dk, (ii) takes U_0,
+# the state without the block's prefix, in place of U_l for the numerator's part of dq, and (iii) takes G + Σ_{l>j} as
+# the sum, without the position's own term: see `as_printed_jax`.
 def pull_block(state: Any, after: Any, before: Any, q: Any, k: Any, v: Any, g: Any) -> tuple[Any, Any, Any]:
     """The cotangents of a block's q, k and v.
 
     Args:
         state: U before the block, (batch, k, d+1, M).
         after: cotangent of the state after the block, shaped like it.
-        before: cotangent of the state before the block; errata alone read it.
+        before: cotangent of the state before the block; only errata read it.
         q, k: (c, batch, k, M).
         v: (c, batch, k, d+1).
         g: cotangent of out, (c, batch, k, d+1).
 
     Returns:
-        The three, each shaped like its own.
+        The three cotangents, each shaped like its primal.
 
     Source:
         App. B, corrected.
@@ -182,7 +182,7 @@ def pull_block(state: Any, after: Any, before: Any, q: Any, k: Any, v: Any, g: A
     return transposed(U, g), transposed(suffix, v), contract(suffix, k)  # of q, k, v
 
 
-# out = tril(q kᵀ) v + q U_0ᵀ holds the same sums in another order: the c² numbers q_l·k_j per head in place of the c·D1
+# out = tril(q kᵀ) v + q U_0ᵀ has the same sums in another order: the c² numbers q_l·k_j per head replace the c·D1
 # of U. With s_lj = q_l·k_j and t_lj = g_l·v_j for j ≤ l, and G the cotangent of the state after the block,
 #     dq = t k + g U_0,    dk = tᵀ q + v G,    dv = sᵀ g + k Gᵀ.
 def pull_masked(state: Any, after: Any, before: Any, q: Any, k: Any, v: Any, g: Any) -> tuple[Any, Any, Any]:
@@ -197,7 +197,7 @@ def pull_masked(state: Any, after: Any, before: Any, q: Any, k: Any, v: Any, g: 
         g: cotangent of out, (c, batch, k, d+1).
 
     Returns:
-        The cotangents of q, k and v, each shaped like its own.
+        The cotangents of q, k and v, each shaped like its primal.
 
     Source:
         Beyond the paper: Eq. 2 in its first form within a block, and in its second between blocks.
@@ -247,7 +247,7 @@ def transposed(U: Any, g: Any) -> Any:
 
 
 def summed(k: Any, v: Any) -> Any:
-    """Σ v kᵀ over tokens: (n, …, M) and (n, …, d+1) -> (…, d+1, M), without n of them in memory."""
+    """Σ v kᵀ over tokens: (n, …, M) and (n, …, d+1) -> (…, d+1, M), without n products in memory."""
     return jnp.einsum("n...d,n...m->...dm", wide(v), wide(k))
 
 

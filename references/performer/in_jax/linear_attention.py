@@ -1,4 +1,4 @@
-"""Causal linear attention as an operation on queries, keys and values, in JAX.
+"""Causal linear attention as a function of queries, keys and values, in JAX.
 
 The backward pass runs the sums of the chunks forward once more and takes the chunks from the last to the first. It
 applies the rules of `attention`, which the methods of the paper apply too. States and sums are float32 at least.
@@ -33,36 +33,37 @@ def linear_attention(
         q, k: (..., length, features), float64, float32 or bfloat16, such as (batch, heads, length, width).
         v: (..., length, values), with the leading sizes and the dtype of q.
         feature_map: g: ``identity``; ``relu``; ``elu``, which is elu(x) + 1; ``favor``, positive random features with
-            E[g(q)·g(k)] = exp(q·k/√features); or a function (..., features) -> (..., M) of a token at a time.
-        projection: (M, features), of ``favor`` alone, such as `favor_projection` draws. It has a gradient too.
-        chunk: tokens of a chunk, at least 1; it need not divide the length. It changes memory and work, and no value.
+            E[g(q)·g(k)] = exp(q·k/√features); or a function (..., features) -> (..., M) of one token at a time.
+        projection: (M, features), for ``favor`` only, such as `favor_projection` draws. It has a gradient too.
+        chunk: tokens of a chunk, at least 1; it need not divide the length. It changes memory and work, but no value.
         normalise: whether to divide by the sum of weights. A sum of at most 1e-18 in absolute value counts as 1.
             Use False with features of both signs, such as ``identity`` has.
-        causal: True. Bidirectional attention has no prefix sums; the message of the error says what to use.
+        causal: must be True. Bidirectional attention has no prefix sums; the error message says what to use.
 
     Returns:
         y, (..., length, values), in the dtype of v. jit, vmap and a further derivative work; forward mode does not, as
-        for every function with a backward pass of its own.
+        for every function with a custom VJP.
 
     Raises:
-        UsageError: shapes, dtypes or options do not fit, or `causal` is not True; says what is legal.
+        UsageError: shapes, dtypes or options do not fit, or `causal` is not True; the message says what is legal.
 
     Source:
-        SLiM Performers (2020), Eq. 2–4 and App. B, corrected. Running the sums forward again, in place of subtracting
-        what comes later from them, is beyond the paper: it takes the same work and loses no digit.
+        SLiM Performers (2020), Eq. 2–4 and App. B, corrected. Beyond the paper, the sums are run forward again and not
+        rebuilt by subtracting later terms: it takes the same work and loses no digit.
 
     Stores:
-        Between the passes q, k, v, y and one sum of weights per token: no prefix sum. The backward pass holds one
+        Between the passes q, k, v, y and one sum of weights per token, but no prefix sum. The backward pass holds one
         state per chunk, ⌈length/chunk⌉·M·(values + 1) numbers per head, float32 at least, and one chunk's chunk² or
-        chunk·M·(values + 1) numbers, whichever are fewer. Features of a function are kept besides: 2·length·M numbers.
+        chunk·M·(values + 1) numbers, whichever are fewer. If `feature_map` is a function, its features are kept too:
+        2·length·M numbers.
 
     Computes:
-        Of products of length·chunk·width or length·M·values numbers: four forward and ten or eleven back. FLOPs grow
+        Four products of length·chunk·width or length·M·values numbers forward, and ten or eleven backward. FLOPs grow
         linearly with the length.
 
     Not for:
         Short sequences, of less than about M tokens, where the matrix of all weights is small: use softmax attention,
-        or plain autodiff. Nor for generating token by token, which needs one step of the recurrence alone.
+        or plain autodiff. Not for generating token by token, which needs only one step of the recurrence.
     """
     if callable(feature_map):
         shapes = (q.shape, k.shape, v.shape)
@@ -79,7 +80,7 @@ def favor_projection(key: Any, features: int, width: int) -> Any:
     """A projection for ``feature_map="favor"``: normal rows, orthogonal within each block of `width`.
 
     Args:
-        key: of `jax.random`.
+        key: a key of `jax.random`.
         features: M, rows, at least 1.
         width: columns: the last size of q and k.
 
@@ -119,7 +120,7 @@ def _prepared(given: How, q: Any, k: Any, v: Any, projection: Any) -> tuple[Any,
 
 
 def _batch(function: Any, *shared: int) -> Any:
-    """`function` of batches; the arguments at the places `shared` have none."""
+    """`function` vectorised over a batch; the arguments at the places `shared` have no batch axis."""
     count = len(inspect.signature(function).parameters)
     return jax.vmap(function, tuple(None if place in shared else 0 for place in range(count)))
 
@@ -132,7 +133,7 @@ def _chunks(x: Any, size: int) -> Any:
 
 
 def _whole(x: Any, shape: tuple[int, ...]) -> Any:
-    """(chunks, batch, size, d) -> (…, length, d), of which `shape` is all but d."""
+    """(chunks, batch, size, d) -> (…, length, d), with the leading sizes and the length from `shape`."""
     x = jnp.moveaxis(x, 0, 1)
     return x.reshape(x.shape[0], x.shape[1] * x.shape[2], x.shape[3])[:, : shape[-1]].reshape(*shape, x.shape[3])
 
@@ -160,7 +161,7 @@ def _forward(given: How, q: Any, k: Any, v: Any, projection: Any) -> tuple[Any, 
 
 
 def _safe(D: Any) -> Any:
-    """Denominators, 1 in place of those that count as zero."""
+    """Denominators, with 1 in place of those that count as zero."""
     return jnp.where(jnp.abs(D) > FLOOR, D, jnp.ones_like(D))
 
 

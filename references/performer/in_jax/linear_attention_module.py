@@ -20,15 +20,15 @@ except ImportError as error:
 
 
 class Projection(nnx.Variable[Any]):
-    """What is saved with a module and not trained: the projection of random features."""
+    """The projection of random features, which is saved with a module but not trained."""
 
 
 class LinearAttention(nnx.Module):
-    """Projections to queries, keys and values, `linear_attention` in every head, and a projection of what it puts out.
+    """Projections to queries, keys and values, `linear_attention` in every head, and a projection of its output.
 
     Attributes:
         query, key, value, out: `nnx.Linear` of width × width, without biases.
-        projection: (features, width / heads), a `Projection`, of ``favor`` alone: no `nnx.Param`, so not trained.
+        projection: (features, width / heads), a `Projection`, for ``favor`` only; no `nnx.Param`, so it is not trained.
 
     Raises:
         UsageError: `heads` does not divide `width`, an option is wrong, or flax is not installed.
@@ -37,11 +37,11 @@ class LinearAttention(nnx.Module):
         SLiM Performers (2020), §2.1 and Eq. 5.
 
     Stores:
-        Of attention, what `linear_attention` keeps; and what the four linear layers keep.
+        What `linear_attention` keeps, and what the four linear layers keep.
 
     Not for:
-        Sequences with padding in front of or between tokens: every earlier token is attended to. Padding behind the
-        last token does no harm.
+        Sequences with padding before or between tokens: every earlier token is attended to. Padding after the last
+        token does no harm.
 
     Example::
 
@@ -56,12 +56,12 @@ class LinearAttention(nnx.Module):
         """Make the layer.
 
         Args:
-            width: of what goes in and comes out.
-            rngs: of the draws.
-            heads: that divide `width`.
-            feature_map: a name, as of `linear_attention`; ``identity`` is not divided by the sum of weights.
-            features: M of ``favor``; None: as many as a head is wide.
-            chunk: as of `linear_attention`.
+            width: the last size of input and output.
+            rngs: the generators of the draws.
+            heads: the number of heads, which must divide `width`.
+            feature_map: a name, as for `linear_attention`; with ``identity``, nothing is divided by the sum of weights.
+            features: M of ``favor``; None: the width of a head.
+            chunk: as for `linear_attention`.
         """
         each = check_layer(width, heads, feature_map, features)
         self.heads, self.feature_map, self.chunk = heads, feature_map, chunk

@@ -43,8 +43,7 @@ def full(problem: PerformerProblem) -> tuple[Any, Tree]:
         s·L evaluations and s·L VJPs of F and of G. FLOPs grow linearly with L.
 
     Not for:
-        Sequences whose activations do not fit in memory. Use `slim`; or, where U alone does not fit,
-        `full_iterative`.
+        Sequences whose activations do not fit in memory. Use `slim`; or `full_iterative` if only U does not fit.
     """
     return jax.value_and_grad(problem.loss)(problem.params)
 
@@ -52,8 +51,8 @@ def full(problem: PerformerProblem) -> tuple[Any, Tree]:
 def full_iterative(problem: PerformerProblem, *, prefix_sum: str = "block") -> tuple[Any, Tree]:
     """Loss and gradient by backprop over the whole sequence at once, with attention by App. B.
 
-    Attention stores no prefix sums but `explicit`'s; its backward pass rebuilds them by subtraction. The paper measures
-    this as its full algorithm (§4.2, Table 2).
+    Attention stores no prefix sums except with ``explicit``; its backward pass rebuilds them by subtraction. The paper
+    measures this as its full algorithm (§4.2, Table 2).
 
     Args:
         problem: any `PerformerProblem` of JAX arrays, float64, float32 or bfloat16; its class lists the shapes.
@@ -71,16 +70,16 @@ def full_iterative(problem: PerformerProblem, *, prefix_sum: str = "block") -> t
         The baseline of Table 2, Eq. 5–10; App. B corrected.
 
     Stores:
-        The activations of all L tokens and s layers; of attention the states after the last token, s·D1 numbers per
-        sequence, float32 at least, where D1 = M(d + 1)k, and the c·D1 numbers of one block at a time, or c²·k of
+        The activations of all L tokens and s layers. For attention, the states after the last token, s·D1 numbers per
+        sequence, float32 at least, where D1 = M(d + 1)k, and the c·D1 numbers of one block at a time, or c²·k for
         ``matrix``. ``explicit`` adds 2·L·D1 numbers per layer and sequence.
 
     Computes:
         s·L evaluations and s·L VJPs of F and of G. FLOPs grow linearly with L.
 
     Not for:
-        Sequences whose activations do not fit in memory, nor those where subtraction loses the early states. Use
-        `slim`, or `slim_kept`.
+        Sequences whose activations do not fit in memory: use `slim`. Sequences where subtraction loses the early
+        states: use `slim_kept`.
     """
     inside = attention(check_prefix_sum(prefix_sum))
     return jax.value_and_grad(lambda params: whole_loss(problem, params, inside))(problem.params)
@@ -139,17 +138,17 @@ def slim(problem: PerformerProblem, *, chunk: int, prefix_sum: str = "block") ->
         with L.
 
     Not for:
-        Sequences whose late tokens have features so much larger than the early ones that most digits of a sum belong to
-        the late ones: the subtraction then loses the early states. Use `slim_kept`.
+        Sequences whose late tokens have much larger features than the early ones, so that most digits of a sum belong
+        to the late tokens: the subtraction then loses the early states. Use `slim_kept`.
     """
     return _slices(problem, check_integer("chunk", chunk, 1), attention(check_prefix_sum(prefix_sum)), every=None)
 
 
 def slim_kept(problem: PerformerProblem, *, chunk: int, prefix_sum: str = "block", every: int = 1) -> tuple[Any, Tree]:
-    """Loss and exact gradient as `slim`, but the states before every m-th slice are kept, not rebuilt.
+    """Loss and exact gradient as by `slim`, but the states before every m-th slice are kept, not rebuilt.
 
-    Inside a slice, the states before each block are kept too. The rounding errors of the subtraction add up over m − 1
-    slices at most. With m = 1 nothing is subtracted, and no digit is lost.
+    Inside a slice, the states before each block are kept too. The rounding errors of the subtraction add up over at
+    most m − 1 slices. With m = 1 nothing is subtracted, and no digit is lost.
 
     Args:
         problem: any `PerformerProblem` of JAX arrays, float64, float32 or bfloat16; its class lists the shapes.
@@ -186,7 +185,7 @@ def slim_kept(problem: PerformerProblem, *, chunk: int, prefix_sum: str = "block
 
 
 def slim_checkpointed(problem: PerformerProblem, *, chunk: int, prefix_sum: str = "block") -> tuple[Any, Tree]:
-    """Loss and exact gradient as `slim`, but of a slice's layers only the inputs are kept, and each layer is run again.
+    """Loss and exact gradient as by `slim`, but a slice keeps only the inputs of its layers and runs each layer again.
 
     Args:
         problem: any `PerformerProblem` of JAX arrays, float64, float32 or bfloat16; its class lists the shapes.
@@ -205,14 +204,14 @@ def slim_checkpointed(problem: PerformerProblem, *, chunk: int, prefix_sum: str 
         §5: "Checkpointing techniques can also be used to reduce the memory consumption for storing" Φ^(n).
 
     Stores:
-        States and their cotangents as `slim`; of one slice s·C·d_model numbers per sequence, the input of each layer,
+        States and their cotangents as `slim`. For one slice, the input of each layer, s·C·d_model numbers per sequence,
         and the activations of one layer.
 
     Computes:
-        As `slim`, and s·L evaluations of F and of G more.
+        As `slim`, and s·L more evaluations of F and of G.
 
     Not for:
-        One layer, or slices whose activations are small beside the states. Use `slim`.
+        One layer, or slices whose activations are small compared with the states. Use `slim`.
     """
     inside = attention(check_prefix_sum(prefix_sum))
     return _slices(problem, check_integer("chunk", chunk, 1), inside, every=None, again=True)
@@ -221,7 +220,7 @@ def slim_checkpointed(problem: PerformerProblem, *, chunk: int, prefix_sum: str 
 def _slices(
     problem: PerformerProblem, chunk: int, inside: Attention, every: int | None, again: bool = False
 ) -> tuple[Any, Tree]:
-    """Algorithm 1. The last slice, of 1 … C tokens, stands by itself: the states before it are at hand."""
+    """Algorithm 1. The last slice, of 1 … C tokens, is treated by itself, because the states before it are known."""
     n = (problem.length - 1) // chunk  # full slices before the last one
     zero = problem.zero_states()
     kept = None if every is None else jnp.zeros((-(-n // every), *zero.shape), zero.dtype)
@@ -264,7 +263,7 @@ def _subtracted(after: Any) -> Before:
 
 
 def _taken(kept: Any, place: Any, otherwise: Before | None, there: Any) -> Before:
-    """The states kept at `place`; where `there` is false the other way's."""
+    """The states kept at `place`; if `there` is false, those of `otherwise`."""
     if otherwise is None:
         return lambda r, total: kept[place, r]
     return lambda r, total: jnp.where(there, kept[place, r], otherwise(r, total))
@@ -284,10 +283,10 @@ def _advance(problem: PerformerProblem, inside: Attention, states: Any, start: A
 
 
 # Φ^(n)(θ, 𝓑^(n−1)) = L^(n) + ⟨𝓖^(n), 𝓑^(n)⟩ with 𝓖^(n) constant has ∇_θ^(n) L and 𝓖^(n−1) as its gradients (App. A). A
-# layer of it is two functions, which are pulled back by themselves, last layer first:
+# layer of it is two functions, which are pulled back separately, last layer first:
 #     (θ_r, X) -> prepared = (Q̃, T), or (Q̃, K̃, V);    (θ_r, X, prepared, 𝓑_r^(n−1)) -> X', 𝓑_r^(n).
-# Between them 𝓑_r^(n−1) is made, from what the first put out; to both it is an input like any other, so the subtraction
-# is not differentiated here, yet a further derivative of the whole goes through it.
+# Between them 𝓑_r^(n−1) is computed from the output of the first. For the second it is an ordinary input, so the
+# subtraction is not differentiated here; but a further derivative of the whole goes through it.
 def _pull_slice(
     problem: PerformerProblem, inside: Attention, before: Before, cotangents: Any, grads: Tree, start: Any, count: int,
     again: bool,
@@ -297,11 +296,11 @@ def _pull_slice(
     Args:
         problem: supplies maps and parameters.
         inside: the attention.
-        before: gives the states before the slice.
-        cotangents: of the states after the slice.
+        before: the function that gives the states before the slice.
+        cotangents: the cotangents of the states after the slice.
         grads: the gradient of later slices, in at least float32.
         start, count: the slice.
-        again: keep of each layer its input alone, and run it again on the way back.
+        again: whether only the input of each layer is kept, and the layer is run again in the backward pass.
 
     Returns:
         The slice's loss, the states before it, their cotangents, and `grads` with its share added.
@@ -361,7 +360,7 @@ def _second(p: Tree) -> Tree:
 
 
 def _added_at(grads: Tree, part: Tree, r: Any) -> Tree:
-    """Stacked `grads` with one layer's part added in place at r; what `part` lacks stays."""
+    """Stacked `grads` with one layer's part added in place at r; leaves that `part` lacks do not change."""
     added = {
         name: jax.tree.map(lambda leaf, d: leaf.at[r].add(d.astype(leaf.dtype)), grads[name], part[name])
         for name in part

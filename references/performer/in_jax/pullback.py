@@ -1,7 +1,7 @@
 """Pullbacks that leave the weights out, so that a scan over layers does not copy them.
 
-What `jax.vjp` returns is a pytree of what it keeps, some of the arguments among it. Stacked by a scan, the weights of
-all layers would lie in memory once more. So they are taken out here, and put back from the parameters.
+`jax.vjp` returns a pytree of what it keeps, which includes some of the arguments. If a scan stacked it, the weights of
+all layers would be in memory once more. So they are removed here, and put back from the parameters.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class Lean:
     """A pullback without the weights that it keeps: a pytree, so that `jax.lax.scan` can stack it.
 
     Attributes:
-        kept: the leaves of the pullback that are no weights, in order.
-        structure: of the pullback.
+        kept: the leaves of the pullback that are not weights, in order.
+        structure: the structure of the pullback.
         places: for every leaf of the pullback, which weight it is; −1 for none.
     """
 
@@ -30,7 +30,7 @@ class Lean:
     places: tuple[int, ...] = dataclasses.field(metadata={"static": True})
 
     def __call__(self, weights: Tree, cotangents: Any) -> Any:
-        """What the pullback gives for `cotangents`, with `weights` in the places of those that were taken out."""
+        """Call the pullback with `cotangents`; `weights` replace the weights that were removed."""
         own, kept = jax.tree.leaves(weights), iter(self.kept)
         leaves = [next(kept) if place < 0 else own[place] for place in self.places]
         return jax.tree.unflatten(self.structure, leaves)(cotangents)
@@ -40,7 +40,7 @@ def without(weights: Tree, pull: Any) -> Lean:
     """A pullback without the leaves that are `weights`.
 
     Args:
-        weights: the argument of `jax.vjp` that is at hand when the pullback is called.
+        weights: the argument of `jax.vjp` that is available again when the pullback is called.
         pull: what `jax.vjp` returned.
 
     Returns:

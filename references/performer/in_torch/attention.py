@@ -50,12 +50,12 @@ def explicit(
 
 
 def blocked(prefix_sum: str, keep: bool = False, rule: Callable[..., Any] | None = None) -> Attend:
-    """Attention with a block's T and U in memory at a time.
+    """Attention with the T and U of one block at a time in memory.
 
     Args:
         prefix_sum: ``block``; ``iterative``: blocks of one token, the iteration of Katharopoulos et al. (2020); or
             ``matrix``: blocks without T and U, by masked products of matrices.
-        keep: True: keep the state before each block, in place of rebuilding it by subtraction.
+        keep: True: keep the state before each block, and do not rebuild it by subtraction.
         rule: the backward pass of a block; None: `pull_block`, or `pull_masked` of ``matrix``. An erratum gives
             another.
 
@@ -66,8 +66,8 @@ def blocked(prefix_sum: str, keep: bool = False, rule: Callable[..., Any] | None
         App. B, Eq. 24 and 25, corrected; ``matrix`` is beyond the paper.
 
     Stores:
-        q, k, v and the state after the slice; for a while one block's c·D1 numbers, or c²·k of ``matrix``; with `keep`,
-        ⌈n/c⌉·D1 numbers, one state per block of the n tokens.
+        q, k, v and the state after the slice; for a while one block's c·D1 numbers, or c²·k for ``matrix``; with
+        `keep`, ⌈n/c⌉·D1 numbers, one state per block of the n tokens.
 
     Computes:
         Each block's sums once forward and once back; without `keep`, a subtraction per block.
@@ -112,16 +112,17 @@ def summed_block(
 def masked_block(
     state: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The same by products of matrices, without T and U."""
+    """`summed_block` by products of matrices, without T and U."""
     return masked_product(scores(q, k), v) + queried(state, q), state + summed(k, v)
 
 
 # out_l = U_l q_l with U_l = U_0 + Σ_{j≤l} v_j k_jᵀ, j in the block. With g_l the cotangent of out_l and G that of the
 # state after the block, v_j k_jᵀ is read by out_j itself and by all later ones, so its cotangent is
 #     G_j = G + Σ_{l≥j} g_l q_lᵀ,
-# and dq_l = U_lᵀ g_l, dv_j = G_j k_j, dk_j = G_jᵀ v_j; G_1 goes to the block before. Row d of v is 1, of out D, so
-# dk_j has the term gradS beside gradRᵀ V. App. B as printed leaves gradS out of dk, takes U_0 in place of U_l for the
-# numerator's part of dq, and G + Σ_{l>j}, without the position's own term, for G_j: see `as_printed_torch`.
+# and dq_l = U_lᵀ g_l, dv_j = G_j k_j, dk_j = G_jᵀ v_j; G_1 goes to the block before. Row d of v is 1, and row d of out
+# is D, so dk_j has the term gradS besides gradRᵀ V. App. B as printed leaves gradS out of dk, takes U_0 in place of U_l
+# for the numerator's part of dq, and takes G + Σ_{l>j}, without the position's own term, for G_j: see
+# `as_printed_torch`.
 def pull_block(
     state: torch.Tensor, after: torch.Tensor, before: torch.Tensor,
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, g: torch.Tensor,
@@ -131,13 +132,13 @@ def pull_block(
     Args:
         state: U before the block, (batch, k, d+1, M).
         after: cotangent of the state after the block, shaped like it.
-        before: cotangent of the state before the block; errata alone read it.
+        before: cotangent of the state before the block; only errata read it.
         q, k: (c, batch, k, M).
         v: (c, batch, k, d+1).
         g: cotangent of out, (c, batch, k, d+1).
 
     Returns:
-        The three, each shaped like its own.
+        The three cotangents, each shaped like its primal.
 
     Source:
         App. B, corrected.
@@ -150,7 +151,7 @@ def pull_block(
     return transposed(U, g), transposed(suffix, v), contract(suffix, k)
 
 
-# out = tril(q kᵀ) v + q U_0ᵀ holds the same sums in another order: the c² numbers q_l·k_j per head in place of the c·D1
+# out = tril(q kᵀ) v + q U_0ᵀ has the same sums in another order: the c² numbers q_l·k_j per head replace the c·D1
 # of U. With s_lj = q_l·k_j and t_lj = g_l·v_j for j ≤ l, and G the cotangent of the state after the block,
 #     dq = t k + g U_0,    dk = tᵀ q + v G,    dv = sᵀ g + k Gᵀ.
 def pull_masked(
@@ -168,7 +169,7 @@ def pull_masked(
         g: cotangent of out, (c, batch, k, d+1).
 
     Returns:
-        The cotangents of q, k and v, each shaped like its own.
+        The cotangents of q, k and v, each shaped like its primal.
 
     Source:
         Beyond the paper: Eq. 2 in its first form within a block, and in its second between blocks.
@@ -213,7 +214,7 @@ def transposed(U: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
 
 
 def summed(k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    """Σ v kᵀ over tokens: (n, …, M) and (n, …, d+1) -> (…, d+1, M), without n of them in memory."""
+    """Σ v kᵀ over tokens: (n, …, M) and (n, …, d+1) -> (…, d+1, M), without n products in memory."""
     return torch.einsum("n...d,n...m->...dm", wide(v), wide(k))
 
 

@@ -11,7 +11,7 @@ ROOT, CUBIC = math.sqrt(2 / math.pi), 0.044715
 
 
 class Gelu(torch.autograd.Function):
-    """x/2·(1 + tanh(√(2/π)·(x + 0.044715 x³))); it keeps x. Its derivative is made of operations with derivatives."""
+    """x/2·(1 + tanh(√(2/π)·(x + 0.044715 x³))); it keeps x. Its derivative can be differentiated again."""
 
     generate_vmap_rule = True
 
@@ -46,10 +46,10 @@ def slope(x: torch.Tensor) -> torch.Tensor:
 
 
 def _living(ctx: Any) -> torch.Tensor:
-    """The saved x, as the transforms see it that are still running.
+    """The saved x, as the transforms that are still running see it.
 
-    A VJP may be pulled when the level that recorded it has been left. What was saved there is then a dead wrapper,
-    which an operation sees through and a further transform does not; so there is one, which copies nothing.
+    A VJP may be called after the level that recorded it has been left. What was saved there is then a dead wrapper. An
+    operation unwraps it, but a further transform does not; so one operation is applied here, which copies nothing.
     """
     (x,) = ctx.saved_tensors
     found: torch.Tensor = x.view_as(x)

@@ -1,4 +1,4 @@
-"""Causal linear attention as an operation on queries, keys and values, in PyTorch.
+"""Causal linear attention as a function of queries, keys and values, in PyTorch.
 
 The backward pass runs the sums of the chunks forward once more and takes the chunks from the last to the first. It
 applies the rules of `attention`, which the methods of the paper apply too. States and sums are float32 at least.
@@ -41,36 +41,37 @@ def linear_attention(
         q, k: (..., length, features), float64, float32 or bfloat16, such as (batch, heads, length, width).
         v: (..., length, values), with the leading sizes and the dtype of q.
         feature_map: g: ``identity``; ``relu``; ``elu``, which is elu(x) + 1; ``favor``, positive random features with
-            E[g(q)·g(k)] = exp(q·k/√features); or a function (..., features) -> (..., M) of a token at a time.
-        projection: (M, features), of ``favor`` alone, such as `favor_projection` draws. It has a gradient too.
-        chunk: tokens of a chunk, at least 1; it need not divide the length. It changes memory and work, and no value.
+            E[g(q)·g(k)] = exp(q·k/√features); or a function (..., features) -> (..., M) of one token at a time.
+        projection: (M, features), for ``favor`` only, such as `favor_projection` draws. It has a gradient too.
+        chunk: tokens of a chunk, at least 1; it need not divide the length. It changes memory and work, but no value.
         normalise: whether to divide by the sum of weights. A sum of at most 1e-18 in absolute value counts as 1.
             Use False with features of both signs, such as ``identity`` has.
-        causal: True. Bidirectional attention has no prefix sums; the message of the error says what to use.
+        causal: must be True. Bidirectional attention has no prefix sums; the error message says what to use.
 
     Returns:
         y, (..., length, values), in the dtype of v. `torch.func`, vmap and a further derivative work; forward mode does
         not.
 
     Raises:
-        UsageError: shapes, dtypes or options do not fit, or `causal` is not True; says what is legal.
+        UsageError: shapes, dtypes or options do not fit, or `causal` is not True; the message says what is legal.
 
     Source:
-        SLiM Performers (2020), Eq. 2–4 and App. B, corrected. Running the sums forward again, in place of subtracting
-        what comes later from them, is beyond the paper: it takes the same work and loses no digit.
+        SLiM Performers (2020), Eq. 2–4 and App. B, corrected. Beyond the paper, the sums are run forward again and not
+        rebuilt by subtracting later terms: it takes the same work and loses no digit.
 
     Stores:
-        Between the passes q, k, v, y and one sum of weights per token: no prefix sum. The backward pass holds one
+        Between the passes q, k, v, y and one sum of weights per token, but no prefix sum. The backward pass holds one
         state per chunk, ⌈length/chunk⌉·M·(values + 1) numbers per head, float32 at least, and one chunk's chunk² or
-        chunk·M·(values + 1) numbers, whichever are fewer. Features of a function are kept besides: 2·length·M numbers.
+        chunk·M·(values + 1) numbers, whichever are fewer. If `feature_map` is a function, its features are kept too:
+        2·length·M numbers.
 
     Computes:
-        Of products of length·chunk·width or length·M·values numbers: four forward and ten or eleven back. FLOPs grow
+        Four products of length·chunk·width or length·M·values numbers forward, and ten or eleven backward. FLOPs grow
         linearly with the length.
 
     Not for:
         Short sequences, of less than about M tokens, where the matrix of all weights is small: use softmax attention,
-        or plain autograd. Nor for generating token by token, which needs one step of the recurrence alone.
+        or plain autograd. Not for generating token by token, which needs only one step of the recurrence.
     """
     if callable(feature_map):
         shapes = (tuple(q.shape), tuple(k.shape), tuple(v.shape))
@@ -94,8 +95,8 @@ def favor_projection(
     Args:
         features: M, rows, at least 1.
         width: columns: the last size of q and k.
-        generator: of the draws; None: PyTorch's own.
-        device: of the result.
+        generator: the generator of the draws; None: PyTorch's default generator.
+        device: the device of the result.
 
     Returns:
         (features, width), float32.
@@ -130,7 +131,7 @@ def _mapped(given: How, x: torch.Tensor, projection: torch.Tensor | None) -> tor
 def _held(
     given: How, k: torch.Tensor, v: torch.Tensor, projection: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """What of a chunk goes into the state."""
+    """The part of a chunk that goes into the state."""
     v = wide(v)
     ones = torch.nn.functional.pad(v, (0, 1), value=1.0) if given.normalise else v
     return _mapped(given, k, projection), ones
@@ -139,7 +140,7 @@ def _held(
 def _pulled(
     given: How, own: tuple[torch.Tensor, ...], projection: torch.Tensor | None
 ) -> tuple[tuple[torch.Tensor, ...], Callable[..., tuple[torch.Tensor, ...]]]:
-    """What `_prepared` makes of a chunk, and its pullback to q, k, v and, if there is one, the projection."""
+    """The results of `_prepared` for a chunk, and its pullback to q, k, v and, if there is one, the projection."""
     found: tuple[tuple[torch.Tensor, ...], Callable[..., tuple[torch.Tensor, ...]]]
     if projection is None:
         found = vjp(lambda q, k, v: _prepared(given, q, k, v, None), *own)
@@ -149,7 +150,7 @@ def _pulled(
 
 
 def _safe(D: torch.Tensor) -> torch.Tensor:
-    """Denominators, 1 in place of those that count as zero."""
+    """Denominators, with 1 in place of those that count as zero."""
     return torch.where(D.abs() > FLOOR, D, torch.ones_like(D))
 
 
@@ -169,8 +170,8 @@ def _plain(device: torch.device) -> Any:
     return torch.autocast(device.type, enabled=False)
 
 
-# y = N/D. Its cotangent g is g/D of N and −(g·y)/D of D, so y and D are all that has to be kept of the forward pass. D
-# is an output, which nobody sees, so that a further derivative goes through what was kept.
+# y = N/D. For the cotangent g of y, that of N is g/D and that of D is −(g·y)/D. So only y and D are kept from the
+# forward pass. D is an output that no user sees, so that a further derivative goes through what was kept.
 class _Attend(torch.autograd.Function):
     """q, k, v, projection, how -> y (…, length, values), D (…, length, 1 or 0)."""
 
@@ -197,13 +198,13 @@ class _Attend(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        """Keeps what comes in and what goes out."""
+        """Keeps the inputs and the outputs."""
         q, k, v, projection, ctx.given = inputs
         ctx.save_for_backward(q, k, v, projection, *output)
 
     @staticmethod
     def backward(ctx: Any, g: torch.Tensor, of_D: torch.Tensor) -> Any:
-        """The sums of the chunks forward again, and the chunks from the last to the first."""
+        """Runs the sums of the chunks forward again, then takes the chunks from the last to the first."""
         q, k, v, projection, y, D = ctx.saved_tensors
         with _plain(q.device):
             *pulled, of_projection = _backward(ctx.given, (q, k, v, projection), (y, D), (wide(g), of_D))
@@ -219,7 +220,7 @@ def _backward(
         given: how the call is computed.
         operands: q, k, v and the projection or None.
         outputs: y and D.
-        cotangents: theirs.
+        cotangents: the cotangents of y and D.
     """
     (*own, projection), (y, D), (g, of_D) = operands, outputs, cotangents
     if given.normalise:
@@ -227,7 +228,7 @@ def _backward(
         down = -(g * wide(y)).sum(-1, keepdim=True)
         g = torch.cat([g, of_D + torch.where(D.abs() > FLOOR, down, torch.zeros_like(D))], -1)
     q, k, v, g = (x.movedim(-2, 0) for x in (*own, g))
-    if not len(q):  # empty, yet with a graph, as a further derivative asks for one
+    if not len(q):  # empty, but with a graph, which a further derivative needs
         return *(x.clone() for x in own), None if projection is None else 0 * projection
     state, befores = _start(given, q, v, projection), []
     spans = _spans(given, len(q))

@@ -9,11 +9,11 @@ from gradgate.references.performer.operands import CHUNK, check_layer
 
 
 class LinearAttention(torch.nn.Module):
-    """Projections to queries, keys and values, `linear_attention` in every head, and a projection of what it puts out.
+    """Projections to queries, keys and values, `linear_attention` in every head, and a projection of its output.
 
     Attributes:
         query, key, value, out: `torch.nn.Linear` of width × width, without biases.
-        projection: (features, width / heads), a buffer, of ``favor`` alone: saved with the module and not trained.
+        projection: (features, width / heads), a buffer, for ``favor`` only: saved with the module and not trained.
 
     Raises:
         UsageError: `heads` does not divide `width`, or an option is wrong.
@@ -22,11 +22,11 @@ class LinearAttention(torch.nn.Module):
         SLiM Performers (2020), §2.1 and Eq. 5.
 
     Stores:
-        Of attention, what `linear_attention` keeps; and what the four linear layers keep.
+        What `linear_attention` keeps, and what the four linear layers keep.
 
     Not for:
-        Sequences with padding in front of or between tokens: every earlier token is attended to. Padding behind the
-        last token does no harm.
+        Sequences with padding before or between tokens: every earlier token is attended to. Padding after the last
+        token does no harm.
 
     Example::
 
@@ -41,12 +41,12 @@ class LinearAttention(torch.nn.Module):
         """Make the layer.
 
         Args:
-            width: of what goes in and comes out.
-            heads: that divide `width`.
-            feature_map: a name, as of `linear_attention`; ``identity`` is not divided by the sum of weights.
-            features: M of ``favor``; None: as many as a head is wide.
-            chunk: as of `linear_attention`.
-            generator: of the projection's draws; None: PyTorch's own.
+            width: the last size of input and output.
+            heads: the number of heads, which must divide `width`.
+            feature_map: a name, as for `linear_attention`; with ``identity``, nothing is divided by the sum of weights.
+            features: M of ``favor``; None: the width of a head.
+            chunk: as for `linear_attention`.
+            generator: the generator of the projection; None: PyTorch's default generator.
         """
         super().__init__()
         each = check_layer(width, heads, feature_map, features)

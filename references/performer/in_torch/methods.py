@@ -23,7 +23,7 @@ from gradgate.references.performer.in_torch.attention import Attend, attention, 
 from gradgate.references.performer.problem import PerformerProblem
 from gradgate.references.performer.slicing import check_prefix_sum
 
-vjp: Callable[..., Any] = torch.func.vjp  # its annotation allows for a third value, which is not asked for here
+vjp: Callable[..., Any] = torch.func.vjp  # its annotation allows a third value, which is not requested here
 Before = Callable[[int, torch.Tensor, torch.Tensor], torch.Tensor]
 """(layer, its k, its v over the slice) -> its state before the slice."""
 
@@ -48,8 +48,7 @@ def full(problem: PerformerProblem) -> tuple[torch.Tensor, Tree]:
         s·L evaluations and s·L VJPs of F and of G. FLOPs grow linearly with L.
 
     Not for:
-        Sequences whose activations do not fit in memory. Use `slim`; or, where U alone does not fit,
-        `full_iterative`.
+        Sequences whose activations do not fit in memory. Use `slim`; or `full_iterative` if only U does not fit.
     """
     grads, loss = torch.func.grad_and_value(problem.loss)(problem.params)
     return loss, grads
@@ -58,8 +57,8 @@ def full(problem: PerformerProblem) -> tuple[torch.Tensor, Tree]:
 def full_iterative(problem: PerformerProblem, *, prefix_sum: str = "block") -> tuple[torch.Tensor, Tree]:
     """Loss and gradient by backprop over the whole sequence at once, with attention by App. B.
 
-    Attention stores no prefix sums but `explicit`'s; its backward pass rebuilds them by subtraction. The paper measures
-    this as its full algorithm (§4.2, Table 2).
+    Attention stores no prefix sums except with ``explicit``; its backward pass rebuilds them by subtraction. The paper
+    measures this as its full algorithm (§4.2, Table 2).
 
     Args:
         problem: any `PerformerProblem` of PyTorch tensors, float64, float32 or bfloat16; its class lists the shapes.
@@ -77,16 +76,16 @@ def full_iterative(problem: PerformerProblem, *, prefix_sum: str = "block") -> t
         The baseline of Table 2, Eq. 5–10; App. B corrected.
 
     Stores:
-        The activations of all L tokens and s layers; of attention the states after the last token, s·D1 numbers per
-        sequence, float32 at least, where D1 = M(d + 1)k, and the c·D1 numbers of one block at a time, or c²·k of
+        The activations of all L tokens and s layers. For attention, the states after the last token, s·D1 numbers per
+        sequence, float32 at least, where D1 = M(d + 1)k, and the c·D1 numbers of one block at a time, or c²·k for
         ``matrix``. ``explicit`` adds 2·L·D1 numbers per layer and sequence.
 
     Computes:
         s·L evaluations and s·L VJPs of F and of G. FLOPs grow linearly with L.
 
     Not for:
-        Sequences whose activations do not fit in memory, nor those where subtraction loses the early states. Use
-        `slim`, or `slim_kept`.
+        Sequences whose activations do not fit in memory: use `slim`. Sequences where subtraction loses the early
+        states: use `slim_kept`.
     """
     return in_slices(problem, problem.length, attention(check_prefix_sum(prefix_sum)), None)
 
@@ -122,8 +121,8 @@ def slim(problem: PerformerProblem, *, chunk: int, prefix_sum: str = "block") ->
         fixed C FLOPs grow linearly with L.
 
     Not for:
-        Sequences whose late tokens have features so much larger than the early ones that most digits of a sum belong to
-        the late ones: the subtraction then loses the early states. Use `slim_kept`.
+        Sequences whose late tokens have much larger features than the early ones, so that most digits of a sum belong
+        to the late tokens: the subtraction then loses the early states. Use `slim_kept`.
     """
     return in_slices(problem, check_integer("chunk", chunk, 1), attention(check_prefix_sum(prefix_sum)), None)
 
@@ -131,10 +130,10 @@ def slim(problem: PerformerProblem, *, chunk: int, prefix_sum: str = "block") ->
 def slim_kept(
     problem: PerformerProblem, *, chunk: int, prefix_sum: str = "block", every: int = 1
 ) -> tuple[torch.Tensor, Tree]:
-    """Loss and exact gradient as `slim`, but the states before every m-th slice are kept, not rebuilt.
+    """Loss and exact gradient as by `slim`, but the states before every m-th slice are kept, not rebuilt.
 
-    Inside a slice, the states before each block are kept too. The rounding errors of the subtraction add up over m − 1
-    slices at most. With m = 1 nothing is subtracted, and no digit is lost.
+    Inside a slice, the states before each block are kept too. The rounding errors of the subtraction add up over at
+    most m − 1 slices. With m = 1 nothing is subtracted, and no digit is lost.
 
     Args:
         problem: any `PerformerProblem` of PyTorch tensors, float64, float32 or bfloat16; its class lists the shapes.
@@ -159,7 +158,7 @@ def slim_kept(
 
     Computes:
         s·L VJPs of F and of G. Evaluations: s·L of each, and s·C·⌊(L − 1)/C⌋ more of F, (s − 1)·C·⌊(L − 1)/C⌋ more of
-        G, because every slice but the last runs forward twice. Eq. 19 only where no state is kept.
+        G, because every slice but the last runs forward twice. Eq. 19 is computed only where no state is kept.
 
     Not for:
         L/(C·m) so large that the kept states outweigh the activations that slicing saves. Use `slim`, or a larger m.
@@ -169,7 +168,7 @@ def slim_kept(
 
 
 def slim_checkpointed(problem: PerformerProblem, *, chunk: int, prefix_sum: str = "block") -> tuple[torch.Tensor, Tree]:
-    """Loss and exact gradient as `slim`, but of a slice's layers only the inputs are kept, and each layer is run again.
+    """Loss and exact gradient as by `slim`, but a slice keeps only the inputs of its layers and runs each layer again.
 
     Args:
         problem: any `PerformerProblem` of PyTorch tensors, float64, float32 or bfloat16; its class lists the shapes.
@@ -188,14 +187,14 @@ def slim_checkpointed(problem: PerformerProblem, *, chunk: int, prefix_sum: str 
         §5: "Checkpointing techniques can also be used to reduce the memory consumption for storing" Φ^(n).
 
     Stores:
-        States and their cotangents as `slim`; of one slice s·C·d_model numbers per sequence, the input of each layer,
+        States and their cotangents as `slim`. For one slice, the input of each layer, s·C·d_model numbers per sequence,
         and the activations of one layer.
 
     Computes:
-        As `slim`, and s·L evaluations of F and of G more.
+        As `slim`, and s·L more evaluations of F and of G.
 
     Not for:
-        One layer, or slices whose activations are small beside the states. Use `slim`.
+        One layer, or slices whose activations are small compared with the states. Use `slim`.
     """
     inside = attention(check_prefix_sum(prefix_sum))
     return in_slices(problem, check_integer("chunk", chunk, 1), inside, None, again=True)
@@ -204,13 +203,13 @@ def slim_checkpointed(problem: PerformerProblem, *, chunk: int, prefix_sum: str 
 def in_slices(
     problem: PerformerProblem, chunk: int, inside: Attend, every: int | None, again: bool = False
 ) -> tuple[torch.Tensor, Tree]:
-    """Algorithm 1; the states before the last slice are at hand, so that slice is not run forward twice.
+    """Algorithm 1. The states before the last slice are known, so the last slice is not run forward twice.
 
     Args:
         problem: any PerformerProblem of PyTorch tensors.
         chunk: C, tokens per slice, at least 1.
         inside: the attention inside a slice.
-        every: m: the states before every m-th slice are kept; None: none are.
+        every: m: the states before every m-th slice are kept; None: no states are kept.
         again: as for `pull_slice`.
 
     Returns:
@@ -270,10 +269,10 @@ def advance(
 
 
 # Φ^(n)(θ, 𝓑^(n−1)) = L^(n) + ⟨𝓖^(n), 𝓑^(n)⟩ with 𝓖^(n) constant has ∇_θ^(n) L and 𝓖^(n−1) as its gradients (App. A). A
-# layer of it is three functions, which are pulled back by themselves, last layer first:
+# layer of it is three functions, which are pulled back separately, last layer first:
 #     (θ_r, X) -> Q̃, K̃, V;    (Q̃, K̃, V, 𝓑_r^(n−1)) -> out, 𝓑_r^(n);    (θ_r, X, out) -> X'.
-# Between the first two 𝓑_r^(n−1) is made, from K̃ and V; to the second it is an input like any other, so the subtraction
-# is not differentiated here, yet a further derivative of the whole goes through it.
+# Between the first two 𝓑_r^(n−1) is computed from K̃ and V. For the second it is an ordinary input, so the subtraction
+# is not differentiated here; but a further derivative of the whole goes through it.
 def pull_slice(
     problem: PerformerProblem, layers: Sequence[Tree], inside: Attend, before: Before,
     cotangents: Sequence[torch.Tensor], grads: Tree, start: int, count: int, again: bool = False,
@@ -284,11 +283,11 @@ def pull_slice(
         problem: supplies maps and parameters.
         layers: the parameters of each layer.
         inside: the attention.
-        before: gives the states before the slice.
-        cotangents: of the states after the slice.
+        before: the function that gives the states before the slice.
+        cotangents: the cotangents of the states after the slice.
         grads: the gradient of later slices.
         start, count: the slice.
-        again: keep of each layer its input alone, and run it again on the way back.
+        again: whether only the input of each layer is kept, and the layer is run again in the backward pass.
 
     Returns:
         The slice's loss, the states before it, and their cotangents.
