@@ -137,8 +137,8 @@ ce = gradgate.Pair(
     options={"reduction": ("mean", "sum"), "smoothing": (0.0, 0.1)}, dtypes=("float32",), **WHERE,
     regimes={"confident": lambda given: given | {"logits": 30 * given["logits"]}},
     expected={
-        "layouts": "logits that are not contiguous are copied, and the copy is tested for whether it requires a "
-        "gradient: it does not, so the logits are returned in place of their gradient",
+        "layouts": "logits that are not contiguous are copied; requires_grad is then read from the copy, where it is "
+        "False, so the logits are returned in place of their gradient",
         "autograd": RETAINED,
     },
 )  # fmt: skip
