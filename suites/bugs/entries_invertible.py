@@ -1,4 +1,4 @@
-"""Bugs of `InvertibleSequential` and `invertible_sequential`: in formulas, in what runs again, in its books."""
+"""Bugs of `InvertibleSequential` and `invertible_sequential`: in formulas, in recomputation, in bookkeeping."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gradgate.suites.pairs.pair import Pair
 
 
 class DeepMutant(EntryMutant):
-    """The bug is in a module below the entry point, so all modules that import it are made anew."""
+    """The bug is in a module that the entry point imports, so all modules that import it are loaded again."""
 
     @property
     def framework(self) -> str:
@@ -19,7 +19,7 @@ class DeepMutant(EntryMutant):
         return self.pair.rpartition("_")[2]
 
     def broken(self) -> Pair:
-        """The pair with the bug; its reference is as it was."""
+        """The pair with the bug; its reference is unchanged."""
         pair = self.unbroken()
         edits = [Edit(self.module, old, new) for old, new in self.edits]
         function: Any = edited(str(pair.function), edits, adopt=False)
@@ -30,7 +30,7 @@ def _bug(
     name: str, story: str, module: str, *edits: str, pairs: str = "revnet_torch revnet_jax",
     kill: str = "gradient_exact",
 ) -> tuple[DeepMutant, ...]:  # fmt: skip
-    """One bug in each of the pairs; of edits, each old text is followed by the new one."""
+    """One bug in each of the pairs; in the edits, each old text is followed by the new text."""
     changes = tuple(zip(edits[::2], edits[1::2], strict=True))
     return tuple(
         DeepMutant(
@@ -50,7 +50,7 @@ _AHEAD = "return moved(xp, found, x2), h1 - d1, h2, dp"
 
 FORMULAS = (
     *_bug(
-        "log_scale_sign", "going back, the cotangent of a scaled half is divided by the scale", "halves",
+        "log_scale_sign", "in the backward pass, the cotangent of a scaled half is divided by the scale", "halves",
         "h2 = h2 * xp.exp(found[1])", "h2 = h2 * xp.exp(-found[1])",
     ),
     *_bug(
@@ -58,20 +58,20 @@ FORMULAS = (
         "shares = (h2, h2 * (y2 - found[0]))", "shares = (h2, h2 * restored(xp, found, y2))",
     ),
     *_bug(
-        "through_the_function", "what reaches the half that stays through the function is left out", "halves",
+        "through_the_function", "the cotangent through the function is not added to the half that stays", "halves",
         _BACK, _BACK.replace("h1 + d1", "h1"),
     ),
     *_bug(
-        "walk_sign", "walking forward adds what it has to take away", "halves", _AHEAD, _AHEAD.replace("-", "+"),
+        "walk_sign", "the forward walk adds what it must subtract", "halves", _AHEAD, _AHEAD.replace("-", "+"),
     ),
     *_bug(
-        "halves_exchanged", "the halves change places on the way back", "in_torch.steps",
+        "halves_exchanged", "the halves change places in the backward pass", "in_torch.steps",
         "self.module.join(x1, x2)", "self.module.join(x2, x1)",
         "return x, self.module.join(h1, h2)", "return x, self.module.join(h2, h1)",
         pairs="revnet_torch",
     ),
     *_bug(
-        "halves_exchanged", "the halves change places on the way back", "in_jax.own_layers",
+        "halves_exchanged", "the halves change places in the backward pass", "in_jax.own_layers",
         "tied((self._join(x1, x2), self._join(h1, h2)", "tied((self._join(x2, x1), self._join(h2, h1)",
         pairs="revnet_jax",
     ),
@@ -79,7 +79,7 @@ FORMULAS = (
 
 AGAIN = (
     *_bug(
-        "statistics_twice", "running statistics change once more when a layer runs again", "in_torch.replay",
+        "statistics_twice", "running statistics are updated once more when a layer runs again", "in_torch.replay",
         "copies = {name: leaf.clone() for name, leaf in self._buffers.items()}",
         "copies = dict(self.module.named_buffers())", pairs="normed_torch", kill="module_protocol",
     ),
@@ -89,7 +89,7 @@ AGAIN = (
         "with", pairs="normed_torch",
     ),
     *_bug(
-        "drawn_in_the_order_of_the_way_back", "F and G share one state of the generator",
+        "drawn_in_the_order_of_the_way_back", "F and G share one state of the random generator",
         "in_torch.steps",
         "self.f, self.g = Call(module.f, f\"F of {name}\"), Call(module.g, f\"G of {name}\")",
         "self.f, self.g = Call(module.f, f\"F of {name}\"), Call(module.g, f\"G of {name}\")\n"
@@ -97,11 +97,11 @@ AGAIN = (
         "Call.again(self.g, p, x))[1]", pairs="normed_torch",
     ),
     *_bug(
-        "mode_of_today", "a layer runs again in the mode in which it is by then", "in_torch.replay",
+        "mode_of_today", "a layer runs again in its current mode", "in_torch.replay",
         "if part.training != mode]", "if part.training is None]", pairs="normed_torch", kill="module_protocol",
     ),
     *_bug(
-        "one_key_for_both", "F and G are given one key", "in_jax.own_layers",
+        "one_key_for_both", "F and G get the same key", "in_jax.own_layers",
         "jax.random.split(key) if", "(key, key) if", pairs="noisy_jax", kill="outputs",
     ),
     *_bug(
@@ -110,7 +110,7 @@ AGAIN = (
         "        chain = start(params, jax.random.fold_in(key, 1), state)\n        if method", pairs="noisy_jax",
     ),
     *_bug(
-        "weights_of_today", "a layer runs again with whatever its weights are by then", "in_torch.run",
+        "weights_of_today", "a layer runs again with its current weights", "in_torch.run",
         "ctx.save_for_backward(*parameters, *kept)", "ctx.held = parameters\n        ctx.save_for_backward(*kept)",
         "saved = ctx.saved_tensors", "saved = (*ctx.held, *ctx.saved_tensors)",
         pairs="own_layers_torch", kill="module_protocol",
@@ -119,27 +119,27 @@ AGAIN = (
 
 BOOKS = (
     *_bug(
-        "last_use_alone", "of a parameter that two layers share, one layer's gradient is lost", "in_torch.run",
+        "last_use_alone", "if two layers share a parameter, the gradient of one layer is lost", "in_torch.run",
         "sums[place] + grad if place in sums else grad", "grad", pairs="own_layers_torch",
     ),
     *_bug(
-        "output_kept", "a kept layer's output is kept in the place of its input", "in_torch.run",
+        "output_kept", "the output of a kept layer is kept in place of its input", "in_torch.run",
         "                if step.hands_over:\n                    step.kept = x\n                x = step(None, x)\n",
         "                x = step(None, x)\n                if step.hands_over:\n                    step.kept = x\n",
         pairs="own_layers_torch",
     ),
     *_bug(
-        "one_sample_for_all", "JVPs are pushed for all samples at once, and summed over them", "in_torch.run",
+        "one_sample_for_all", "each JVP is computed for all samples at once, and summed over them", "in_torch.run",
         "return shares.sum() if self.coupled else shares.flatten(1).sum(1)",
         "return shares.sum() if self.coupled else shares.flatten(1).sum(1).mean().expand(len(shares))",
         pairs="walked_torch", kill="options",
     ),
     *_bug(
-        "cotangent_of_the_input", "a kept layer is pulled back by the cotangent of its input", "in_jax.own_layers",
+        "cotangent_of_the_input", "the VJP of a kept layer gets the cotangent of its input", "in_jax.own_layers",
         "tied((y, handed, pull(handed)[0]))", "tied((y, handed, pull(h)[0]))", pairs="own_layers_jax", kill="options",
     ),
     *_bug(
-        "vijp_left_out", "the user's vijp is not asked, and h passes as it is", "in_jax.own_layers",
+        "vijp_left_out", "the user's vijp is not called, and h passes unchanged", "in_jax.own_layers",
         "return self.layer.vijp(p, x, h,", "return h[:, 1:] if y.shape != x.shape else self.layer.vijp(p, x, h,",
         pairs="own_layers_jax",
     ),

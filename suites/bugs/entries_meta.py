@@ -22,7 +22,7 @@ class LoopMutant(EntryMutant):
     """A bug in `inner.loop`, which `meta_gradient` of both frameworks imports; the edits are of that module."""
 
     def broken(self) -> Pair:
-        """The pair with the bug; its reference is as it was."""
+        """The pair with the bug; its reference is unchanged."""
         pair, entry = self.unbroken(), f"{ROOM}.{self.module}"
         optimisers = entry.replace("meta_gradient", "optimisers")
         loop = edited_module(LOOP, self.edits, self.name)
@@ -58,37 +58,37 @@ _meta = functools.partial(entry_bugs, "bilevel:meta_gradient", "meta_gradient")
 
 GRADIENT = (
     *_mixed(
-        "others_cut", "arguments that the gradient is not by get no cotangent", "gradient_exact",
+        "others_cut", "arguments that the inner gradient is not taken for get no cotangent", "gradient_exact",
         torch=("*(found.get(i) for i in range(len(others)))", "*(None for _ in others)"),
         jax=("dict(zip(places, by_floats,", "dict(zip(places, map(jnp.zeros_like, by_floats),"),
     ),
     *_mixed(
-        "aux_cut", "what the function tells besides has no derivative", "gradient_exact",
+        "aux_cut", "the auxiliary output of the function has no derivative", "gradient_exact",
         torch=("(amount * sum(parts))", "(0 * amount * sum(parts))"),
         jax=("(amount * _inner(v_aux, aux))", "(0 * amount * _inner(v_aux, aux))"),
     ),
     *_mixed(
-        "aux_counted_twice", "the cotangent of aux enters twice", "gradient_exact",
+        "aux_counted_twice", "the cotangent of aux is counted twice", "gradient_exact",
         torch=("(amount * sum(parts))", "(2 * amount * sum(parts))"),
         jax=("(amount * _inner(v_aux, aux))", "(2 * amount * _inner(v_aux, aux))"),
     ),
     *_mixed(
-        "by_first_alone", "only the first leaf that the gradient is by moves", "gradient_exact",
+        "by_first_alone", "only the first leaf of the inner gradient's argument has a tangent", "gradient_exact",
         torch=("(list(v[:number]), torch", "([a if i == 0 else 0 * a for i, a in enumerate(v[:number])], torch"),
         jax=("(v, jnp.ones_like(zero))", "([a if i == 0 else 0 * a for i, a in enumerate(v)], jnp.ones_like(zero))"),
     ),
     *_mixed(
-        "hessian_lost", "the gradient is pulled back to the other arguments alone", "gradient_exact",
+        "hessian_lost", "the VJP of the gradient reaches only the other arguments", "gradient_exact",
         torch=("return None, None, *by_leaves,", "return None, None, *(0 * leaf for leaf in by_leaves),"),
         jax=("return by_leaves, list(", "return [0 * leaf for leaf in by_leaves], list("),
     ),
     *_mixed(
-        "half_the_product", "the product passes through float32", "gradient_float64",
+        "half_the_product", "the product is cast to float32 and back", "gradient_float64",
         torch=("return None, None, *by_leaves,", "return None, None, *(a.float().to(a.dtype) for a in by_leaves),"),
         jax=("return by_leaves, list(", "return [a.astype(jnp.float32).astype(a.dtype) for a in by_leaves], list("),
     ),
     *_mixed(
-        "graph_kept", "the gradient is that of reverse mode, and keeps all it reads", "residual_bytes_of_reference",
+        "graph_kept", "reverse mode computes the gradient, and keeps all it reads", "residual_bytes_of_reference",
         torch=(
             "        flat = _Gradient.apply(run, len(leaves), *leaves, *(rest[i] for i in tensors))\n",
             "        flat, aux = torch.func.grad(run, has_aux=True)(leaves, [rest[i] for i in tensors])\n"
@@ -100,18 +100,18 @@ GRADIENT = (
 )  # fmt: skip
 
 LOOPS = (
-    *_loop("optimiser_of_constants", "learning rates that η has are taken for constants", "gradient_exact",
+    *_loop("optimiser_of_constants", "learning rates in η are treated as constants", "gradient_exact",
            "pair, frame = self._pair(eta), self", "pair, frame = self._pair(self.flat['eta']), self"),
-    *_loop("eta_of_the_outer_loss_cut", "what the outer loss itself reads of η is not differentiated", "gradient_exact",
+    *_loop("eta_of_the_outer_loss_cut", "the outer loss's own dependence on η has no derivative", "gradient_exact",
            "loss, given = self.told.outer_loss, (self._tree(\"theta\", theta), self._known(eta), self.y)",
            "loss, given = self.told.outer_loss, (self._tree(\"theta\", theta), self._known(self.eta), self.y)"),
-    *_loop("start_anew", "θ_0 is taken for a constant", "gradient_exact",
+    *_loop("start_anew", "θ_0 is treated as a constant", "gradient_exact",
            'params.get("theta", self.flat["theta"]), self.state', 'self.flat["theta"], self.state'),
-    *_loop("decay_forgotten", "the optimiser is not told θ, but its gradient", "outputs",
+    *_loop("decay_forgotten", "the optimiser gets the gradient in place of θ", "outputs",
            'else state, self._tree("theta", theta)', 'else state, self._tree("theta", grad)'),
-    *_loop("step_doubled", "θ moves by the whole update twice", "outputs",
+    *_loop("step_doubled", "the update is added to θ twice", "outputs",
            "frame.added(p, move) for p, move", "frame.added(p, 2 * move) for p, move"),
-    *_loop("rate_of_the_inverse", "a step is taken back with another rate than it was made with", "gradient_exact",
+    *_loop("rate_of_the_inverse", "a step is inverted with another rate than that of the step", "gradient_exact",
            "self.told.frame.number(a, p) for a, p", "1.001 * self.told.frame.number(a, p) for a, p", "inversion"),
 )  # fmt: skip
 
@@ -124,7 +124,7 @@ OPTIMISERS = (
         ),
     ),
     *_optimiser(
-        "norm_detached", "the norm that gradients are clipped by is taken for a constant", "gradient_exact",
+        "norm_detached", "the norm by which gradients are clipped is treated as a constant", "gradient_exact",
         torch=("safe_root(xp, torch.stack(squares).sum())", "safe_root(xp, torch.stack(squares).sum()).detach()"),
     ),
     *_optimiser(
@@ -142,7 +142,7 @@ OPTIMISERS = (
                "        m = _mapped("),
     ),
     *_optimiser(
-        "chain_reversed", "a chain is applied from behind", "outputs",
+        "chain_reversed", "the transformations of a chain are applied in reversed order", "outputs",
         torch=("for one, before in zip(transformations, state, strict=True):",
                "for one, before in reversed(list(zip(transformations, state, strict=True))):",
                "return grads, tuple(states)", "return grads, tuple(states[::-1])"),

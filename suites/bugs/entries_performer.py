@@ -11,7 +11,7 @@ _favor = functools.partial(entry_bugs, "performer:linear_attention", "favor")
 
 MUTANTS = (
     *_bug(
-        "normaliser_dropped", "the sum of weights is taken for a constant", "gradient_exact",
+        "normaliser_dropped", "the sum of weights is treated as a constant", "gradient_exact",
         torch=("of_D + torch.where(D.abs() > FLOOR, down,", "of_D + torch.where(D.abs() > FLOOR, 0 * down,"),
         jax=("-(g * wide(y)).sum(-1, keepdims=True)", "0 * (g * wide(y)).sum(-1, keepdims=True)"),
     ),
@@ -21,12 +21,12 @@ MUTANTS = (
         jax=("-(g * wide(y))", "-(g * _safe(D) * wide(y))"),
     ),
     *_bug(
-        "sums_not_run_again", "every chunk's backward pass starts from no state", "gradient_exact",
+        "sums_not_run_again", "every chunk's backward pass starts from a zero state", "gradient_exact",
         torch=("state = state + summed(*_held(given, k[span], v[span], projection))\n", "pass\n"),
         jax=("return state + summed(key, value), state", "return state, state"),
     ),
     *_bug(
-        "sums_one_late", "a chunk's backward pass starts from the state behind it", "gradient_exact",
+        "sums_one_late", "a chunk's backward pass starts from the state after the chunk", "gradient_exact",
         torch=(
             "        befores.append(state)\n", "",
             "v[span], projection))\n    rule", "v[span], projection))\n        befores.append(state)\n    rule",
@@ -34,17 +34,17 @@ MUTANTS = (
         jax=("return state + summed(key, value), state", "return (state + summed(key, value),) * 2"),
     ),
     *_bug(
-        "carry_dropped", "chunks are not told what later chunks need of the state", "gradient_exact",
+        "carry_dropped", "chunks do not get the cotangent of the state from later chunks", "gradient_exact",
         torch=("        after = before\n", ""),
         jax=("return (before, jax.tree.map", "return (after, jax.tree.map"),
     ),
     *_bug(
-        "carry_replaced", "only the next chunk's need of the state arrives", "gradient_exact",
+        "carry_replaced", "only the next chunk's part of the state's cotangent arrives", "gradient_exact",
         torch=("before = after + summed(prepared[0], g[span])", "before = summed(prepared[0], g[span])"),
         jax=("before = after + _batch(summed)", "before = _batch(summed)"),
     ),
     *_bug(
-        "zero_over_zero", "a query that meets no weight at all gets NaN", "outputs",
+        "zero_over_zero", "a query whose weights are all 0 gets NaN", "outputs",
         torch=("return torch.where(D.abs() > FLOOR, D, torch.ones_like(D))", "return D"),
         jax=("return jnp.where(jnp.abs(D) > FLOOR, D, jnp.ones_like(D))", "return D"),
     ),
@@ -57,7 +57,7 @@ MUTANTS = (
         ),
     ),
     *_bug(
-        "kept_as_constant", "what is kept of the forward pass is a constant to a further derivative",
+        "kept_as_constant", "residuals of the forward pass are constants in a further derivative",
         "second_order_exact",
         torch=("projection, *output)", "projection, *(x.detach() for x in output))"),
         jax=("projection, y, D)\n", "projection, *jax.lax.stop_gradient((y, D)))\n"),
@@ -68,7 +68,7 @@ MUTANTS = (
         jax=("return (before, jax.tree.map", "return (before.astype(jnp.float16).astype(before.dtype), jax.tree.map"),
     ),
     *_favor(
-        "projection_of_last_chunk", "the projection gets the gradient of one chunk alone", "gradient_exact",
+        "projection_of_last_chunk", "the projection gets the gradient of only one chunk", "gradient_exact",
         torch=("total = extra if total is None or extra is None else total + extra", "total = extra"),
         jax=("jax.tree.map(jnp.add, total, part)", "jax.tree.map(lambda old, new: new + 0 * old, total, part)"),
     ),

@@ -1,4 +1,4 @@
-"""Bugs of `selective_scan`: mistakes that are easy to make in a chunked recurrence with resets and steps."""
+"""Bugs of `selective_scan`: mistakes that are easy to make in a chunked recurrence with resets and step sizes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _steps = functools.partial(entry_bugs, "state_space:selective_scan", "scan_steps
 
 MUTANTS = (
     *_bug(
-        "late_states", "the cotangent of a decay reads the state of its own token", "gradient_exact",
+        "late_states", "the cotangent of a decay reads the state after its token", "gradient_exact",
         torch=("torch.cat([start[None], h[:-1]])", "h"),
         jax=("jnp.concatenate([start[None], h[:-1]])", "h"),
     ),
     *_bug(
-        "chunk_starts_from_zero", "the first token of a chunk meets no state in the backward pass", "gradient_exact",
+        "chunk_starts_from_zero", "the first token of a chunk has a zero state in the backward pass", "gradient_exact",
         torch=("torch.cat([start[None], h[:-1]])", "torch.cat([0 * start[None], h[:-1]])"),
         jax=("jnp.concatenate([start[None], h[:-1]])", "jnp.concatenate([0 * start[None], h[:-1]])"),
     ),
@@ -27,7 +27,7 @@ MUTANTS = (
         jax=("return xs[0] * mu, mu", "return mu, mu"),
     ),
     *_bug(
-        "carry_dropped", "chunks are not told what later chunks need of the state", "gradient_exact",
+        "carry_dropped", "chunks do not get the cotangent of the state from later chunks", "gradient_exact",
         torch=("starts[i], here, carry)", "starts[i], here, 0 * carry)"),
         jax=("mu, part, pulled = _pull_chunk(given, xs[0], shared, xs[1], xs[2], xs[3], mu)",
              "mu, part, pulled = _pull_chunk(given, xs[0], shared, xs[1], xs[2], xs[3], 0 * mu)"),
@@ -39,7 +39,7 @@ MUTANTS = (
         jax=("    carry = cotangents[1]\n", "    carry = 0 * cotangents[1]\n"),
     ),
     *_bug(
-        "first_state_has_no_gradient", "the state that comes in gets no gradient", "gradient_exact",
+        "first_state_has_no_gradient", "the initial state gets no gradient", "gradient_exact",
         torch=('found["state"] = carry.to(start.dtype)', 'found["state"] = 0 * carry.to(start.dtype)'),
         jax=("total, carry, None\n", "total, 0 * carry, None\n"),
     ),
@@ -49,7 +49,7 @@ MUTANTS = (
         jax=("_pull_chunk(given, xs[0], shared, xs[1], xs[2],", "_pull_chunk(given, xs[0], shared, xs[1], None,"),
     ),
     *_bug(
-        "one_row_resets_all", "all rows of a batch begin where the first one's sequences do", "gradient_exact",
+        "one_row_resets_all", "all rows of a batch use the sequence boundaries of the first row", "gradient_exact",
         torch=("rows = segments.expand(x.shape[:2]).movedim(1, 0)",
                "rows = segments.expand(x.shape[:2])[:1].expand(x.shape[:2]).movedim(1, 0)"),
         jax=("rows = jnp.broadcast_to(segments, x.shape[:2]).T",
@@ -67,7 +67,7 @@ MUTANTS = (
                "0 * before[1][-1:]]))])"),
     ),
     *_bug(
-        "kept_as_constant", "kept states are constants to a further derivative", "second_order_exact",
+        "kept_as_constant", "kept states are constants in a further derivative", "second_order_exact",
         torch=("inputs[:-1], output[2])", "inputs[:-1], output[2].detach())"),
         jax=("return (_joined(ys, y), after), (tokens, shared, starts,",
              "return (_joined(ys, y), after), (tokens, shared, jax.lax.stop_gradient(starts),"),
@@ -86,17 +86,17 @@ MUTANTS = (
              "products[tuple(slice(-1, None) if a > 1 and a in alone else slice(None) for a in range(products.ndim))]"),
     ),
     *_scalar(
-        "groups_in_turn", "heads take the groups in turn and not side by side", "outputs",
+        "groups_in_turn", "heads use the groups in turn and not in blocks", "outputs",
         torch=("return array.repeat_interleave(times, -2)", "return torch.cat([array] * times, -2)"),
         jax=("return jnp.repeat(array, times, axis=-2)", "return jnp.concatenate([array] * times, -2)"),
     ),
     *_steps(
-        "steps_of_last_chunk", "the shared decays get the gradient of one chunk alone", "gradient_exact",
+        "steps_of_last_chunk", "the shared decays get the gradient of only one chunk", "gradient_exact",
         torch=("total = part if total is None or part is None else total + part", "total = part"),
         jax=("jax.tree.map(jnp.add, total, part)", "jax.tree.map(lambda old, new: new + 0 * old, total, part)"),
     ),
     *_steps(
-        "narrow_carry", "the cotangent of the state goes from chunk to chunk in half precision", "gradient_float64",
+        "narrow_carry", "the cotangent of the state is passed between chunks in half precision", "gradient_float64",
         torch=("carry = carry + of_starts[i]\n", "carry = (carry + of_starts[i]).half().to(carry.dtype)\n"),
         jax=("return (mu, jax.tree.map", "return (mu.astype(jnp.float16).astype(mu.dtype), jax.tree.map"),
     ),

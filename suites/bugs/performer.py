@@ -1,4 +1,4 @@
-"""Bugs of linear-attention libraries and of recomputation under dropout, carried over to SLiM."""
+"""Bugs of libraries for linear attention, and of recomputation under dropout, transferred to SLiM."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ _SECOND_J = "return problem.finish(p, X, out, r, start), after\n"
 
 PUBLISHED = (
     *_slim(
-        name="masks_drawn_again", story="the backward pass draws its own masks of dropout",
+        name="masks_drawn_again", story="the backward pass draws new dropout masks",
         source="PT#190758: with a memory budget below 1 the dropout masks are drawn again in the backward pass",
         both=on_data(lambda problem, data: data | {"dropout_seed": data["dropout_seed"] + 1}),
     ),
     *_slim(
-        name="generator_not_restored", story="recomputing a slice finds the generator a position further on",
+        name="generator_not_restored", story="the recomputation of a slice has the generator one position on",
         source="OLMo-core PR 828: checkpointing with preserve_rng_state=False under dropout; guided-diffusion#167",
         torch=_T(_SECOND_T, _SECOND_T.replace("start", "start + 1")),
         jax=_J(_SECOND_J, _SECOND_J.replace("start", "start + 1")),
     ),
     *_kept(
-        name="normaliser_sum_cut", story="of the suffix sums, the normaliser's row is not summed",
+        name="normaliser_sum_cut", story="in the suffix sums, the row of the normaliser is not summed",
         source="fla PR 875: an unvectorised cumulative sum cuts the key gradient in the normaliser",
         torch=_TA(
             _RULE_T,
@@ -53,13 +53,13 @@ PUBLISHED = (
         jax=_JA(_RULE_J, _RULE_J.replace("transposed(suffix, v)", "transposed(suffix[..., :-1, :], v[..., :-1])")),
     ),
     *_kept(
-        name="head_offset", story="every head reads the state of the first",
+        name="head_offset", story="every head reads the state of the first head",
         source="fla PR 781, #1115: head or sequence offset missing, every head but the first wrong",
         torch=_TA(_U_T, _U_T.replace("= state", "= state[:, :1]")),
         jax=_JA(_U_J, _U_J.replace("= state", "= state[:, :1]")),
     ),
     *_kept(
-        name="key_for_query", story="key and query exchanged in the sums of the backward pass",
+        name="key_for_query", story="key and query are exchanged in the sums of the backward pass",
         source="fla PR 633: key and value dimensions swapped in the backward pass",
         torch=_TA(_SUFFIX_T, _SUFFIX_T.replace("outer(g, q)", "outer(g, k)")),
         jax=_JA(_SUFFIX_J, _SUFFIX_J.replace("outer(g, q)", "outer(g, k)")),
@@ -74,7 +74,7 @@ PUBLISHED = (
         ),
     ),
     *_kept(
-        name="norm_mean_constant", story="layer norm's backward pass takes the mean for a constant",
+        name="norm_mean_constant", story="layer norm's backward pass treats the mean as a constant",
         source="mamba PR 547: normalisation backward called without the group size, wrong for more than one group",
         both=_P(
             "x = x - xp.mean(x, axis=-1, keepdims=True)\n",
@@ -82,14 +82,14 @@ PUBLISHED = (
         ),
     ),
     *_kept(
-        name="closed_over_once", story="what a loop over slices closes over gets the gradient of its last step alone",
+        name="closed_over_once", story="values that a loop over slices closes over get only the last step's gradient",
         source="PT#184528: scan's closed-over parameter, 0.191 for 0.269",
         torch=_T('_add(grads["embedding"], pull_embedding(g)[0])', 'grads["embedding"].copy_(pull_embedding(g)[0])'),
         jax=_J('"embedding": grads["embedding"] + d_embedding', '"embedding": d_embedding + 0 * grads["embedding"]'),
     ),
     *_slim(
         name="subtraction_skipped",
-        story="the state before a block is not rebuilt: the one behind it is used",
+        story="the state before a block is not rebuilt: the state after it is used",
         source="fla PR 781, #1115: head or sequence offset missing, every head but the first wrong",
         torch=_TA("else state - summed(block[1], block[2])", "else state"),
         jax=_JA("state = state - summed(k, v) if kept is None else kept", "state = state if kept is None else kept"),
@@ -105,19 +105,19 @@ STRUCTURAL = (
     ),
     *_kept(
         name="carry_dropped",
-        story="blocks are not told what later blocks need of the state", source="operator: drop a term",
+        story="blocks do not get the cotangent of the state from later blocks", source="operator: drop a term",
         torch=_TA("                grad = before\n", ""),
         jax=_JA("return (state, grad), rule(state, after,", "return (state, after), rule(state, after,"),
     ),
     *_kept(
-        name="carries_reversed", story="each layer's cotangent of the state goes to the layer opposite",
+        name="carries_reversed", story="the layers' cotangents of the state are in reversed order",
         source="operator: reversed order",
         torch=_T("earlier.insert(0, cotangent)", "earlier.append(cotangent)"),
         jax=_J("return loss, states, cotangents, grads\n", "return loss, states, cotangents[::-1], grads\n"),
     ),
     *_kept(
         name="stale_state",
-        story="a slice starts from no state at all where one was kept", source="operator: stale state",
+        story="a slice starts from a zero state in place of the kept one", source="operator: stale state",
         torch=_T("kept[i] = states\n", "kept[i] = [torch.zeros_like(state) for state in states]\n"),
         jax=_J("jnp.where(i % every == 0, states, kept", "jnp.where(i % every == 0, 0 * states, kept"),
     ),
@@ -137,13 +137,13 @@ STRUCTURAL = (
         jax=_JA(_RULE_J, _RULE_J.replace("return transposed", "return -transposed")),
     ),
     *_kept(
-        name="mask_off_by_one", story="of the masked products, one mask leaves out the position itself",
+        name="mask_off_by_one", story="one mask of the masked products leaves out the position itself",
         source="operator: off by one in time",
         torch=_TA(_SCORES, "s, t = scores(q, k), torch.tril(scores(g, v), -1)"),
         jax=_JA(_SCORES, "s, t = scores(q, k), jnp.tril(scores(g, v), -1)"),
     ),
     *_kept(
-        name="state_added_twice", story="beside the masked products, the state after the block is read: its tokens "
+        name="state_added_twice", story="besides the masked products, the state after the block is read: its tokens "
         "count twice", source="operator: double counting",
         torch=_TA("turned(state, g)", "turned(state + summed(k, v), g)"),
         jax=_JA("turned(state, g)", "turned(state + summed(k, v), g)"),
@@ -186,7 +186,7 @@ STRUCTURAL = (
 
 MEMORY = (
     *_slim(
-        name="states_kept", kill=("memory_law",), story="the states that should be rebuilt are all kept",
+        name="states_kept", kill=("memory_law",), story="all states that should be rebuilt are kept",
         source="MemCNN#41: memory not constant in depth",
         torch=_T(
             "chunk, 1), attention(check_prefix_sum(prefix_sum)), None)",
@@ -199,7 +199,7 @@ MEMORY = (
     ),
     *impostor(
         "performer", "nothing_saved", "full", "slim", ("memory_law",), options=("chunk", "prefix_sum"),
-        story="slices are asked for and none is made: backprop with all activations",
+        story="the slices that the option requests are not made: backprop with all activations",
         source="tensorflow PR 39042: recomputation that saved nothing: count recomputations and measure bytes",
     ),
 )  # fmt: skip

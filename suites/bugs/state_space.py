@@ -1,4 +1,4 @@
-"""Bugs of state-space and linear-recurrence libraries, carried over to adjoint sharding and the reverse recurrence."""
+"""Bugs of libraries for linear recurrences, transferred to adjoint sharding and the reverse recurrence."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ PUBLISHED = (
         jax=_J(_STEP_J, "return -problem.apply_transposed(a, mu), mu\n"),
     ),
     *_recurrence(
-        name="dimensions_swapped", story="A in the place of Aᵀ in the backward recurrence",
+        name="dimensions_swapped", story="the backward recurrence uses A in place of Aᵀ",
         source="fla PR 633: key and value dimensions swapped in the backward pass",
         torch=_T(_STEP_T, "carry = problem.apply(a[i], mus[-1])"),
         jax=_J(_STEP_J, "return problem.apply(a, mu), mu\n"),
     ),
     *_recurrence(
-        name="padding_steps", story="in a slice of an odd length, the position of padding behind it takes a step too",
+        name="padding_steps", story="in a slice of odd length, the padding position after it takes a step too",
         source="mamba#368: padding positions get a nonzero step after bias and softplus and corrupt the reverse scan",
         torch=_T(
             _LOOP_T, "mus = []\n    carry = carry + problem.apply_transposed(a[-1], direct[-1]) * (len(x) % 2)\n"
@@ -56,7 +56,7 @@ PUBLISHED = (
         ),
     ),
     *_recurrence(
-        name="mask_makes_nan", story="positions behind the last whole group of four are masked by 0/0",
+        name="mask_makes_nan", story="positions after the last whole group of four are masked by 0/0",
         source="mamba bb3a82a: a mask turns dx into NaN when the length is no multiple of 256",
         torch=_T(
             _BACK_T,
@@ -70,7 +70,7 @@ PUBLISHED = (
         ),
     ),
     *_recurrence(
-        name="norm_without_groups", story="the backward pass of the norm takes all sequences for one group",
+        name="norm_without_groups", story="the backward pass of the norm treats all sequences as one group",
         source="mamba PR 547: normalisation backward called without the group size, wrong for more than one group",
         torch=_T(
             "x, norm_vjp = vjp(problem.norm, y)\n    a = problem.A(p, x)\n    direct",
@@ -86,13 +86,13 @@ PUBLISHED = (
         ),
     ),
     *_recurrence(
-        name="sequence_offset", story="every sequence of the batch reads the states of the first",
+        name="sequence_offset", story="every sequence of the batch reads the states of the first sequence",
         source="fla PR 781, #1115: head or sequence offset missing, every head but the first wrong",
         torch=_T(_STATES_T, _STATES_T.replace("h[:-1]", "h[:-1, :1].expand_as(h[:-1])")),
         jax=_J(_STATES_J, _STATES_J.replace("states[:-1]", "jnp.broadcast_to(states[:-1, :1], states[:-1].shape)")),
     ),
     *_recurrence(
-        name="ungated", story="the weights' gradient is that of the nets without their activation",
+        name="ungated", story="the gradient of the weights is computed for nets without their activation",
         source="fla PR 1071: the recomputed output is ungated, dW off by silu(g)",
         both=Edit(
             "problem", "                x = self._activate(x)\n",
@@ -101,7 +101,7 @@ PUBLISHED = (
     ),
     *_recurrence(
         name="decay_by_division", kill=("stability", "gradient_float32"),
-        story="μ from sums over lags of products of decays, divided out again: they underflow",
+        story="μ is computed from products of decays that are divided out again: they underflow",
         source="fla#77: the exclusive decay's exponential overflows to NaN",
         torch=(
             _T(
@@ -127,7 +127,7 @@ PUBLISHED = (
     ),
     *_recurrence(
         name="gate_by_difference", kill=("gradient_float32", "stability"),
-        story="sums over later tokens as the difference of the whole sum and that of earlier ones",
+        story="sums over later tokens are computed as the whole sum minus the sum over earlier tokens",
         source="FlashQLA PR 28: cancellation in the gate gradient; padding gradients unwritten",
         torch=_T(
             _STATES_T,
@@ -149,7 +149,7 @@ PUBLISHED = (
         jax=_J(_BACK_J, "dx = dx * (jnp.arange(len(x)) >= len(x) % 2)[:, None, None]\n        " + _BACK_J),
     ),
     *_recurrence(
-        name="closed_over_once", story="what a loop closes over gets the gradient of its last step alone",
+        name="closed_over_once", story="values that a loop closes over get only the last step's gradient",
         source="PT#184528: scan's closed-over parameter, 0.191 for 0.269",
         torch=_T(
             'grads["embedding"] = grads["embedding"] + embedding_gradient(problem, tokens, g)',
@@ -161,20 +161,20 @@ PUBLISHED = (
         ),
     ),
     *_recurrence(
-        name="closed_over_thrice", story="what a loop closes over is counted once more for every slice",
+        name="closed_over_thrice", story="values that a loop closes over get their gradient once more for every slice",
         source="jax#5900: cond inside scan, gradient 324 for 108",
         torch=_T('grads["head"] = grads["head"] + head', 'grads["head"] = grads["head"] + 3 * head'),
         jax=_J('"layers": d_layers, "head": d_head})', '"layers": d_layers, "head": 3 * d_head})'),
     ),
     *_recurrence(
-        name="shared_twice", story="a parameter that two places share is told its gradient twice",
+        name="shared_twice", story="a parameter that two places share gets its gradient twice",
         source="PT#81296: a shared parameter's hook fires twice",
         torch=_T("return {**grad_A, **grad_B}, x_A", "return {**grad_A, **grad_B, **grad_B}, x_A + x_A"),
         jax=_J('{"embedding": d_embedding, "layers"', '{"embedding": d_embedding + d_embedding, "layers"'),
     ),
     *_recurrence(
         name="value_tiles_race",
-        story="of states wider than a tile of two, the second tile adds to what the first is still writing",
+        story="for states wider than a tile of two, the second tile adds to data that the first is still writing",
         source="fla PR 941: a race in value tiles above 64",
         torch=_T(_STEP_T, _STEP_T + "\n        carry[..., 2:] = carry[..., 2:] + mus[-1][..., 2:] * 1e-6"),
         jax=_J(_STEP_J, "return problem.apply_transposed(a, mu).at[..., 2:].add(1e-6 * mu[..., 2:]), mu\n"),
@@ -183,19 +183,19 @@ PUBLISHED = (
 
 STRUCTURAL = (
     *_recurrence(
-        name="residual_missing", story="the residual path is missing: g_{k−1} is the layer's part alone",
+        name="residual_missing", story="the residual path is missing: g_{k−1} is only the layer's part",
         source="operator: missing residual path",
         torch=_T(_BACK_T, _BACK_T.replace("g + norm_vjp", "norm_vjp")),
         jax=_J(_BACK_J, _BACK_J.replace("g + pull_norm", "pull_norm")),
     ),
     *_sharding(
-        name="sharding_residual_missing", story="the residual path is missing: g_{k−1} is the layer's part alone",
+        name="sharding_residual_missing", story="the residual path is missing: g_{k−1} is only the layer's part",
         source="operator: missing residual path",
         torch=_T("return {**grads, **grad_C}, g + norm_vjp(g_x)[0]", "return {**grads, **grad_C}, norm_vjp(g_x)[0]"),
         jax=_J("return g + pull_norm(like(dx, x))[0]", "return pull_norm(like(dx, x))[0]"),
     ),
     *_recurrence(
-        name="states_off_by_one", story="A's cotangent with h^i in the place of h^{i−1}",
+        name="states_off_by_one", story="A's cotangent is computed with h^i in place of h^{i−1}",
         source="operator: off by one in time",
         torch=_T(_STATES_T, _STATES_T.replace("h[:-1]", "h[1:]")),
         jax=_J(_STATES_J, _STATES_J.replace("states[:-1]", "states[1:]")),
@@ -206,7 +206,7 @@ STRUCTURAL = (
         jax=_J("W = min(window, T)\n", "W = max(1, min(window, T) - 1)\n"),
     ),
     *_recurrence(
-        name="order_reversed", story="the sums over later tokens are handed out in reversed order of time",
+        name="order_reversed", story="the sums over later tokens are used in reversed order of time",
         source="operator: reversed order",
         torch=_T(_STATES_T, _STATES_T.replace("mus[::-1]", "mus")),
         jax=_J(_SCAN_J, _SCAN_J + "\n        mus = mus[::-1]"),
@@ -245,7 +245,7 @@ STRUCTURAL = (
         jax=_J(_VJP_J, _VJP_J.replace("problem.A(p, x)", "problem.A(p, jax.lax.stop_gradient(x))")),
     ),
     *_recurrence(
-        name="carry_counted_twice", story="what comes from the later slice is added in both",
+        name="carry_counted_twice", story="the cotangent from the later slice is added twice",
         source="operator: double counting",
         torch=_T(_LOOP_T, "mus = []\n    carry = 2 * carry\n"),
         jax=_J(_SCAN_J, _SCAN_J.replace("step, mu,", "step, 2 * mu,")),
@@ -271,7 +271,7 @@ STRUCTURAL = (
         ),
     ),
     *_recurrence(
-        name="last_state_dropped", story="the output map's gradient lacks the last token",
+        name="last_state_dropped", story="the gradient of the output map lacks the last token",
         source="operator: drop a term",
         torch=_T("grad_C, g_x = C_vjp(outer(g, h))", "grad_C, g_x = C_vjp(outer(g, h) * (torch.arange(len(g)) < "
                  "len(g) - 1).to(g.dtype)[:, None, None, None])"),
@@ -279,7 +279,7 @@ STRUCTURAL = (
     ),
     *_recurrence(
         name="first_token_skipped", kill=("vjp_count",),
-        story="A's VJP at the first token is skipped: its cotangent is 0, so the gradient is right, the count not",
+        story="A's VJP at the first token is skipped: its cotangent is 0, the gradient is right, the count is not",
         source="operator: drop a term",
         torch=_T(
             "grad_A, x_A = A_vjp(problem.transition_cotangent(mu, h_before))",
@@ -292,7 +292,7 @@ STRUCTURAL = (
 )  # fmt: skip
 
 IN_ONE_CELL = _recurrence(
-    name="wrong_in_one_cell", story="wrong by 1e-6 at one chunk of one length, 6 of 7, only",
+    name="wrong_in_one_cell", story="wrong by 1e-6 only for the chunk 6 and the length 7",
     source="operator: error at an edge",
     both=when(lambda problem, options: problem.spec.length == 7 and options["chunk"] == 6, 1 + 1e-6),
 )  # fmt: skip
@@ -309,7 +309,7 @@ WINDOWED = (
                "return _sharded(problem.with_params(params), window + 1)"),
     ),
     *_bug(
-        name="window_ignored", method="adjoint_truncated", story="the window is read and not used",
+        name="window_ignored", method="adjoint_truncated", story="the window is checked and not used",
         source="operator: an option without effect", also=("vjp_count",),
         torch=_T(
             '_sharded(problem, check_integer("window", window, 1))',
@@ -320,7 +320,7 @@ WINDOWED = (
     ),
     *_bug(
         name="derivative_not_refused", method="adjoint_truncated", kill=("refuses_second_order",),
-        story="differentiated again, it gives numbers that are no Hessian, in silence",
+        story="differentiated again, it gives numbers that are no Hessian, without an error",
         source="operator: a refusal that is gone",
         torch=_T("return loss, tree_map(FirstOrderOnly.apply, grads)", "return loss, grads"),
         jax=_J("params = first_order_only(", "params = (lambda tree, reason: tree)("),

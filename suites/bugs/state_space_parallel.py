@@ -1,4 +1,4 @@
-"""Bugs of what runs at once in the class state_space: joined walks, colliding writes, composed maps."""
+"""Bugs of the parallel methods of the class state_space: joined walks, colliding writes, composed maps."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from gradgate.suites.bugs.edits import Edit
 _PT, _PJ = functools.partial(Edit, "in_torch.parallel"), functools.partial(Edit, "in_jax.parallel")
 _parallel = functools.partial(bug, "state_space", method="adjoint_parallel")
 _distributed = functools.partial(bug, "state_space", method="adjoint_distributed_truncated")
-_DJ = functools.partial(Edit, "in_jax.distributed")  # PyTorch's ranks cannot unpickle what an edited module made
+_DJ = functools.partial(Edit, "in_jax.distributed")  # PyTorch's ranks cannot unpickle objects of an edited module
 _scan = functools.partial(bug, "state_space", method="associative_scan")
 
 AT_ONCE = (
     *_parallel(
-        name="walk_not_started_anew", story="the walk of the second token goes on with the adjoint state of the first",
+        name="walk_not_started_anew", story="the second token's walk continues with the adjoint state of the first",
         source="new: carries of joined loops",
         torch=_PT("if token == reached]", "if token == reached and not step]"),
         jax=_PJ("jnp.where((i == t)[:, None, None], tops[t], mu)",
                 "jnp.where(((i == t) & (t == first - 1))[:, None, None], tops[t], mu)"),
     ),
     *_parallel(
-        name="writes_collide", story="where two instances are at one token, the cotangent of one is lost",
+        name="writes_collide", story="if two instances are at one token, the cotangent of one is lost",
         source="fla PR 941: a race in value tiles above 64",
         torch=_PT("g_x = g_x.index_add(0, i, g_i)", "g_x = g_x.index_copy(0, i, g_x[i] + g_i)"),
         jax=_PJ("dx = dx.at[i].add(dx_nets + matvec(jnp, b.mT, mu))",
@@ -39,7 +39,7 @@ AT_ONCE = (
     ),
     *_parallel(
         name="gradients_kept", kill=("memory_law",),
-        story="the gradients of C of all batches of tokens are kept, and added up at the end",
+        story="the gradients of C for all batches of tokens are kept, and added up at the end",
         source="new: this suite's own law of memory found it in the first version of adjoint_parallel",
         torch=_PT('grads = tree_map(torch.add, grads, part["C"])',
                   'grads = [*(grads if start else []), part["C"]]\n'
@@ -48,18 +48,18 @@ AT_ONCE = (
     ),
     *_distributed(
         name="window_not_sent", kill=("options",), also=("vjp_count",),
-        story="the devices are not told the window: each token reaches all others",
+        story="the devices ignore the window: each token reaches all others",
         source="operator: an option without effect",
         jax=_DJ("pull_layer(problem, p, saved, g, window or T)", "pull_layer(problem, p, saved, g, T)"),
     ),
     *_scan(
-        name="maps_in_the_wrong_order", story="two maps are composed the other way round: A₁A₂, A₁b₂ + b₁",
+        name="maps_in_the_wrong_order", story="two maps are composed in the wrong order: A₁A₂, A₁b₂ + b₁",
         source="operator: reversed order",
         torch=_PT("(a, b), (c, d) = first, then", "(c, d), (a, b) = first, then"),
         jax=_PJ("(a, b), (c, d) = first, then", "(c, d), (a, b) = first, then"),
     ),
     *_scan(
-        name="last_of_an_odd_length", story="of an odd number of tokens, the state of the last is zero",
+        name="last_of_an_odd_length", story="if the number of tokens is odd, the state of the last token is zero",
         source="mamba bb3a82a: a mask turns dx into NaN when the length is no multiple of 256",
         torch=_PT("return torch.cat([both, even[len(odd) :]])",
                   "return torch.cat([both, 0 * even[len(odd) :]])"),

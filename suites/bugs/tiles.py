@@ -1,7 +1,7 @@
-"""Tiles of 32, 64 and 128: the ragged end is dropped, a border is off by one, or nothing is handed over it.
+"""Tiles of 32, 64 and 128: the ragged end is dropped, a border is off by one, or nothing is passed across it.
 
-Kernels cut a sequence, or a batch, into tiles of these sizes. What goes wrong there does not show on problems that fit
-into one tile. Every bug stands once for each size.
+Kernels cut a sequence, or a batch, into tiles of these sizes. Bugs in this do not show on problems that fit into one
+tile. Every bug is declared once for each size.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _carry_lost(size: int) -> tuple[Mutant, ...]:
     border = f"(i + 1) % {size} == 0"
     return _recurrence(
         name=f"carry_lost_at_{size}", source="new",
-        story=f"within a slice, a tile of {size} tokens is not told what later tiles need of its last state",
+        story=f"within a slice, a tile of {size} tokens does not get the cotangent of its last state",
         torch=_T(_CARRY_T, f"mus.append(direct[i] + carry * (not ({border} and i + 1 < len(x))))\n"),
         jax=numbered(f"mu = jnp.where(({border}) & (i + 1 < len(x)), top, mu)"),
     )  # fmt: skip
@@ -44,7 +44,7 @@ def _tail_dropped(size: int) -> tuple[Mutant, ...]:
     kept = f"len(x) // {size} * {size} or len(x)"
     return _recurrence(
         name=f"tail_dropped_{size}", source="new",
-        story=f"of a slice longer than a tile of {size} tokens, the ragged last tile gets no cotangent of its own",
+        story=f"in a slice longer than a tile of {size} tokens, the ragged last tile adds no cotangent",
         torch=_T(_CARRY_T, f"mus.append(direct[i] * (i < ({kept})) + carry)\n"),
         jax=numbered(f"mu = jnp.where(i < ({kept}), mu, mu - top)"),
     )  # fmt: skip
@@ -53,7 +53,7 @@ def _tail_dropped(size: int) -> tuple[Mutant, ...]:
 def _border_off(size: int) -> tuple[Mutant, ...]:
     return _recurrence(
         name=f"border_off_by_one_{size}", source="fla PR 781, #1115: head or sequence offset missing",
-        story=f"the first token of every tile of {size} but the first reads the state behind it, not that before it",
+        story=f"the first token of every tile of {size} except the first reads the state after it, not before it",
         torch=_T(
             _STATES_T,
             "transition_vjp(problem, p, x, torch.stack([h[t + (0 < t and t % "
@@ -72,7 +72,7 @@ def _mask_forgets(size: int) -> tuple[Mutant, ...]:
     return _recurrence(
         name=f"remainder_unmasked_{size}",
         source="mamba bb3a82a: a mask turns dx into NaN when the length is no multiple of 256",
-        story=f"behind the last whole tile of {size} tokens, what is read beyond the end is multiplied by 0 and is NaN",
+        story=f"after the last whole tile of {size} tokens, values beyond the end are NaN and multiplied by 0",
         torch=_T(
             "return {**grads, **grad_C}, g + norm_vjp(g_x + g_state)[0], carry",
             f"read = torch.where(torch.arange(len(x)) < ({cut} or len(x)), 1.0, float('nan')).to(g)[:, None, None]\n"
@@ -89,7 +89,7 @@ def _mask_forgets(size: int) -> tuple[Mutant, ...]:
 def _window_capped(size: int) -> tuple[Mutant, ...]:
     return bug(
         "state_space", f"lags_beyond_{size}", "adjoint_sharding", source="new",
-        story=f"lags of {size} tokens and more, beyond the first tile, are left out",
+        story=f"lags of at least {size} tokens, beyond the first tile, are left out",
         torch=_T("for lag in range(1, min(window, len(x))):", f"for lag in range(1, min(window, len(x), {size})):"),
         jax=_J("W = min(window, T)\n", f"W = min(window, T, {size})\n"),
     )  # fmt: skip
@@ -103,14 +103,14 @@ _slim = functools.partial(bug, "performer", method="slim", source="new")
 
 
 def _sums_restart(size: int) -> tuple[Mutant, ...]:
-    """Of the prefix sums over the tokens of a slice, in PyTorch and JAX alike; `at` are their numbers."""
+    """Edits of the prefix sums over the tokens of a slice, in PyTorch and JAX; `at` are the numbers of the tokens."""
     begun = (
         f"U - U[jnp.maximum(at // {size} * {size} - 1, 0)] * (at >= {size}).astype(U.dtype)[:, None, None, None, None]"
     )
     in_torch = begun.replace("jnp.maximum", "torch.clamp_min").replace("astype", "to")
     return _slim(
         name=f"sums_restart_at_{size}",
-        story=f"explicit prefix sums within a slice start anew after every tile of {size} tokens",
+        story=f"explicit prefix sums within a slice start again after every tile of {size} tokens",
         torch=_TA(
             "        return contract(U, q), U[-1].clone()",
             f"        at = torch.arange(len(U))\n        U = {in_torch}\n        return contract(U, q), U[-1].clone()",
@@ -125,7 +125,7 @@ def _sums_restart(size: int) -> tuple[Mutant, ...]:
 def _slice_dropped(size: int) -> tuple[Mutant, ...]:
     return _slim(
         name=f"last_slice_dropped_{size}",
-        story=f"tokens behind the last whole tile of {size} have no part in the loss of their slice",
+        story=f"tokens after the last whole tile of {size} do not count in the loss of their slice",
         both=Edit(
             "problem", "counted = xp.astype(targets >= 0, out.dtype)\n",
             f"whole = self.length // {size} * {size} or self.length\n"
@@ -139,7 +139,7 @@ def _slice_dropped(size: int) -> tuple[Mutant, ...]:
 def _stride_lost(size: int) -> tuple[Mutant, ...]:
     return _slim(
         name=f"stride_lost_{size}",
-        story=f"a slice that starts behind the first tile of {size} tokens counts positions from the tile's start",
+        story=f"a slice that starts after the first tile of {size} tokens counts positions from the tile's start",
         both=Edit(
             "problem", "position = xp.astype(start + 1 + xp.arange(count, dtype=xp.int32), wide)",
             f"position = xp.astype(start % {size} + 1 + xp.arange(count, dtype=xp.int32), wide)",
@@ -151,11 +151,11 @@ PERFORMER = (*_each(_sums_restart), *_each(_slice_dropped), *_each(_stride_lost)
 
 
 def _batch_tail(size: int) -> tuple[Mutant, ...]:
-    """Samples behind the last whole tile, as constants."""
+    """Edits that treat samples after the last whole tile as constants."""
     cut = f"x.shape[0] // {size} * {size} or x.shape[0]"
     return bug(
         "chain", f"batch_tail_dropped_{size}", "recompute_all", source="new",
-        story=f"weights get no gradient from samples behind the last whole tile of {size}",
+        story=f"weights get no gradient from samples after the last whole tile of {size}",
         both=Edit(
             "problem", 'return self.xp.matmul(self.xp.tanh(self.xp.matmul(x, p["v"])), p["w"])',
             "from gradgate.references.backends import stop_gradient\n"
@@ -171,7 +171,7 @@ def _points_tail(size: int) -> tuple[Mutant, ...]:
     cut = f"each.shape[0] // {size} * {size} or each.shape[0]"
     return bug(
         "bilevel", f"batch_tail_dropped_{size}", "mixflow", source="new",
-        story=f"data points behind the last whole tile of {size} have no part in the gradient of the inner loss",
+        story=f"data points after the last whole tile of {size} do not count in the gradient of the inner loss",
         both=Edit(
             "problem", "        return xp.mean(each)\n",
             "        from gradgate.references.backends import stop_gradient\n"

@@ -1,6 +1,6 @@
-"""Work for nothing: the gradient is right, and a net is evaluated, pushed or pulled more often than its method says.
+"""Wasted work: the gradient is right, but a net is evaluated or has JVPs or VJPs more often than its method declares.
 
-No gradient tells of these. The claims about counts do.
+No gradient shows these bugs. The claims about counts detect them.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _PULLED_J = "dp, dx_nets = pull((problem.transition_cotangent(mu, states[i]), ou
 
 STATE_SPACE = (
     *_recurrence(
-        name="swept_twice", story="every slice is run forward twice before it is pulled back",
+        name="swept_twice", story="every slice is run forward twice before its VJP",
         torch=_T(_SWEEP_T, f"{_SWEEP_T}\n        {_SWEEP_T}"),
         jax=_J(_SWEEP_J, f"{_SWEEP_J}        states = (states + _run_slice(problem, params, h, tokens)[1][1]) / 2\n"),
     ),
     *_recurrence(
-        name="last_slice_swept", story="the last slice is run forward for a state that nothing starts from",
+        name="last_slice_swept", story="the last slice is run forward for a state that nothing uses",
         torch=(
             _T("for span in spans[:-1]:", "for span in spans:"),
             _T(
@@ -46,7 +46,7 @@ STATE_SPACE = (
         ),
     ),
     *_recurrence(
-        name="net_evaluated_again", story="C is evaluated once more for Cᵀg, though its VJP has it",
+        name="net_evaluated_again", story="C is evaluated once more for Cᵀg, although its VJP has it",
         torch=_T("return matvec(c.mT, g), grad_C, g_x", "return matvec(problem.C(p, x).mT, g), grad_C, g_x"),
         jax=_J(
             "(a, matvec(jnp, c.mT, g)), reverse=True)", "(a, matvec(jnp, problem.C(p, x).mT, g)), reverse=True)"
@@ -54,7 +54,7 @@ STATE_SPACE = (
     ),
     *_sharding(
         name="pulled_in_halves", also=("vjp_count",),
-        story="each cotangent is pulled back in two halves, so that there are twice as many VJPs",
+        story="each cotangent is split into two halves, so that there are twice as many VJPs",
         torch=_T(
             _PULLED_T,
             "grads_lag, g_lag = transition_vjp(problem, p, x[:n], h[:n], mu / 2)\n"
@@ -69,7 +69,7 @@ STATE_SPACE = (
     ),
     *_wasted(
         "state_space", "window_by_zeros", "adjoint_truncated", also=("vjp_count",),
-        story="lags beyond the window are pulled back with a cotangent of zero, and not left out",
+        story="lags beyond the window get a VJP with a cotangent of zero, and are not left out",
         torch=(
             _T("for lag in range(1, min(window, len(x))):", "for lag in range(1, len(x)):"),
             _T(
@@ -91,7 +91,7 @@ _GRADS_J = "grads = jax.tree.map(lambda leaf: wide(jnp.zeros_like(leaf)), proble
 
 PERFORMER = (
     *_slim(
-        name="last_slice_swept", story="the last slice is run forward for states that nothing starts from",
+        name="last_slice_swept", story="the last slice is run forward for states that nothing uses",
         torch=_T(
             _GRADS_T,
             "advance(problem, layers, inside, states, starts[-1], problem.length - starts[-1])\n    " + _GRADS_T,
@@ -104,11 +104,11 @@ PERFORMER = (
     ),
     *_slim(
         name="last_layer_finished",
-        story="in the first pass, G of the last layer is run for an output that nobody reads",
+        story="in the first pass, G of the last layer is run for an output that nothing reads",
         torch=_T("        if r < len(layers) - 1:\n", "        if True:\n"),
     ),
     *_slim(
-        name="projected_again", story="F is evaluated once more for what is subtracted from the state",
+        name="projected_again", story="F is evaluated once more for the terms that are subtracted from the state",
         torch=_T("state = before(r, k, v) if", "state = before(r, *problem.project(first, X)[1:]) if"),
         jax=_J(
             "state = before(r, lambda: inside.total(prepared))",
@@ -131,12 +131,12 @@ INVERTIBLE = (
     ),
     *_wasted(
         "invertible", "jvps_for_every_sample", "moonwalk",
-        story="each number of a batch gets a JVP of its own, though samples do not depend on each other",
+        story="each number of a batch gets its own JVP, although samples do not depend on each other",
         both=_P('return self.norm == "batch" and bool({"additive", "affine"} & set(self.words))', "return True"),
     ),
     *_wasted(
         "invertible", "last_group_filled", "forward",
-        story="the last group of tangents is filled up with tangents that are pushed already",
+        story="the last group of tangents is filled up with tangents that have been computed before",
         torch=(
             Edit(
                 "in_torch.phases", "numbers = torch.arange(first, min(first + tangents, size))",
@@ -154,7 +154,7 @@ INVERTIBLE = (
         ),
     ),
     *_mixed(
-        name="layer_evaluated_twice", story="in the walk, a matrix is applied again to what its VJP has applied it to",
+        name="layer_evaluated_twice", story="in the walk, a matrix product that the VJP has computed is computed again",
         both=Edit(
             "matrices", "return y, h, pull(h)[0]\n\n    def _rows", "return self(p, x), h, pull(h)[0]\n\n    def _rows"
         ),
@@ -168,16 +168,16 @@ _JVP_J = "found: tuple[Tree, Tree] = jax.jvp(lambda theta: gradients(theta, eta,
 
 BILEVEL = (
     *_mixflow(
-        name="rematerialised_unasked", story="layers are rematerialised whether it is asked for or not",
+        name="rematerialised_unasked", story="layers are always rematerialised",
         torch=_T('(problem, check_flag("remat", remat))\n', '(problem, check_flag("remat", remat) or True)\n'),
         jax=_J('if check_flag("remat", remat) else', 'if check_flag("remat", remat) or True else'),
     ),
     *_mixflow(
-        name="saved_and_taken_again", story="inner gradients are saved, and computed again all the same",
+        name="saved_and_taken_again", story="inner gradients are saved, but computed again",
         torch=_T("kept.append((x, carry, grad if save else None))", "kept.append((x, carry, None))"),
     ),
     *_mixflow(
-        name="one_jvp_each", story="the products by θ and by η take a JVP each, where one gives both",
+        name="one_jvp_each", story="the products for θ and for η take one JVP each, although one JVP gives both",
         torch=_T(
             _JVP_T,
             "found = (jvp(lambda theta: both(theta)[0], (theta,), (v,))[1], "
@@ -190,7 +190,7 @@ BILEVEL = (
     ),
     *_wasted(
         "bilevel", "one_slope_each", "reverse_over_forward",
-        story="the products by θ and by η take a slope each, where one gives both",
+        story="the products for θ and for η take one slope each, although one slope gives both",
         torch=_T(
             _SLOPE_T,
             "found = (value_and_gradients(lambda theta: slope(theta, eta), theta)[1][0], "
@@ -203,7 +203,7 @@ BILEVEL = (
     ),
     *_wasted(
         "bilevel", "taken_back_and_again", "momentum_inversion",
-        story="the inner gradient by which a step is taken back is computed again for its products",
+        story="the inner gradient that inverts a step is computed again for its products",
         torch=Edit(
             "in_torch.static", "forward_over_reverse, (theta, velocity), grad, x, cotangents)",
             "forward_over_reverse, (theta, velocity), None, x, cotangents)",
@@ -214,7 +214,7 @@ BILEVEL = (
         torch=Edit("in_torch.static", "half = len(batches) // 2\n", "half = len(batches) - 1\n"),
     ),
     *_wasted(
-        "bilevel", "runs_from_the_start", "log_remat", story="where a run starts is kept, and made again from θ_0",
+        "bilevel", "runs_from_the_start", "log_remat", story="the start of a run is kept, but computed again from θ_0",
         jax=Edit(
             "in_jax.static", "        cotangents = _pull_halves(problem, inner, *run, cotangents)\n",
             "        again = _advance(problem, inner, problem.init(problem.params), 0, run[1])\n"
@@ -223,7 +223,7 @@ BILEVEL = (
     ),
     *_wasted(
         "bilevel", "replayed_and_taken_again", "gradient_replay",
-        story="inner gradients are kept, and computed again for their products",
+        story="inner gradients are kept, but computed again for their products",
         torch=Edit("in_torch.replay", "carry, grad, x, cotangents)", "carry, None, x, cotangents)"),
         jax=Edit("in_jax.replay", "carry, grad, x, cotangents), None", "carry, None, x, cotangents), None"),
     ),
@@ -249,11 +249,11 @@ CHAIN = (
         both=_C("i + (j - i + 1) // 2", "i + max(1, 3 * (j - i) // 4)"),
     ),
     *_chain(
-        "cut_off_by_one", "uniform_dp", "the first stored value lies a stage behind where it is cheapest",
+        "cut_off_by_one", "uniform_dp", "the first stored value is one stage after the optimal place",
         both=_C("each[best], best + 1\n", "each[best], min(best + 2, t - 1)\n"),
     ),
     *_chain(
-        "too_many_segments", "sqrt_n", "there are twice as many segments as √N, so that fewer stages are run once",
+        "too_many_segments", "sqrt_n", "there are twice as many segments as √N, so that fewer stages run only once",
         both=_C('max(1, round(math.sqrt(check_integer("stages", stages, 1))))',
                 'min(stages, max(1, round(2 * math.sqrt(check_integer("stages", stages, 1)))))'),
     ),
@@ -267,12 +267,12 @@ CHAIN = (
     ),
     *bug(
         "chain", "budget_not_used_up", "precise_dp", source="new",
-        story="half of the budget is left unused, for which more is run again", kill=("compute",),
+        story="half of the budget is not used, so more is run again", kill=("compute",),
         jax=_J(_SOLVED, f"{_TIGHTER}{_SOLVED}"),
     ),
     *impostor(
         "chain", "uniform_for_precise", "uniform_dp", "precise_dp", ("compute",), source="new",
-        story="the uniform policy in the place of the schedule of least compute",
+        story="the uniform policy in place of the schedule of least compute",
     ),
 )  # fmt: skip
 

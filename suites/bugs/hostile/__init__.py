@@ -1,11 +1,11 @@
-"""What foreign code may do besides being wrong: every fault once, with the verdict it has to get and the sentence.
+"""Faults of foreign code besides wrong gradients, each with the verdict and the sentence that it must get.
 
-Each is a method of `crashes`, `answers` or `changes`, judged like any plugged-in one:
+Each fault is a method of `crashes`, `answers` or `changes`, and is judged like any plugged-in method:
 
 ``gradgate verify gradgate.suites.bugs.hostile.changes:forks --family state_space --framework torch``
 
-`suites/tests/workers/test_hostile_methods.py` tries them all in both frameworks; the table in
-CONTRIBUTING.md is `table`.
+`suites/tests/workers/test_hostile_methods.py` runs all of them in both frameworks; the table in CONTRIBUTING.md is the
+result of `table`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FAULTS: tuple[Fault, ...] = tuple(
     for method in vars(module).values()
     if "hostile" in getattr(method, "__dict__", {})
 )
-"""All of them, in the order of the modules."""
+"""All faults, in the order of the modules."""
 IMPORTS = (
     (
         "import no_such_module",
@@ -36,7 +36,8 @@ IMPORTS = (
     ("import os; os._exit(9)", "the method ended its process (exit status 9)…"),
     ("while True: pass", "the method hung: no answer within … s"),
 )
-"""First lines of a module, and why it is wrong usage to give a method of it, after ``importing TARGET``."""
+"""The first line of a module, and the reason, after ``importing TARGET``, why a method of this module is wrong
+usage."""
 
 
 def table() -> str:

@@ -1,4 +1,4 @@
-"""Methods whose answer is no (loss, grads), or not the right one."""
+"""Methods whose answer is not (loss, grads), or is wrong."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def returns_none(problem: Problem) -> None:
 
 @fault("refuted", "the method returned …; a method returns (loss, grads)")
 def returns_loss(problem: Problem) -> Any:
-    """Returns the loss alone."""
+    """Returns only the loss."""
     return good(problem)[0]
 
 
@@ -83,7 +83,7 @@ def wrong_dtype(problem: Problem) -> Answer:
 
 @fault("refuted", "head is array(…) of numpy; expected an array of …")
 def numpy_leaf(problem: Problem) -> Answer:
-    """Returns a leaf of NumPy."""
+    """Returns a NumPy array for a leaf."""
     return altered(problem, head=np.asarray)
 
 
@@ -106,7 +106,7 @@ def lazy_leaf(problem: Problem) -> Answer:
 
 @fault("refuted", "head is … of gradgate; expected an array of torch", not_in={"jax": "jax.Array cannot be subclassed"})
 def subclass_leaf(problem: Problem) -> Answer:
-    """Returns a tensor of a class of its own."""
+    """Returns a tensor of a subclass."""
     import torch
 
     own = type("Own", (torch.Tensor,), {"__module__": __name__})
@@ -163,6 +163,6 @@ _calls = itertools.count(1)
 
 @fault("refuted", "two calls on one problem differ in …head", "deterministic")
 def wavers(problem: Problem) -> Answer:
-    """Returns something else every time."""
+    """Returns something different every time."""
     factor = 1 + next(_calls) * 1e-3
     return altered(problem, head=lambda leaf: leaf * factor)

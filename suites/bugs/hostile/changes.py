@@ -1,4 +1,4 @@
-"""Methods that change what they are given, or the process that they are called in, or leave something running."""
+"""Methods that change their inputs or the process in which they run, or leave something running."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def overwrites_data(problem: Problem) -> Answer:
 
 @fault("refuted", "the call changed its input params.head", "pure")
 def replaces(problem: Problem) -> Answer:
-    """Puts another array in a parameter's place."""
+    """Replaces a parameter by another array."""
     answer = good(problem)
     problem.params["head"] = problem.params["head"] * 2
     return answer
@@ -130,7 +130,7 @@ def closes_input(problem: Problem) -> Answer:
 
 @fault("refuted", "the call changed file descriptor 1 and 2", "pure")
 def redirects_output(problem: Problem) -> Answer:
-    """Leads standard output and error elsewhere."""
+    """Redirects standard output and standard error."""
     null = os.open(os.devnull, os.O_WRONLY)
     for fd in (1, 2):
         os.dup2(null, fd)
@@ -147,7 +147,7 @@ def raises_limit(problem: Problem) -> Answer:
 
 @fault("refuted", "the call changed NumPy's error state", "pure")
 def changes_errstate(problem: Problem) -> Answer:
-    """Makes NumPy raise where it warned."""
+    """Makes NumPy raise in place of warning."""
     np.seterr(all="raise")
     return good(problem)
 

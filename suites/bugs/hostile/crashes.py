@@ -1,4 +1,4 @@
-"""Methods that give no answer: they raise, end their process, hang, or use up what there is."""
+"""Methods that give no answer: they raise, end their process, hang, or use up memory."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class _Mute(Exception):
 
 @fault("error", "the method raised _Own: stop · crashes.py:… in …")
 def raises_base_exception(problem: Problem) -> NoReturn:
-    """Raises a BaseException of its own."""
+    """Raises its own BaseException."""
     raise _Own("stop")
 
 
@@ -58,7 +58,7 @@ def recurs(problem: Problem) -> Any:
 
 @fault("error", "the method ran out of memory (MemoryError) · crashes.py:… in …")
 def asks_too_much(problem: Problem) -> Any:
-    """Asks for an exabyte."""
+    """Allocates an exabyte."""
     return np.ones(2**57), None
 
 
@@ -149,7 +149,7 @@ class _Endless(dict[str, Any]):
 
 @fault("error", "the method hung: no answer within … s", ends="time")
 def returns_endless(problem: Problem) -> Any:
-    """Returns a lazy tree that has no end."""
+    """Returns a lazy tree without end."""
     return good(problem)[0], _Endless()
 
 

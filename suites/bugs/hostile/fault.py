@@ -1,4 +1,4 @@
-"""How a fault is declared: a method, the claim by which it is judged, and the verdict and sentence that it must get."""
+"""Declares a fault: a method, the claim by which it is judged, and the verdict and the sentence that it must get."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Fault:
     """One fault.
 
     Attributes:
-        method: does it.
-        claim: by which it is judged.
-        verdict: the expected one.
-        reason: the expected sentence; … stands for any text.
-        ends: what it ends or uses up: its ``process``, its ``time``, its ``memory``; "" where the worker lives on.
-        not_in: framework -> why there is no such fault there.
+        method: the method with the fault.
+        claim: the claim by which it is judged.
+        verdict: the expected verdict.
+        reason: the expected sentence, in which … matches any text.
+        ends: what it ends or uses up: its ``process``, its ``time`` or its ``memory``; "" if the worker survives.
+        not_in: framework -> why the fault does not exist there.
     """
 
     method: Callable[[Problem], Any]
@@ -38,17 +38,17 @@ class Fault:
 
     @property
     def name(self) -> str:
-        """Of the function."""
+        """The name of the method."""
         return self.method.__name__
 
     @property
     def words(self) -> str:
-        """What it does, in one line: the function's docstring."""
+        """What the method does, in one line: its docstring."""
         return (self.method.__doc__ or "").rstrip(".")
 
     @property
     def target(self) -> str:
-        """By which `gradgate verify` judges it."""
+        """The name by which `gradgate verify` judges it."""
         return f"{self.method.__module__}:{self.name}"
 
     def told_by(self, reason: str) -> bool:
@@ -57,7 +57,7 @@ class Fault:
 
 
 def told(expected: str, reason: str) -> bool:
-    """Whether a sentence is the expected one, in which … stands for any text."""
+    """Whether a sentence is the expected one, in which … matches any text."""
     return re.fullmatch(".*".join(map(re.escape, expected.split("…"))), reason, re.DOTALL) is not None
 
 
@@ -69,7 +69,7 @@ JAX_ALONE = {"torch": "it is JAX's"}
 def fault(
     verdict: str, reason: str, claim: str = "tree", *, ends: Ends = "", not_in: Mapping[str, str] | None = None
 ) -> Callable[[Callable[[Problem], Any]], Callable[[Problem], Any]]:
-    """Declare what a method does to be a fault; the declaration is its attribute ``hostile``."""
+    """Declare a method as a fault; the declaration is stored as its attribute ``hostile``."""
 
     def enter(method: Callable[[Problem], Any]) -> Callable[[Problem], Any]:
         vars(method)["hostile"] = Fault(method, claim, verdict, reason, ends, not_in or {})
@@ -84,6 +84,6 @@ def good(problem: Problem) -> Answer:
 
 
 def altered(problem: Problem, **changed: Callable[[Any], Any]) -> Answer:
-    """Plain backprop, some of its leaves changed."""
+    """Plain backprop, with some leaves changed."""
     loss, grads = good(problem)
     return loss, {**grads, **{name: change(grads[name]) for name, change in changed.items()}}
