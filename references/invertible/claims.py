@@ -127,8 +127,9 @@ JAX: dict[str, tuple[Claim, ...]] = {
             "§6.3, Fig. 2", printed=100, measured=f"{PAPER}:mixed_at_18", unit="%", bound="at most", tolerance=0,
         ),
         figure(
-            "phases_apart", "at 32×32×8 its phases share no activations: its bytes are the 4/9 of backprop's that VJPs "
-            "by x need, and at most 15% more, for what does not grow with L; phases that are merged take 90%",
+            "phases_apart", "at 10 layers per block, 32×32×8, its phases share no activations: its bytes are the 4/9 "
+            "of backprop's that VJPs by x need, and at most 15% more, for what does not grow with L; phases that are "
+            "merged take 90%",
             "§4.2, §6.5", printed=400 / 9, measured=f"{PAPER}:mixed_at_8", unit="%", bound="at most", tolerance=0.15,
         ),
         figure(

@@ -1,7 +1,7 @@
 """Gradients of chains of invertible layers in JAX: backprop, forward mode, reversing backprop, and Moonwalk.
 
-In the words of the code: x_i is ``x``, h_i = ∂J/∂x_i is ``h``, g_i = ∂J/∂θ_i is ``dp``. The units of a block are the
-steps of one `jax.lax.scan`, so what a scan does not put out is not kept.
+In the code, x_i is ``x``, h_i = ∂J/∂x_i is ``h``, g_i = ∂J/∂θ_i is ``dp``. The units of a block are the steps of one
+`jax.lax.scan`, so what a scan does not put out is not kept.
 
 In the sections Stores and Computes, a number is one array element of the problem's dtype, and L is the number of
 layers, n the numbers of one sample, d the parameters of one layer.
@@ -260,8 +260,8 @@ def moonwalk_mixed(problem: InvertibleProblem, *, vijp: str = "closed") -> tuple
         Algorithm 1, §4.2.
 
     Stores:
-        Mx numbers per layer, what its VJP by x needs, which grow linearly with L; then Mθ numbers of one layer. Of a
-        convolution with ReLU and batch norm that is one number per output: the ReLU's, which has its sign.
+        Mx numbers per layer: what its VJP by x needs. The sum grows linearly with L. Then Mθ numbers of one layer. For
+        a convolution with ReLU and batch norm, Mx is one number per output: the ReLU's output, which shows its mask.
 
     Computes:
         Two evaluations and two VJPs of every layer: one of each in phase 1, by x alone, and one of each in `walk`,

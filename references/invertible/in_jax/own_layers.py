@@ -1,4 +1,4 @@
-"""A user's functions as layers of a chain: of parameters and x, of a key, and of a state such as running statistics."""
+"""A user's functions as layers of a chain: they take parameters and x, and if they need it a key and a state."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class InvertibleLayer:
         forward: ``(p, x) -> y``; F of a coupling.
         inverse: ``(p, y) -> x``; G of a coupling.
         vijp: ``(p, x, h) -> h of y``.
-        axis: that a coupling splits.
+        axis: the one that a coupling splits.
         random: whether the functions take ``key=``.
         stateful: whether the functions take ``state=``, and the forward one returns (y, state).
     """
@@ -43,18 +43,18 @@ def invertible_layer(
     forward: Function, inverse: Function | None = None, vijp: Function | None = None, *, random: bool = False,
     stateful: bool = False,
 ) -> InvertibleLayer:  # fmt: skip
-    """A layer of one's own for `invertible_sequential`.
+    """A layer of the user's own for `invertible_sequential`.
 
     Args:
         forward: ``(p, x) -> y``, a tree of parameters and arrays of any shape.
         inverse: ``(p, y) -> x``.
-        vijp: ``(p, x, h) -> ∂J/∂y`` where h is ∂J/∂x; Moonwalk takes the VJP of the inverse where it is absent.
+        vijp: ``(p, x, h) -> ∂J/∂y`` where h is ∂J/∂x; without it Moonwalk takes the VJP of the inverse.
         random: the functions take ``key=``, the same one whenever they run again.
         stateful: the functions take ``state=``, a tree; `forward` returns ``(y, state)``. Nothing is differentiated by
             the state, and it changes once per call.
 
     Raises:
-        UsageError: a function is none.
+        UsageError: an argument is not a function.
     """
     for name, function in (("forward", forward), ("inverse", inverse), ("vijp", vijp)):
         if not callable(function) and not (function is None and name != "forward"):
@@ -70,14 +70,14 @@ def additive_coupling(
     Its parameters are ``{"f": those of F, "g": those of G}``, and so is its state.
 
     Args:
-        f: ``(p, x2) -> `` the shape of x1; with ``key=`` and ``state=`` as of `invertible_layer`. It gets another key
-            than G.
+        f: ``(p, x2) -> `` the shape of x1; with ``key=`` and ``state=`` as of `invertible_layer`. Its key is not the
+            one that G gets.
         g: ``(p, y1) -> `` the shape of x2.
-        axis: that is split; of an odd length, the first half is the shorter one.
+        axis: the one that is split; if its length is odd, the first half is the shorter one.
         random, stateful: as of `invertible_layer`.
 
     Source:
-        Gomez et al. (2017), Eq. 6 and 8; Moonwalk, Eq. 12 and 13, two of which are one such block.
+        Gomez et al. (2017), Eq. 6 and 8; Moonwalk, Eq. 12 and 13: two such couplings are one block.
     """
     return InvertibleLayer("additive", f, g, axis=axis, random=random, stateful=stateful)
 
@@ -99,7 +99,7 @@ def affine_coupling(
 
 
 def keep(forward: Function, *, random: bool = False, stateful: bool = False) -> InvertibleLayer:
-    """A layer that has no inverse, in a chain that has: reversing keeps its input, mixed Moonwalk its ∂J/∂y.
+    """A layer without an inverse among others that have one: reversing keeps its input, mixed Moonwalk its ∂J/∂y.
 
     Args:
         forward, random, stateful: as of `invertible_layer`.
@@ -134,7 +134,7 @@ class Bound(Chained):
         return self.run(p, x)[0]
 
     def push(self, vjp: Vjp, p: Tree, x: Any) -> tuple[Any, Tree]:
-        """As `Chained.push`; the state is put by."""
+        """As `Chained.push`; the state after the call is kept."""
         y, pull, self.after = jax.vjp(lambda x: self.run(p, x), x, has_aux=True)
         return y, pull
 
@@ -255,8 +255,8 @@ class BoundCoupling(Bound):
         return jnp.concatenate([first, second], self.layer.axis)
 
 
-# x does not depend on h, and nothing on a gradient. Without a tie in every layer the compiler may compute every x
-# first, or leave every gradient to the end, and keep what they need until then.
+# x does not depend on h, and nothing depends on a gradient. Without a tie in every layer the compiler may compute every
+# x first, or leave every gradient to the end, and keep what they need until then.
 def tied(step: Step) -> Step:
     """The x, the h and the gradient of a layer, which become available together."""
     leaves, tree = jax.tree.flatten(step)
@@ -276,14 +276,14 @@ def bound(layers: Sequence[InvertibleLayer], key: Any, state: Any) -> list[Bound
     found: list[Bound] = []
     states = [None] * len(layers) if state is None else list(state)
     if len(states) != len(layers):
-        raise UsageError(f"there are {len(layers)} layers and states of {len(states)}; None stands for a layer without")
+        raise UsageError(f"there are {len(layers)} layers and states of {len(states)}; give None for one without state")
     for i, (layer, held) in enumerate(zip(layers, states, strict=True)):
         coupling = layer.kind in ("additive", "affine")
         name = f"layer {i} ({layer.kind} coupling)" if coupling else f"layer {i} ({_called(layer)})"
         if layer.random and key is None:
-            raise UsageError(f"{name} draws random numbers; it would do to give key=jax.random.key(…)")
+            raise UsageError(f"{name} draws random numbers; give key=jax.random.key(…)")
         if layer.stateful and held is None:
-            raise UsageError(f"{name} has a state; it would do to give state=, a list with an entry for each layer")
+            raise UsageError(f"{name} has a state; give state=, a list with an entry for each layer")
         own = jax.random.fold_in(key, i) if layer.random else None
         found.append((BoundCoupling if coupling else Bound)(layer, name, own, held))
     return found

@@ -1,4 +1,4 @@
-"""Networks by which `invertible_sequential` is judged, and the same networks as plain functions."""
+"""Networks on which `invertible_sequential` is judged, and the same networks as plain functions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def revnet(params: Any, x: Any, *, method: str = "reversible") -> Any:
 
 
 def plain_revnet(params: Any, x: Any) -> Any:
-    """The same in plain words."""
+    """The same by plain backprop."""
 
     def block(p: Any, x: Any, affine: bool) -> Any:
         first = x.shape[-1] // 2
@@ -67,7 +67,7 @@ def noisy(params: Any, x: Any, mean: Any, key: Any, *, method: str = "reversible
 
 
 def plain_noisy(params: Any, x: Any, mean: Any, key: Any) -> Any:
-    """The same in plain words."""
+    """The same by plain backprop."""
     means = []
     for i in range(2):
         first = x.shape[-1] // 2
@@ -91,7 +91,7 @@ def leaky_inverse(p: Any, y: Any) -> Any:
 
 
 def scaled(p: Any, x: Any) -> Any:
-    """Every number times e^a, and b."""
+    """Every number times e^(½·tanh a), plus b."""
     return x * jnp.exp(0.5 * jnp.tanh(p["a"])) + p["b"]
 
 
@@ -101,7 +101,7 @@ def scaled_inverse(p: Any, y: Any) -> Any:
 
 
 def shorter(p: Any, x: Any) -> Any:
-    """Every sum of two neighbours, a number less: not invertible, but ∂J/∂x determines ∂J/∂y."""
+    """The sums of two neighbours, one number fewer: not invertible, but ∂J/∂x determines ∂J/∂y."""
     return x[:, 1:] + x[:, :-1]
 
 
@@ -114,7 +114,7 @@ def shorter_vijp(p: Any, x: Any, h: Any) -> Any:
 
 
 def own_layers(params: Any, x: Any, *, method: str = "reversible", tangents: int = 1, coupled: bool = True) -> Any:
-    """Layers with an inverse; one with a vijp, which reversing keeps; and one that is kept, unless by forward mode."""
+    """Layers with an inverse; one with a vijp, which reversing keeps; and one that is kept, except by forward mode."""
     linear, activation = invertible_layer(scaled, scaled_inverse), invertible_layer(leaky, leaky_inverse)
     middle = keep(shorter) if method == "reversible" else invertible_layer(shorter, vijp=shorter_vijp)
     last = linear if method == "moonwalk" else keep(scaled)
@@ -123,5 +123,5 @@ def own_layers(params: Any, x: Any, *, method: str = "reversible", tangents: int
 
 
 def plain_own_layers(params: Any, x: Any) -> Any:
-    """The same in plain words."""
+    """The same by plain backprop."""
     return scaled(params["other"], shorter({}, leaky({}, scaled(params["one"], x))))

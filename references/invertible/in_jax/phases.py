@@ -1,7 +1,7 @@
 """The two phases of Moonwalk in JAX: the input's gradient h_0, and the walk from it forward through the chain.
 
-In the words of the code: x_i is ``x``, h_i = ∂J/∂x_i is ``h``, g_i = ∂J/∂θ_i is ``dp``. The units of a block are the
-steps of one `jax.lax.scan`, so what a scan does not put out is not kept.
+In the code, x_i is ``x``, h_i = ∂J/∂x_i is ``h``, g_i = ∂J/∂θ_i is ``dp``. The units of a block are the steps of one
+`jax.lax.scan`, so what a scan does not put out is not kept.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gradgate.references.invertible.problem import Block, InvertibleProblem
 
 CLOSED = advance_by("closed", jax.vjp)
 Visit = Callable[[Tree, Tree, Tree], tuple[Tree, Tree]]
-"""(a unit's parameters, its gradient, its part of the state) -> what becomes of the first and of the last.
+"""(a unit's parameters, its gradient, its part of the state) -> new parameters and the new part of the state.
 
 Both are trees of the same shapes and dtypes as before.
 """
@@ -33,10 +33,10 @@ def keep_gradient(p: Tree, dp: Tree, state: Tree) -> tuple[Tree, Tree]:
 
 
 def input_gradient_reverse(problem: InvertibleProblem) -> tuple[Any, Tree]:
-    """h_0 by going back through x alone, and what phase 1 hands over to phase 2.
+    """h_0 by a backward pass by x alone, and what phase 1 hands over to phase 2.
 
-    Each layer keeps what its own `pull_x` needs and no more: `jax.grad` would keep a byte per number of every ReLU's
-    mask beside the output that has the same signs. A user's own layers, whose `pull_x` is not known, go through
+    Each layer keeps what its own `pull_x` needs and no more: `jax.grad` would also keep the mask of every ReLU, a byte
+    per number, although the output has the same signs. A user's own layers, whose `pull_x` is not known, go through
     `jax.grad`.
 
     Args:
@@ -150,14 +150,14 @@ def walk(
     handed: Tree | None = None,
     state: Tree | None = None,
 ) -> tuple[Any, Tree, Tree]:
-    """Phase 2: from h_0 forward through the chain; each unit's gradient goes to `visit` as soon as it is there.
+    """Phase 2: from h_0 forward through the chain; each unit's gradient goes to `visit` as soon as it exists.
 
     Args:
         problem: any InvertibleProblem.
         h: h_0, like ``problem.x``.
-        visit: of the parameters, the gradient and the state of a unit, of a layer between blocks, and last of the head.
-            Its results are returned in place of the parameters and of the state. If it returns updated parameters,
-            never more than a unit's gradient is in memory.
+        visit: called with the parameters, the gradient and the state of each unit, of each layer between blocks, and
+            last of the head. Its results are returned in place of the parameters and of the state. If it returns
+            updated parameters, never more than one unit's gradient is in memory.
         advance: one layer's step.
         handed: what phase 1 handed over; None: nothing.
         state: of an optimiser, such as Adam's moments: a tree per entry of ``problem.params``, that of a block stacked

@@ -1,4 +1,4 @@
-"""A list of the user's own layers whose gradient comes by reversing, or by Moonwalk."""
+"""A sequence of the user's own layers, with its gradient by reversing or by Moonwalk."""
 
 from __future__ import annotations
 
@@ -24,25 +24,26 @@ def invertible_sequential(
 ) -> Callable[..., Any]:
     """The user's layers in order, as one function whose backward pass rebuilds what plain backprop keeps.
 
-    ``jax.jit``, ``jax.vmap`` and a second derivative work. Forward mode does not: the function has a reverse rule.
+    ``jax.jit``, ``jax.vmap`` and a second derivative work. Forward mode does not work, because the function has a
+    reverse rule of its own.
 
     Args:
         layers: one or more, made by `invertible_layer`, `additive_coupling`, `affine_coupling` and `keep`.
         method: ``reversible`` rebuilds each layer's input from its output by the inverse. ``moonwalk_mixed`` finds the
             gradient of the input by reverse mode with parameters held constant, and from it the others forward, layer
             by layer. ``moonwalk`` finds the gradient of the input by forward mode.
-        coupled: whether a sample's output depends on other samples, as with batch norm. ``moonwalk`` alone asks; if it
-            is False, axis 0 of x and of y are samples.
+        coupled: whether a sample's output depends on other samples, as with batch norm. Only ``moonwalk`` reads this;
+            if it is False, axis 0 of x and of y are samples.
         tangents: how many JVPs ``moonwalk`` pushes forward together, an integer of at least 1.
 
     Returns:
         ``apply(params, x, *, key=None, state=None)``. `params` has a tree per layer, ``{"f": …, "g": …}`` of a
         coupling; a tree that two layers share is given twice. It returns y, an array; with `state`, ``(y, state)``.
-        `key` and `state` are needed where a layer is random or stateful. Nothing is differentiated by the state.
+        `key` and `state` are needed where a layer is random or stateful. There is no derivative by the state.
 
     Raises:
-        UsageError: no layers; an unknown method; a layer that lacks what the method needs; as many parameters as there
-            are layers are not there; functions of a coupling that do not fit its halves; no key or state where a layer
+        UsageError: no layers; an unknown method; a layer that lacks what the method needs; another number of parameter
+            trees than of layers; functions of a coupling that do not fit its halves; no key or state where a layer
             needs one. Says what is legal.
         IllegalOption: `tangents` is not an integer of at least 1.
 
@@ -134,8 +135,8 @@ def check_inverse(
         The largest relative error of a round trip.
 
     Raises:
-        NotInvertible: names the first layer whose inverse misses its input by more than u^digits, where u is the unit
-            roundoff of the dtype, raises, is absent, or is not finite.
+        NotInvertible: names the first layer whose inverse is absent, raises, is not finite, or misses its input by more
+            than u^digits, where u is the unit roundoff of the dtype.
         UsageError: arrays are traced.
 
     Computes:
@@ -228,18 +229,16 @@ def _check(layers: Sequence[Any], method: str) -> None:
             )
         if layer.kind == "keep" and method == "moonwalk":
             raise UsageError(
-                f"layer {i}: moonwalk has no reverse phase that could keep a cotangent; it would do to say "
-                "method='moonwalk_mixed'"
+                f"layer {i}: moonwalk has no reverse phase that could keep a cotangent; use method='moonwalk_mixed'"
             )
         if layer.kind == "layer" and layer.inverse is None and method == "reversible":
             raise UsageError(
-                f"layer {i} has no inverse, which reversible needs; it would do to make it with keep, which keeps its "
-                "input"
+                f"layer {i} has no inverse, which reversible needs; make it with keep, which keeps its input"
             )
         if layer.kind == "layer" and layer.inverse is None and layer.vijp is None:
             raise UsageError(
-                f"layer {i} has neither a vijp nor an inverse, and Moonwalk needs one of them; with moonwalk_mixed it "
-                "would do to make it with keep"
+                f"layer {i} has neither a vijp nor an inverse, and Moonwalk needs one of them; with moonwalk_mixed "
+                "you can make it with keep"
             )
 
 

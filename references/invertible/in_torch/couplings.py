@@ -21,7 +21,7 @@ class Coupling(nn.Module):
 
     Attributes:
         f, g: the user's modules.
-        dim: the axis that is split; of an odd length, the first half is the shorter one.
+        dim: the axis that is split; if its length is odd, the first half is the shorter one.
     """
 
     def __init__(self, f: nn.Module, g: nn.Module, dim: int = 1) -> None:
@@ -32,7 +32,7 @@ class Coupling(nn.Module):
         self.f, self.g, self.dim = f, g, dim
 
     def forward(self, x: torch.Tensor, functions: tuple[Function, Function] | None = None) -> torch.Tensor:
-        """X -> y, of the same shape; `functions` in the place of F and G, for whoever watches their calls."""
+        """X -> y, of the same shape; `functions` replace F and G, so that a caller can watch their calls."""
         f, g = functions or (self.f, self.g)
         return self.moved(x, f, g)
 
@@ -60,7 +60,7 @@ class Coupling(nn.Module):
         """X -> its halves.
 
         Raises:
-            UsageError: there are not two numbers along `dim`.
+            UsageError: there are fewer than two numbers along `dim`.
         """
         if not -x.dim() <= self.dim < x.dim() or x.shape[self.dim] < 2:
             raise UsageError(
@@ -89,7 +89,7 @@ class AdditiveCoupling(Coupling):
         dim: the axis that is split.
 
     Source:
-        Gomez et al. (2017), Eq. 6 and 8; Moonwalk, Eq. 12 and 13, two of which are one such block.
+        Gomez et al. (2017), Eq. 6 and 8; Moonwalk, Eq. 12 and 13: two such couplings are one block.
     """
 
     def parts(self, found: Any, like: torch.Tensor, name: str) -> tuple[torch.Tensor, ...]:
@@ -122,7 +122,7 @@ class AffineCoupling(Coupling):
 
 
 class Keep(nn.Module):
-    """A layer that has no inverse, in a chain that has: reversing keeps its input, mixed Moonwalk its ∂J/∂y.
+    """A layer without an inverse among others that have one: reversing keeps its input, mixed Moonwalk its ∂J/∂y.
 
     Args:
         layer: any module that maps a tensor to a tensor, such as a pooling or a strided convolution.

@@ -1,7 +1,7 @@
 """Gradients of chains of invertible layers in PyTorch: backprop, forward mode, reversing backprop, and Moonwalk.
 
-In the words of the code: x_i is ``x``, h_i = ∂J/∂x_i is ``h``, g_i = ∂J/∂θ_i is ``dp``. Every method is written with
-`torch.func`, so that `torch.func.vmap` over the parameters and a further derivative work.
+In the code, x_i is ``x``, h_i = ∂J/∂x_i is ``h``, g_i = ∂J/∂θ_i is ``dp``. Every method is written with `torch.func`,
+so that `torch.func.vmap` over the parameters and a further derivative work.
 
 In the sections Stores and Computes, a number is one array element of the problem's dtype, and L is the number of
 layers, n the numbers of one sample, d the parameters of one layer.
@@ -30,7 +30,7 @@ from gradgate.references.invertible.in_torch.phases import (
 from gradgate.references.invertible.inverse_products import advance_by
 from gradgate.references.invertible.problem import InvertibleProblem
 
-vjp: Callable[..., Any] = torch.func.vjp  # their annotations allow for a third value, which is not asked for here
+vjp: Callable[..., Any] = torch.func.vjp  # their annotations allow for a third value, which is not used here
 jvp: Callable[..., Any] = torch.func.jvp
 
 
@@ -257,8 +257,8 @@ def moonwalk_mixed(problem: InvertibleProblem, *, vijp: str = "closed") -> tuple
         Algorithm 1, §4.2.
 
     Stores:
-        Mx numbers per layer, what its VJP by x needs, which grow linearly with L; then Mθ numbers of one layer. Of a
-        convolution with ReLU and batch norm that is one number per output: the ReLU's, which has its sign.
+        Mx numbers per layer: what its VJP by x needs. The sum grows linearly with L. Then Mθ numbers of one layer. For
+        a convolution with ReLU and batch norm, Mx is one number per output: the ReLU's output, which shows its mask.
 
     Computes:
         Two evaluations and two VJPs of every layer: one of each in phase 1, by x alone, and one of each in `walk`,

@@ -1,4 +1,4 @@
-"""Networks by which `InvertibleSequential` is judged, and the same networks as plain modules."""
+"""Networks on which `InvertibleSequential` is judged, and the same networks as plain modules."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def inner(into: int, out: int, normed: bool) -> nn.Module:
 
 
 class PlainCoupling(nn.Module):
-    """A coupling block in plain words."""
+    """A coupling block by plain backprop."""
 
     def __init__(self, f: nn.Module, g: nn.Module, affine: bool) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class PlainCoupling(nn.Module):
 
 
 def blocks(C: int, affine: bool, normed: bool, additive: Any, affinely: Any) -> list[nn.Module]:
-    """Two coupling blocks; of an odd number of channels, the second half is the longer one."""
+    """Two coupling blocks; if the number of channels is odd, the second half is the longer one."""
     one, other = C // 2, C - C // 2
     factor = 2 if affine else 1
     make = affinely if affine else additive
@@ -94,7 +94,7 @@ class Shear(nn.Module):
 
 
 class Shorter(nn.Module):
-    """Every sum of two neighbours, a number less: not invertible, but ∂J/∂x determines ∂J/∂y."""
+    """The sums of two neighbours, one number fewer: not invertible, but ∂J/∂x determines ∂J/∂y."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(B, n) -> (B, n − 1)."""
@@ -109,7 +109,7 @@ class Shorter(nn.Module):
 
 
 def net(width: int) -> nn.Module:
-    """A layer that has neither an inverse nor a vijp: it puts out one number more."""
+    """A layer that has neither an inverse nor a vijp: its output has one number more."""
     return nn.Sequential(nn.Linear(width, width + 1), nn.Tanh())
 
 

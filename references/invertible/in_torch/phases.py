@@ -1,6 +1,6 @@
 """The two phases of Moonwalk in PyTorch: the input's gradient h_0, and the walk from it forward through the chain.
 
-In the words of the code: x_i is ``x``, h_i = ∂J/∂x_i is ``h``, g_i = ∂J/∂θ_i is ``dp``.
+In the code, x_i is ``x``, h_i = ∂J/∂x_i is ``h``, g_i = ∂J/∂θ_i is ``dp``.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from gradgate.references.invertible.chain import Link, advances, pulled, pushed
 from gradgate.references.invertible.inverse_products import Advance, advance_by
 from gradgate.references.invertible.problem import InvertibleProblem
 
-with warnings.catch_warnings():  # PyTorch's first JVP loads rules of its own that it calls deprecated itself
+with warnings.catch_warnings():  # PyTorch's first JVP loads rules that PyTorch itself calls deprecated
     warnings.simplefilter("ignore", DeprecationWarning)
     torch.func.jvp(torch.tanh, (torch.zeros(()),), (torch.ones(()),))
 
-vjp: Callable[..., Any] = torch.func.vjp  # its annotations allow for a third value, which is not asked for here
+vjp: Callable[..., Any] = torch.func.vjp  # its annotations allow for a third value, which is not used here
 CLOSED = advance_by("closed", torch.func.vjp)
 Slope = Callable[[Callable[[torch.Tensor], torch.Tensor], torch.Tensor, torch.Tensor], torch.Tensor]
 """(function, x, direction) -> the JVP of the function at x along the direction."""
 
 
 def input_gradient_reverse(problem: InvertibleProblem) -> tuple[torch.Tensor, dict[str, Tree]]:
-    """h_0 by going back through x alone, and what phase 1 hands over to phase 2.
+    """h_0 by a backward pass by x alone, and what phase 1 hands over to phase 2.
 
-    Each layer keeps what its own `pull_x` needs and no more. Autograd would keep the input of every convolution, which
-    a VJP by x does not need, the ReLU's output and what batch norm computes on its way. A reader's own layers, of which
-    no `pull_x` is known, go through autograd.
+    Each layer keeps what its own `pull_x` needs and no more. Autograd would keep the input of every convolution (which
+    a VJP by x does not need), the ReLU's output, and what batch norm computes on its way. A reader's own layers, whose
+    `pull_x` is not known, go through autograd.
 
     Args:
         problem: any InvertibleProblem.
@@ -98,9 +98,9 @@ def input_gradient_forward(problem: InvertibleProblem, tangents: int) -> torch.T
 def walk(
     problem: InvertibleProblem, h: torch.Tensor, advance: Advance = CLOSED, handed: dict[str, Tree] | None = None
 ) -> Iterator[tuple[str, Tree]]:
-    """Phase 2: from h_0 forward through the chain, each layer's gradient handed out as soon as it is there.
+    """Phase 2: from h_0 forward through the chain; each layer's gradient is yielded as soon as it exists.
 
-    An optimiser that applies and drops each gradient keeps no more than a layer's in memory. It may overwrite the
+    An optimiser that applies and drops each gradient never has more than one layer's in memory. It may overwrite the
     layer's parameters at once, and keep its own state, such as Adam's moments, by the layer's name: nothing here reads
     that layer's parameters again.
 
@@ -149,7 +149,8 @@ def components(
 ) -> torch.Tensor:  # fmt: skip
     """JVPs of `function` along the directions of the `size` unit vectors, stacked on axis 0.
 
-    `tangents` of them are pushed forward together by `torch.func.vmap`; with `slope`, which gives one JVP, each alone.
+    `tangents` of them are pushed forward together by `torch.func.vmap`; with `slope`, which computes one JVP, they are
+    pushed one by one.
     """
 
     def derivative(number: torch.Tensor) -> torch.Tensor:

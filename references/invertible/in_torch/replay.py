@@ -1,4 +1,4 @@
-"""A user's module, called once, and called again as it was then: random numbers, buffers, modes and autocast.
+"""A user's module, called once, and called again in the same state: random numbers, buffers, modes and autocast.
 
 The second call is for derivatives alone. It leaves no trace: not in buffers, not in a generator, not in parameters.
 """
@@ -38,11 +38,11 @@ class Call:
         return {name: leaf for name, leaf in self.module.named_parameters() if leaf.requires_grad}
 
     def __call__(self, p: Tree, x: torch.Tensor) -> Any:
-        """The call itself, then its repetition. `p` takes the parameters' place; None: they are the module's own."""
+        """First the call itself, later its repetition. `p` replaces the parameters; None: the module's own are used."""
         return self.again(p, x) if self.made else self._first(p, x)
 
     def record(self, x: torch.Tensor) -> None:
-        """Take down the state that the call begins with."""
+        """Save the state in which the call begins."""
         self._modes = [(part, part.training) for part in self.module.modules()]
         self._autocast = {kind: _autocast(kind) for kind in ("cpu", x.device.type)}
         self._buffers = {name: leaf.clone() for name, leaf in self.module.named_buffers()}
@@ -58,18 +58,18 @@ class Call:
         if x._version != version:
             raise UsageError(
                 f"{self.name} changes its input in place, and the layers before it need that input; legal: layers that "
-                "leave their input alone; it would do to pass inplace=False"
+                "leave their input alone, such as with inplace=False"
             )
         now = dict(self.module.named_buffers())
         for name, leaf in held.items():
-            if now.get(name) is leaf and leaf._version == versions[name]:  # it is as before, so the copy can go
+            if now.get(name) is leaf and leaf._version == versions[name]:  # it is unchanged, so no copy is needed
                 self._buffers[name], self._versions[name] = leaf, leaf._version
         drew = [not np.array_equal(generator.get_state(), state) for generator, state in self._generators]
         self._generators = self._generators if any(drew) else []
         return y
 
     def again(self, p: Tree, *args: torch.Tensor, method: str = "") -> Any:
-        """The call once more, or that of another method of the module, with the parameters `p`.
+        """Repeat the call with the parameters `p`, or call another method of the module in the same state.
 
         Raises:
             UsageError: a buffer that the call reads has been overwritten since.
@@ -136,7 +136,7 @@ def _generators(device: torch.device) -> Sequence[Any]:
 
 
 def vjp(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
-    """As `torch.func.vjp`, by autograd's own graph: it takes modules with hooks and any `autograd.Function`.
+    """As `torch.func.vjp`, but by autograd's own graph: modules with hooks and any `autograd.Function` work.
 
     Args:
         function: of trees of floating tensors; gives a tensor or a tuple of tensors.
@@ -144,8 +144,8 @@ def vjp(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any
 
     Returns:
         The value, without a graph, and ``pull``: a cotangent of the value -> a cotangent per primal. ``pull`` can be
-        called once. A parameter, which is a leaf of a dict, that the value does not depend on gets None, as from
-        autograd; a primal that is a tensor gets zeros.
+        called once. Where the value does not depend on a parameter, a leaf of a dict, that parameter gets None, as from
+        autograd. A primal that is a tensor gets zeros.
     """
     flat, structure = _pytree.tree_flatten(primals)
     start = torch.zeros((), requires_grad=True)
@@ -176,7 +176,7 @@ def vjp(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any
 
 
 class _Entry(torch.autograd.Function):
-    """Where a graph begins. It holds no tensor, unlike a leaf: the graph keeps an input if a derivative needs it."""
+    """Where a graph begins. Unlike a leaf, it holds no tensor: the graph keeps an input if a derivative needs it."""
 
     @staticmethod
     def forward(ctx: Any, start: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
@@ -185,7 +185,7 @@ class _Entry(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Any) -> Any:
-        """Nothing is asked of what lies before."""
+        """No gradient: nothing before the entry is differentiated."""
         return None, None
 
 

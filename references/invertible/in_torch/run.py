@@ -24,11 +24,11 @@ DIGITS = 0.5
 
 
 class Run:
-    """What a backward pass needs of its forward pass.
+    """What a backward pass needs from its forward pass.
 
     Attributes:
         steps: the layers, each a call that is made once and repeated.
-        method: one of the three.
+        method: one of `sequential.METHODS`.
         order: ids of all parameters, in the order in which `Backward` is given them.
         names: id -> name of a parameter.
         visit: takes the gradients; None: `Backward` returns them.
@@ -69,7 +69,7 @@ class Run:
     def backward(
         self, parameters: Sequence[torch.Tensor], kept: Sequence[torch.Tensor], h: torch.Tensor
     ) -> tuple[torch.Tensor, list[Any]]:
-        """The cotangents of x and of every parameter; None where there is none."""
+        """The cotangents of x and of every parameter; None for a parameter without one."""
         chain = self._chain(parameters)
         if self.method == "reversible":
             return self._reversed(chain, kept, h)
@@ -145,7 +145,7 @@ class Run:
 
 
 def checked_inverses(chain: list[Link], x: torch.Tensor, digits: float, recorded: bool = True) -> float:
-    """`refusal.round_trips`, of layers whose calls are made, or else are taken to begin now."""
+    """`refusal.round_trips` of layers whose calls have been made; unless `recorded`, they are taken to begin now."""
     if not recorded:
         for _, step, _ in chain:
             begun: Any = step
@@ -187,11 +187,11 @@ class Backward(torch.autograd.Function):
 
 
 class _Once(torch.autograd.Function):
-    """Gradients as they are, which cannot be differentiated again."""
+    """Hands gradients on unchanged; they cannot be differentiated again."""
 
     @staticmethod
     def forward(ctx: Any, count: int, *tensors: torch.Tensor) -> Any:
-        """The first `count`; the others are what these depend on."""
+        """The first `count` tensors, which depend on the others."""
         return tuple(leaf.detach() for leaf in tensors[:count])
 
     @staticmethod

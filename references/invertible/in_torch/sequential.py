@@ -1,4 +1,4 @@
-"""A list of the user's own modules whose gradient comes by reversing, or by Moonwalk."""
+"""A sequence of the user's own modules, with its gradient by reversing or by Moonwalk."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class InvertibleSequential(nn.Module):
 
     A layer is a `torch.nn.Module` from a tensor to a tensor:
 
-    - an `AdditiveCoupling` or an `AffineCoupling` of two modules F and G of one's own;
+    - an `AdditiveCoupling` or an `AffineCoupling` of two modules F and G of the user's own;
     - a module with a method ``inverse(y)`` that gives x back;
     - for Moonwalk, a module with a method ``vijp(x, h)`` that takes ∂J/∂x to ∂J/∂y; its Jacobian has to be surjective;
     - `Keep` of a module that has neither;
@@ -45,12 +45,13 @@ class InvertibleSequential(nn.Module):
             what a backward pass costs.
         visit: called with {name: gradient} as soon as parameters have their whole gradient. The gradients are then
             dropped, and no ``grad`` is set. It may step the parameters: they are not read again.
-        coupled: whether a sample's output depends on other samples, as with batch norm. ``moonwalk`` alone asks.
+        coupled: whether a sample's output depends on other samples, as with batch norm. Only ``moonwalk`` reads this.
 
     Raises:
         UsageError: no layers; an unknown method; a layer that lacks what the method needs; functions of a coupling that
             do not fit its halves; a layer that changes its input in place; a second derivative. Says what is legal.
-        NotInvertible: at the first call, a layer that does not give back its input, by its place and class.
+        NotInvertible: at the first call, a layer's inverse does not give its input back; names the layer's place and
+            class.
 
     Source:
         RevBackprop: Gomez et al. (2017). Moonwalk: Krylov, Karamzade, Fox (2024), Algorithm 1, §4.1 and §4.2.
@@ -102,7 +103,7 @@ class InvertibleSequential(nn.Module):
         return [layer for layer in self._modules.values() if layer is not None]
 
     def flat(self) -> list[nn.Module]:
-        """The layers, those of a nested `InvertibleSequential` in its place."""
+        """The layers; a nested `InvertibleSequential` is replaced by its layers."""
         found: list[nn.Module] = []
         for layer in self.children_in_order():
             found += layer.flat() if isinstance(layer, InvertibleSequential) else [layer]
@@ -139,17 +140,17 @@ class InvertibleSequential(nn.Module):
             if self.method == "reversible" and not step.invertible:
                 raise UsageError(
                     f"{step.name} has no inverse, which reversible needs; legal: layers with a method inverse(y) -> x, "
-                    "couplings; it would do to wrap it in Keep, which keeps its input"
+                    "couplings; or wrap it in Keep, which keeps its input"
                 )
             if self.method != "reversible" and not step.walkable:
                 raise UsageError(
                     f"{step.name} has neither a vijp nor an inverse, and Moonwalk needs one of them; legal: layers "
-                    "with a method vijp(x, h) or inverse(y), couplings; with moonwalk_mixed it would do to wrap it in "
+                    "with a method vijp(x, h) or inverse(y), couplings; with moonwalk_mixed you can also wrap it in "
                     "Keep, which keeps the cotangent of its output"
                 )
             if self.method == "moonwalk" and step.hands_over:
                 raise UsageError(
-                    f"{step.name}: moonwalk has no reverse phase that could keep a cotangent; it would do to say "
+                    f"{step.name}: moonwalk has no reverse phase that could keep a cotangent; use "
                     "method='moonwalk_mixed'"
                 )
 
@@ -159,8 +160,7 @@ class InvertibleSequential(nn.Module):
         for name, part in self.named_modules():
             if isinstance(part, nn.modules.batchnorm._BatchNorm) and part.training:
                 raise UsageError(
-                    f"{name} is a batch norm that trains, so samples depend on each other; it would do to say "
-                    "coupled=True"
+                    f"{name} is a batch norm that trains, so samples depend on each other; use coupled=True"
                 )
 
 
@@ -178,8 +178,8 @@ def check_inverse(layers: Iterable[nn.Module], x: torch.Tensor, digits: float = 
         The largest relative error of a round trip.
 
     Raises:
-        NotInvertible: names the first layer whose inverse misses its input by more than u^digits, where u is the unit
-            roundoff of the dtype, raises, or is not finite.
+        NotInvertible: names the first layer whose inverse raises, is not finite, or misses its input by more than
+            u^digits, where u is the unit roundoff of the dtype.
 
     Computes:
         A forward pass and every inverse once; one layer is in memory.

@@ -24,7 +24,7 @@ class ModuleStep(Chained):
 
     @property
     def calls(self) -> tuple[Call, ...]:
-        """The calls of user's modules that a call of the layer consists of."""
+        """The calls of user's modules of which a call of the layer consists."""
         return (self.call,)
 
     @property
@@ -72,7 +72,7 @@ class ModuleStep(Chained):
 
 
 class KeptStep(ModuleStep):
-    """A layer that nothing is asked of: reversing keeps its input, mixed Moonwalk the cotangent of its output."""
+    """A layer that needs no inverse and no vijp: reversing keeps its input, mixed Moonwalk its output's cotangent."""
 
     invertible = walkable = True
 
@@ -102,7 +102,7 @@ class KeptStep(ModuleStep):
 class CouplingStep(Chained):
     """A coupling block: y1 = x1 moved by F(x2), y2 = x2 moved by G(y1).
 
-    F and G are two calls, each with its own random numbers: the way back runs G before F.
+    F and G are two calls, each with its own random numbers, because the backward pass runs G before F.
     """
 
     invertible = walkable = True

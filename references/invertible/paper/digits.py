@@ -1,4 +1,4 @@
-"""Figs. 4 and 5 on a real data set: trainings on scikit-learn's digits from 20 starts; drift and overflow told apart.
+"""Figs. 4 and 5 on a real data set: trainings on scikit-learn's digits from 20 starts; drift and overflow are separate.
 
 The network is the one of §6.1 at 8×8 with tanh on the outputs (§6.6): two blocks of additive couplings, each followed
 by tanh, with convolution, ReLU and batch norm inside. Adam, batches of 64, float32.
@@ -21,7 +21,7 @@ SEEDS = 20
 EVERY = 25
 """Steps between two records."""
 LOST = 1.0
-"""The relative error from which a gradient has drifted away: what is left is no better than 0."""
+"""The relative error from which a gradient counts as drifted away: it is then no better than 0."""
 
 
 def digits(channels: int) -> tuple[Any, Any]:

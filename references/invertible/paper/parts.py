@@ -1,4 +1,4 @@
-"""Bytes of parts of the methods: phase 1 by itself, what mixed Moonwalk keeps, and forward with tangents together."""
+"""Bytes of parts of the methods: phase 1 by itself, what mixed Moonwalk keeps, forward with several tangents."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The paper's figures, each beside what is measured or computed here.
+"""The paper's figures, each next to what is measured or computed here.
 
 The network is the RevNet of §6.1: three blocks of additive couplings, each followed by ψ; 𝓕 is a 3×3 convolution from
-one half of the channels to the other with ReLU and batch norm. That is what the caption of Fig. 2 fixes, which says
+one half of the channels to the other with ReLU and batch norm. This follows from the caption of Fig. 2, which states
 200k parameters per layer per block at 18 channels: one convolution in each of the three blocks has 199,017. Batch 512,
 float32, 10 classes.
 """
@@ -43,7 +43,7 @@ def mixed_work(profile: str) -> float:
 
 
 def moonwalk_work_6(profile: str) -> float:
-    """FLOPs of pure Moonwalk over forward's at 2 layers per block, batch norm and all, in percent."""
+    """FLOPs of pure Moonwalk over forward's at 2 layers per block, with batch norm, in percent."""
     return 100 * work_ratio("moonwalk", "forward", 18, 2)
 
 
@@ -335,8 +335,8 @@ PUBLISHED = (
                 200,
                 1.0,
                 1.0,
-                "tanh so flat that its float32 derivative is 0: phase 1 hands h over there, and mixed learns, though "
-                "behind tanh less flat than that its gradients are finite and wrong; reversing is never finite",
+                "tanh is so flat that its float32 derivative is 0: phase 1 hands h over there, and mixed learns, but "
+                "behind a less flat tanh its gradients are finite and wrong; those of reversing are never finite",
             ),
         )
     ),

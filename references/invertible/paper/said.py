@@ -17,7 +17,7 @@ def _over(over: str, under: str, take: str = "last") -> dict[str, str]:
 
 
 def _memory() -> tuple[Published, ...]:
-    alike = "what every method keeps grows with the channels alike, so its share of backprop's bytes does not fall"
+    alike = "what each method keeps grows with the channels as backprop's bytes do, so its share of them does not fall"
     return (
         Published(
             "Abstract, memory", "moonwalk / forward", "8 channels, 10 layers per block", "times", QUOTIENT,
@@ -48,7 +48,7 @@ def _memory() -> tuple[Published, ...]:
         Published(
             "§6.5, alternative methods", "moonwalk_mixed / moonwalk", "8 channels, 10 layers per block", "times",
             QUOTIENT, _over("Fig. 1 / 8 channels, moonwalk_mixed / 10", "Fig. 1 / 8 channels, moonwalk / 10"), 1.0,
-            "mixed keeps what VJPs by x need of every layer, and Moonwalk of one",
+            "mixed keeps what VJPs by x need of every layer, and Moonwalk only of one",
             expects=refuted(
                 at_most('"we do not incur a memory disadvantage compared to alternative methods"'), instead=2.32,
                 spread=0.02,

@@ -10,7 +10,7 @@ from gradgate.references.contract import Tree, unknown
 from gradgate.references.invertible.problem import InvertibleSpec
 
 BETAS, EPSILON = (0.9, 0.999), 1e-8
-"""Of Adam, as in §6.1."""
+"""Adam's constants, as in §6.1."""
 OPTIMISERS = ("descent", "adam")
 
 
@@ -47,9 +47,10 @@ def step(method: str, handed_out: bool, optimiser: str = "descent", rate: float 
 
     Args:
         method: whose gradient.
-        handed_out: each unit's gradient is applied and dropped as `walk` hands it out; else all at the end.
+        handed_out: each unit's gradient is applied and dropped when `walk` hands it out; if not, all are applied at the
+            end.
         optimiser: one of OPTIMISERS. The state of ``descent`` is {}, that of ``adam`` is `adam_state`'s.
-        rate: by which it steps.
+        rate: the step size.
 
     Raises:
         UsageError: no such optimiser.
@@ -76,7 +77,7 @@ def step(method: str, handed_out: bool, optimiser: str = "descent", rate: float 
 
 
 def heavy() -> InvertibleSpec:
-    """Of 32 units with 33,000 parameters each, and 4 samples of 64 numbers."""
+    """The Spec of 32 units with 33,000 parameters each, and 4 samples of 64 numbers."""
     return InvertibleSpec(
         dtype="float32", layers=32, channels=64, batch=4, depth=2, hidden=512, activation="relu", classes=10
     )

@@ -203,7 +203,7 @@ def test_wrong_use_is_refused_in_words() -> None:
     random = [additive_coupling(inner, inner, random=True)]
     cases.append((lambda: invertible_sequential(random)(params, x), r"give key=jax\.random\.key"))
     stateful = [additive_coupling(inner, inner, stateful=True)]
-    cases.append((lambda: invertible_sequential(stateful)(params, x), "it would do to give state="))
+    cases.append((lambda: invertible_sequential(stateful)(params, x), "has a state; give state="))
     for call, words in cases:
         with pytest.raises(UsageError, match=words):
             call()
