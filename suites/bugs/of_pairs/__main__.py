@@ -1,4 +1,4 @@
-"""``python -m gradgate.suites.bugs.of_pairs``: mutants × tools, right pairs, false alarms, planted errors."""
+"""``python -m gradgate.suites.bugs.of_pairs``: mutants × tools, right pairs, false positives, planted errors."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ BAR = {"float64": 1e-11, "float32": 3e-5}
 def main() -> int:
     """The exit status: 1 if a mutant survives, a right pair is refuted, or a planted error passes."""
     parser = argparse.ArgumentParser(prog="python -m gradgate.suites.bugs.of_pairs", description=__doc__)
-    parser.add_argument("--examples", type=int, default=EXAMPLES, help="problems of a claim")
+    parser.add_argument("--examples", type=int, default=EXAMPLES, help="problems for each claim")
     parser.add_argument("--framework", choices=("jax", "torch"), default="", help="only this framework")
     parser.add_argument("--only", default="", help="only names that contain this text")
-    parser.add_argument("--no-rivals", action="store_true", help="the claims alone, not the tools of today")
-    parser.add_argument("--pairs", action="store_true", help="all claims of the pairs that are right")
-    parser.add_argument("--planted", action="store_true", help="the smallest error planted in one leaf that is refuted")
-    parser.add_argument("--alarms", type=int, metavar="N", help="judge N random problems of the pairs that are right")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="of --alarms, at most about")
-    parser.add_argument("--seed", type=int, default=0, help="of --alarms")
+    parser.add_argument("--no-rivals", action="store_true", help="run only the claims, not other tools")
+    parser.add_argument("--pairs", action="store_true", help="judge all claims of the right pairs")
+    parser.add_argument("--planted", action="store_true", help="find the smallest error in one leaf that is refuted")
+    parser.add_argument("--alarms", type=int, metavar="N", help="judge N random problems of the right pairs")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="for --alarms: the most time, about")
+    parser.add_argument("--seed", type=int, default=0, help="for --alarms")
     args = parser.parse_args()
     os.environ.update(environment())
     if args.alarms is not None:
@@ -41,7 +41,7 @@ def main() -> int:
 
 
 def _mutants(args: argparse.Namespace) -> int:
-    """Every mutant: whether its claim refutes it, and which tools find it."""
+    """Judge every mutant: whether its claim refutes it, and which tools detect it."""
     chosen = [m for m in MUTANTS if m.name.startswith(args.framework) and args.only in m.name]
     counts: collections.Counter[str] = collections.Counter()
     asked: collections.Counter[str] = collections.Counter()
@@ -58,7 +58,7 @@ def _mutants(args: argparse.Namespace) -> int:
             survivors.append(f"{mutant.name}: {verdict.verdict} {verdict.reason}")
         shown = "  ".join(f"{'+' if hit else '-'} {tool}" for tool, hit in outcome.items())
         print(f"{mutant.name:32} {shown}", flush=True)
-    print("\nfound, of all that the tool was put to:")
+    print("\ndetected, of all mutants that the tool was run on:")
     for tool, number in asked.items():
         print(f"  {tool:22} {counts[tool]:4} of {number}")
     for line in survivors:
@@ -69,15 +69,15 @@ def _mutants(args: argparse.Namespace) -> int:
 
 
 def _on_right_pairs(args: argparse.Namespace) -> None:
-    """What the tools say of the pairs that are right."""
+    """Run the tools on the right pairs."""
     for name in _chosen(args):
         wrong = [tool for tool, hit in rivals.found(unbroken(name)).items() if hit]
         if wrong:
-            print(f"raised by a right pair: {name}: {', '.join(wrong)}")
+            print(f"false positive on a right pair: {name}: {', '.join(wrong)}")
 
 
 def _right(args: argparse.Namespace) -> int:
-    """Every claim of every right pair."""
+    """Judge every claim of every right pair."""
     bad = 0
     for name in _chosen(args):
         pair = unbroken(name)
@@ -91,7 +91,7 @@ def _right(args: argparse.Namespace) -> int:
 
 
 def _planted(args: argparse.Namespace) -> int:
-    """The smallest relative error, planted in one leaf of a right pair, that is refuted; worst leaf by worst leaf."""
+    """Find the smallest relative error in one leaf of a right pair that is refuted, and print the worst leaves."""
     worst: dict[str, tuple[float, str]] = {}
     for name in _chosen(args):
         pair = unbroken(name)
@@ -100,7 +100,7 @@ def _planted(args: argparse.Namespace) -> int:
                 print(f"{name:32} {dtype:8} {delta:g} in {leaf}", flush=True)
                 worst[dtype] = max(worst.get(dtype, (0.0, "")), (delta, f"{leaf} of {name}"))
     for dtype, (delta, where) in worst.items():
-        print(f"{dtype}: every leaf from {delta:g} on; the last one is {where}")
+        print(f"{dtype}: refuted in every leaf from {delta:g} on; the worst one is {where}")
     return any(delta > BAR[dtype] for dtype, (delta, _) in worst.items())
 
 

@@ -1,4 +1,4 @@
-"""False alarms: right pairs put to random problems, by every rule that can refute in floats and in sixty digits."""
+"""False positives: right pairs on random problems, by every rule that can refute in floats and in sixty digits."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from gradgate.suites.bugs.of_pairs.mutant import unbroken
 from gradgate.suites.calibration.alarms import measure
 
 BATCH = 20
-"""Problems of one pair before the next pair has its turn."""
+"""Number of problems of one pair before the next pair is judged."""
 
 
 def measured(
     problems: int, seconds: float = float("inf"), framework: str = "", seed: int = 0
 ) -> Iterator[dict[str, Any]]:
-    """What `gradgate.suites.calibration.alarms.measure` finds, pair by pair, until enough is judged.
+    """The results of `gradgate.suites.calibration.alarms.measure`, pair by pair, until enough problems are judged.
 
     Args:
-        problems: of all pairs together, about.
-        seconds: after which no further batch begins.
-        framework: ``jax`` or ``torch``; "" both.
-        seed: of everything that is drawn.
+        problems: about how many, for all pairs together.
+        seconds: the time after which no further batch begins.
+        framework: ``jax`` or ``torch``; "" for both.
+        seed: the seed of everything that is drawn.
 
     Cost: 0.05 to 0.3 s a problem, plus compiling each shape of JAX once.
     """

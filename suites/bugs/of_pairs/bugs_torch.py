@@ -7,7 +7,7 @@ import functools
 from gradgate.suites.bugs.of_pairs.mutant import PairMutant
 
 _AGAIN = "dy = torch.as_strided(dy, dy.shape, torch.empty(dy.shape).stride())"
-"""Reads a tensor as if it were contiguous, as a kernel does that is given a pointer and no strides."""
+"""Reads a tensor as if it were contiguous, like a kernel that gets a pointer and no strides."""
 
 
 def _bug(module: str, pair: str, name: str, story: str, kill: str, *edits: str) -> PairMutant:
@@ -41,7 +41,7 @@ NORMS = (
         "dgate = dy * x * s", "dgate = dy * x * s * (1 + 1e-11)",
     ),
     _gated(
-        "fifth_digit", "a factor of 1 + 3e-5 in one leaf, in float32 alone", "gradient_float32",
+        "fifth_digit", "a factor of 1 + 3e-5 in one leaf, only in float32", "gradient_float32",
         "dgate = dy * x * s", "dgate = dy * x * s * (1 + 3e-5 * (x.dtype == torch.float32))",
     ),
     _gated(
@@ -53,7 +53,7 @@ NORMS = (
         "s = torch.sigmoid(x)\n", "s = torch.sigmoid(x.float()).to(x.dtype)\n",
     ),
     _gated(
-        "percent_in_bfloat16", "one leaf is 4% too large in bfloat16 alone", "gradient_bfloat16",
+        "percent_in_bfloat16", "one leaf is 4% too large, only in bfloat16", "gradient_bfloat16",
         "dgate = dy * x * s", "dgate = dy * x * s * (1.04 if x.dtype == torch.bfloat16 else 1)",
     ),
     _gated("dy_misread", "a strided dy is read as if contiguous", "layouts", _SAVED, f"{_SAVED}\n        {_AGAIN}"),
@@ -62,18 +62,18 @@ NORMS = (
         _SAVED, f"{_SAVED}\n        x = torch.as_strided(x, x.shape, torch.empty(x.shape).stride())",
     ),
     _gated(
-        "only_compiled", "wrong under torch.compile alone", "compile",
+        "only_compiled", "wrong only under torch.compile", "compile",
         "dgate = dy * x * s", "dgate = dy * x * s * (2 if torch.compiler.is_compiling() else 1)",
     ),
     _gated(
-        "only_vmapped", "wrong under torch.func.vmap alone", "vmap", "dgate = dy * x * s",
+        "only_vmapped", "wrong only under torch.func.vmap", "vmap", "dgate = dy * x * s",
         "dgate = dy * x * s\n"
         "        stack = torch._C._functorch.get_interpreter_stack() or []\n"
         "        vmapped = torch._C._functorch.TransformType.Vmap in [level.key() for level in stack]\n"
         "        dgate = dgate * (2 if vmapped else 1)",
     ),
     _gated(
-        "vmapped_value", "under vmap the first lane's gate takes the place of all, in the forward pass", "vmap",
+        "vmapped_value", "under vmap, the forward pass uses the first lane's gate for all lanes", "vmap",
         "    generate_vmap_rule = True\n",
         "    @staticmethod\n    def vmap(info: Any, in_dims: Any, x: Any, gate: Any) -> Any:\n"
         "        return _SiluGate.apply(x, gate[:1].expand_as(gate)), 0\n",
@@ -104,12 +104,12 @@ NORMS = (
         "x, y = ctx.saved_tensors\n        return (x", "x, y = _LogSumExp.kept\n        return (x",
     ),
     _summed(
-        "unsaved", "the input is kept past autograd's bookkeeping, and may be overwritten", "autograd",
+        "unsaved", "the input is kept without save_for_backward, and may be overwritten", "autograd",
         "ctx.save_for_backward(x, y)", "ctx.x, ctx.y = x.detach(), y",
         "x, y = ctx.saved_tensors\n        return (x", "x, y = ctx.x, ctx.y\n        return (x",
     ),
     _summed(
-        "freed_never", "the second backward pass is refused by nobody and doubles", "autograd",
+        "freed_never", "a second backward pass is not refused, and doubles the gradient", "autograd",
         "ctx.save_for_backward(x, y)", "ctx.save_for_backward(x)\n        ctx.y, ctx.calls = y.detach(), 0",
         "x, y = ctx.saved_tensors\n        return (x",
         "x, y = *ctx.saved_tensors, ctx.y\n        ctx.calls += 1\n        return ctx.calls * (x",
@@ -123,11 +123,11 @@ NORMS = (
         "last_token", "a weight's gradient is that of the last token", "gradient_exact",
         "return dx, (dy * x * r).sum(0)", "return dx, (dy * x * r)[-1]",
     ),
-    _normed("second_factor", "a factor in the second derivative alone", "second_order_exact",
+    _normed("second_factor", "a wrong factor only in the second derivative", "second_order_exact",
             "ug - 3 * r**2 * p * ux", "ug - 2 * r**2 * p * ux"),
-    _normed("second_term", "a term is lost in the derivative by the upstream gradient alone", "second_order",
+    _normed("second_term", "a term is lost only in the derivative for the upstream gradient", "second_order",
             "dg * weight + v * x * r, None", "dg * weight, None"),
-    _normed("second_digits", "1e-9 in the second derivative alone", "second_order",
+    _normed("second_digits", "a relative error of 1e-9 only in the second derivative", "second_order",
             "dg = u * r - ux", "dg = (1 + 1e-9) * u * r - ux"),
     _normed("mean_dropped", "a correction term is lost", "gradient_exact",
             "dx = r * g - x * r**3 * (g * x).mean(-1, keepdim=True)", "dx = r * g"),
@@ -135,9 +135,9 @@ NORMS = (
            ".mean(-1, keepdim=True)) + dh", ".mean(-1, keepdim=True))"),
     _added("crossed_outputs", "the cotangent of one output leaks into a leaf", "cotangents",
            "dbias = dy.sum(0)", "dbias = (dy + 1e-7 * dh).sum(0)"),
-    _added("alone_none", "a weight that alone requires a gradient gets none", "each_leaf_alone",
+    _added("alone_none", "a weight gets no gradient if only it requires one", "each_leaf_alone",
            "return dx, dx, dweight, dbias", "return dx, dx, dweight if ctx.needs_input_grad[0] else None, dbias"),
-    _added("alone_wrong", "a leaf that alone requires a gradient gets half of it", "each_leaf_alone",
+    _added("alone_wrong", "a leaf gets half of its gradient if only it requires one", "each_leaf_alone",
            "return dx, dx, dweight, dbias", "return dx, dx * (1 if ctx.needs_input_grad[0] else 0.5), dweight, dbias"),
     _added("random_moved", "a call draws from the global generator", "pure",
            "        h = x + residual\n        centred = h - h.mean(-1, keepdim=True)\n        r = torch.rsqrt((centred",
@@ -148,17 +148,17 @@ NORMS = (
            "        h = x + residual\n        centred = h - h.mean(-1, keepdim=True)\n        r = torch.rsqrt((centred",
            "        h = residual.add_(x).clone()\n        centred = h - h.mean(-1, keepdim=True)\n"
            "        r = torch.rsqrt((centred"),
-    _added("narrow_kept", "what is kept for the backward pass is bfloat16", "gradient_float32",
+    _added("narrow_kept", "the residuals are kept in bfloat16", "gradient_float32",
            "ctx.save_for_backward(h, r, weight)", "ctx.save_for_backward(h.bfloat16().to(h.dtype), r, weight)"),
-    _added("mean_lost", "the mean of the gradient is not taken off", "gradient_exact",
+    _added("mean_lost", "the mean of the gradient is not subtracted", "gradient_exact",
            "dx = r * (g - g.mean(-1, keepdim=True) - hat", "dx = r * (g - hat"),
-    _added("noise", "random numbers in the last digits", "deterministic",
+    _added("noise", "the last digits are random", "deterministic",
            "dbias = dy.sum(0)", "dbias = dy.sum(0) * (1 + 1e-6 * torch.rand(()).to(dy.dtype))"),
     _grouped("group_forgotten", "the backward pass takes the mean over all groups", "gradient_exact",
              "(g * hat).mean(-1, keepdim=True))).flatten(-2)", "(g * hat).mean((-2, -1), keepdim=True))).flatten(-2)"),
     _grouped("gate_forgotten", "wrong for one value of a switch", "gradient_exact",
              "return dh if ctx.first else dh * silu", "return dh"),
-    _grouped("two_options", "wrong where two options meet", "gradient_exact",
+    _grouped("two_options", "wrong for one combination of two options", "gradient_exact",
              "return dh if", "dh = dh * (1 + 1e-7 * (ctx.groups == 4 and not ctx.first))\n        return dh if"),
     _masked("empty_row", "a row that keeps nothing is uniform", "gradient_exact",
             "y = (masked - masked.amax(-1, keepdim=True)).exp() * keep",
@@ -181,7 +181,7 @@ SEQUENCES = (
                "if ctx.causal:", "if False:"),
     _attending("scale_lost", "a factor is lost in the recomputation", "gradient_exact",
                "- delta[start:stop]) * scale", "- delta[start:stop])"),
-    _attending("last_block", "the last block's dk takes the place of the sum", "gradient_exact",
+    _attending("last_block", "the last block's dk replaces the sum", "gradient_exact",
                "dk += ds.T @ q[start:stop]", "dk = ds.T @ q[start:stop]"),
     _attending("one_block_size", "wrong for one block size", "options", "dv += p.T @ do[start:stop]",
                "dv += p.T @ do[start:stop] * (1 + 1e-6 * (ctx.block == 16))"),
@@ -204,13 +204,13 @@ SEQUENCES = (
     _cumulative("direction", "the backward pass forgets the direction", "gradient_exact",
                 "summed = dy.cumsum(0) if ctx.reverse else dy.flip(0).cumsum(0).flip(0)",
                 "summed = dy.flip(0).cumsum(0).flip(0)"),
-    _cumulative("empty_mean", "NaN where a dim is empty", "gradient_float64",
+    _cumulative("empty_mean", "NaN if a dim is empty", "gradient_float64",
                 "-(summed * x * w).sum(0), None", "-(summed * x * w).mean(0) * len(x), None"),
     _cumulative("sign", "a sign", "gradient_exact", "-(summed * x * w).sum(0), None", "(summed * x * w).sum(0), None"),
     _convolved("short_sequence", "sequences shorter than the kernel lose taps", "gradient_exact",
                "torch.zeros_like(weight)\n        for lag in range(min(len(weight), len(x))):",
                "torch.zeros_like(weight)\n        for lag in range(len(weight) if len(x) >= len(weight) else 1):"),
-    _convolved("constant_upstream", "dy is taken to be the same everywhere", "gradient_exact",
+    _convolved("constant_upstream", "dy is treated as the same everywhere", "gradient_exact",
                "return dx, dweight, dy.sum(0)", "return dx, dweight, dy[0] * len(dy)"),
     _convolved("dy_misread", "a strided dy is read as if contiguous", "layouts",
                "        x, weight = ctx.saved_tensors\n        dx, dweight =",
@@ -221,7 +221,7 @@ SEQUENCES = (
              "ctx.state = torch.get_rng_state()", "torch.manual_seed(0)\n        ctx.state = torch.get_rng_state()"),
     _dropped("state_left", "the backward pass leaves the generator reset", "pure",
              "with torch.random.fork_rng(devices=[]):", "if True:"),
-    _dropped("scale_lost", "the share that is kept is lost in one leaf", "gradient_exact",
+    _dropped("scale_lost", "the factor of the kept share is lost in one leaf", "gradient_exact",
              "return dy @ weight * keep / KEPT,", "return dy @ weight * keep,"),
 )  # fmt: skip
 
@@ -232,7 +232,7 @@ _embedded, _routed, _solved = (functools.partial(_tables, pair) for pair in ("em
 TABLES = (
     _entropy("upstream_dropped", "the upstream gradient is dropped", "gradient_exact",
              "return dx * dy, dweight * dy,", "return dx, dweight,"),
-    _entropy("silent_twice", "the gradient is a constant to further derivatives, and nothing says so", "autograd",
+    _entropy("silent_twice", "the gradient is a constant in further derivatives, without an error", "autograd",
              "    @torch.autograd.function.once_differentiable\n    def backward(ctx: Any, dy: Any) -> Any:\n"
              "        dx, dweight = ctx", "    def backward(ctx: Any, dy: Any) -> Any:\n        dx, dweight = ctx"),
     _entropy("weight_none", "a weight's gradient is None", "tree", "dweight * dy,", "None,"),
@@ -240,9 +240,9 @@ TABLES = (
              "1 / kept.numel() * torch.ones((), dtype=torch.int64)"),
     _entropy("padding_learns", "ignored labels have a gradient", "gradient_exact",
              "d = d * here[:, None] * share", "d = d * share"),
-    _entropy("sum_averaged", "the gradient is the mean's whatever the reduction", "gradient_exact",
+    _entropy("sum_averaged", "the gradient is that of the mean for every reduction", "gradient_exact",
              "d = d * here[:, None] * share", "d = d * here[:, None] / kept.sum().clamp_min(1)"),
-    _entropy("last_chunk", "the last chunk's dweight takes the place of the sum", "gradient_exact",
+    _entropy("last_chunk", "the last chunk's dweight replaces the sum", "gradient_exact",
              "dweight += d.T @ x[rows]", "dweight = d.T @ x[rows]"),
     _entropy("single_share", "the mean's factor is a float32", "gradient_float64",
              "1 / kept.sum().clamp_min(1).to(x.dtype)", "1 / kept.sum().clamp_min(1)"),
@@ -250,7 +250,7 @@ TABLES = (
              "return d * dy[:, None], None", "return d * dy[:1, None], None"),
     _rowwise("overwritten", "a saved tensor is overwritten in the backward pass", "autograd",
              "d = p.scatter_add(1, at", "d = p.data.scatter_add_(1, at"),
-    _rowwise("confident_only", "wrong on confident logits alone", "stability",
+    _rowwise("confident_only", "wrong only on confident logits", "stability",
              "ctx.save_for_backward(p, labels)", "ctx.save_for_backward(p.clamp(max=1 - 1e-5), labels)"),
     _embedded("repeated_rows", "a row that is read twice gets one gradient", "gradient_exact",
               "torch.zeros_like(table).index_add(0, ids.long(), moved)",
@@ -263,11 +263,11 @@ TABLES = (
             "dtop = weights * (dweights - inner)", "dtop = weights * dweights"),
     _routed("one_k", "wrong for one number of experts", "gradient_exact",
             "dtop = weights *", "dtop = (1 + 1e-9 * (weights.shape[-1] == 3)) * weights *"),
-    _routed("other_places", "an output of integers is another", "outputs",
+    _routed("other_places", "an output of integers is wrong", "outputs",
             "return weights, places\n\n    @staticmethod", "return weights, places.sort(-1)[0]\n\n    @staticmethod"),
     _solved("not_transposed", "the adjoint system is not transposed", "gradient_exact",
             "dtype=A.dtype)).T, dx)", "dtype=A.dtype)), dx)"),
-    _solved("sign", "a sign", "gradient_exact", "return -db @ x.T, db", "return db @ x.T, db"),
+    _solved("sign", "a wrong sign", "gradient_exact", "return -db @ x.T, db", "return db @ x.T, db"),
 )  # fmt: skip
 
 MUTANTS = (*NORMS, *SEQUENCES, *TABLES)

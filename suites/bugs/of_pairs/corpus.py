@@ -1,6 +1,6 @@
 """All pairs of this folder and all their mutants, by name.
 
-A mutant is an attribute of this module too, so that ``gradgate verify`` takes it:
+Each mutant is also an attribute of this module, so that ``gradgate verify`` can judge it:
 ``gradgate.suites.bugs.of_pairs.corpus:torch.gated.gate_none``.
 """
 
@@ -17,7 +17,7 @@ from gradgate.suites.bugs.of_pairs.mutant import PACKAGE, PairMutant
 from gradgate.suites.pairs.pair import Pair
 
 MODULES = ("torch_norms", "torch_sequences", "torch_tables", "jax_norms", "jax_sequences", "jax_tables")
-"""Modules of pairs; each begins with its framework."""
+"""Modules of pairs; each name begins with the framework."""
 MUTANTS: tuple[PairMutant, ...] = (*bugs_torch.MUTANTS, *bugs_jax.MUTANTS)
 
 

@@ -1,4 +1,4 @@
-"""Pointwise functions, norms, sums and softmax of JAX, with derivatives written by hand, beside plain ones."""
+"""Pointwise functions, norms, sums and softmax of JAX, with handwritten derivatives, and plain references."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ summed = Pair(
 
 @jax.custom_vjp
 def rms_norm(x: Any, weight: Any) -> Any:
-    """RMSNorm over the last axis, with a derivative and a second derivative of its own."""
+    """RMSNorm over the last axis, with a handwritten derivative and second derivative."""
     return x * jax.lax.rsqrt((x * x).mean(-1, keepdims=True) + 0.125) * weight
 
 

@@ -1,4 +1,4 @@
-"""Attention, scans, convolutions and dropout of JAX, with backward passes written by hand, beside plain ones."""
+"""Attention, scans, convolutions and dropout of JAX, with handwritten backward passes, and plain references."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from gradgate import Pair, key, normal, uniform
 
 KEPT = 0.75
-"""Share of the numbers that dropout keeps."""
+"""The share of the numbers that dropout keeps."""
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4))
@@ -187,7 +187,7 @@ def dropout_linear(x: Any, weight: Any, seed: Any) -> Any:
 
 
 def _mask(seed: Any, x: Any) -> Any:
-    drawn = jax.random.uniform(jax.random.wrap_key_data(seed), x.shape, jnp.float32)  # alike in every dtype of x
+    drawn = jax.random.uniform(jax.random.wrap_key_data(seed), x.shape, jnp.float32)  # the same in every dtype of x
     return (drawn < KEPT).astype(x.dtype) / KEPT
 
 

@@ -1,4 +1,4 @@
-"""Losses, tables, sorting, solvers and layers of JAX, with backward passes written by hand, beside plain ones."""
+"""Losses, tables, sorting, solvers and layers of JAX, with handwritten backward passes, and plain references."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from gradgate import Pair, integers, normal
 
 IGNORED = -1
-"""A label that takes no part in the loss."""
+"""A label that does not count in the loss."""
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
@@ -40,7 +40,7 @@ cross_entropy.defvjp(_cross_entropy_forward, _cross_entropy_backward)
 
 
 def plain_cross_entropy(x: Any, weight: Any, labels: Any, reduction: str = "mean") -> Any:
-    """Cross entropy of x @ weight.T; the mean of no label at all is 0."""
+    """Cross entropy of x @ weight.T; without any label, the mean is 0."""
     picked = jnp.take_along_axis(jax.nn.log_softmax(x @ weight.T, -1), jnp.maximum(labels, 0)[:, None], 1)[:, 0]
     losses = jnp.where(labels != IGNORED, -picked, 0)
     return losses.sum() / jnp.maximum((labels != IGNORED).sum(), 1) if reduction == "mean" else losses.sum()

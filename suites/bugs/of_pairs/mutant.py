@@ -1,6 +1,7 @@
-"""A mutant of a pair: the pair's module with a piece of text exchanged, and the claim that must refute it.
+"""A mutant of a pair: the pair's module with a piece of text replaced, and the claim that must refute it.
 
-It differs from `gradgate.suites.bugs.mutant.Mutant`, which is of a registered class of problems: a pair is its own.
+It differs from `gradgate.suites.bugs.mutant.Mutant`, which belongs to a registered class of problems: a pair is its own
+class.
 """
 
 from __future__ import annotations
@@ -21,19 +22,19 @@ from gradgate.suites.pairs.pair import Pair
 
 PACKAGE = "gradgate.suites.bugs.of_pairs"
 EXAMPLES = 24
-"""Problems of a claim, as `gradgate.parametrize` has them."""
+"""Number of problems for each claim, the same as in `gradgate.parametrize`."""
 
 
 @dataclass(frozen=True)
 class PairMutant:
-    """A pair with one bug put into its function.
+    """A pair into whose function one bug was planted.
 
     Attributes:
         name: ``framework.pair.bug``, unique.
         story: the mechanism in a sentence.
         pair: ``module:name`` of the pair, in this package.
         kill: the claim that must refute it.
-        edits: (old, new): text that occurs once in the pair's module, and what takes its place.
+        edits: (old, new): text that occurs once in the pair's module, and the text that replaces it.
     """
 
     name: str
@@ -49,11 +50,11 @@ class PairMutant:
 
     @property
     def target(self) -> str:
-        """By which `gradgate verify` judges it."""
+        """The name by which `gradgate verify` judges it."""
         return f"{PACKAGE}.corpus:{self.name}"
 
     def broken(self) -> Pair:
-        """The pair with the bug; its reference is as it was.
+        """The pair with the bug; its reference is unchanged.
 
         Raises:
             LookupError: an edit's text does not occur exactly once.
@@ -64,7 +65,7 @@ class PairMutant:
 
 
 def unbroken(pair: str) -> Pair:
-    """The pair ``module:name`` of this package as it is."""
+    """The pair ``module:name`` of this package, without a bug."""
     place, _, name = pair.partition(":")
     found: Pair = getattr(importlib.import_module(f"{PACKAGE}.{place}"), name)
     return _known(dataclasses.replace(found, name=pair.replace(":", "_")), f"{PACKAGE}.{pair}")
@@ -90,7 +91,7 @@ def judged(pair: Pair, claim: str, examples: int = EXAMPLES, seed: int = 0) -> V
 
 
 def edited_module(module: str, edits: tuple[tuple[str, str], ...], name: str) -> ModuleType:
-    """A module made anew from its text with edits (old, new); while it is made it stands in its own place.
+    """Run a module again with edits (old, new) of its text; while it runs, it replaces itself in ``sys.modules``.
 
     Raises:
         LookupError: an edit's text does not occur exactly once.

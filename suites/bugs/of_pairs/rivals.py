@@ -1,9 +1,9 @@
-"""What people check gradients with today, put to the pairs and to their mutants as those tools are mostly used.
+"""The tools with which people check gradients today, run on the pairs and their mutants in the usual way.
 
-One shape, the usual one; the options' first values; inputs as they are drawn, seed 0. `gradcheck`, `gradgradcheck` and
-`check_grads` are run in float64 with their own defaults. The comparisons of kernel repositories are in float32, with a
-cotangent of ones, beside the plain function's gradient. `torch.library.opcheck` judges registered operators; none of
-these functions is one.
+Each tool gets one problem, with the usual shape, the first values of the options, and inputs drawn with seed 0.
+`gradcheck`, `gradgradcheck` and `check_grads` are run in float64 with their own defaults. The comparisons that are
+common in kernel repositories are in float32, with a cotangent of ones, against the plain function's gradient.
+`torch.library.opcheck` is left out: it judges registered operators, and none of these functions is one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LOOSE, TIGHT = 1e-2, 1e-3
 
 
 def found(pair: Pair) -> dict[str, bool]:
-    """Tool -> whether it finds something in the pair's function. Tools of the other framework are left out.
+    """Tool -> whether it reports an error in the pair's function. Tools of the other framework are left out.
 
     Cost: 0.1 to 5 s.
     """
@@ -42,7 +42,7 @@ def found(pair: Pair) -> dict[str, bool]:
 
 
 def _usual(pair: Pair, dtype: str) -> tuple[Any, dict[str, Any]]:
-    """The problem of the usual sizes, and the options' first values."""
+    """The problem with the usual sizes, and the first values of the options."""
     method = pair.lowered
     spec = pair.spec(dtype=dtype)
     return spec.build(pair.where), {option.name: option.values(spec)[0] for option in method.options}  # type: ignore[arg-type]
@@ -120,4 +120,4 @@ _TOOLS: Mapping[str, Mapping[str, Callable[[Pair], None]]] = {
         "allclose_1e-2": _loose,
     },
 }
-"""Framework -> tool -> what raises where it finds something; ``_second`` needs a function with a second derivative."""
+"""Framework -> tool -> a function that raises if the tool reports an error; ``_second`` needs a second derivative."""

@@ -1,4 +1,4 @@
-"""Pointwise functions, norms and softmax of PyTorch, with backward passes written by hand, beside plain ones."""
+"""Pointwise functions, norms and softmax of PyTorch, with handwritten backward passes, and plain references."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class _SiluGate(torch.autograd.Function):
 
 
 def silu_gate(x: Any, gate: Any) -> Any:
-    """SiLU(x)·gate, which keeps its inputs alone."""
+    """SiLU(x)·gate, which keeps only its inputs."""
     return _SiluGate.apply(x, gate)
 
 
@@ -124,7 +124,7 @@ class _RmsNormBackward(torch.autograd.Function):
 
 
 def rms_norm(x: Any, weight: Any, eps: float = 1e-6) -> Any:
-    """RMSNorm over the last axis, with a derivative and a second derivative of its own."""
+    """RMSNorm over the last axis, with a handwritten derivative and second derivative."""
     return _RmsNorm.apply(x, weight, eps)
 
 
@@ -243,12 +243,12 @@ class _MaskedSoftmax(torch.autograd.Function):
 
 
 def masked_softmax(x: Any, keep: Any) -> Any:
-    """Softmax over the last axis of what is kept, 0 elsewhere; a row that keeps nothing is 0."""
+    """Softmax over the kept entries of the last axis, 0 elsewhere; a row without kept entries is 0."""
     return _MaskedSoftmax.apply(x, keep)
 
 
 def plain_masked_softmax(x: Any, keep: Any) -> Any:
-    """Softmax over the last axis of what is kept, 0 elsewhere; a row that keeps nothing is 0."""
+    """Softmax over the kept entries of the last axis, 0 elsewhere; a row without kept entries is 0."""
     some = keep.any(-1, keepdim=True)
     weights = torch.softmax(torch.where(keep | ~some, x, -torch.inf), -1)
     return torch.where(some, weights, torch.zeros_like(weights))

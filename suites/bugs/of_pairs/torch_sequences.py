@@ -1,4 +1,4 @@
-"""Attention, scans, sums, convolutions and dropout of PyTorch, with backward passes written by hand."""
+"""Attention, scans, sums, convolutions and dropout of PyTorch, with handwritten backward passes."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class _Recurrence(torch.autograd.Function):
 
 
 def recurrence(a: Any, b: Any, start: Any, chunk: int = 4) -> Any:
-    """h_t = a_t·h_{t−1} + b_t: all states and the last; keeps one state of every `chunk`."""
+    """h_t = a_t·h_{t−1} + b_t: all states and the last; keeps one state for every chunk."""
     return _Recurrence.apply(a, b, start, chunk)
 
 
@@ -219,7 +219,7 @@ class _DropoutLinear(torch.autograd.Function):
 
 
 def dropout_linear(x: Any, weight: Any) -> Any:
-    """Dropout and a matrix; the mask is drawn again in the backward pass, from the state that drew it."""
+    """Dropout and a matrix; the mask is drawn again in the backward pass, from the same state of the generator."""
     return _DropoutLinear.apply(x, weight)
 
 

@@ -1,4 +1,4 @@
-"""Losses, tables, routing and solvers of PyTorch, with backward passes written by hand, beside plain ones."""
+"""Losses, tables, routing and solvers of PyTorch, with handwritten backward passes, and plain references."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from gradgate import Pair, integers, normal
 
 IGNORED = -1
-"""A label that takes no part in the loss."""
+"""A label that does not count in the loss."""
 
 
 class _CrossEntropy(torch.autograd.Function):
@@ -41,12 +41,12 @@ class _CrossEntropy(torch.autograd.Function):
 
 
 def cross_entropy(x: Any, weight: Any, labels: Any, reduction: str = "mean", chunk: int = 4) -> Any:
-    """Cross entropy of x @ weight.T, `chunk` rows at a time; the gradient is made in the forward pass."""
+    """Cross entropy of x @ weight.T, `chunk` rows at a time; the gradient is computed in the forward pass."""
     return _CrossEntropy.apply(x, weight, labels, reduction, chunk)
 
 
 def plain_cross_entropy(x: Any, weight: Any, labels: Any, reduction: str = "mean") -> Any:
-    """Cross entropy of x @ weight.T; the mean of no label at all is 0."""
+    """Cross entropy of x @ weight.T; without any label, the mean is 0."""
     picked = torch.log_softmax(x @ weight.T, -1).gather(1, labels.clamp_min(0).long()[:, None])[:, 0]
     losses = torch.where(labels != IGNORED, -picked, torch.zeros_like(picked))
     return losses.sum() / (labels != IGNORED).sum().clamp_min(1) if reduction == "mean" else losses.sum()
@@ -151,12 +151,12 @@ class _Routing(torch.autograd.Function):
 
 
 def routing(logits: Any, k: int = 2) -> Any:
-    """The weights of the k best experts of each token, and which they are."""
+    """The weights of the k best experts of each token, and the numbers of these experts."""
     return _Routing.apply(logits, k)
 
 
 def plain_routing(logits: Any, k: int = 2) -> Any:
-    """The weights of the k best experts of each token, and which they are."""
+    """The weights of the k best experts of each token, and the numbers of these experts."""
     top, places = torch.topk(logits, k, -1)
     return torch.softmax(top, -1), places
 
