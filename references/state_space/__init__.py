@@ -18,14 +18,14 @@ from gradgate.references.state_space.claims import PROMISES
 PAPER = "Xu et al., Adjoint sharding for very long context training of state space models, 2024"
 HERE = "gradgate.references.state_space"
 LONG = 128
-"""Tokens of the largest usual tile. A sequence is long that has more."""
+"""Tokens of the largest usual tile. A sequence with more tokens counts as long."""
 
 
 def ragged(spec: Any) -> Sequence[int]:
-    """Lengths to cut a sequence of `spec.length` tokens at: dividing it or not, as long as it, and longer.
+    """Lengths of slices for a sequence of `spec.length` tokens: some divide it, some do not, one is longer than it.
 
-    Of more than 128 tokens two only, since each is a program to compile and to run in sixty digits: a usual tile, which
-    leaves a remainder, and more than all.
+    For more than 128 tokens there are only two, because each is a program to compile and to run in sixty digits: a
+    usual tile, which leaves a remainder, and a length beyond the sequence.
     """
     if spec.length > LONG:
         return 64, spec.length + 3
@@ -48,7 +48,7 @@ WINDOW = Option(
 INSTANCES = Option(
     "instances", "an integer of at least 1", ragged, illegal=(0, -1, 1.5, "all", True), usual=lambda spec: 7 * 8,
 )  # fmt: skip
-"""How many VJPs run at once. Usual are the paper's 7 instances on each of 8 GPUs (§4.5)."""
+"""How many VJPs run at once. The usual value is the paper's 7 instances on each of 8 GPUs (§4.5)."""
 DEVICES = Option(
     "devices",
     "an integer from 1 to the number of layers; in JAX at most the number of its devices",
@@ -70,7 +70,7 @@ def quadratic_count(spec: Any, **_: Any) -> dict[str, int]:
 
 
 def truncated_count(spec: Any, *, window: int, **_: Any) -> dict[str, int]:
-    """T̄T − T̄(T̄−1)/2 VJPs of A and of B per layer, T̄ at most T: §4.3 with its sign mended."""
+    """T̄T − T̄(T̄−1)/2 VJPs of A and of B per layer, T̄ at most T: §4.3 with its sign corrected."""
     reach = min(window, spec.length)
     count = spec.layers * (reach * spec.length - reach * (reach - 1) // 2)
     return {"A": count, "B": count, "C": spec.layers * spec.length}
@@ -127,7 +127,7 @@ SHARDED: dict[str, dict[str, Any]] = {
         "disclaims": ("vmap", "second_order"),
     },
 }
-"""How the method over several devices is measured, and what it cannot be part of, by framework."""
+"""Framework -> how the method over several devices is measured, and which transformations it refuses."""
 
 
 def _own_layers(framework: str) -> Claim:
@@ -176,10 +176,10 @@ def _shape(structure: str, T: int, K: int, N: int, P: int, batch: int, depth: in
     }  # fmt: skip
 
 
-# Every pair of two settings of structure, norm, head, activation and depth occurs but one kind, and every size at its
-# edge: without a norm the activation is bounded, or three layers would overflow float32. One sequence is longer than
-# the usual tiles of 32, 64 and 128 tokens and fills none of them, of two layers only, as adjoint sharding runs
-# T(T+1)/2 VJPs of each; by its sizes `strategies.pick_options` picks slices and windows of 64 for it.
+# Every size occurs at its edge, and every pair of two settings of structure, norm, head, activation and depth, with one
+# exception: without a norm the activation is bounded, or three layers would overflow float32. One sequence is longer
+# than the usual tiles of 32, 64 and 128 tokens and is no multiple of any. It has only two layers, because adjoint
+# sharding runs T(T+1)/2 VJPs of each; by its sizes `strategies.pick_options` picks slices and windows of 64 for it.
 SHAPES = (
     _shape("scalar", 1, 1, 1, 1, 1, 1, "tanh none squared_error"),
     _shape("diagonal", 2, 1, 2, 2, 1, 1, "tanh layer cross_entropy"),

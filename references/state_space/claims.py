@@ -1,7 +1,7 @@
-"""What the methods promise of memory and work: the paper's claims with their source, and what is added here.
+"""What the methods promise about memory and work: the paper's claims with their source, and the claims added here.
 
-The problems are small where a claim must hold on the smallest device too, and such that what grows outweighs the
-parameters. Powers of 4 keep the best chunk, √T, whole.
+The problems are small if a claim must hold on the smallest device too, and what grows is larger than the parameters.
+The sizes are powers of 4, so that the best chunk, √T, is an integer.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ LEVELS = "its longest chain of operations grows like log T: doubling T adds as m
 
 
 def _chain(method: str, framework: str, growth: int, statement: str, source: str, **claim: Any) -> Claim:
-    """What doubling T again adds to the longest chain, over what doubling it once adds: 2 if linear, 1 if log T."""
+    """A claim: what a second doubling of T adds to the longest chain, over the first: 2 if linear, 1 if log T."""
     return figure(
         claim.pop("name", "chain_law"), statement, source, printed=growth, unit="times", tolerance=0.05,
         measured=f"{PAPER}:doubling_{method}_{framework}", **claim,
@@ -49,7 +49,7 @@ def _chain(method: str, framework: str, growth: int, statement: str, source: str
 
 
 def _literal(name: str, statement: str, source: str, measured: str, reason: str = "") -> Claim:
-    """What the paper prints over what is right; with a reason it is refuted."""
+    """A claim: what the paper prints over what is right is 1; with a reason it is expected to be refuted."""
     return figure(
         name, statement, source, printed=1, measured=f"{MISPRINTS}:{measured}", unit="times", tolerance=1e-9,
         expected="refuted" if reason else "upheld", declared_reason=reason,
@@ -88,7 +88,7 @@ LAYERS = {
 
 
 def _at_once(framework: str) -> dict[str, tuple[Claim, ...]]:
-    """Method -> its claims about what may run at once."""
+    """Method -> its claims about what can run at once."""
     parallel = [
         _chain("adjoint_parallel", framework, 2, f"on as many instances as can be used, {CHAIN}", OURS),
         _faster("acceleration_7", 7, framework, "7 instances", "§4.5"),

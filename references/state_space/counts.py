@@ -21,12 +21,12 @@ def plain(spec: Any, **_: Any) -> dict[str, Calls]:
     return {net: Calls(tokens, 0, tokens) for net in "ABC"}
 
 
-# The forward pass evaluates each net once per token. Going back, a VJP of A and B at token i for each token t that
-# reaches it evaluates the net at i again, as a VJP needs its net's intermediate numbers; likewise the VJP of C at t.
-# In PyTorch, where the VJPs of all tokens at one lag are one batch, λ is advanced by A^t of its own evaluation per
-# layer and token; in JAX, and on several instances, by the A that the VJP before it has evaluated.
+# The forward pass evaluates each net once per token. In the backward pass, each token t that reaches token i has a VJP
+# of A and B at i. It evaluates the net at i again, because a VJP needs the intermediate numbers of its net; so does the
+# VJP of C at t. In PyTorch the VJPs of all tokens at one lag are one batch, and λ is advanced by A^t from one more
+# evaluation per layer and token; in JAX, and on several instances, by the A that the previous VJP has evaluated.
 def sharded(spec: Any, *, framework: str, window: int | None = None, **_: Any) -> dict[str, Calls]:
-    """Adjoint sharding, each token reaching back `window` tokens, or all."""
+    """Adjoint sharding, in which each token reaches back `window` tokens, or all."""
     tokens, reach = spec.layers * spec.length, window or spec.length
     pairs = spec.layers * sum(min(t, reach) for t in range(1, spec.length + 1))
     own = tokens if framework == "torch" else 0
@@ -37,9 +37,9 @@ def sharded(spec: Any, *, framework: str, window: int | None = None, **_: Any) -
     }
 
 
-# A slice is run forward to get its states, and once more by the VJPs of its nets; every slice but the last, of T mod
-# `chunk` tokens or of `chunk`, has been run before that to find the state that the next one starts from. In PyTorch μ
-# is advanced by A of yet another evaluation; in JAX by the one of the VJP.
+# A slice is run forward to get its states, and once more by the VJPs of its nets. Every slice except the last, which
+# has T mod `chunk` or `chunk` tokens, has been run before that to compute the state from which the next slice starts.
+# In PyTorch μ is advanced by A from one more evaluation; in JAX by the A of the VJP.
 def recurrence(spec: Any, *, framework: str, chunk: int, **_: Any) -> dict[str, Calls]:
     """The reverse recurrence in slices of `chunk` tokens: one VJP per token, two evaluations, and a sweep."""
     tokens = spec.layers * spec.length

@@ -1,7 +1,7 @@
-"""What `selective_scan` is given: shapes, checked once for both frameworks, and the arithmetic around the recurrence.
+"""The arguments of `selective_scan`: checks of their shapes for both frameworks, and the arithmetic around the scan.
 
-Two forms of h_t = a_t h_{t−1} + b_t x_t, y_t = c_t·h_t are told apart by x. With batch B, length T, C channels, N state
-numbers, H heads of P channels and G groups of heads:
+There are two forms of h_t = a_t h_{t−1} + b_t x_t, y_t = c_t·h_t; the shape of x decides which one is meant. With batch
+B, length T, C channels, N state numbers, H heads of P channels and G groups of heads:
 
 | | x | a | b, c | state | with delta: delta | then a |
 |---|---|---|---|---|---|---|
@@ -31,12 +31,12 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class How:
-    """How a call is computed: plain values, by which JAX keeps compiled programs.
+    """How a call is computed: plain values, by which JAX caches compiled programs.
 
     Attributes:
         chunk: tokens of a chunk, at least 1.
         associative: whether a chunk's states are a parallel prefix.
-        repeat: heads of a group; 0: there are no heads.
+        repeat: the number of heads in a group; 0: there are no heads.
     """
 
     chunk: int
@@ -50,12 +50,12 @@ def how(
     """How a call is computed.
 
     Args:
-        shapes: of a, b, c, x, state and delta; None: not given.
-        dtypes: of those that are given.
-        chunk, associative: as given.
+        shapes: the shapes of a, b, c, x, state and delta; None: not given.
+        dtypes: the dtypes of those that are given.
+        chunk, associative: as given by the user.
 
     Raises:
-        UsageError: something does not fit; says what is legal.
+        UsageError: something does not fit; the message says what is legal.
     """
     x = shapes["x"] or ()
     if len(x) not in LEGAL:
@@ -76,7 +76,7 @@ def how(
 
 
 def expected(x: Shape, b: Shape, delta: bool) -> dict[str, Shape]:
-    """Name -> shape that goes with those of x and b."""
+    """Name -> the legal shape, given the shapes of x and b."""
     state = b[-1] if b else 0
     if len(x) == 3:
         B, T, C = x
@@ -109,14 +109,14 @@ def _check_chunk(chunk: Any) -> int:
 
 
 def starts_of(lengths: Sequence[int], length: int) -> list[bool]:
-    """Of every token whether a packed sequence begins there, the first one aside.
+    """For every token, whether a packed sequence begins there; False for the first token.
 
     Args:
         lengths: tokens of each sequence, in order.
-        length: of all together.
+        length: tokens of all sequences together.
 
     Raises:
-        UsageError: they are not whole numbers of at least 1 that add up to `length`.
+        UsageError: `lengths` are not whole numbers of at least 1 that add up to `length`.
     """
     try:
         sizes = [operator.index(size) for size in lengths]
@@ -137,28 +137,28 @@ def starts_of(lengths: Sequence[int], length: int) -> list[bool]:
 
 
 def check_segments(segments: Shape, kind: str, x: Shape) -> None:
-    """Check the shape and dtype of the numbers of segments.
+    """Check the shape and dtype of `segments`.
 
     Raises:
-        UsageError: they are no integers (length,) or (batch, length).
+        UsageError: they are not integers of shape (length,) or (batch, length).
     """
     if segments not in (x[1:2], x[:2]) or "int" not in kind:
         raise UsageError(f"segments are {kind} {segments}; legal: integers (length,) or (batch, length), here {x[:2]}")
 
 
 def prepared(xp: Any, given: How, tokens: dict[str, Any], shared: Any, first: Any, repeated: Any) -> tuple[Any, Any]:
-    """What the recurrence takes of a chunk: decays, and what each token adds to the state.
+    """The operands of the recurrence for a chunk: decays, and what each token adds to the state.
 
     Args:
         xp: Array API.
         given: how the call is computed.
         tokens: b, x and either a or delta of c tokens, the time first, in at least float32.
-        shared: a, where there is a delta; else None.
-        first: (c, B), whether a sequence begins at the token; None: none does.
-        repeated: (array, times) -> its last axis but one repeated, each entry by itself.
+        shared: a, if there is a delta; else None.
+        first: (c, B), whether a sequence begins at the token; None: no sequence does.
+        repeated: (array, times) -> the array with each entry of its last axis but one repeated.
 
     Returns:
-        Decays (c, B, …), with axes of 1 where one serves several states; and b x, (c, B, …, N).
+        Decays (c, B, …), with an axis of 1 if one decay is for several states; and b x, (c, B, …, N).
     """
     x, b = tokens["x"], tokens["b"]
     b = repeated(b, given.repeat) if given.repeat else b

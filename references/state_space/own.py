@@ -1,4 +1,4 @@
-"""A reader's own model as a stack of state-space layers: its nets, norm and loss in `StateSpaceProblem`'s place."""
+"""A user's own model as a stack of state-space layers: its nets, norm and loss in place of `StateSpaceProblem`'s."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NEEDS = {
 
 @dataclass(frozen=True)
 class OwnStateSpaceSpec(OwnSpec):
-    """Sizes of a reader's model, and those that methods ask for."""
+    """The sizes of a user's model, and those that methods read."""
 
     @property
     def length(self) -> int:
@@ -38,7 +38,7 @@ class OwnStateSpaceSpec(OwnSpec):
 
     @property
     def layers(self) -> int:
-        """K: axis 0 of the layers' parameters."""
+        """K, the size of axis 0 of the layers' parameters."""
         return int(leaves(self.shapes.params["layers"])[0].shape[0])
 
     @property
@@ -53,7 +53,7 @@ class OwnStateSpaceSpec(OwnSpec):
 
     @property
     def structure(self) -> str:
-        """Of A, by the shape that it has."""
+        """The structure of A, which follows from its shape."""
         a = self._nets["A"]
         if len(a) == len(self._nets["B"]):
             return "unstructured"
@@ -68,7 +68,7 @@ _KNOWN: dict[Any, dict[str, tuple[int, ...]]] = {}
 
 
 def _outputs(spec: Any) -> dict[str, tuple[int, ...]]:
-    """Net -> the shape of what it puts out for one token of every sequence."""
+    """Net -> the shape of its output for one token of every sequence."""
     key = (type(spec), *spec.sizes.values())
     if key in _KNOWN:
         return _KNOWN[key]
@@ -100,7 +100,7 @@ def _first(problem: Any, name: str) -> Tree:
 
 @dataclass(frozen=True)
 class OwnStateSpaceProblem(OwnProblem, StateSpaceProblem):
-    """Loss of a reader's stack; ``params`` is ``{"embedding", "layers": {"A": …, "B": …, "C": …}, "head"}``."""
+    """Loss of a user's stack; ``params`` is ``{"embedding", "layers": {"A": …, "B": …, "C": …}, "head"}``."""
 
     nets: ClassVar[Mapping[str, str]] = {}
 
@@ -117,7 +117,7 @@ class OwnStateSpaceProblem(OwnProblem, StateSpaceProblem):
         return self.given.C(p["C"], x)
 
     def embed(self, embedding: Any, tokens: Any) -> Any:
-        """The model's, or rows of ``params['embedding']``."""
+        """The model's embedding, or by default rows of ``params['embedding']``."""
         own = getattr(self.given, "embed", None)
         if own:
             return own(embedding, tokens)
@@ -125,17 +125,17 @@ class OwnStateSpaceProblem(OwnProblem, StateSpaceProblem):
         return self.xp.reshape(flat, (*tokens.shape, embedding.shape[-1]))
 
     def norm(self, y: Any) -> Any:
-        """The model's, or none."""
+        """The model's norm, or by default none."""
         own = getattr(self.given, "norm", None)
         return own(y) if own else y
 
     def token_loss(self, head: Any, y: Any, targets: Any, upstream: Any) -> Any:
-        """The model's, times ``upstream``."""
+        """The model's loss, times ``upstream``."""
         return upstream * self.given.token_loss(head, y, targets)
 
 
 def _check(problem: Any) -> None:
-    """Refuse a loss that is no sum over tokens: slices of it would not add up."""
+    """Refuse a loss that is not a sum over tokens, because the losses of slices would not add up to it."""
     spec = problem.spec
     if spec.length < 2:
         return

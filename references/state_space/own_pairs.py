@@ -1,4 +1,4 @@
-"""`selective_scan` beside a plain loop, as pairs that the suite judges: both forms, and with steps."""
+"""`selective_scan` with a plain loop as reference, as pairs that the suite judges: both forms, and with steps."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ PACKED = ("one", "lengths", "segments")
 
 
 def packed(how: str, length: int, segments: Any) -> dict[str, Any]:
-    """What `selective_scan` is given for one of PACKED."""
+    """The arguments of `selective_scan` for one of PACKED."""
     if how == "lengths" and length > 2:
         return {"lengths": (2, length - 2)}
     return {"segments": segments} if how == "segments" else {}
 
 
 def plain(backend: str, a: Any, b: Any, c: Any, x: Any, state: Any, begins: Any, delta: Any = None) -> Any:
-    """The states one after another; those of bfloat16 numbers are float32.
+    """The states one after another; for bfloat16 inputs they are float32.
 
     Args:
-        backend: of the arrays.
-        a, b, c, x, state, delta: as of `selective_scan`.
+        backend: the backend of the arrays.
+        a, b, c, x, state, delta: as for `selective_scan`.
         begins: (token, row) -> whether a packed sequence begins there, an array (batch,).
     """
     xp, kind = namespace(backend), x.dtype
@@ -100,7 +100,7 @@ def diagonal(backend: str, form: str = "plain") -> tuple[Any, Any]:
 
 
 def with_steps(backend: str) -> tuple[Any, Any]:
-    """The same, with delta before segments."""
+    """As `diagonal`, with delta before segments."""
 
     def scan(
         a: Any, b: Any, c: Any, x: Any, state: Any, delta: Any, segments: Any, *, pack: str = "one",

@@ -28,18 +28,18 @@ class StateSpaceSpec(Spec):
     """Plain numbers that build a `StateSpaceProblem`.
 
     Attributes:
-        structure: of A: ``unstructured`` (N×N), ``diagonal`` (N) or ``scalar`` (1).
+        structure: that of A: ``unstructured`` (N×N), ``diagonal`` (N) or ``scalar`` (1).
         length: T, tokens per sequence.
         layers: K.
         state: N, numbers in h.
         width: P, numbers per token.
         batch: sequences.
         depth: dense layers in each of the nets A, B and C.
-        activation: between the dense layers of a net, and after the only one of a net one deep.
-        norm: on the input of each layer.
+        activation: between the dense layers of a net; in a net of depth 1, after its only layer.
+        norm: applied to the input of each layer.
         head: ``cross_entropy`` over `vocabulary` tokens, or ``squared_error`` against targets of width P.
         scale: factor of all weights of the nets.
-        decay: mean input of the squashing of A; for diagonal and scalar, A is about sigmoid(decay).
+        decay: mean input of the function that bounds A; for diagonal and scalar, A is about sigmoid(decay).
     """
 
     structure: str = "diagonal"
@@ -68,7 +68,7 @@ class StateSpaceSpec(Spec):
             raise UsageError(f"scale must be positive, not {self.scale}")
 
     def net_outputs(self) -> dict[str, int]:
-        """Numbers that each net puts out per token."""
+        """Net -> how many numbers it returns per token."""
         a = {"unstructured": self.state**2, "diagonal": self.state, "scalar": 1}[self.structure]
         return {"A": a, "B": self.state * self.width, "C": self.width * self.state}
 
@@ -120,7 +120,7 @@ class StateSpaceProblem(Problem):
     nets: ClassVar[Mapping[str, str]] = {"A": "A", "B": "B", "C": "C"}
 
     def positions(self, net: str, *args: Any) -> int:
-        """Tokens: the axes of x (…, batch, P) before the batch."""
+        """The number of tokens, from the axes of x (…, batch, P) before the batch."""
         return math.prod(args[1].shape[:-2])
 
     def A(self, p: Tree, x: Any) -> Any:
@@ -158,11 +158,11 @@ class StateSpaceProblem(Problem):
         return y / self.xp.sqrt(self.xp.mean(y * y, axis=-1, keepdims=True) + 1e-5)
 
     def apply(self, a: Any, h: Any) -> Any:
-        """A h, for `a` as put out by `A` and h (…, N)."""
+        """A h, for `a` as returned by `A` and h (…, N)."""
         return matvec(self.xp, a, h) if self.spec.structure == "unstructured" else a * h
 
     def apply_transposed(self, a: Any, mu: Any) -> Any:
-        """Aᵀ μ, for `a` as put out by `A` and μ (…, N)."""
+        """Aᵀ μ, for `a` as returned by `A` and μ (…, N)."""
         if self.spec.structure == "unstructured":
             return matvec(self.xp, self.xp.matrix_transpose(a), mu)
         return a * mu
@@ -189,7 +189,7 @@ class StateSpaceProblem(Problem):
         return upstream * xp.sum(each) / self.spec.batch
 
     def layer(self, p: Tree, y: Any, window: int | None = None) -> Any:
-        """y_{k-1} -> y_k = y_{k-1} + C h, both (T, batch, P); with `window` through the graph cut at that lag."""
+        """y_{k-1} -> y_k = y_{k-1} + C h, both (T, batch, P); with `window`, the graph is cut at that lag."""
         x = self.norm(y)
         a, b, c = self.A(p, x), matvec(self.xp, self.B(p, x), x), self.C(p, x)
         h = self._states(a, b)
@@ -198,16 +198,16 @@ class StateSpaceProblem(Problem):
         return y + matvec(self.xp, c, h)
 
     def loss(self, params: Tree, window: int | None = None) -> Any:
-        """The scalar loss; with `window` T̄ the same number through the cut graph (see `cut_loss`)."""
+        """The scalar loss; with `window` T̄ it is the same number, but its graph is cut (see `cut_loss`)."""
         y = self.embed(params["embedding"], self.data["tokens"])
         y, _ = scan(self.backend, lambda y, p: (self.layer(p, y, window), {}), y, params["layers"])
         return self.token_loss(params["head"], y, self.data["targets"], self.data["upstream"])
 
     def cut_loss(self, params: Tree, *, window: int) -> Any:
-        """The loss with every state h^t cut off from what lies more than T̄ = `window` steps back, itself included.
+        """The loss in which every state h^t depends only on the last T̄ = `window` steps, step t included.
 
-        The value is `loss`; the gradient is what truncation to T̄ claims to compute (Eq. 7, mended): l^t reaches A^i and
-        B^i only for t − T̄ < i ≤ t. Cost: O(T·T̄) work and memory. An oracle, not a method.
+        The value is `loss`. The gradient is what truncation to T̄ claims to compute (Eq. 7, corrected): l^t reaches A^i
+        and B^i only for t − T̄ < i ≤ t. Cost: O(T·T̄) work and memory. It is an oracle, not a method.
         """
         return self.loss(params, window)
 
@@ -221,7 +221,7 @@ class StateSpaceProblem(Problem):
         return scan(self.backend, step, self.xp.zeros_like(b[0]), (a, b))[1]
 
     def _cut(self, a: Any, b: Any, h: Any, window: int) -> Any:
-        """All h^t anew from the constant h^{t-T̄}, over the last T̄ steps only; every t at once, (T, batch, N)."""
+        """All h^t, computed from the constant h^{t-T̄} over the last T̄ steps only; every t at once, (T, batch, N)."""
         xp, T = self.xp, h.shape[0]
         steps = xp.zeros_like(h)
         fixed = stop_gradient(self.backend, h)

@@ -1,8 +1,8 @@
-"""How the T(T + 1)/2 pairs of a token and a token that it reaches are dealt to instances that walk at once.
+"""How the T(T + 1)/2 pairs of a token and a token that it reaches are divided among instances that run at once.
 
-Token t is reached from the tokens i = t, …, 1, one after another, since each step advances the adjoint state by one A.
-The walks of two tokens are joined to one of equal length: t and T + 1 − t make T + 1 steps; for an odd T, t and T − t
-make T, and token T is alone. So no walk waits for another, and no step is computed to be thrown away.
+A walk takes one token t to the tokens i = t, …, 1, one after another, because each step advances the adjoint state by
+one A. The walks of two tokens are joined, so that all joined walks have equal length: t and T + 1 − t make T + 1 steps;
+for an odd T, t and T − t make T steps, and token T is alone. So no walk waits for another, and no step is wasted.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Walks:
         return cls(length + 1, length // 2, length) if length % 2 == 0 else cls(length, (length + 1) // 2, length)
 
     def second(self, first: int) -> int:
-        """The token of which a walk that begins with token `first` takes the second half; 0: none."""
+        """The token whose walk is the second part of the walk that begins with token `first`; 0: none."""
         return self.steps - first
 
     def groups(self, instances: int) -> Sequence[range]:

@@ -145,7 +145,8 @@ def _start(given: How, q: Any, v: Any, projection: Any) -> Any:
     return jnp.zeros((math.prod(q.shape[:-2]), v.shape[-1] + given.normalise, features), dtype)
 
 
-# y = N/D. Its cotangent g is g/D of N and −(g·y)/D of D, so y and D are all that has to be kept of the forward pass.
+# y = N/D. For the cotangent g of y, that of N is g/D and that of D is −(g·y)/D. So only y and D are kept from the
+# forward pass.
 def _forward(given: How, q: Any, k: Any, v: Any, projection: Any) -> tuple[Any, tuple[Any, ...]]:
     width = v.shape[-1]
 

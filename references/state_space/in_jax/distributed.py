@@ -1,7 +1,7 @@
 """Adjoint sharding with the layers spread over several JAX devices (§4.4, Alg. 1 and 4).
 
-The paper's Υ is ``devices``; its K // Υ layers per device are ``slots`` here, of which some are empty where Υ does not
-divide K.
+The paper's Υ is ``devices``; its K // Υ layers per device are ``slots`` here. Some slots are empty if Υ does not divide
+K.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ OUT = (REPLICATED, {"embedding": REPLICATED, "layers": SHARDED, "head": REPLICAT
 
 
 def adjoint_distributed(problem: StateSpaceProblem, *, devices: int) -> tuple[Any, Tree]:
-    """Loss and exact gradient of `adjoint_sharding`, each device differentiating its own layers only.
+    """Loss and exact gradient as by `adjoint_sharding`; each device differentiates only its own layers.
 
-    The stages run one after another, forward and backward, because what a layer is fed depends on every layer above it.
-    The paper runs the backward stages at once, which is what Prop. 3 loses (see ``as_printed_jax``).
+    The stages run one after another, forward and backward, because a layer's cotangent depends on every layer above it.
+    The paper runs the backward stages at once, and so Prop. 3 loses the paths between layers (see ``as_printed_jax``).
 
     Args:
         problem: any `StateSpaceProblem` of JAX arrays, float64, float32 or bfloat16; its class lists the shapes.
@@ -35,7 +35,7 @@ def adjoint_distributed(problem: StateSpaceProblem, *, devices: int) -> tuple[An
 
     Returns:
         The loss, a scalar, and its gradient, a tree like ``problem.params`` with the same shapes and dtypes. Outside
-        `jax.jit` it is spread over the devices, the layers' leaves by layer where Υ divides K.
+        `jax.jit` it is spread over the devices; if Υ divides K, the layers' leaves are divided by layer.
 
     Raises:
         IllegalOption: `devices` is not such an integer.
@@ -62,7 +62,7 @@ def adjoint_distributed(problem: StateSpaceProblem, *, devices: int) -> tuple[An
 
 
 def adjoint_distributed_truncated(problem: StateSpaceProblem, *, devices: int, window: int) -> tuple[Any, Tree]:
-    """The loss and the gradient of `adjoint_truncated`, each device differentiating its own layers only.
+    """The loss and the gradient of `adjoint_truncated`; each device differentiates only its own layers.
 
     Args:
         problem: any `StateSpaceProblem` of JAX arrays, float64, float32 or bfloat16; its class lists the shapes.
@@ -92,8 +92,8 @@ def adjoint_distributed_truncated(problem: StateSpaceProblem, *, devices: int, w
     devices, window = check_devices(problem, devices), check_integer("window", window, 1)
     params = first_order_only(
         problem.params,
-        "adjoint_distributed_truncated cannot be differentiated again: the states before the window are constants to "
-        "its gradient yet move with the parameters, so its derivative is no Hessian; use adjoint_distributed",
+        "adjoint_distributed_truncated cannot be differentiated again: the states before the window are constants in "
+        "its gradient but depend on the parameters, so its derivative is no Hessian; use adjoint_distributed",
     )
     slots = layer_slots(problem.spec.layers, devices)
     layers = _spread(params["layers"], slots)
@@ -176,7 +176,7 @@ def check_devices(problem: StateSpaceProblem, devices: Any) -> int:
     """Check Υ against the layers of the problem and the devices of JAX.
 
     Raises:
-        IllegalOption: not an integer from 1 to the smaller of both; says how to get more devices.
+        IllegalOption: it is not an integer from 1 to the smaller of both; the message says how to get more devices.
     """
     devices = check_integer("devices", devices, 1, problem.spec.layers)
     if devices > jax.device_count():
@@ -219,17 +219,17 @@ def _mesh(devices: int) -> Mesh:
     return Mesh(np.array(jax.devices()[:devices]), ("device",))
 
 
-# A stage is the run of layers that one device holds. At stage s only device s computes; then every device passes what
-# it has to its neighbour on a ring. So y_0 on device 0 becomes y_K on device 0 after Υ stages, and g_K goes back the
-# same way to g_0. In the backward pass all other devices hold zeros, and a sum over devices gives each one the result.
-# No device waits within a branch: ppermute and psum are outside every cond, and check_vma is off, since it would put
-# the sums of a further derivative inside.
+# A stage runs the layers that one device holds. At stage s only device s computes; then every device passes its array
+# to its neighbour on a ring. So y_0 on device 0 becomes y_K on device 0 after Υ stages, and g_K goes back the same way
+# to g_0. In the backward pass all other devices hold zeros, and a sum over devices gives each device the result. No
+# device waits within a branch: ppermute and psum are outside every cond, and check_vma is off, because it would put the
+# sums of a further derivative inside.
 def _mapped(
     problem: StateSpaceProblem, devices: int, mesh: Mesh | None, window: int | None = None
 ) -> Callable[..., Any]:
     """Build (layers by slot, embedding, head, data) -> the loss and the gradients, layers by slot.
 
-    Without a mesh it runs on the one that it is traced under.
+    Without a mesh it runs on the mesh of the context.
     """
     slots = layer_slots(problem.spec.layers, devices)
     full = bool((slots >= 0).all())

@@ -49,7 +49,7 @@ def adjoint_sharding(problem: StateSpaceProblem) -> tuple[Any, Tree]:
     """Loss and exact gradient from one VJP per token t and token i ≤ t that t depends on.
 
     Prop. 2 holds for each layer by itself. The layers are joined by g_{k−1} = g_k + (∂ỹ_k/∂y_{k−1})ᵀ g_k. Prop. 3
-    leaves this out: as printed, it feeds every layer dl/dy_K.
+    leaves this out: as printed, every layer gets the cotangent dl/dy_K.
 
     Args:
         problem: any `StateSpaceProblem` of JAX arrays, float64, float32 or bfloat16; its class lists the shapes.
@@ -61,7 +61,7 @@ def adjoint_sharding(problem: StateSpaceProblem) -> tuple[Any, Tree]:
         Prop. 2 and Alg. 1–4, with Prop. 3 corrected.
 
     Stores:
-        y and h of every layer, K·T·batch·(P + N) numbers, T·batch·O(P + N) numbers for the layer at hand, and the
+        y and h of every layer, K·T·batch·(P + N) numbers, T·batch·O(P + N) numbers for the current layer, and the
         intermediates of one VJP at a time. A further derivative stores those of every VJP.
 
     Computes:
@@ -75,9 +75,9 @@ def adjoint_sharding(problem: StateSpaceProblem) -> tuple[Any, Tree]:
 
 
 def adjoint_truncated(problem: StateSpaceProblem, *, window: int) -> tuple[Any, Tree]:
-    """The loss, and the gradient in which each token reaches back over `window` tokens at most.
+    """The loss, and the gradient in which each token reaches back over at most `window` tokens.
 
-    The loss l^t of token t reaches A^i and B^i for t − T̄ < i ≤ t only. From window = T on the gradient is exact.
+    The loss l^t of token t reaches A^i and B^i only for t − T̄ < i ≤ t. With window ≥ T the gradient is exact.
 
     Args:
         problem: any `StateSpaceProblem` of JAX arrays, float64, float32 or bfloat16; its class lists the shapes.
@@ -107,8 +107,8 @@ def adjoint_truncated(problem: StateSpaceProblem, *, window: int) -> tuple[Any, 
     window = check_integer("window", window, 1)
     params = first_order_only(
         problem.params,
-        "adjoint_truncated cannot be differentiated again: the states before the window are constants to its gradient "
-        "yet move with the parameters, so its derivative is no Hessian; use adjoint_sharding or reverse_recurrence",
+        "adjoint_truncated cannot be differentiated again: the states before the window are constants in its gradient "
+        "but depend on the parameters, so its derivative is no Hessian; use adjoint_sharding or reverse_recurrence",
     )
     return _sharded(problem.with_params(params), window)
 
@@ -120,7 +120,7 @@ def _sharded(problem: StateSpaceProblem, window: int) -> tuple[Any, Tree]:
 def by_layers(problem: StateSpaceProblem, pull: Callable[[Tree, Any, Any], tuple[Any, Tree]]) -> tuple[Any, Tree]:
     """Alg. 4 on one device: forward through all layers, then each layer's gradient from the last to the first.
 
-    `pull` is of (parameters of layer k, what `run_layer` kept of it, g_k) -> (g_{k−1}, gradient of its parameters).
+    `pull` maps (parameters of layer k, what `run_layer` kept of it, g_k) to (g_{k−1}, gradient of its parameters).
     """
     params, data = problem.params, problem.data
     y, pull_embedding = jax.vjp(lambda e: problem.embed(e, data["tokens"]), params["embedding"])
@@ -163,11 +163,11 @@ def run_layer(problem: StateSpaceProblem, p: Tree, y: Any) -> tuple[Any, tuple[A
     return out, (y, jnp.concatenate([start[None], states]))
 
 
-# One layer, Prop. 2. With g^t = dl/dỹ^t, and h^t = A^t h^{t−1} + B^t ŷ^t, ỹ^t = C^t h^t, the loss of token t moves by
+# One layer, Prop. 2. With g^t = dl/dỹ^t, and h^t = A^t h^{t−1} + B^t ŷ^t, ỹ^t = C^t h^t, the loss of token t changes by
 #     ⟨g^t, dC^t h^t⟩ + Σ_{i≤t} ⟨μ^{t,i}, dA^i h^{i−1} + dB^i ŷ^i + B^i dŷ^i⟩,
 #     μ^{t,t} = (C^t)ᵀ g^t,  μ^{t,i−1} = (A^i)ᵀ μ^{t,i},
-# and each term is one VJP: of C^t with cotangent g^t ⊗ h^t, of A^i with μ ⊗ h^{i−1}, of B^i with μ ⊗ ŷ^i. A VJP hands
-# back the cotangent of its input ŷ too, without which every layer below would be wrong.
+# and each term is one VJP: of C^t with cotangent g^t ⊗ h^t, of A^i with μ ⊗ h^{i−1}, of B^i with μ ⊗ ŷ^i. A VJP
+# also returns the cotangent of its input ŷ; without it every layer below would be wrong.
 def pull_layer(problem: StateSpaceProblem, p: Tree, saved: tuple[Any, Any], g: Any, window: int) -> tuple[Any, Tree]:
     """Alg. 2–4 for one layer: g_k -> g_{k−1}, and the gradient of the layer's parameters.
 
@@ -211,9 +211,10 @@ def pull_layer(problem: StateSpaceProblem, p: Tree, saved: tuple[Any, Any], g: A
         t, i = jnp.where(last, t + 1, t), jnp.where(last, t + 1, i - 1)
         return (t, i, problem.apply_transposed(a, mu), add(grads, dp), dx), None
 
-    # All W(2T − W + 1)/2 pairs in one walk, token after token, each from lag 0 on: no position is computed to be masked
-    # out. One of W and 2T − W + 1 is even; XLA counts a loop in 32 bits, which the product leaves at T = 65536.
-    # The inner loop has a sum of its own: added up one by one, T²/2 numbers lose digits that T of them do not.
+    # All W(2T − W + 1)/2 pairs run in one walk, token after token, each from lag 0 on, so no position is masked out.
+    # One of W and 2T − W + 1 is even. XLA counts a loop in 32 bits, and the product exceeds them at T = 65536, so there
+    # are two loops. The inner loop has its own sum: T²/2 numbers added one by one would lose digits that T numbers do
+    # not.
     T = y.shape[0]
     W = min(window, T)
     rows, columns = (W // 2, 2 * T - W + 1) if W % 2 == 0 else (W, T - W // 2)
@@ -233,12 +234,12 @@ def reverse_recurrence(problem: StateSpaceProblem, *, chunk: int | None = None) 
     """Loss and exact gradient from one VJP of each net per token, one slice of time at a time.
 
     The forward pass keeps the K states at the start of each slice of `chunk` tokens. The backward pass takes the slices
-    from the last to the first. It recomputes the inside of a slice, and hands Aᵀμ of the slice's first token to the
+    from the last to the first. It recomputes the inside of a slice, and passes Aᵀμ of the slice's first token to the
     slice before it.
 
     Args:
         problem: any `StateSpaceProblem` of JAX arrays, float64, float32 or bfloat16; its class lists the shapes.
-        chunk: c, tokens per slice: None or an integer of at least 1. The last slice may be shorter. None, or T and
+        chunk: c, tokens per slice: None or an integer of at least 1. The last slice may be shorter. None, or T or
             more, means one slice.
 
     Returns:
@@ -253,21 +254,21 @@ def reverse_recurrence(problem: StateSpaceProblem, *, chunk: int | None = None) 
 
     Stores:
         The K states at the start of each slice, K·(T/c)·batch·N numbers, and the activations of one slice,
-        c·batch·O(K(P + N) + N·P + |A|) numbers, where |A| is N² (unstructured), N (diagonal) or 1 (scalar). At c near
-        √T both together are smallest and grow like √T.
+        c·batch·O(K(P + N) + N·P + |A|) numbers, where |A| is N² (unstructured), N (diagonal) or 1 (scalar). With c
+        near √T the sum of both is smallest and grows like √T.
 
     Computes:
         K·T VJPs of each net. Evaluations: 2·K·T of each net, and K·c·⌊(T − 1)/c⌋ more, because every slice but the last
         runs forward once more. FLOPs grow linearly with T.
 
     Not for:
-        Spreading tokens over devices: the slices run one after another, whereas the VJPs of `adjoint_sharding` are
-        independent. Not for the gradients of single tokens' losses: they are summed.
+        Spreading tokens over devices: the slices run one after another, but the VJPs of `adjoint_sharding` are
+        independent. Not for the gradients of single tokens' losses, which are summed here.
     """
     params, data = problem.params, problem.data
     T, batch = data["tokens"].shape
     chunk = T if chunk is None else check_integer("chunk", chunk, 1)
-    n = (T - 1) // chunk  # full slices, which a scan runs; the last one, of 1 … chunk tokens, stands by itself
+    n = (T - 1) // chunk  # full slices, which a scan runs; the last one, of 1 … chunk tokens, is run by itself
 
     def split(leaf: Any) -> tuple[Any, Any]:
         return leaf[: n * chunk].reshape(n, chunk, *leaf.shape[1:]), leaf[n * chunk :]
@@ -317,15 +318,16 @@ def _run_slice(problem: StateSpaceProblem, params: Tree, start: Any, tokens: Any
     return jax.lax.scan(layer, problem.embed(params["embedding"], tokens), (params["layers"], start))
 
 
-# Summed over t ≥ i, the terms of `pull_layer` have one common factor μ^i = Σ_t μ^{t,i}, since dA^i, dB^i and dŷ^i do
-# not depend on t; and the sum obeys a recurrence that runs backward in time,
+# Summed over t ≥ i, the terms of `pull_layer` have one common factor μ^i = Σ_t μ^{t,i}, because dA^i, dB^i and dŷ^i do
+# not depend on t. The sum follows a recurrence that runs backward in time,
 #     μ^i = (C^i)ᵀ g^i + (A^{i+1})ᵀ μ^{i+1},
-# so one VJP per token suffices. Across slices only (A^{i+1})ᵀ μ^{i+1} passes, per layer: the cotangent of the slice's
-# last state. Within a slice the layers go from the top down, each handing g_{k−1} = g_k + Normᵀ dŷ to the one below.
+# so one VJP per token is enough. From slice to slice only (A^{i+1})ᵀ μ^{i+1} is passed, per layer: the cotangent of the
+# slice's last state. Within a slice the layers run from the last to the first; each passes g_{k−1} = g_k + Normᵀ dŷ to
+# the one below.
 def _pull_slice(
     problem: StateSpaceProblem, start: Any, mu: Any, tokens: Any, targets: Any
 ) -> tuple[Any, tuple[Any, Tree]]:
-    """Share of one slice in loss and gradient, its activations recomputed from `start` (K, batch, N).
+    """The share of one slice in loss and gradient; its activations are recomputed from `start` (K, batch, N).
 
     Args:
         problem: supplies the maps and the parameters.
@@ -376,7 +378,7 @@ def first_order_only(tree: Tree, reason: str) -> Tree:
 
 
 def widened(tree: Tree) -> Tree:
-    """`tree` in at least float32, to accumulate in: a long sum in bfloat16 would stop growing."""
+    """`tree` in at least float32, for accumulation: a long sum in bfloat16 would stop growing."""
     return jax.tree.map(lambda leaf: leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32)), tree)
 
 

@@ -1,4 +1,4 @@
-"""What may run at once, in JAX: the VJPs of adjoint sharding on many instances, and the recurrence as a parallel scan.
+"""What can run at once, in JAX: the VJPs of adjoint sharding on many instances, and the recurrence as a parallel scan.
 
 Notation and units are those of ``methods``.
 """
@@ -18,15 +18,15 @@ from gradgate.references.state_space.walks import Walks
 
 
 def adjoint_parallel(problem: StateSpaceProblem, *, instances: int) -> tuple[Any, Tree]:
-    """Loss and exact gradient of `adjoint_sharding`, the VJPs of up to `instances` pairs of tokens run at once.
+    """Loss and exact gradient as by `adjoint_sharding`; the VJPs of up to `instances` pairs of tokens run at once.
 
-    The adjoint states of one token t follow from each other, so each instance takes the tokens i that t depends on one
-    after another, and different t run side by side. The walks of a late and an early token are joined, so that all are
-    equally long: no instance waits, and no VJP is computed to be masked out.
+    Each adjoint state of one token t follows from the previous one. So each instance takes the tokens i that t depends
+    on one after another, and different t run at the same time. The walks of a late and an early token are joined, so
+    that all walks are equally long: no instance waits, and no VJP is masked out.
 
     Args:
         problem: any `StateSpaceProblem` of JAX arrays, float64, float32 or bfloat16; its class lists the shapes.
-        instances: m, an integer of at least 1. More than ⌈T/2⌉ have nothing to do.
+        instances: m, an integer of at least 1. Instances beyond ⌈T/2⌉ have nothing to do.
 
     Returns:
         The loss, a scalar, and its gradient, a tree like ``problem.params`` with the same shapes and dtypes.
@@ -47,8 +47,8 @@ def adjoint_parallel(problem: StateSpaceProblem, *, instances: int) -> tuple[Any
         like T².
 
     Not for:
-        A single instance, where it is `adjoint_sharding`. Not for speed: `associative_scan` is shorter than all of them
-        and needs K·T VJPs of each net.
+        A single instance, where it is `adjoint_sharding`. Not for speed: `associative_scan` has a shorter chain of
+        operations and needs K·T VJPs of each net.
     """
     instances = check_integer("instances", instances, 1)
     return by_layers(problem, lambda p, saved, g: _pull_layer(problem, p, saved, g, instances))
@@ -91,7 +91,7 @@ def _pull_layer(
 def _pull_outputs(
     problem: StateSpaceProblem, p: Tree, tokens: tuple[Any, Any, Any], instances: int
 ) -> tuple[Tree, Any, Any]:
-    """ỹ = C h back, `instances` tokens at once.
+    """The backward pass of ỹ = C h, `instances` tokens at once.
 
     Args:
         problem: supplies C.
@@ -132,10 +132,10 @@ def _stacked(groups: Any) -> list[tuple[int, Any]]:
 
 
 def associative_scan(problem: StateSpaceProblem) -> tuple[Any, Tree]:
-    """Loss and gradient by plain reverse-mode differentiation, the states of a layer computed in about 2·log₂ T levels.
+    """Loss and gradient by plain reverse mode; the states of a layer are computed in about 2·log₂ T levels.
 
-    h^t = A^t h^{t−1} + b^t is an affine map of h^{t−1}, and composing affine maps is associative. So the states are a
-    parallel prefix of these maps, and so is what differentiation makes of it.
+    h^t = A^t h^{t−1} + b^t is an affine map of h^{t−1}, and composition of affine maps is associative. So the states
+    are a parallel prefix of these maps, and the backward pass is a parallel prefix too.
 
     Args:
         problem: any `StateSpaceProblem` of JAX arrays, float64, float32 or bfloat16; its class lists the shapes.
@@ -152,7 +152,7 @@ def associative_scan(problem: StateSpaceProblem) -> tuple[Any, Tree]:
 
     Computes:
         K·T evaluations and K·T VJPs of each net A, B and C, and fewer than 2·K·T products of two A, of N³ FLOPs each
-        for the unstructured. FLOPs grow linearly with T; the longest chain of operations grows like K·log T.
+        if A is unstructured. FLOPs grow linearly with T; the longest chain of operations grows like K·log T.
 
     Not for:
         Sequences whose activations do not fit in memory. Use `reverse_recurrence`.
@@ -176,6 +176,6 @@ def _layer(problem: StateSpaceProblem, p: Tree, y: Any) -> Any:
 
 
 def _after(problem: StateSpaceProblem, first: tuple[Any, Any], then: tuple[Any, Any]) -> tuple[Any, Any]:
-    """The affine map (A, b) that does `first` and `then`: (A₂A₁, A₂b₁ + b₂)."""
+    """The affine map (A, b) that applies `first`, then `then`: (A₂A₁, A₂b₁ + b₂)."""
     (a, b), (c, d) = first, then
     return (c @ a if problem.spec.structure == "unstructured" else c * a), problem.apply(c, b) + d

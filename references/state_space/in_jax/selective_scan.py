@@ -1,8 +1,8 @@
-"""The recurrence of a selective state space model as an operation, in JAX.
+"""The recurrence of a selective state space model as a function, in JAX.
 
 The forward pass keeps one state for each chunk. The backward pass takes the chunks from the last to the first,
-computes the states of one again, and runs the reverse recurrence μ_t = c_t g_t + a_{t+1} μ_{t+1} through it: what is
-left of adjoint sharding when the sum over later tokens is carried out first.
+computes the states of each chunk again, and runs the reverse recurrence μ_t = c_t g_t + a_{t+1} μ_{t+1} through it.
+Adjoint sharding reduces to this recurrence when the sum over later tokens is carried out first.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ def selective_scan(
         b, c: (batch, length, state) in the first form; (batch, length, groups, state) in the second, where `groups`
             divides the heads. float64, float32 or bfloat16, as x; sums are float32 at least.
         x: (batch, length, channels), or (batch, length, heads, width).
-        delta: steps, (batch, length, channels) or (batch, length, heads): x is multiplied by them, and `a` is made of
-            them chunk by chunk, so that it is never there as a whole.
-        state: before the first token, (batch, channels, state) or (batch, heads, width, state); None: zeros.
+        delta: steps, (batch, length, channels) or (batch, length, heads): x is multiplied by them, and the decays are
+            computed from them chunk by chunk, so that all decays are never in memory at once.
+        state: the state before the first token, (batch, channels, state) or (batch, heads, width, state); None: zeros.
         chunk: tokens of a chunk, at least 1, which need not divide the length; None: about √length.
-        associative: whether a chunk's states are computed as a parallel prefix, in about 2·log₂ chunk steps of twice
-            the work, and not one after another.
-        lengths: tokens of the sequences that are packed into `length`: each starts from no state.
+        associative: whether a chunk's states are computed as a parallel prefix, and not one after another: this takes
+            about 2·log₂(chunk) steps and twice the work.
+        lengths: tokens of the sequences that are packed into `length`. Each sequence starts from the state zero, but
+            the first starts from `state`.
         segments: in place of `lengths`, integers (length,) or (batch, length): a sequence begins where they change.
         return_state: whether the state after the last token is returned too.
 
@@ -45,22 +46,22 @@ def selective_scan(
         forward mode does not.
 
     Raises:
-        UsageError: shapes, dtypes, lengths or options do not fit; says what is legal.
+        UsageError: shapes, dtypes, lengths or options do not fit; the message says what is legal.
 
     Source:
         Adjoint sharding (2024), Prop. 2, with the sum over later tokens carried out first; Gu and Dao, Mamba (2023),
         Eq. 2; Dao and Gu, Transformers are SSMs (2024), Eq. 1. Chunks are beyond the papers.
 
     Stores:
-        Between the passes the inputs and ⌈length/chunk⌉ states. Each pass holds the states of one chunk besides, some
-        three times: at a chunk of √length both grow like √length.
+        Between the passes the inputs and ⌈length/chunk⌉ states. Each pass also holds the states of one chunk, some of
+        them three times. With a chunk of √length both grow like √length.
 
     Computes:
         Every state twice, and the reverse recurrence once. FLOPs grow linearly with the length.
 
     Not for:
         Heads with scalar decays on accelerators at full speed: products of masked matrices, which hold no states inside
-        a chunk, use matrix units there. Nor for a and b that do not depend on the token: use a convolution.
+        a chunk, use matrix units there. Not for a and b that do not depend on the token: use a convolution.
     """
     operands = {"a": a, "b": b, "c": c, "x": x, "state": state, "delta": delta}
     given = how(
@@ -76,7 +77,7 @@ def selective_scan(
 
 
 def _first(x: Any, lengths: Sequence[int] | None, segments: Any) -> Any:
-    """(length, batch): whether a packed sequence begins at a token, the first one aside; None: none are packed."""
+    """(length, batch): whether a packed sequence other than the first begins at a token; None: none are packed."""
     from gradgate.references.errors import UsageError
 
     if lengths is not None and segments is not None:
@@ -93,7 +94,7 @@ def _first(x: Any, lengths: Sequence[int] | None, segments: Any) -> Any:
 
 
 def _exactly(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function` in full precision: some accelerators round the factors of float32 products to bfloat16."""
+    """`function` in full precision; by default some accelerators round factors of float32 products to bfloat16."""
 
     @functools.wraps(function)
     def call(*args: Any) -> Any:
@@ -113,7 +114,7 @@ def _repeated(array: Any, times: int) -> Any:
 
 
 def _split(given: How, tree: Any, axis: int) -> tuple[Any, Any]:
-    """Full chunks (chunks, c, batch, …), and the rest (c', batch, …), of leaves whose time is at `axis`."""
+    """Full chunks (chunks, c, batch, …), and the rest (c', batch, …), of leaves whose time axis is `axis`."""
 
     def full(leaf: Any) -> Any:
         leaf = jnp.moveaxis(leaf, axis, 0)
@@ -151,13 +152,13 @@ def _advance(given: How, decay: Any, drive: Any, start: Any) -> Any:
 
 
 def _retreat(given: How, decay: Any, direct: Any, carry: Any) -> tuple[Any, Any]:
-    """μ_t = direct_t + decay_{t+1} μ_{t+1}: all of a chunk, and decay μ of its first token.
+    """μ_t = direct_t + decay_{t+1} μ_{t+1} for all tokens of a chunk, and decay·μ of its first token.
 
     Args:
         given: how the call is computed.
-        decay: of the chunk's tokens.
-        direct: cotangents of its states by its own outputs.
-        carry: decay μ of the first token after the chunk.
+        decay: the decays of the chunk's tokens.
+        direct: the cotangents of its states that come from its own outputs.
+        carry: decay·μ of the first token after the chunk.
     """
     if given.associative:
         later = jnp.concatenate([decay[1:], jnp.zeros_like(decay[:1])])
@@ -223,11 +224,11 @@ def _backward(given: How, kept: tuple[Any, ...], cotangents: tuple[Any, Any]) ->
 def _pull_chunk(
     given: How, tokens: dict[str, Any], shared: Any, start: Any, first: Any, g: Any, carry: Any
 ) -> tuple[Any, Any, dict[str, Any]]:
-    """One chunk forward once more, and back.
+    """Run one chunk forward once more, and back.
 
     Args:
         given: how the call is computed.
-        tokens, shared, first: what came in.
+        tokens, shared, first: the inputs.
         start: the state before the chunk.
         g: cotangent of y.
         carry: cotangent of the state after the chunk.

@@ -1,7 +1,7 @@
 """Adjoint sharding over several processes with torch.distributed: each rank holds some layers and nothing of the rest.
 
-The paper's notation (Adjoint sharding, §4.4) in the words of the code: Υ is `devices`, υ is `rank`, y_k going up and
-dL/dy_k coming down pass from rank to rank as `y` and `g`. The processes are kept until the calling one ends.
+The paper's notation (Adjoint sharding, §4.4) in the words of the code: Υ is `devices` and υ is `rank`. The ranks pass
+y_k forward as `y` and dL/dy_k backward as `g`. The processes are kept until the calling process ends.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ from gradgate.references.state_space.problem import StateSpaceProblem
 
 
 def adjoint_distributed(problem: StateSpaceProblem, *, devices: int) -> tuple[torch.Tensor, Tree]:
-    """Loss and exact gradient of `adjoint_sharding`, each device differentiating its own layers only.
+    """Loss and exact gradient as by `adjoint_sharding`; each device differentiates only its own layers.
 
-    The stages run one after another, forward and backward, because what a layer is fed depends on every layer above it.
-    The paper runs the backward stages at once, which is what Prop. 3 loses (see ``as_printed_torch``).
+    The stages run one after another, forward and backward, because a layer's cotangent depends on every layer above it.
+    The paper runs the backward stages at once, and so Prop. 3 loses the paths between layers (see
+    ``as_printed_torch``).
 
     Args:
         problem: any `StateSpaceProblem` of PyTorch tensors, float64, float32 or bfloat16; its class lists the shapes.
-        devices: Υ, an integer from 1 to K: so many processes. Rank r holds the layers K·r // Υ … K·(r + 1) // Υ − 1.
+        devices: Υ, the number of processes, from 1 to K. Rank r holds the layers K·r // Υ … K·(r + 1) // Υ − 1.
 
     Returns:
         The loss, a scalar, and its gradient, a tree like ``problem.params`` with the same shapes and dtypes.
@@ -51,12 +52,12 @@ def adjoint_distributed(problem: StateSpaceProblem, *, devices: int) -> tuple[to
         §4.4, Alg. 1–4, with Prop. 3 corrected.
 
     Stores:
-        Per rank: parameters, gradients, y and h of ⌈K/Υ⌉ layers at most, y and h together ⌈K/Υ⌉·T·batch·(P + N)
+        Per rank: parameters, gradients, y and h of at most ⌈K/Υ⌉ layers, y and h together ⌈K/Υ⌉·T·batch·(P + N)
         numbers. The embedding is on the first rank, the head on the last.
 
     Computes:
         As `adjoint_sharding`, all devices together: no VJP runs twice. Each rank sends T·batch·P numbers to the next
-        and gets as many back. The first call starts the processes, which takes seconds.
+        rank and gets as many back. The first call starts the processes, which takes seconds.
 
     Not for:
         Speed: one device works at a time.
@@ -69,7 +70,7 @@ def adjoint_distributed(problem: StateSpaceProblem, *, devices: int) -> tuple[to
 def adjoint_distributed_truncated(
     problem: StateSpaceProblem, *, devices: int, window: int
 ) -> tuple[torch.Tensor, Tree]:
-    """The loss and the gradient of `adjoint_truncated`, each device differentiating its own layers only.
+    """The loss and the gradient of `adjoint_truncated`; each device differentiates only its own layers.
 
     Args:
         problem: any `StateSpaceProblem` of PyTorch tensors, float64, float32 or bfloat16; its class lists the shapes.
@@ -103,7 +104,7 @@ def adjoint_distributed_truncated(
 
 
 def _joined(problem: StateSpaceProblem, devices: int, window: int | None) -> tuple[torch.Tensor, Tree]:
-    """Loss and gradient from what the ranks answer; the nets' calls in the ranks are told here."""
+    """Loss and gradient from the ranks' answers; the nets' calls in the ranks are reported here."""
     answers = _run(problem, devices, measure=False, window=window)
     if problem.on_call is not None:
         for call in (call for answer in answers for call in answer.calls):
@@ -121,8 +122,8 @@ def residency(problem: StateSpaceProblem, devices: int) -> list[dict[str, Any]]:
         devices: as for `adjoint_distributed`.
 
     Returns:
-        Per rank ``layers``, the indices of its layers; ``parameter_bytes`` and ``gradient_bytes``, the memory behind
-        their parameters and gradients; ``live_bytes``, that of all tensors alive, states and embedding included.
+        Per rank ``layers``, the indices of its layers; ``parameter_bytes`` and ``gradient_bytes``, the memory of their
+        parameters and gradients; ``live_bytes``, the memory of all live tensors, states and embedding included.
 
     Raises:
         IllegalOption: `devices` is not legal for `adjoint_distributed`.
@@ -142,7 +143,7 @@ def residency(problem: StateSpaceProblem, devices: int) -> list[dict[str, Any]]:
 
 @dataclass
 class Job:
-    """What one rank is given: a problem of its layers, and what to do besides.
+    """What one rank gets: a problem with its layers, and the options of the run.
 
     The embedding and the tokens go to the first rank only; the head, the targets and the upstream factor to the last.
     """
@@ -155,7 +156,7 @@ class Job:
     window: int | None = None
 
     def work(self) -> Answer:
-        """One rank's share: its layers forwards (Alg. 1), then backwards (Alg. 2–4) with `adjoint_layers`."""
+        """One rank's work: its layers forward (Alg. 1), then backward (Alg. 2–4) with `adjoint_layers`."""
         rank, last = dist.get_rank(), dist.get_world_size() - 1
         calls: list[tuple[str, str, int]] = []
         problem = self.problem.counted(lambda *call: calls.append(call)) if self.counted else self.problem
@@ -184,7 +185,7 @@ class Job:
 
 @dataclass
 class Answer:
-    """What one rank gives back: gradients of what it was given, and on the last rank the loss, elsewhere None."""
+    """What one rank returns: the gradients of its arrays, and on the last rank the loss, on others None."""
 
     grads: Tree
     loss: Any
@@ -197,7 +198,7 @@ def _run(problem: StateSpaceProblem, devices: int, *, measure: bool, window: int
     jobs = []
     for rank in range(devices):
         first, end = (problem.spec.layers * r // devices for r in (rank, rank + 1))
-        # Cloned, because a view would take all layers with it.
+        # Cloned, because pickling a view would send all layers.
         layers = tree_map(lambda leaf: leaf[first:end].clone(), problem.params["layers"])  # noqa: B023 - called at once
         params: dict[str, Any] = {"layers": layers}
         data = {}
@@ -216,7 +217,7 @@ def _run(problem: StateSpaceProblem, devices: int, *, measure: bool, window: int
 
 
 def resident(job: Job, grads: Tree) -> dict[str, Any]:
-    """Bytes of the memory behind this rank's layers, their gradients, and every tensor alive in this process."""
+    """Bytes of this rank's layers, of their gradients, and of every live tensor in this process."""
     alive = [item for item in gc.get_objects() if issubclass(type(item), torch.Tensor)]
     return {
         "layers": list(job.layers),
@@ -227,5 +228,5 @@ def resident(job: Job, grads: Tree) -> dict[str, Any]:
 
 
 def storage_bytes(tensors: Sequence[torch.Tensor]) -> int:
-    """Bytes of the distinct storages behind `tensors`: a view counts for all that it keeps alive."""
+    """Bytes of the distinct storages of `tensors`: a view counts for all the memory that it keeps alive."""
     return sum({s.data_ptr(): s.nbytes() for s in (tensor.untyped_storage() for tensor in tensors)}.values())

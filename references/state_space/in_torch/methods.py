@@ -21,10 +21,10 @@ from gradgate.references.backends import tree_map
 from gradgate.references.contract import NotComposable, Tree, check_integer
 from gradgate.references.state_space.problem import StateSpaceProblem
 
-vjp: Callable[..., Any] = torch.func.vjp  # its annotation allows for a third value, which is not asked for here
+vjp: Callable[..., Any] = torch.func.vjp  # its annotation allows a third value, which is not requested here
 
 Trace = list[tuple[Tree, torch.Tensor, torch.Tensor]]
-"""Per layer what its backward pass needs: its parameters, y_{k-1} (T, batch, P) and h^0 … h^T (T + 1, batch, N)."""
+"""What the backward pass of each layer needs: its parameters, y_{k-1} (T, batch, P), h^0 … h^T (T + 1, batch, N)."""
 
 
 def backprop(problem: StateSpaceProblem) -> tuple[torch.Tensor, Tree]:
@@ -57,7 +57,7 @@ def adjoint_sharding(problem: StateSpaceProblem) -> tuple[torch.Tensor, Tree]:
     """Loss and exact gradient from one VJP per token t and token i ≤ t that t depends on.
 
     Prop. 2 holds for each layer by itself. The layers are joined by g_{k−1} = g_k + (∂ỹ_k/∂y_{k−1})ᵀ g_k. Prop. 3
-    leaves this out: as printed, it feeds every layer dl/dy_K.
+    leaves this out: as printed, every layer gets the cotangent dl/dy_K.
 
     Args:
         problem: any `StateSpaceProblem` of PyTorch tensors, float64, float32 or bfloat16; its class lists the shapes.
@@ -83,9 +83,9 @@ def adjoint_sharding(problem: StateSpaceProblem) -> tuple[torch.Tensor, Tree]:
 
 
 def adjoint_truncated(problem: StateSpaceProblem, *, window: int) -> tuple[torch.Tensor, Tree]:
-    """The loss, and the gradient in which each token reaches back over `window` tokens at most.
+    """The loss, and the gradient in which each token reaches back over at most `window` tokens.
 
-    The loss l^t of token t reaches A^i and B^i for t − T̄ < i ≤ t only. From window = T on the gradient is exact.
+    The loss l^t of token t reaches A^i and B^i only for t − T̄ < i ≤ t. With window ≥ T the gradient is exact.
 
     Args:
         problem: any `StateSpaceProblem` of PyTorch tensors, float64, float32 or bfloat16; its class lists the shapes.
@@ -124,10 +124,10 @@ def _sharded(problem: StateSpaceProblem, window: int) -> tuple[torch.Tensor, Tre
 
 
 class FirstOrderOnly(torch.autograd.Function):
-    """The truncated gradient as it is; refuses to be differentiated.
+    """An identity for the truncated gradient that refuses to be differentiated.
 
-    The states before the window are constants to this gradient and yet move with the parameters, so its derivative is
-    not the Hessian of the cut loss, nor of any other.
+    The states before the window are constants in this gradient but depend on the parameters, so its derivative is not
+    the Hessian of the cut loss or of any other loss.
     """
 
     generate_vmap_rule = True
@@ -149,8 +149,8 @@ class FirstOrderOnly(torch.autograd.Function):
             NotComposable: always.
         """
         raise NotComposable(
-            "adjoint_truncated cannot be differentiated again: the states before the window are constants to its "
-            "gradient yet move with the parameters; use adjoint_sharding or reverse_recurrence"
+            "adjoint_truncated cannot be differentiated again: the states before the window are constants in its "
+            "gradient but depend on the parameters; use adjoint_sharding or reverse_recurrence"
         )
 
     jvp = backward
@@ -160,12 +160,12 @@ def reverse_recurrence(problem: StateSpaceProblem, *, chunk: int | None = None) 
     """Loss and exact gradient from one VJP of each net per token, one slice of time at a time.
 
     The forward pass keeps the K states at the start of each slice of `chunk` tokens. The backward pass takes the slices
-    from the last to the first. It recomputes the inside of a slice, and hands Aᵀμ of the slice's first token to the
+    from the last to the first. It recomputes the inside of a slice, and passes Aᵀμ of the slice's first token to the
     slice before it.
 
     Args:
         problem: any `StateSpaceProblem` of PyTorch tensors, float64, float32 or bfloat16; its class lists the shapes.
-        chunk: c, tokens per slice: None or an integer of at least 1. The last slice may be shorter. None, or T and
+        chunk: c, tokens per slice: None or an integer of at least 1. The last slice may be shorter. None, or T or
             more, means one slice.
 
     Returns:
@@ -180,16 +180,16 @@ def reverse_recurrence(problem: StateSpaceProblem, *, chunk: int | None = None) 
 
     Stores:
         The K states at the start of each slice, K·(T/c)·batch·N numbers, and the activations of one slice,
-        c·batch·O(K(P + N) + N·P + |A|) numbers, where |A| is N² (unstructured), N (diagonal) or 1 (scalar). At c near
-        √T both together are smallest and grow like √T.
+        c·batch·O(K(P + N) + N·P + |A|) numbers, where |A| is N² (unstructured), N (diagonal) or 1 (scalar). With c
+        near √T the sum of both is smallest and grows like √T.
 
     Computes:
         K·T VJPs of each net. Evaluations: 2·K·T of each net, and K·c·⌊(T − 1)/c⌋ more, because every slice but the last
         runs forward once more, and K·T more of A. FLOPs grow linearly with T.
 
     Not for:
-        Spreading tokens over devices: the slices run one after another, whereas the VJPs of `adjoint_sharding` are
-        independent. Not for the gradients of single tokens' losses: they are summed.
+        Spreading tokens over devices: the slices run one after another, but the VJPs of `adjoint_sharding` are
+        independent. Not for the gradients of single tokens' losses, which are summed here.
     """
     tokens, layers = problem.data["tokens"], unstack(problem.params["layers"])
     size = len(tokens) if chunk is None else check_integer("chunk", chunk, 1)
@@ -218,7 +218,7 @@ def evaluate(problem: StateSpaceProblem) -> tuple[torch.Tensor, torch.Tensor, to
 
 
 def initial_states(problem: StateSpaceProblem, layers: int) -> list[torch.Tensor]:
-    """Zeros (batch, N) for each layer: h^0, and likewise what no later token hands back."""
+    """Zeros (batch, N) for each layer: h^0, and also the cotangent after the last token."""
     some = next(iter(problem.params["layers"]["A"].values()))
     return [some.new_zeros(problem.spec.batch, problem.spec.state) for _ in range(layers)]
 
@@ -268,7 +268,7 @@ def adjoint_layers(problem: StateSpaceProblem, trace: Trace, g: torch.Tensor, wi
 #     μ^{t,i} = (dl^t/dỹ^t C^t) A^t … A^{i+1} = A^{i+1}ᵀ μ^{t,i+1},    μ^{t,t} = C^tᵀ g^t,
 # and those of A^i, B^i and ŷ^i are μ^{t,i} ⊗ h^{i-1}, μ^{t,i} ⊗ ŷ^i and B^iᵀ μ^{t,i}. At lag t − i = d all μ^{i+d,i}
 # follow from those at lag d − 1 by one step, for all i at once; row i of `mu` is μ^{i+d,i}.
-# y_k = y_{k-1} + ỹ_k(Norm(y_{k-1})), so dL/dy_{k-1} = g + Normᵀ(cotangent of ŷ): here Prop. 3 stops at g = dL/dy_K.
+# y_k = y_{k-1} + ỹ_k(Norm(y_{k-1})), so dL/dy_{k-1} = g + Normᵀ(cotangent of ŷ). Prop. 3 uses g = dL/dy_K everywhere.
 def adjoint_layer(
     problem: StateSpaceProblem, p: Tree, y: torch.Tensor, h: torch.Tensor, g: torch.Tensor, window: int
 ) -> tuple[Tree, torch.Tensor]:
@@ -295,7 +295,7 @@ def add_slice(
     carries: list[torch.Tensor],
     grads: dict[str, Any],
 ) -> torch.Tensor:
-    """Take one slice through all layers and back: adds to `grads`, moves `carries` to its start, returns its loss."""
+    """Run one slice through all layers and back: adds to `grads`, moves `carries` to its start, returns its loss."""
     tokens = problem.data["tokens"][span]
     y, trace = run_layers(problem, layers, problem.embed(problem.params["embedding"], tokens), starts)
     loss, head, g = head_gradient(problem, y, span)
@@ -307,14 +307,14 @@ def add_slice(
     return loss
 
 
-# A VJP is linear in its cotangent, so the VJPs of all t ≥ i at token i are one, with μ^i = Σ_{t≥i} μ^{t,i}. From
-# μ^{t,i} = A^{i+1}ᵀ μ^{t,i+1} for t > i and μ^{i,i} = C^iᵀ g^i this sum is a recurrence of its own, backwards in time:
+# A VJP is linear in its cotangent, so the VJPs of all t ≥ i at token i are one VJP, with μ^i = Σ_{t≥i} μ^{t,i}. With
+# μ^{t,i} = A^{i+1}ᵀ μ^{t,i+1} for t > i and μ^{i,i} = C^iᵀ g^i, this sum follows a recurrence backward in time:
 #     μ^i = C^iᵀ g^i + A^{i+1}ᵀ μ^{i+1},    μ^{T+1} = 0.
-# Its second term is all that a slice needs to know of the later ones.
+# Its second term is all that a slice needs from the later slices.
 def recurrence_layer(
     problem: StateSpaceProblem, p: Tree, y: torch.Tensor, h: torch.Tensor, g: torch.Tensor, carry: torch.Tensor
 ) -> tuple[Tree, torch.Tensor, torch.Tensor]:
-    """dL/dy_k and Aᵀμ of the token after -> (gradient of the layer, dL/dy_{k-1}, Aᵀμ of the first token)."""
+    """dL/dy_k and Aᵀμ of the next token -> (gradient of the layer, dL/dy_{k-1}, Aᵀμ of the first token)."""
     x, norm_vjp = vjp(problem.norm, y)
     a = problem.A(p, x)
     direct, grad_C, g_x = output_vjp(problem, p, x, h[1:], g)
@@ -329,7 +329,7 @@ def recurrence_layer(
 def output_vjp(
     problem: StateSpaceProblem, p: Tree, x: torch.Tensor, h: torch.Tensor, g: torch.Tensor
 ) -> tuple[torch.Tensor, Tree, torch.Tensor]:
-    """ỹ^t = C^t h^t backwards, one VJP per token: Cᵀg (n, batch, N), the gradient of C, and its cotangent of x."""
+    """The backward pass of ỹ^t = C^t h^t, a VJP per token: Cᵀg (n, batch, N), the gradient of C, the cotangent of x."""
     c, C_vjp = vjp(problem.C, {"C": p["C"]}, x)
     grad_C, g_x = C_vjp(outer(g, h))
     return matvec(c.mT, g), grad_C, g_x
@@ -338,7 +338,7 @@ def output_vjp(
 def transition_vjp(
     problem: StateSpaceProblem, p: Tree, x: torch.Tensor, h_before: torch.Tensor, mu: torch.Tensor
 ) -> tuple[Tree, torch.Tensor]:
-    """h^i = A^i h^{i-1} + B^i ŷ^i backwards, one VJP of A and of B per token: their gradients, the cotangent of x."""
+    """The backward pass of h^i = A^i h^{i-1} + B^i ŷ^i, one VJP of A and of B per token: gradients, cotangent of x."""
     _, A_vjp = vjp(problem.A, {"A": p["A"]}, x)
     grad_A, x_A = A_vjp(problem.transition_cotangent(mu, h_before))
     b, B_vjp = vjp(problem.B, {"B": p["B"]}, x)

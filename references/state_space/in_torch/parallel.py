@@ -1,4 +1,4 @@
-"""What may run at once, in PyTorch: adjoint sharding's VJPs on many instances, and the recurrence as a parallel scan.
+"""What can run at once, in PyTorch: adjoint sharding's VJPs on many instances, and the recurrence as a parallel scan.
 
 Notation and units are those of ``methods``.
 """
@@ -27,15 +27,15 @@ from gradgate.references.state_space.walks import Walks
 
 
 def adjoint_parallel(problem: StateSpaceProblem, *, instances: int) -> tuple[torch.Tensor, Tree]:
-    """Loss and exact gradient of `adjoint_sharding`, the VJPs of up to `instances` pairs of tokens run at once.
+    """Loss and exact gradient as by `adjoint_sharding`; the VJPs of up to `instances` pairs of tokens run at once.
 
-    The adjoint states of one token t follow from each other, so each instance takes the tokens i that t depends on one
-    after another, and different t run side by side. The walks of a late and an early token are joined, so that all are
-    equally long: no instance waits, and no VJP is computed to be masked out.
+    Each adjoint state of one token t follows from the previous one. So each instance takes the tokens i that t depends
+    on one after another, and different t run at the same time. The walks of a late and an early token are joined, so
+    that all walks are equally long: no instance waits, and no VJP is masked out.
 
     Args:
         problem: any `StateSpaceProblem` of PyTorch tensors, float64, float32 or bfloat16; its class lists the shapes.
-        instances: m, an integer of at least 1. More than ⌈T/2⌉ have nothing to do.
+        instances: m, an integer of at least 1. Instances beyond ⌈T/2⌉ have nothing to do.
 
     Returns:
         The loss, a scalar, and its gradient, a tree like ``problem.params`` with the same shapes and dtypes.
@@ -47,9 +47,9 @@ def adjoint_parallel(problem: StateSpaceProblem, *, instances: int) -> tuple[tor
         §4.5, "7Υ instances", with Prop. 3 corrected.
 
     Stores:
-        y and h of every layer, K·T·batch·(P + N) numbers; going forward the nets of one layer for all T tokens,
-        T·batch·O(N·P + |A|) numbers, where |A| is N² (unstructured), N (diagonal) or 1 (scalar); going back the
-        intermediates of m VJPs, m·batch·O(N·P + |A|). A further derivative stores those of every VJP.
+        y and h of every layer, K·T·batch·(P + N) numbers. In the forward pass the nets of one layer for all T tokens,
+        T·batch·O(N·P + |A|) numbers, where |A| is N² (unstructured), N (diagonal) or 1 (scalar). In the backward pass
+        the intermediates of m VJPs, m·batch·O(N·P + |A|). A further derivative stores those of every VJP.
 
     Computes:
         K·T(T + 1)/2 VJPs of A and of B, and K·T of C. Evaluations: K·T + K·T(T + 1)/2 of A and of B, 2·K·T of C. For an
@@ -78,7 +78,7 @@ def _adjoint_layer(
     for start in range(0, len(x), instances):
         some = slice(start, start + instances)
         top, part, cotangent = output_vjp(problem, p, x[some], h[1:][some], g[some])
-        grads = tree_map(torch.add, grads, part["C"])  # added up at once: T/m gradients would outweigh y and h
+        grads = tree_map(torch.add, grads, part["C"])  # added at once: T/m gradients would be larger than y and h
         tops.append(top)
         cotangents.append(cotangent)
     top, g_x = torch.cat(tops), torch.cat(cotangents)
@@ -122,10 +122,10 @@ def _pair_vjp(
 
 
 def associative_scan(problem: StateSpaceProblem) -> tuple[torch.Tensor, Tree]:
-    """Loss and gradient by plain reverse-mode differentiation, the states of a layer computed in about 2·log₂ T levels.
+    """Loss and gradient by plain reverse mode; the states of a layer are computed in about 2·log₂ T levels.
 
-    h^t = A^t h^{t−1} + b^t is an affine map of h^{t−1}, and composing affine maps is associative. So the states are a
-    parallel prefix of these maps, and so is what differentiation makes of it.
+    h^t = A^t h^{t−1} + b^t is an affine map of h^{t−1}, and composition of affine maps is associative. So the states
+    are a parallel prefix of these maps, and the backward pass is a parallel prefix too.
 
     Args:
         problem: any `StateSpaceProblem` of PyTorch tensors, float64, float32 or bfloat16; its class lists the shapes.
@@ -142,7 +142,7 @@ def associative_scan(problem: StateSpaceProblem) -> tuple[torch.Tensor, Tree]:
 
     Computes:
         K·T evaluations and K·T VJPs of each net A, B and C, and fewer than 2·K·T products of two A, of N³ FLOPs each
-        for the unstructured. FLOPs grow linearly with T; the longest chain of operations grows like K·log T.
+        if A is unstructured. FLOPs grow linearly with T; the longest chain of operations grows like K·log T.
 
     Not for:
         Sequences whose activations do not fit in memory. Use `reverse_recurrence`.
@@ -164,7 +164,7 @@ def associative_scan(problem: StateSpaceProblem) -> tuple[torch.Tensor, Tree]:
 
 
 def _prefixes(problem: StateSpaceProblem, a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Of maps (A^t, b^t), t = 1 … T, all that do the first t one after another: those of pairs first, then between."""
+    """From maps (A^t, b^t), t = 1 … T, the compositions of the first t maps, for all t; pairs first, then the rest."""
     if len(a) == 1:
         return a, b
     odd = _prefixes(problem, *_after(problem, (a[:-1:2], b[:-1:2]), (a[1::2], b[1::2])))
@@ -175,12 +175,12 @@ def _prefixes(problem: StateSpaceProblem, a: torch.Tensor, b: torch.Tensor) -> t
 
 
 def _interleaved(even: torch.Tensor, odd: torch.Tensor) -> torch.Tensor:
-    """One after another: even[0], odd[0], even[1] and so on."""
+    """The entries in turn: even[0], odd[0], even[1] and so on."""
     both = torch.stack([even[: len(odd)], odd], 1).flatten(0, 1)
     return torch.cat([both, even[len(odd) :]])
 
 
 def _after(problem: StateSpaceProblem, first: Any, then: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """The affine map (A, b) that does `first` and `then`: (A₂A₁, A₂b₁ + b₂)."""
+    """The affine map (A, b) that applies `first`, then `then`: (A₂A₁, A₂b₁ + b₂)."""
     (a, b), (c, d) = first, then
     return (c @ a if problem.spec.structure == "unstructured" else c * a), problem.apply(c, b) + d

@@ -1,8 +1,8 @@
-"""The recurrence of a selective state space model as an operation, in PyTorch.
+"""The recurrence of a selective state space model as a function, in PyTorch.
 
 The forward pass keeps one state for each chunk. The backward pass takes the chunks from the last to the first,
-computes the states of one again, and runs the reverse recurrence μ_t = c_t g_t + a_{t+1} μ_{t+1} through it: what is
-left of adjoint sharding when the sum over later tokens is carried out first.
+computes the states of each chunk again, and runs the reverse recurrence μ_t = c_t g_t + a_{t+1} μ_{t+1} through it.
+Adjoint sharding reduces to this recurrence when the sum over later tokens is carried out first.
 """
 
 from __future__ import annotations
@@ -34,13 +34,14 @@ def selective_scan(
         b, c: (batch, length, state) in the first form; (batch, length, groups, state) in the second, where `groups`
             divides the heads. float64, float32 or bfloat16, as x; sums are float32 at least.
         x: (batch, length, channels), or (batch, length, heads, width).
-        delta: steps, (batch, length, channels) or (batch, length, heads): x is multiplied by them, and `a` is made of
-            them chunk by chunk, so that it is never there as a whole.
-        state: before the first token, (batch, channels, state) or (batch, heads, width, state); None: zeros.
+        delta: steps, (batch, length, channels) or (batch, length, heads): x is multiplied by them, and the decays are
+            computed from them chunk by chunk, so that all decays are never in memory at once.
+        state: the state before the first token, (batch, channels, state) or (batch, heads, width, state); None: zeros.
         chunk: tokens of a chunk, at least 1, which need not divide the length; None: about √length.
-        associative: whether a chunk's states are computed as a parallel prefix, in about 2·log₂ chunk steps of twice
-            the work, and not one after another.
-        lengths: tokens of the sequences that are packed into `length`: each starts from no state.
+        associative: whether a chunk's states are computed as a parallel prefix, and not one after another: this takes
+            about 2·log₂(chunk) steps and twice the work.
+        lengths: tokens of the sequences that are packed into `length`. Each sequence starts from the state zero, but
+            the first starts from `state`.
         segments: in place of `lengths`, integers (length,) or (batch, length): a sequence begins where they change.
         return_state: whether the state after the last token is returned too.
 
@@ -50,22 +51,22 @@ def selective_scan(
         work; forward mode does not.
 
     Raises:
-        UsageError: shapes, dtypes, lengths or options do not fit; says what is legal.
+        UsageError: shapes, dtypes, lengths or options do not fit; the message says what is legal.
 
     Source:
         Adjoint sharding (2024), Prop. 2, with the sum over later tokens carried out first; Gu and Dao, Mamba (2023),
         Eq. 2; Dao and Gu, Transformers are SSMs (2024), Eq. 1. Chunks are beyond the papers.
 
     Stores:
-        Between the passes the inputs and ⌈length/chunk⌉ states. Each pass holds the states of one chunk besides, some
-        three times: at a chunk of √length both grow like √length.
+        Between the passes the inputs and ⌈length/chunk⌉ states. Each pass also holds the states of one chunk, some of
+        them three times. With a chunk of √length both grow like √length.
 
     Computes:
         Every state twice, and the reverse recurrence once. FLOPs grow linearly with the length.
 
     Not for:
         Heads with scalar decays on accelerators at full speed: products of masked matrices, which hold no states inside
-        a chunk, use matrix units there. Nor for a and b that do not depend on the token: use a convolution.
+        a chunk, use matrix units there. Not for a and b that do not depend on the token: use a convolution.
     """
     operands = {"a": a, "b": b, "c": c, "x": x, "delta": delta, "state": state}
     given = how(
@@ -79,7 +80,7 @@ def selective_scan(
 
 
 def _first(x: torch.Tensor, lengths: Sequence[int] | None, segments: torch.Tensor | None) -> torch.Tensor | None:
-    """(length, batch): whether a packed sequence begins at a token, the first one aside; None: none are packed."""
+    """(length, batch): whether a packed sequence other than the first begins at a token; None: none are packed."""
     if lengths is not None and segments is not None:
         raise UsageError("lengths and segments say the same thing: give one of them")
     if lengths is not None:
@@ -114,13 +115,13 @@ def _advance(given: How, decay: torch.Tensor, drive: torch.Tensor, start: torch.
 def _retreat(
     given: How, decay: torch.Tensor, direct: torch.Tensor, carry: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """μ_t = direct_t + decay_{t+1} μ_{t+1}: all of a chunk, and decay μ of its first token.
+    """μ_t = direct_t + decay_{t+1} μ_{t+1} for all tokens of a chunk, and decay·μ of its first token.
 
     Args:
         given: how the call is computed.
-        decay: of the chunk's tokens.
-        direct: cotangents of its states by its own outputs.
-        carry: decay μ of the first token after the chunk.
+        decay: the decays of the chunk's tokens.
+        direct: the cotangents of its states that come from its own outputs.
+        carry: decay·μ of the first token after the chunk.
     """
     if given.associative:
         later = torch.cat([torch.zeros_like(decay[:1]), decay[1:].flip(0)])
@@ -134,7 +135,7 @@ def _retreat(
 
 
 def _prefix(decay: torch.Tensor, drive: torch.Tensor) -> torch.Tensor:
-    """States as the parallel prefix of the affine maps h -> decay h + drive: pairs first, then what is between."""
+    """States as the parallel prefix of the affine maps h -> decay h + drive: pairs first, then the rest."""
     return _prefixes(decay, drive)[1]
 
 
@@ -152,7 +153,7 @@ def _prefixes(decay: torch.Tensor, drive: torch.Tensor) -> tuple[torch.Tensor, t
 
 
 def _woven(evens: torch.Tensor, odds: torch.Tensor) -> torch.Tensor:
-    """Entries of both in turn; there may be one more of the even."""
+    """The entries of both in turn; `evens` may have one entry more."""
     pairs = torch.stack([evens[: len(odds)], odds], 1).flatten(0, 1)
     return torch.cat([pairs, evens[len(odds) :]])
 
@@ -178,7 +179,7 @@ def _plain(device: torch.device) -> Any:
 
 
 def _chunks(given: How, operands: dict[str, torch.Tensor | None], first: torch.Tensor | None) -> list[Any]:
-    """(what each token of it has, its places where sequences begin), chunk by chunk, the time first."""
+    """For each chunk (the operands of its tokens, where sequences begin in it), with time as the first axis."""
     names = ("b", "c", "x", "a" if operands["delta"] is None else "delta")
     tokens = {name: leaf.movedim(1, 0) for name in names if (leaf := operands[name]) is not None}
     return [
@@ -190,7 +191,7 @@ def _chunks(given: How, operands: dict[str, torch.Tensor | None], first: torch.T
     ]
 
 
-# The states before chunks are an output, which nobody sees, so that a further derivative goes through what was kept.
+# The states before chunks are an output that no user sees, so that a further derivative goes through what was kept.
 class _Scan(torch.autograd.Function):
     """The operands, the places where sequences begin, how -> y, the last state, the states before chunks."""
 
@@ -216,7 +217,7 @@ class _Scan(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        """Keeps what comes in and the states before chunks."""
+        """Keeps the inputs and the states before chunks."""
         ctx.given = inputs[-1]
         ctx.save_for_backward(*inputs[:-1], output[2])
 
@@ -224,8 +225,8 @@ class _Scan(torch.autograd.Function):
     def backward(ctx: Any, g: torch.Tensor, carry: torch.Tensor, of_starts: torch.Tensor) -> Any:
         """The chunks from the last to the first.
 
-        A VJP may be pulled when the level of `torch.func` that recorded it has been left. What was saved is then a dead
-        wrapper, which the VJPs inside do not see through; a view of it is alive, and copies nothing.
+        A VJP may be called after the level of `torch.func` that recorded it has been left. What was saved is then a
+        dead wrapper, which the VJPs inside do not unwrap; a view of it is alive, and copies nothing.
         """
         living: list[Any] = [None if leaf is None else leaf.view_as(leaf) for leaf in ctx.saved_tensors]
         *leaves, first, starts = living
@@ -250,15 +251,15 @@ def _backward(
 
     Args:
         given: how the call is computed.
-        operands: by name.
+        operands: the operands by name.
         first: where sequences begin.
         starts: the states before chunks.
-        cotangents: of y, of the last state and of `starts`.
+        cotangents: the cotangents of y, of the last state and of `starts`.
     """
     shared = None if operands["delta"] is None else operands["a"]
     g, carry, of_starts = cotangents
     g = g.movedim(1, 0)
-    if not len(starts):  # empty, yet with a graph, as a further derivative asks for one
+    if not len(starts):  # empty, but with a graph, which a further derivative needs
         empty: dict[str, torch.Tensor | None] = {n: None if leaf is None else 0 * leaf for n, leaf in operands.items()}
         return {**empty, "state": None if (start := operands["state"]) is None else carry.to(start.dtype)}
     parts, total = [], None
@@ -282,11 +283,11 @@ def _pull_chunk(
     given: How, tokens: dict[str, torch.Tensor], shared: torch.Tensor | None, first: torch.Tensor | None,
     start: torch.Tensor, g: torch.Tensor, carry: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor | None, dict[str, torch.Tensor]]:  # fmt: skip
-    """One chunk forward once more, and back.
+    """Run one chunk forward once more, and back.
 
     Args:
         given: how the call is computed.
-        tokens, shared, first: what came in.
+        tokens, shared, first: the inputs.
         start: the state before the chunk.
         g: cotangent of y, in at least float32.
         carry: cotangent of the state after the chunk.
