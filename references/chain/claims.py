@@ -1,4 +1,4 @@
-"""What the methods promise of memory and work: the thesis' claims with their source, and what is added here.
+"""What the methods claim about memory and work: the thesis' claims with their source, and further claims.
 
 They are measured on uniform chains whose values are large compared with the parameters. The laws are about the bytes
 beyond those of one layer. A constant is fitted in addition to the power of N, so that short chains show the laws.

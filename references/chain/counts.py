@@ -28,7 +28,7 @@ def _stages(spec: Any, forwards: int) -> dict[str, Calls]:
 
 
 def plain(spec: Any, **_: Any) -> dict[str, Calls]:
-    """Every stage once."""
+    """Every stage runs forward once."""
     return _stages(spec, spec.layers + 1)
 
 

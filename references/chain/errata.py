@@ -53,7 +53,7 @@ PRECISE = (
     _erratum(
         "equation_3_4_sweep_printed", "Eq. 3.4 with its sweep over 'i + 1 < l < j'' is the peak of recomputing "
         "everything, f_i excluded, on every segment of 600 drawn chains", "Eq. 3.4", "sweep_cut_short",
-        "a misprint: l ≤ j' is meant, as the sweep goes on to f_j'", "% of the segments",
+        "a misprint: l ≤ j' is meant, because the sweep ends at f_j'", "% of the segments",
     ),
     _erratum(
         "algorithm_3_3_printed", "Alg. 3.3 with 'compute_quad ← fcompute_quad + α_{j−1}^b' states the compute of "
@@ -85,7 +85,7 @@ PEAKS = figure(
     "drawn pairs of a chain and a budget if it compares no peak, because C(i, j, m) fits m already", "§3.1.4",
     printed=100.0, measured=f"{MEASURED}:peaks_unneeded", unit="% of the pairs", tolerance=0.0,
 )  # fmt: skip
-"""The comparison of peaks, which §3.1.4 asks for and which the solver here leaves out."""
+"""The comparison of peaks, which §3.1.4 requires and which the solver here leaves out."""
 
 UNNEEDED = (FALLBACK, PEAKS)
-"""What the thesis asks for and its solver can do without."""
+"""What the thesis requires although its solver does not need it."""

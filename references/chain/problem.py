@@ -26,8 +26,8 @@ class ChainSpec(Spec):
         layers: N, the head not counted.
         width: numbers per example in x_0, and in every x_l of a uniform chain.
         batch: examples.
-        profile: ``uniform``, every layer dense and as wide as the others; or ``varied``, kinds in turn, and widths
-            between 1 and 4 times `width`.
+        profile: ``uniform``: every layer is dense and as wide as the others; or ``varied``: the kinds alternate, and
+            widths are between 1 and 4 times `width`.
         scale: factor of all weights.
     """
 

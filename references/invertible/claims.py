@@ -1,4 +1,4 @@
-"""What the methods promise of memory and work: Table 1 with its source, and what is added here.
+"""What the methods claim about memory and work: Table 1 with its source, and further claims.
 
 Table 1 counts a layer's Jacobian as dense: a product with it costs n², and a product by its parameters costs nd. In the
 laws over n the function inside a coupling is one dense matrix: its product with x costs n², and its product by the

@@ -73,7 +73,7 @@ class Chained:
         return kept(h)[0]
 
     def handed(self, kept: Tree, h: Any) -> Tree:
-        """What phase 1 hands over to `advance` in the place of `kept`, as `hands_over` says; else {}.
+        """What phase 1 hands over to `advance` in place of `kept`; {} if `hands_over` is false.
 
         h is h_i. What is handed over has the shape and dtype of `kept`, so that it can take its place in memory.
         """

@@ -40,7 +40,7 @@ class Linear(Layer):
         return self.xp.reshape(self.xp.matmul(self._rows(x), p["w"]) + p["b"], x.shape)
 
     def inverse(self, p: Tree, y: Any) -> Any:
-        """By a linear solve; infinite or NaN where W is singular, and some backends raise."""
+        """By a linear solve. Where W is singular, the result is infinite or NaN, or the backend raises."""
         return self._solved(self.xp.matrix_transpose(p["w"]), self._rows(y) - p["b"], y.shape)
 
     def push(self, vjp: Vjp, p: Tree, x: Any) -> tuple[Any, Tree]:

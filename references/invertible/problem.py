@@ -271,7 +271,7 @@ class InvertibleProblem(Problem):
         return all(layer.by_hand for block in self.blocks for layer in (*block.unit.values(), *block.after.values()))
 
     def chain(self, params: Tree) -> list[tuple[Layer, Tree]]:
-        """Every layer in order with its own parameters, named in words such as ``block0[2].1_tanh``."""
+        """Every layer in order with its own parameters, with a name such as ``block0[2].1_tanh``."""
         found: list[tuple[Layer, Tree]] = []
         for block in self.blocks:
             for i in range(self.spec.layers):

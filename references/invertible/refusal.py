@@ -16,7 +16,7 @@ from gradgate.references.invertible.problem import InvertibleProblem
 
 
 def check_invertible(problem: InvertibleProblem, digits: float = 0.5) -> float:
-    """Run every layer forward and back at its own input, outside of any transformation.
+    """Run every layer and its inverse at the layer's own input, outside of any transformation.
 
     Args:
         problem: concrete arrays, not traced ones.

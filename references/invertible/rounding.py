@@ -26,7 +26,7 @@ from gradgate.references.invertible.layers import SLOPE, Coupling, Downsampling,
 
 
 class Chain(Protocol):
-    """What is used of an `InvertibleProblem`."""
+    """The attributes of an `InvertibleProblem` that are used here."""
 
     @property
     def backend(self) -> Any:

@@ -298,7 +298,7 @@ _tied.defvjp(lambda p, x: ((p, x), None), lambda _, cotangents: jax.lax.optimiza
 
 
 def _run(layers: Sequence[Callable[[Tree, Any], Any]], plan: Plan, params: Any, x: Any) -> Any:
-    """From the plan's start to its end; `params` are of all stages of the plan, by index."""
+    """Run from the plan's start to its end; `params` holds those of every stage of the plan, by index."""
     while isinstance(plan, (Save, Split)):
         if isinstance(plan, Save):
             x, plan = layers[plan.start](*_tied(params[plan.start], x)), plan.rest

@@ -136,7 +136,7 @@ def checkpointed(layers: Any, params: Any = None, x: Any = None, *side: Any, bud
 
 
 def _run(layers: Sequence[Any], plan: Plan, arrays: Any, x: Any, side: Any) -> tuple[Any, dict[int, Tree]]:
-    """From the plan's start to its end, with every layer's state afterwards, by number."""
+    """Run from the plan's start to its end; returns x and every layer's state afterwards, by number."""
     states: dict[int, Tree] = {}
     while isinstance(plan, (Save, Split)):
         if isinstance(plan, Save):

@@ -287,5 +287,5 @@ def _accumulable(parameters: Sequence[torch.Tensor]) -> list[torch.Tensor] | Non
         return None
     try:
         return [p for p in needing if torch._C._will_engine_execute_node(get_gradient_edge(p).node)]
-    except RuntimeError:  # a leaf that torch.autograd.grad asks for is captured, and its accumulator never runs
+    except RuntimeError:  # torch.autograd.grad captures its inputs; the accumulator of such a leaf never runs
         return None

@@ -73,7 +73,7 @@ class Call:
         surroundings: under which it is called, if not the caller's.
         random: whether it draws random numbers.
         changes: storages that it writes to.
-        decides: whether Python code goes on by the call's result, which is then no tensor; it is in `result`.
+        decides: whether Python code depends on the call's result, which is then no tensor; it is in `result`.
         result: what a call that decides has given.
         owners: modules whose parameters or buffers it reads by name.
     """
@@ -144,7 +144,7 @@ class Surrounding:
         return cls(dict(model.named_modules(remove_duplicate=False)), state, constants)
 
     def look_up(self, leaf: Any, env: Mapping[int, torch.Tensor]) -> Any:
-        """What a leaf stands for."""
+        """The tensor or value for which a leaf stands."""
         if isinstance(leaf, Read):
             return env[leaf.number]
         if isinstance(leaf, State):

@@ -182,7 +182,7 @@ class CheckpointedModel(nn.Module):
         return (plan, None, None) if make_only else (plan, *plan.begin(model, args, kwargs))
 
     def _solve(self, costs: Sequence[Costs]) -> tuple[int, Schedule]:
-        """Which of several costs allows the best schedule for the budget, and that schedule."""
+        """The index of the costs with the best schedule for the budget, and that schedule."""
         return best_within(costs, self.budget, self._beside() if self.counts == "step" else 0)
 
     def _beside(self) -> int:

@@ -122,7 +122,7 @@ class RandomState:
 
     @classmethod
     def now(cls, device: torch.device, modules: Sequence[torch.nn.Module] = ()) -> RandomState:
-        """Those of Python, NumPy, PyTorch on the CPU and on every accelerator in use, and the modules' own."""
+        """The states of Python's, NumPy's and PyTorch's generators, on every device in use, and of the modules' own."""
         found = (PYTHON, NUMPY, TORCH, *_device_generators(device), *_own_generators(modules))
         return cls(tuple((g, g.read()) for g in found))
 
@@ -177,7 +177,7 @@ def _of_device(module: Any, device: torch.device) -> Generator:
 
 
 def _own_generators(modules: Sequence[torch.nn.Module]) -> Iterator[Generator]:
-    """Those that are attributes of a module, once for each attribute."""
+    """The generators that are attributes of a module, once for each attribute."""
     for value in (value for module in modules for value in vars(module).values()):
         if isinstance(value, torch.Generator):
             yield Generator(value.get_state, value.set_state)

@@ -147,7 +147,7 @@ class Entry:
     """Where the cotangent of a recorded stage's input arrives.
 
     Attributes:
-        token: a leaf that makes the engine run the node; its own gradient is never given.
+        token: a leaf that makes the engine run the node; it never gets a gradient itself.
         cotangents: the one that arrived, or none.
     """
 

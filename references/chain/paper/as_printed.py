@@ -195,7 +195,7 @@ class _Tables:
         return works
 
     def walk(self, i: int, j: int, m: int) -> float:
-        """The most slots beside f_i while the policy of (i, j, m) runs, b_j among them."""
+        """The most slots besides f_i while the policy of (i, j, m) runs; b_j is included."""
         p, k = self.p, int(self.D[i][j][m])
         if j == i + 1 or not k:
             return recompute_walk(p, i, j)[1]

@@ -19,7 +19,7 @@ QUADRATIC = (6, 12, 24)
 
 
 def recursive_in_jax(profile: str = "") -> float:
-    """Of `recursive`, over n log₂ n for n stages."""
+    """The spread of the extra FLOPs of `recursive` over n log₂ n, for n stages."""
     return spread("jax", "recursive", HALVED, n_log_n)
 
 
@@ -29,7 +29,7 @@ def recursive_in_torch(profile: str = "") -> float:
 
 
 def recompute_all_in_jax(profile: str = "") -> float:
-    """Of `recompute_all`, over n(n − 1)/2 for n stages."""
+    """The spread of the extra FLOPs of `recompute_all` over n(n − 1)/2, for n stages."""
     return spread("jax", "recompute_all", QUADRATIC, pairs)
 
 

@@ -23,7 +23,7 @@ def _row(
 def _learning() -> list[Published]:
     climbs = "a misprint of the sign: the printed update follows the gradient up"
     bias = "a misprint: b_m^{l+1} is meant, the bias of the layer that is computed; b_m^l has another length"
-    factor = "a misprint: the factor ∂L/∂y_j^N is left out, which the text below the equation asks for"
+    factor = "a misprint: the factor ∂L/∂y_j^N is left out; the text below the equation requires it"
     return [
         _row("§2.1.1, gradient descent", "θ − η∇L", "x² + (y² − 1)², η = 0.05", "% of steps that do not rise",
              "falling", {"sign": -1.0}, 100.0, upheld(EXACT)),

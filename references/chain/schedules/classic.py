@@ -47,7 +47,7 @@ def recursive(stages: int) -> Schedule:
 
 
 def recompute_all(stages: int) -> Schedule:
-    """Every stage from x_0 again (§2.5.2): one value and one recording, N(N − 1)/2 forwards more."""
+    """Every stage is run again from x_0 (§2.5.2): one value and one recording, N(N − 1)/2 forwards more."""
     return Schedule.of(_built(0, check_integer("stages", stages, 1), lambda i, j, _: j - 1))
 
 

@@ -99,7 +99,7 @@ class Costs:
             forward: N compute costs.
             backward: N compute costs.
             output: bytes of x_0 … x_N.
-            saved: N byte counts; None: nothing but inputs and outputs is saved.
+            saved: N byte counts; None: only inputs and outputs are saved.
             gradient: bytes of the cotangents of x_0 … x_N; None: as many as `output`.
             saves_input: whether recordings keep their inputs.
             saves_output: whether they keep their outputs.

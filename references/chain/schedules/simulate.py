@@ -38,7 +38,7 @@ class Simulation:
 
 @dataclass
 class Machine:
-    """What is held, as sets of indices, and how many bytes that is.
+    """The state of a machine: what it holds, as sets of indices, and how many bytes that is.
 
     The rules, which the executors follow:
 

@@ -102,7 +102,7 @@ def precise_dp(costs: Costs, budget: int, slot: int | None = None) -> Schedule:
         return found
     slots = int(min(max(WORK / costs.stages**3, FEWEST), MOST))
     slot = max(costs.divisor(), budget // slots)
-    for finer in (1, 4):  # near the least budget, a schedule may fit but for the rounding up
+    for finer in (1, 4):  # near the least budget, only the rounding may keep a schedule from fitting
         found = _solved(costs, budget, max(1, slot // finer))
         if found is not None:
             return found
@@ -236,7 +236,7 @@ class Minima:
 
 
 class Tables:
-    """W(i, j, m) for m = 0 … M slots left beside x_0, infinite where nothing fits.
+    """W(i, j, m) for m = 0 … M slots left besides x_0, infinite where nothing fits.
 
     Args:
         costs: in slots.

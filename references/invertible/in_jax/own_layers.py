@@ -134,7 +134,7 @@ class Bound(Chained):
         return self.run(p, x)[0]
 
     def push(self, vjp: Vjp, p: Tree, x: Any) -> tuple[Any, Tree]:
-        """As `Chained.push`; the state after the call is kept."""
+        """As `Chained.push`; the state after the call goes to `after`."""
         y, pull, self.after = jax.vjp(lambda x: self.run(p, x), x, has_aux=True)
         return y, pull
 

@@ -17,7 +17,7 @@ from gradgate.references.invertible.in_jax.sequential import invertible_sequenti
 
 
 def inner(p: Any, x: Any) -> Any:
-    """What stands inside a coupling."""
+    """The function inside a coupling."""
     return jnp.tanh(x @ p["w"] + p["b"]) @ p["v"]
 
 
@@ -50,7 +50,7 @@ def plain_revnet(params: Any, x: Any) -> Any:
 
 
 def noisy_inner(p: Any, x: Any, *, key: Any, state: Any) -> Any:
-    """As `inner`, with a running mean and dropout."""
+    """Like `inner`, with a running mean and dropout."""
     z = jnp.tanh(x @ p["w"] + p["b"])
     kept = jax.random.uniform(key, z.shape, jnp.float32) < 0.75
     mean = z.mean(0)

@@ -12,7 +12,7 @@ from gradgate.references.invertible.in_torch.sequential import InvertibleSequent
 
 
 def inner(into: int, out: int, normed: bool) -> nn.Module:
-    """What stands inside a coupling; `normed`, it has running statistics and draws random numbers."""
+    """The function inside a coupling; if `normed`, it has running statistics and draws random numbers."""
     first, last = nn.Conv2d(into, 3, 3, padding=1), nn.Conv2d(3, out, 1)
     middle = [nn.BatchNorm2d(3), nn.Tanh(), nn.Dropout(0.25)] if normed else [nn.Tanh()]
     return nn.Sequential(first, *middle, last)

@@ -34,7 +34,7 @@ class Call:
 
     @property
     def parameters(self) -> dict[str, torch.Tensor]:
-        """Those that require a gradient, by their names in the module."""
+        """The parameters that require a gradient, by their names in the module."""
         return {name: leaf for name, leaf in self.module.named_parameters() if leaf.requires_grad}
 
     def __call__(self, p: Tree, x: torch.Tensor) -> Any:
@@ -127,7 +127,7 @@ def _autocast(kind: str) -> tuple[bool, torch.dtype]:
 
 
 def _generators(device: torch.device) -> Sequence[Any]:
-    """Those from which a module on the device may draw: the CPU's, and the device's own."""
+    """The generators from which a module on the device may draw: the CPU's, and the device's own."""
     found: list[Any] = [torch.default_generator]
     if device.type == "cuda":
         index = torch.cuda.current_device() if device.index is None else device.index

@@ -196,7 +196,7 @@ class _Once(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Any) -> Any:
-        """There is none.
+        """Refuse: there is no second derivative.
 
         Raises:
             UsageError: always.

@@ -29,7 +29,7 @@ class ModuleStep(Chained):
 
     @property
     def parameters(self) -> Tree:
-        """Those that require a gradient."""
+        """The parameters that require a gradient."""
         return self.call.parameters
 
     @property
@@ -86,7 +86,7 @@ class KeptStep(ModuleStep):
         return True
 
     def inverse(self, p: Tree, y: Any) -> Any:
-        """What was kept."""
+        """The input that was kept."""
         return self.kept
 
     def handed(self, kept: Tree, h: Any) -> Tree:
@@ -119,7 +119,7 @@ class CouplingStep(Chained):
 
     @property
     def parameters(self) -> Tree:
-        """Those of F and of G."""
+        """The parameters of F and of G."""
         return {"f": self.f.parameters, "g": self.g.parameters}
 
     def __call__(self, p: Tree, x: Any) -> Any:
