@@ -163,7 +163,7 @@ def availability(profile: Profile) -> Availability:
         wrong = [p for p in ("jax-cuda12-plugin", "jax-cuda12-pjrt") if versions[p] != versions["jaxlib"]]
         if wrong:
             found = ", ".join(f"{package} {versions[package]}" for package in wrong)
-            return Availability(False, extra, f"{found} beside jaxlib {versions['jaxlib']}: pip install '{extra}'")
+            return Availability(False, extra, f"{found}, but jaxlib {versions['jaxlib']}: pip install '{extra}'")
     return Availability(True, None, "installed: " + ", ".join(f"{p} {versions[p]}" for p in packages))
 
 

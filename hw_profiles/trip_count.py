@@ -34,7 +34,7 @@ def is_literal(var: Any) -> bool:
 
 
 def propagate(eqn: Any, values: dict[Any, float]) -> None:
-    """Add the equation's result to ``values`` where it is a scalar that follows from known ones."""
+    """Add the equation's result to ``values`` if it is a scalar that follows from known scalars."""
     rule = _SCALAR.get(eqn.primitive.name)
     if rule is None or getattr(eqn.outvars[0].aval, "shape", None) != ():
         return

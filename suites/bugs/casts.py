@@ -164,7 +164,7 @@ INVERTIBLE = (
         both=_L(_REBUILT, _REBUILT.replace("h1, h2", _xp("h1") + ", h2")),
     ),
     *_mixed(
-        name="half_between_blocks", kill=("options",), story="h passes through float16 where it is down-sampled",
+        name="half_between_blocks", kill=("options",), story="h passes through float16 before it is down-sampled",
         both=_L("return self(p, x), self(p, h), {}", f"return self(p, x), self(p, {_xp('h')}), {{}}"),
     ),
     *_mixed(

@@ -84,7 +84,7 @@ def _unbroken(classes: tuple[tuple[str, str], ...]) -> Mapping[str, Mutant]:
             for base in (m for m in registry.family(family).methods if (m.name, m.framework) == (method, framework)):
                 name = f"{family}.{framework}.unbroken_{method}"
                 found[name] = Mutant(
-                    name, "the reference as it is", "reference", family, framework, method,
+                    name, "the unbroken reference", "reference", family, framework, method,
                     ("gradient_float64", "gradient_exact"), functools.partial(registry.load, base.implementation),
                 )  # fmt: skip
     return found

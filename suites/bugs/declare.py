@@ -96,7 +96,7 @@ def erratum(
     """The method as a paper prints it, in place of the corrected method; `without` are options of only the latter."""
     return impostor(
         family, "_".join([printed, *map(str, (given or {}).values())]), printed, mended, kill,
-        story=f"{printed} in the place of {mended}", source="an erratum, the paper as printed", options=without,
+        story=f"{printed} in place of {mended}", source="an erratum, the paper as printed", options=without,
         given=given,
     )  # fmt: skip
 

@@ -143,7 +143,7 @@ STRUCTURAL = (
         jax=_JA(_SCORES, "s, t = scores(q, k), jnp.tril(scores(g, v), -1)"),
     ),
     *_kept(
-        name="state_added_twice", story="besides the masked products, the state after the block is read: its tokens "
+        name="state_added_twice", story="the state after the block is added to the masked products: its tokens "
         "count twice", source="operator: double counting",
         torch=_TA("turned(state, g)", "turned(state + summed(k, v), g)"),
         jax=_JA("turned(state, g)", "turned(state + summed(k, v), g)"),

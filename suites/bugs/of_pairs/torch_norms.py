@@ -117,7 +117,7 @@ class _RmsNormBackward(torch.autograd.Function):
         p = (g * x).mean(-1, keepdim=True)
         ux, ug = (u * x).sum(-1, keepdim=True), (u * g).sum(-1, keepdim=True)
         q = (dy * v * x).sum(-1, keepdim=True)
-        dr = ug - 3 * r**2 * p * ux + q  # by r, as a number of its own
+        dr = ug - 3 * r**2 * p * ux + q  # with respect to r, as a separate variable
         dx = -u * r**3 * p - ux * r**3 * g / m + dy * v * r - dr * r**3 * x / m
         dg = u * r - ux * r**3 * x / m
         return dx, (dg * dy).sum(0), dg * weight + v * x * r, None

@@ -114,7 +114,7 @@ def test_a_cuda_plugin_of_another_version_than_jaxlib_is_not_available(monkeypat
     monkeypatch.setattr(profiles, "installed", lambda packages: {p: p[-1] for p in packages})
     found = availability(load("nvidia-h100"))
     assert not found.available
-    assert "beside jaxlib" in found.reason
+    assert "but jaxlib" in found.reason
 
 
 def test_the_hash_of_a_profile_follows_its_facts_and_not_its_sources(tmp_path):
