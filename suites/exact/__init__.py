@@ -1,1 +1,1 @@
-"""Programs evaluated in sixty digits and more, with a rigorous bound on every error: the oracle without a tolerance."""
+"""Programs evaluated in at least sixty digits, with a rigorous bound on every error: the oracle without a tolerance."""

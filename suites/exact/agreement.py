@@ -1,12 +1,13 @@
 """Are two formulas equal? Their values in balls, leaf by leaf.
 
 Let x be a leaf of one program's result and y the other's, both in balls. Every ball holds the true number, so the
-distance ‖x − y‖ of the true numbers lies between two numbers that are known: L, the sum over what certainly differs,
-and U, over what may differ. Relative to ‖y‖ the leaf is *equal* if U ≤ LIMIT, *wrong* if L > LIMIT, and otherwise the
-balls are too wide to tell: more digits are needed. Nothing is estimated, so nothing has to be allowed.
+distance ‖x − y‖ of the true numbers lies between two known numbers. L counts only what certainly differs; U counts
+everything that may differ. Relative to ‖y‖ the leaf is *equal* if U ≤ LIMIT, and *wrong* if L > LIMIT. Otherwise the
+balls are too wide to decide, and more digits are needed. Nothing is estimated, so no tolerance is needed.
 
 LIMIT is 1e-40 and not 0, because no computation with inexact numbers ends in balls of radius zero. Formulas that differ
-at all, and not only below 1e-40 of the leaf, are told apart by far: one unit in the last place of float64 is 2e-16.
+by more than 1e-40 of the leaf are detected, and most differ by far more: one unit in the last place of float64 is
+2e-16.
 """
 
 from __future__ import annotations
@@ -35,16 +36,16 @@ _LOWER = np.frompyfunc(lambda ball: ball.abs_lower(), 1, 1)
 
 @dataclass(frozen=True)
 class Agreement:
-    """Two results side by side.
+    """The comparison of two results.
 
     Attributes:
         leaf: the leaf that is farthest off.
         error: U of that leaf: the true relative distance is at most this.
-        radius: what of it is the width of the balls alone.
-        wrong: leaf -> L, of every leaf that certainly differs.
+        radius: the part of `error` that comes from the width of the balls alone.
+        wrong: leaf -> L, for every leaf that certainly differs.
         open: leaves that the balls do not decide.
-        shown: of the first wrong leaf, the two numbers that differ most, to where they part.
-        narrowed: narrower dtypes to which a program casts; here a cast changes nothing.
+        shown: for the leaf with the largest L, the two numbers that differ most, with their first different digits.
+        narrowed: narrower dtypes to which a program casts; in this evaluation a cast changes nothing.
     """
 
     leaf: str
@@ -69,7 +70,7 @@ def compare(got: Values, exact: Values, last: bool = False) -> Agreement:
     """Compare the leaves of `got`, all or some of those of `exact`, with those of `exact`.
 
     Args:
-        last: no more digits will be tried: a whole gradient that may be zero counts as zero, and is compared with 1.
+        last: no more digits will be tried. A whole gradient that may be zero then counts as zero, compared with 1.
 
     Raises:
         NotFinite: a leaf of `exact` has no finite value in these digits.
@@ -139,13 +140,13 @@ def _norm(leaf: Any, bound: Any = _UPPER) -> Any:
 
 
 def _small(number: Any) -> float:
-    """A float of a non-negative ball; what is below every float is told as the smallest one."""
+    """A float of a non-negative ball; a number below every float becomes the smallest float."""
     value = float(number.mid()) if number.is_finite() else math.inf
     return value if value or number == 0 else 5e-324
 
 
 def _parted(got: Any, exact: Any) -> str:
-    """The two elements that differ most, written to three digits past where they part."""
+    """The two elements that differ most, written to three digits past their first difference."""
     apart = [float(ball.mid()) for ball in balls.whole(_LOWER(balls.whole(got - exact))).ravel().tolist()]
     place = apart.index(max(apart))
     one, other = got.ravel()[place], exact.ravel()[place]

@@ -1,12 +1,12 @@
 """Arrays of balls: NumPy object arrays of python-flint's `arb`, or `acb` where numbers are complex.
 
-A ball is a midpoint of as many digits as asked and a radius. Every operation widens the radius by all that it may have
-rounded, so the true result lies in the ball. Two formulas are equal as far as their balls are small, and different as
-soon as their balls are apart: there is no tolerance to choose.
+A ball is a midpoint of the requested number of digits, and a radius. Every operation widens the radius by all that it
+may have rounded, so the true result lies in the ball. Two formulas are equal up to the size of their balls, and
+different if their balls do not overlap: there is no tolerance to choose.
 
-NumPy does the structure (reshape, transpose, broadcast, index) and calls the elements' own operators for + − * /; of
-arrays of shape () it returns the bare element, which `whole` puts back. What stands here is the rest: making balls,
-functions of one ball, comparisons, reductions, products of matrices.
+NumPy does the structure (reshape, transpose, broadcast, index) and calls the elements' own operators for + − * /. For
+arrays of shape () it returns the bare element, and `whole` makes it an array again. This module has the rest: making
+balls, functions of one ball, comparisons, reductions, products of matrices.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ import numpy as np
 from flint import acb, arb
 
 DIGITS = 60
-"""Decimal digits of the midpoints unless told otherwise."""
+"""Decimal digits of the midpoints by default."""
 PRODUCTS = 64
-"""Multiplications from which a product of matrices is worth the conversion to flint's own matrices."""
+"""From this number of multiplications on, a product of matrices is worth the conversion to flint's own matrices."""
 
 
 class Unknown(Exception):
@@ -145,7 +145,7 @@ def sign(ball: Any) -> Any:
     """−1, 0 or 1.
 
     Raises:
-        Undecided: the ball holds zero and is wider than it.
+        Undecided: the ball contains zero and other numbers.
     """
     if ball.is_zero():
         return arb(0)
@@ -155,7 +155,7 @@ def sign(ball: Any) -> Any:
         return arb(-1)
     if ball.is_nan():
         return ball
-    raise Undecided("the sign of a number that its ball does not tell from zero")
+    raise Undecided("the sign of a number whose ball contains zero")
 
 
 def absolute(ball: Any) -> Any:
@@ -169,7 +169,7 @@ def logistic(ball: Any) -> Any:
 
 
 def cbrt(ball: Any) -> Any:
-    """The real cube root, of negative numbers too."""
+    """The real cube root, also of negative numbers."""
     return -((-ball).root(3)) if ball < 0 else ball.root(3)
 
 
@@ -182,7 +182,7 @@ def rounded(ball: Any) -> Any:
     """The nearest whole number, halves to even.
 
     Raises:
-        Undecided: a half lies in the ball, and the ball is wider than it.
+        Undecided: the ball contains a half and other numbers.
     """
     low = (ball + HALF).floor()
     if not low.is_exact():
@@ -197,7 +197,7 @@ def _exact_only(name: str) -> Callable[[Any], Any]:
         result = getattr(ball, name)()
         if result.is_exact():
             return result
-        raise Undecided(f"{name} of a number that lies within its ball of a whole one")
+        raise Undecided(f"{name} of a number whose ball contains a whole number")
 
     return step
 
@@ -230,12 +230,12 @@ def unary(name: str, array: Any) -> Any:
 
 
 def _integer(ball: Any) -> int:
-    """The whole number that an exact ball is."""
+    """An exact ball that is a whole number, as an integer."""
     return int(ball.unique_fmpz())
 
 
 def power(base: Any, exponent: Any) -> Any:
-    """Base ** exponent of one ball each; a whole exponent is exact for negative bases too."""
+    """Base ** exponent of one ball each; a whole exponent is exact for negative bases, too."""
     if isinstance(exponent, arb) and exponent.is_exact() and exponent.is_integer():
         number = _integer(exponent)
         if abs(number) < 2**20:
@@ -333,7 +333,7 @@ def extreme(array: Any, axes: tuple[int, ...], largest: bool) -> Any:
 
 
 def running(function: Callable[[Any, Any], Any], array: Any, axis: int, backwards: bool = False) -> Any:
-    """The running sum, product or extreme along an axis, as `function` of two balls says."""
+    """The running sum, product or extreme along an axis, by a `function` of two balls."""
     turned = np.flip(array, axis) if backwards else array
     result = np.frompyfunc(function, 2, 1).accumulate(turned, axis=axis, dtype=object) if turned.size else turned
     return np.flip(result, axis) if backwards else result
@@ -388,7 +388,7 @@ def solve(matrix: Any, right: Any) -> Any:
     """X with matrix · X = right, for (n, n) and (n, k) arrays, with a rigorous bound.
 
     Raises:
-        Undecided: the matrix is not told from a singular one.
+        Undecided: the balls of the matrix contain a singular one.
     """
     if not matrix.shape[0] or not right.shape[1]:
         return right

@@ -1,4 +1,4 @@
-"""Where do two programs part? Their intermediate values, matched by what they are and not by how they were found."""
+"""Where do two programs first differ? Intermediate values are matched by value, not by the operation that made them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from gradgate.suites.exact import balls
 Watch = Callable[[str, str, Sequence[Any]], None]
 """Called with an operation's name, its line of source and its results."""
 NEAR = 1e-3
-"""Relative distance at which a value is taken for a wrong version of another."""
+"""Up to this relative distance, a value is taken for a wrong version of another."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """One intermediate value: the operation and line that made it, and a mark by which it is known again.
+    """One intermediate value: the operation and line that made it, and a mark that identifies it.
 
     Attributes:
         mark: size, and a weighted sum of the elements to 40 digits; equal values in another shape have the same one.
@@ -49,10 +49,10 @@ def recorded(run: Callable[[Watch], Any]) -> list[Step]:
 
 
 def first_apart(got: Sequence[Step], plain: Sequence[Step]) -> str:
-    """A sentence: where `got` leaves the values of `plain`; "" if the two share none.
+    """A sentence that says where `got` leaves the values of `plain`; "" if the two share none.
 
-    A value that nearly is one of the plain program's, but is not, tells most. Where there is none, the first value is
-    named that comes after the last shared one.
+    A value that nearly equals a value of the plain program says most. If there is none, the sentence names the first
+    value after the last shared one.
     """
     known = {step.mark for step in plain}
     shared = [place for place, step in enumerate(got) if step.mark in known and step.rough]

@@ -23,7 +23,7 @@ class Result:
 
     Attributes:
         values: judged leaf -> array of balls, stacked leaves split; the loss is "".
-        narrowed: dtypes narrower than float64 to which the program casts; here a cast changes nothing.
+        narrowed: dtypes narrower than float64 to which the program casts; in this evaluation a cast changes nothing.
         exits: places where a PyTorch program reads a number out of a tensor, so that it goes on as a float.
     """
 
@@ -47,14 +47,14 @@ class Evaluator:
         """Evaluate at a float64 problem.
 
         Args:
-            watch: is told every intermediate value.
+            watch: is called with every intermediate value.
             nudge: relative change of every number that a PyTorch program reads out of a tensor.
 
         Raises:
             Unknown: an operation has no rule; it is named.
             Undecided: a comparison is a tie in these digits.
 
-        Cost: about 0.3 µs per multiplication and a few µs per operation, beside tracing; no compilation.
+        Cost: about 0.3 µs per multiplication and a few µs per operation, plus tracing; no compilation.
         """
         if problem.backend == "torch":
             return self._torch(problem, digits, watch, nudge)
@@ -102,7 +102,7 @@ def _array(element: Any) -> Any:
 def backprop(loss: str, options: Mapping[str, Any], backend: str, vector: Tree | None = None) -> Function:
     """Value and gradient of ``problem.<loss>(params, **options)`` by the framework's own reverse mode.
 
-    With a `vector` v, value and gradient of ⟨gradient, v⟩, the latter H·v.
+    With a `vector` v: value and gradient of ⟨gradient, v⟩; this gradient is H·v.
     """
     made = transforms(backend)
 

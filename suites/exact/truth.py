@@ -1,4 +1,4 @@
-"""The true gradient of a problem, as the float checks take it: to sixty digits, rounded to two float64 numbers."""
+"""The true gradient of a problem for the float checks: computed in sixty digits, rounded to two float64 numbers."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from gradgate.suites.exact import balls
 from gradgate.suites.exact.programs import Evaluator, Result, backprop
 
 WIDEST = 1e-25
-"""Radius, relative to the largest number of its leaf, at which a truth is precise enough to measure float64 by."""
+"""Largest radius, relative to the largest number of its leaf, of a truth that is precise enough to judge float64."""
 AFFORDABLE = 1e5
-"""Multiplications of a loss whose gradient is evaluated for floats to be judged by: about a tenth of a second. Above,
-which only pairs have, float64 is the truth."""
+"""Most multiplications of a loss whose gradient is evaluated in sixty digits to judge floats: about a tenth of a
+second. Above, float64 is the truth; only pairs have such losses."""
 ZERO = 1e-17
 """Size of a leaf, relative to the largest number of the gradient, below which it counts as zero."""
 
@@ -27,7 +27,7 @@ ZERO = 1e-17
 def of_spec(
     spec: Spec, backend: str, rounded: bool, loss: str, options: tuple[tuple[str, Any], ...]
 ) -> oracle.Truth | None:
-    """`of_problem` for a float64 Spec; with `rounded` of its numbers rounded to bfloat16. None above `AFFORDABLE`."""
+    """`of_problem` for a float64 Spec; if `rounded`, for its numbers rounded to bfloat16. None above `AFFORDABLE`."""
     if spec.work() > AFFORDABLE:
         return None
     problem = oracle.in_float64(spec, backend, "bfloat16" if rounded else "float64")
@@ -37,7 +37,7 @@ def of_spec(
 def reference(
     spec: Spec, backend: str, dtype: str, loss: str = "loss", rounding: str = "", **options: Any
 ) -> oracle.Reference:
-    """The truth on the problem of one Spec, and how far plain backprop strays from it in `dtype`.
+    """The truth on the problem of one Spec, and the error of plain backprop in `dtype`.
 
     Arguments as for `oracle.measure`. Cost: that of `of_problem` and of `oracle.measure`.
     """
@@ -49,9 +49,9 @@ def reference(
 def of_problem(
     problem: Problem, loss: str, options: Mapping[str, Any], vector: Tree | None = None
 ) -> oracle.Truth | None:
-    """Loss and gradient, with a `vector` H·v, of a float64 Problem; None where they cannot be evaluated in balls.
+    """Loss and gradient of a float64 Problem, or with a `vector` H·v; None if they cannot be evaluated in balls.
 
-    None has one of two reasons: an operation without a rule, or a comparison that is a tie.
+    None has one of three reasons: an operation without a rule, a comparison that is a tie, or balls that stay too wide.
 
     Cost: 0.02 to 0.3 s at the sizes of the vocabularies.
     """
@@ -78,7 +78,7 @@ def evaluator(loss: str, options: tuple[tuple[str, Any], ...], backend: str) -> 
 
 
 def _in_floats(result: Result) -> oracle.Truth | None:
-    """Midpoints as two float64 numbers each; None if a ball is too wide to measure float64 by."""
+    """Midpoints as two float64 numbers each; None if a ball is too wide to judge float64."""
     flat = [leaf.reshape(-1) for leaf in result.values.values()]
     highs = [balls.floats(leaf) for leaf in flat]
     sizes = [float(np.abs(high).max(initial=0.0)) for high in highs]

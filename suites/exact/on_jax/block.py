@@ -22,7 +22,7 @@ Watch = Callable[[str, str, list[Any]], None]
 
 @dataclass
 class Run:
-    """What holds for one evaluation.
+    """The settings of one evaluation.
 
     Attributes:
         watch: called after every equation with its primitive, source line and outputs.
@@ -36,7 +36,7 @@ class Run:
 
 
 Entry = tuple[Any, list[int], list[int], tuple[Any, ...]]
-"""An equation, the slots that it reads and writes, and the calls within which it stands, the outermost first."""
+"""An equation, the slots that it reads and writes, and the calls that contain it, the outermost first."""
 
 
 class Step:
@@ -52,7 +52,7 @@ class Step:
 
     @property
     def line(self) -> str:
-        """Where the program says this, as ``file.py:123``; within a call of JAX's own where it makes that call."""
+        """The equation's source line, as ``file.py:123``; within a call of JAX's own, the line that makes that call."""
         lines = (source_line(equation) for equation in (self.equation, *reversed(self.callers)))
         return next(filter(None, lines), "unknown line")
 
@@ -113,7 +113,7 @@ class Block:
 
 
 def _alone(step: Step, slots: list[Any], lanes: list[list[Any]], run: Run) -> None:
-    """`Step.perform` on one device and unwatched, which is the usual case and the quickest."""
+    """`Step.perform` on one device and unwatched: the usual case, and the fastest."""
     if step.together:
         result = step.run([[slots[i] for i in step.inputs]], run)[0]
     else:
@@ -128,7 +128,7 @@ def _alone(step: Step, slots: list[Any], lanes: list[list[Any]], run: Run) -> No
 
 
 def _located(error: Exception, step: Step | None) -> Exception:
-    """The error with primitive and line; an error of an inner block has its own already, if it knows its line."""
+    """The error with primitive and line; an error of an inner block has them already, if its line is known."""
     if step is None or getattr(error, "located", False) or step.line == "unknown line":
         return error
     found = type(error)(f"{error} ({step.equation.primitive.name}, {step.line})")
@@ -141,7 +141,7 @@ INLINED: dict[str, str] = {
     "custom_vjp_call": "call_jaxpr", "custom_vmap_call": "call", "composite": "jaxpr", "custom_linear_solve": "",
     "linear_call": "callee",
 }  # fmt: skip
-"""Calls whose body takes their place -> the parameter that holds it."""
+"""Calls that are replaced by their body -> the parameter that holds the body."""
 SILENT = {"DebugEffect", "OrderedDebugEffect", "NamedAxisEffect"}
 """Effects that change no value: an equation with no others is left out when its outputs are not needed."""
 
@@ -172,7 +172,7 @@ class Flat:
         return known[atom]
 
     def _inline(self, jaxpr: Any, known: dict[Any, int], callers: tuple[Any, ...] = ()) -> list[int]:
-        """Append the equations of a jaxpr whose inputs have slots already; the slots of its outputs."""
+        """Append the equations of a jaxpr whose inputs have slots already; returns the slots of its outputs."""
         for equation in jaxpr.eqns:
             name = equation.primitive.name
             inputs = [self._read(atom, known) for atom in equation.invars]
@@ -248,11 +248,11 @@ class Flat:
             return Step(entry, _raise(error), False)
 
     def flat(self, body: Any) -> Flat:
-        """The body of a control structure without calls; compiled once however often it is met."""
+        """The body of a control structure, without calls; compiled once, however often it occurs."""
         jaxpr, consts = (body.jaxpr, body.consts) if hasattr(body, "consts") else (body, ())
         key = (id(jaxpr), tuple(map(id, consts)))
         if key not in self.cache:
-            self.cache[key] = body, Flat(jaxpr, consts, self.narrowed, self.cache)  # held, or its id could recur
+            self.cache[key] = body, Flat(jaxpr, consts, self.narrowed, self.cache)  # kept, or its id could be reused
         found: Flat = self.cache[key][1]
         return found
 
@@ -288,7 +288,7 @@ def _identity(equation: Any) -> rules.Run:
 
 
 def identities(*names: str) -> None:
-    """Enter primitives that return what they are given: they cost no step."""
+    """Enter primitives that return their inputs: they take no step."""
     for name in names:
         rules.RULES[name] = _identity
 

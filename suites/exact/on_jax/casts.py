@@ -28,7 +28,7 @@ def part(equation: Any) -> Run:
 
 @rule("complex")
 def paired(equation: Any) -> Run:
-    """A complex number of two real ones."""
+    """A complex number made from two real numbers."""
     return _PAIRED
 
 
@@ -69,7 +69,7 @@ def cast(equation: Any) -> Run:
 
 @rule("bitcast_convert_type")
 def bits(equation: Any) -> Run:
-    """The same bits as another dtype: of floats only where they are data."""
+    """The same bits as another dtype; for floats only if they are data and were not computed."""
     before, after = equation.invars[0].aval, equation.outvars[0].aval
     if "c" in (kind_of(before.dtype), kind_of(after.dtype)):
         raise balls.Unknown("bitcast_convert_type of complex numbers")
@@ -83,7 +83,7 @@ def bits(equation: Any) -> Run:
 
 
 def _bits_of(values: Any, dtype: Any) -> Any:
-    """Balls as the floats that they are.
+    """Balls of radius zero as the floats that they equal.
 
     Raises:
         Unknown: a number was computed and has no bits.

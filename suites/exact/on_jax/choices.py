@@ -1,4 +1,4 @@
-"""Comparisons, extremes and choices: they have to be decided."""
+"""Comparisons, extremes and choices: the balls must decide them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SAME = np.frompyfunc(same, 2, 1)
 
 @rule(*COMPARED)
 def comparison(equation: Any) -> Run:
-    """A comparison, which has to be decided."""
+    """A comparison, which the balls must decide."""
     name, held = equation.primitive.name, kind(equation.invars[0])
     if held == "k":
         return _PLAIN[name]
@@ -70,14 +70,14 @@ def extreme(equation: Any) -> Run:
 
 @rule("clamp")
 def clamp(equation: Any) -> Run:
-    """x, or the bound that it has passed."""
+    """x, limited to its two bounds."""
     larger, smaller = (LARGER, SMALLER) if kind(equation.invars[1]) == "f" else (np.maximum, np.minimum)
     return lambda low, x, high: smaller(larger(x, low), high)
 
 
 @rule("select_n")
 def select(equation: Any) -> Run:
-    """Of several cases the one that an integer or a boolean names, element by element."""
+    """The case that an integer or a boolean selects out of several, element by element."""
     if len(equation.invars) == 2:
         return lambda which, only: only
     if len(equation.invars) == 3:

@@ -64,7 +64,7 @@ class _Loop:
         return [self._outputs(state, column) for state, column in zip(states, columns, strict=True)]
 
     def _row(self, arrays: Sequence[Any], turn: int) -> list[Any]:
-        """The inputs of one turn; those that nothing reads are not taken out."""
+        """The inputs of one turn; those that nothing reads are skipped."""
         used = self.used[self.consts + self.carries :]
         return [boxed(array[turn]) if use else None for array, use in zip(arrays, used, strict=True)]
 
@@ -87,7 +87,7 @@ def _stacked(values: list[Any], aval: Any) -> Any:
 
 @lockstep("while")
 def while_loop(equation: Any, compiled: Any, needed: list[bool]) -> Any:
-    """A loop for as long as a condition holds; devices that are through wait for the others."""
+    """A loop that runs while a condition holds; devices that have finished wait for the others."""
     params = equation.params
     condition, _ = compiled(params["cond_jaxpr"]).block()
     body, _ = compiled(params["body_jaxpr"]).block()
@@ -116,7 +116,7 @@ def _only(run: Any, which: Sequence[int]) -> Any:
 
 @lockstep("cond")
 def cond(equation: Any, compiled: Any, needed: list[bool]) -> Any:
-    """One of several branches, for the outputs that are needed; devices that take the same one go together."""
+    """One of several branches, for the outputs that are needed; devices that take the same branch run together."""
     branches = [compiled(branch) for branch in equation.params["branches"]]
     wanted = [i for i, use in enumerate(needed) if use]
 
@@ -137,7 +137,7 @@ def cond(equation: Any, compiled: Any, needed: list[bool]) -> Any:
 
 
 _NOTHING = np.zeros(0)
-"""Stands where an output is not needed."""
+"""A placeholder for an output that is not needed."""
 
 
 @rule("platform_index")

@@ -23,7 +23,7 @@ def _axes_of(spec: Any, rank: int) -> list[tuple[str, ...]]:
 
 
 def _part(value: Any, axes: list[tuple[str, ...]], place: dict[str, int], sizes: dict[str, int]) -> Any:
-    """What one device has of an array."""
+    """The part of an array that one device has."""
     where = []
     for dimension, names in enumerate(axes):
         index, count = 0, 1
@@ -35,7 +35,7 @@ def _part(value: Any, axes: list[tuple[str, ...]], place: dict[str, int], sizes:
 
 
 def _joined(parts: list[Any], places: list[dict[str, int]], axes: list[tuple[str, ...]], sizes: dict[str, int]) -> Any:
-    """The array of which devices have parts; of those with the same part the first."""
+    """The array whose parts the devices have; if several devices have the same part, the first one's is taken."""
     counts = [int(np.prod([sizes[name] for name in names], dtype=int)) for names in axes]
     shape = [n * count for n, count in zip(parts[0].shape, counts, strict=True)]
     if not shape:
@@ -81,7 +81,7 @@ def shard_map(equation: Any, compiled: Any, needed: list[bool]) -> Any:
 
 
 def _groups(values: list[Any], count: int) -> list[list[Any]]:
-    """A list in `count` lists of equal length."""
+    """A list, split into `count` lists of equal length."""
     length = len(values) // count
     return [values[i * length : (i + 1) * length] for i in range(count)]
 
@@ -115,7 +115,7 @@ def _rank(names: tuple[Any, ...], place: dict[str, int], sizes: dict[str, int]) 
 
 
 def _collective(equation: Any, combine: Callable[[list[Any]], list[Any]]) -> Any:
-    """`combine` of what each group of devices has gives each of them its result."""
+    """A collective: `combine` makes the result of every device of a group from the values of all of them."""
     groups, many = together(equation), equation.primitive.multiple_results
 
     def run_on(lanes: list[list[Any]], run: Any) -> list[Any]:
@@ -151,7 +151,7 @@ def reduced(equation: Any, compiled: Any, needed: list[bool]) -> Any:
 
 @lockstep("all_gather", "all_gather_invariant")
 def all_gather(equation: Any, compiled: Any, needed: list[bool]) -> Any:
-    """What all devices have, one behind another."""
+    """The arrays of all devices, concatenated or stacked."""
     params = equation.params
     axis, tiled = params["all_gather_dimension"], params["tiled"]
     join: Callable[..., Any] = np.concatenate if tiled else np.stack
@@ -160,7 +160,7 @@ def all_gather(equation: Any, compiled: Any, needed: list[bool]) -> Any:
 
 @lockstep("reduce_scatter")
 def reduce_scatter(equation: Any, compiled: Any, needed: list[bool]) -> Any:
-    """The sum over devices, of which each keeps its part."""
+    """The sum over devices; each device keeps its part of the sum."""
     axis, tiled = equation.params["scatter_dimension"], equation.params["tiled"]
 
     def combine(values: list[Any]) -> list[Any]:
@@ -188,7 +188,7 @@ def all_to_all(equation: Any, compiled: Any, needed: list[bool]) -> Any:
 
 @lockstep("ppermute")
 def permute(equation: Any, compiled: Any, needed: list[bool]) -> Any:
-    """Each device sends all it has to another; who receives nothing has zeros."""
+    """Each device sends its array to another; a device that receives nothing gets zeros."""
     senders = {target: source for source, target in equation.params["perm"]}
 
     def combine(values: list[Any]) -> list[Any]:

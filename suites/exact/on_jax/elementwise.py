@@ -32,13 +32,14 @@ _EDGES: dict[str, dict[float, Any]] = {
     "floor": {math.inf: INF, -math.inf: MINUS_INF}, "ceil": {math.inf: INF, -math.inf: MINUS_INF},
     "round": {math.inf: INF, -math.inf: MINUS_INF}, "digamma": {math.inf: INF},
 }  # fmt: skip
-"""Function -> input -> result, as floats have it, where arb has none."""
+"""Function -> input -> the result that floats give, where arb gives none."""
 
 
 def bounded(name: str, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """`function`, with the infinities that floats have at its edges.
 
-    A result that is not finite is right only at a point: a ball that merely reaches the edge does not decide.
+    A result that is not finite is right only for a ball that is a point; a wider ball that reaches the edge is
+    undecided.
     """
     edges = _EDGES.get(name, {})
 
@@ -52,7 +53,7 @@ def bounded(name: str, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
             return edges.get(float(ball), _pole(name, ball, result))
         if ball.is_nan() or not _at_edge(name, ball):
             return result
-        raise balls.Undecided(f"{name} of a number that its ball does not tell from the edge of where it is finite")
+        raise balls.Undecided(f"{name} of a number whose ball reaches the edge of where it is finite")
 
     return run
 
@@ -103,16 +104,16 @@ UNARY = {name: np.frompyfunc(bounded(name, function), 1, 1) for name, function i
 
 
 def definite(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function`, which has to be finite at finite balls, unless these are points.
+    """`function`, which must be finite at finite balls, unless these are points.
 
-    What is not finite at a point, as at a pole, is not a number; near one the ball does not decide.
+    At a point, such as a pole, a result that is not finite is returned. Near a pole, the ball does not decide.
     """
 
     def run(*given: Any) -> Any:
         result = function(*given)
         if result.is_finite() or not all(ball.is_finite() for ball in given) or all(map(_is_point, given)):
             return result
-        raise balls.Undecided(f"{name} of a number that its ball does not tell from one where it is not finite")
+        raise balls.Undecided(f"{name} of a number whose ball contains one where it is not finite")
 
     return run
 
@@ -188,7 +189,7 @@ def _quotient(one: Any, other: Any) -> Any:
         if acb(one).is_finite() and acb(other).is_finite() and not other.is_zero():
             raise balls.Undecided("whether a divisor is zero")
         return result
-    if other.is_zero():  # floats say ±∞ here; zero counts as positive
+    if other.is_zero():  # floats give ±∞ here; zero counts as positive
         if one.is_zero() or one.is_nan():
             return NAN
         return INF if balls.sign(one) > 0 else MINUS_INF
@@ -201,7 +202,7 @@ QUOTIENT = np.frompyfunc(_quotient, 2, 1)
 
 
 def _whole_quotient(one: Any, other: Any) -> Any:
-    """Truncated towards zero; by zero −1, as XLA has it."""
+    """The quotient, truncated towards zero; for division by zero −1, as in XLA."""
     safe = np.where(other == 0, 1, other)
     floor = one // safe
     quotient = floor + ((floor * safe != one) & ((one < 0) != (safe < 0)))
@@ -209,7 +210,7 @@ def _whole_quotient(one: Any, other: Any) -> Any:
 
 
 def _remainder(one: Any, other: Any) -> Any:
-    """What a truncated quotient leaves, with the sign of `one`; by zero `one` itself."""
+    """The remainder of a truncated quotient, with the sign of `one`; for division by zero `one` itself."""
     safe = np.where(other == 0, 1, other).astype(one.dtype)
     return np.where(other == 0, one, np.fmod(one, safe))
 
@@ -223,7 +224,7 @@ def _real_remainder(one: Any, other: Any) -> Any:
 
 
 def truncated(ball: Any) -> Any:
-    """The whole number next to it on the side of zero."""
+    """The nearest whole number towards zero."""
     if ball.is_exact() or not ball.contains_integer():
         return ball.floor() if ball >= 0 or ball > 0 else ball.ceil()
     if abs(ball) < 1:  # about zero both sides give zero
@@ -286,7 +287,7 @@ POWER = np.frompyfunc(_raised, 2, 1)
 
 @rule("pow")
 def power(equation: Any) -> Run:
-    """`base` ** exponent; the exponent may be of integers."""
+    """`base` ** exponent; the exponent may have an integer dtype."""
     if not inexact(equation.invars[0]):
         raise balls.Unknown("pow of integers")
     if inexact(equation.invars[1]):

@@ -17,7 +17,7 @@ from gradgate.suites.exact.on_jax.rules import Run, blank, inexact, kind, lockst
 
 
 def _starts(indices: Sequence[Any], shape: Sequence[int], sizes: Sequence[int]) -> list[int]:
-    """Where a dynamic slice begins: moved so that it fits."""
+    """Where a dynamic slice begins; the slice is moved so that it fits."""
     pairs = zip(indices, shape, sizes, strict=True)
     return [min(max(int(index), 0), length - size) for index, length, size in pairs]
 
@@ -54,8 +54,8 @@ class Layout:
     Attributes:
         window: lengths of a window along every dimension of the operand.
         offset: dimensions of the batched side (gather's output, scatter's updates) that run within a window.
-        kept: dimensions of the operand that these stand for, in order.
-        index_map: dimensions of the operand that the numbers of one row of indices place.
+        kept: dimensions of the operand that correspond to those of `offset`, in order.
+        index_map: dimensions of the operand along which the numbers of one row of indices place the window.
         operand_batching: dimensions of the operand that run with those of the indices in `indices_batching`.
     """
 
@@ -138,7 +138,7 @@ def gather(equation: Any) -> Run:
     filler = blank(equation.outvars[0].aval.update(shape=()), _fill(equation))[()] if fills else None
 
     def run(operand: Any, indices: Any) -> Any:
-        where, inside = layout.places(indices, shape, not fills)  # what is promised to lie inside, XLA clips
+        where, inside = layout.places(indices, shape, not fills)  # XLA clips windows that are promised to lie inside
         if not operand.size:
             result = np.empty(where.shape, operand.dtype)
             result[...] = filler
@@ -152,7 +152,7 @@ def gather(equation: Any) -> Run:
 
 
 def _fill(equation: Any) -> Any:
-    """What stands outside the operand: JAX's own choice unless the program says otherwise."""
+    """The value for places outside the operand: JAX's default, unless the program gives one."""
     asked, held = equation.params["fill_value"], kind(equation.invars[0])
     if asked is not None:
         return np.asarray(asked).item()
@@ -178,7 +178,7 @@ def _landed(equation: Any, indices: Any, layout: Layout) -> tuple[list[int], lis
 
 @rule(*_COMBINED)
 def scatter_combined(equation: Any) -> Run:
-    """Updates combined with what is in their places; what falls outside is dropped."""
+    """Updates combined with the values in their places; updates that fall outside are dropped."""
     layout = _scatter_layout(equation)
     real, plain = _COMBINED[equation.primitive.name]
     exact = inexact(equation.invars[0])
@@ -199,7 +199,7 @@ def scatter_combined(equation: Any) -> Run:
 
 @lockstep("scatter")
 def scatter(equation: Any, compiled: Any, needed: list[bool]) -> Any:
-    """Updates in the places of what was there; or, of `apply`, what was there with a function applied."""
+    """Updates replace the values in their places; or, for `apply`, a function of these values does."""
     layout = _scatter_layout(equation)
     body = equation.params["update_jaxpr"]
     function = _applied(equation, compiled, body)

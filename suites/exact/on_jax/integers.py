@@ -1,4 +1,4 @@
-"""Primitives of integers and booleans, with the semantics of XLA: wraparound, shifts by too much, bits."""
+"""Primitives of integers and booleans, with the semantics of XLA: wraparound, shifts by the width or more, bits."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _unsigned(dtype: Any) -> Any:
 
 @rule("shift_left", "shift_right_logical", "shift_right_arithmetic")
 def shift(equation: Any) -> Run:
-    """Shifted bits; by as many as there are, or more, nothing is left but the sign of an arithmetic shift."""
+    """Shifted bits. A shift by the width or more leaves nothing, except the sign in an arithmetic shift."""
     dtype = np.dtype(equation.outvars[0].aval.dtype)
     width, plain, name = dtype.itemsize * 8, _unsigned(dtype), equation.primitive.name
 

@@ -33,7 +33,7 @@ def _conjugate(array: Any) -> Any:
 
 @rule("cholesky")
 def cholesky(equation: Any) -> Run:
-    """L with L Lᴴ = A, of the lower triangle."""
+    """L with L Lᴴ = A, from the lower triangle of A."""
     zero = acb(0) if kind(equation.invars[0]) == "c" else arb(0)
 
     def lower(a: Any) -> list[Any]:
@@ -54,7 +54,7 @@ def cholesky(equation: Any) -> Run:
 
 @rule("triangular_solve")
 def triangular_solve(equation: Any) -> Run:
-    """X with op(A) X = B, or X op(A) = B, of a triangle of A."""
+    """X with op(A) X = B, or X op(A) = B; only a triangle of A is used."""
     params = equation.params
     unit, transposed = params["unit_diagonal"], params["transpose_a"]
     lower = params["lower"] != transposed
@@ -90,7 +90,7 @@ def _substitute(a: Any, b: Any, lower: bool, unit: bool) -> Any:
 
 @rule("lu")
 def lu(equation: Any) -> Run:
-    """Triangular factors of a matrix with its rows permuted: the largest pivot, which has to be decided."""
+    """Triangular factors of a matrix with its rows permuted: by the largest pivot, which the balls must decide."""
     pivot_dtype, order_dtype = (out.aval.dtype for out in equation.outvars[1:])
 
     def decompose(a: Any) -> list[Any]:
@@ -112,7 +112,7 @@ def lu(equation: Any) -> Run:
 
 
 def _size(value: Any) -> Any:
-    """What a pivot is chosen by: of complex numbers |re| + |im|, as LAPACK does."""
+    """The size by which a pivot is chosen: |re| + |im| for complex numbers, as in LAPACK."""
     return abs(value.real) + abs(value.imag) if isinstance(value, acb) else abs(value)
 
 

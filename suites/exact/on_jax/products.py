@@ -15,7 +15,7 @@ from gradgate.suites.exact.on_jax.rules import Run, blank, inexact, rule
 
 @rule("dot_general")
 def dot(equation: Any) -> Run:
-    """The general product: batched dimensions in front, then those left of one operand and of the other."""
+    """The general product: batched dimensions in front, then the other dimensions of one operand and of the other."""
     contracted, batched = equation.params["dimension_numbers"]
     if inexact(equation.outvars[0]):
         return _dot_of_balls(equation, contracted, batched)
@@ -32,7 +32,7 @@ def _dot_of_balls(equation: Any, contracted: Any, batched: Any) -> Run:
 
 
 def _contraction(equation: Any, contracted: Any, batched: Any) -> Run:
-    """`balls.contract` with everything that shapes decide decided once."""
+    """`balls.contract`; everything that depends only on shapes is computed once."""
     one, other = (atom.aval.shape for atom in equation.invars)
     (sum_one, sum_other), (lead_one, lead_other) = contracted, batched
     free_one = [axis for axis in range(len(one)) if axis not in (*sum_one, *lead_one)]
@@ -82,7 +82,7 @@ def ragged_dot(equation: Any) -> Run:
 
 
 def _parts(lengths: Any) -> list[slice]:
-    """The stretches, one behind another, of these lengths."""
+    """Consecutive slices of these lengths."""
     ends = np.cumsum(lengths).tolist()
     return [slice(end - length, end) for end, length in zip(ends, lengths.tolist(), strict=True)]
 
@@ -96,7 +96,7 @@ def _cut(array: Any, axis: int, part: slice) -> Any:
 
 @functools.lru_cache(maxsize=64)
 def _roots(length: int, inverse: bool, digits: int) -> Any:
-    """The matrix of exp(∓2πi jk / n); of the inverse divided by n. `digits` keys the cache."""
+    """The matrix of exp(∓2πi jk / n); for the inverse, divided by n. `digits` is only a key of the cache."""
     turns = [acb(arb(2 * k * (1 if inverse else -1)) / length).exp_pi_i() for k in range(length)]
     roots = np.empty((length, length), object)
     for j in range(length):

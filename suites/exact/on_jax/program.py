@@ -1,4 +1,4 @@
-"""A function traced once and evaluated on balls as often as asked."""
+"""A function that is traced once and can be evaluated on balls many times."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Program:
     """A traced function, reusable for any values of the same shapes and dtypes.
 
     Attributes:
-        narrowed: floating dtypes to which values are cast in the program. A cast changes nothing here, so a program
-            with any rounds where this evaluation does not.
+        narrowed: floating dtypes to which values are cast in the program. A cast changes nothing here. So a program
+            with such a cast rounds where this evaluation does not.
         structure: the tree of the outputs, for `jax.tree.unflatten`.
     """
 
@@ -42,11 +42,11 @@ class Program:
         return self._block
 
     def evaluate(self, *args: Any, digits: int = balls.DIGITS, watch: Watch | None = None) -> list[Any]:
-        """The outputs in a row: arrays of balls for floats, NumPy arrays for integers and booleans.
+        """The outputs as a flat list: arrays of balls for floats, NumPy arrays for integers and booleans.
 
         Args:
-            args: trees as they were traced with; a leaf may be an array of balls.
-            digits: of the midpoints.
+            args: trees of the same structure as when the function was traced; a leaf may be an array of balls.
+            digits: decimal digits of the midpoints.
             watch: called after every equation, within loops too, with the name of its primitive, its line
                 (``file.py:123``) and the values of its outputs.
 
@@ -94,5 +94,5 @@ def _shaped(leaf: Any) -> Any:
 
 
 def _wide(leaf: Any) -> bool:
-    """Whether a leaf has a dtype of 64 bits, or is complex of as many each."""
+    """Whether a leaf has a dtype of 64 bits, or a complex one with 64 bits for each part."""
     return str(getattr(leaf, "dtype", "")) in ("float64", "int64", "uint64", "complex128")

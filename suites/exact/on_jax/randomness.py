@@ -71,7 +71,7 @@ def _generator(atom: Any) -> Any:
     """The generator of an array of keys.
 
     Raises:
-        Unknown: it is not Threefry as JAX counts by default.
+        Unknown: it is not Threefry with JAX's default way of counting.
     """
     impl = atom.aval.dtype._impl
     if impl.name != "threefry2x32" or not jax.config.values["jax_threefry_partitionable"]:
@@ -80,21 +80,21 @@ def _generator(atom: Any) -> Any:
 
 
 def _seeded(seeds: Any) -> Any:
-    """Words (…, 2) of integer seeds; of narrow ones the upper word is zero."""
+    """Words (…, 2) of integer seeds; for narrow integers the upper word is zero."""
     wide = seeds.astype(np.dtype(f"u{seeds.dtype.itemsize}")).astype(np.uint64)
     return np.stack([(wide >> np.uint64(32)).astype(np.uint32), wide.astype(np.uint32)], -1)
 
 
 @rule("random_seed")
 def seed(equation: Any) -> Run:
-    """Keys of integers."""
+    """Keys made from integers."""
     _generator(equation.outvars[0])
     return lambda seeds: _wrapped(_seeded(seeds))
 
 
 @rule("random_wrap")
 def wrap(equation: Any) -> Run:
-    """Keys of their words."""
+    """Keys made from their words."""
     return _wrapped
 
 
@@ -106,7 +106,7 @@ def unwrap(equation: Any) -> Run:
 
 @rule("random_split")
 def split(equation: Any) -> Run:
-    """Several keys of each."""
+    """Several keys made from each key."""
     _generator(equation.invars[0])
     shape = tuple(equation.params["shape"])
     high, low = _counted(shape)
@@ -114,14 +114,14 @@ def split(equation: Any) -> Run:
 
 
 def _spread(keys: Any, rank: int) -> Any:
-    """Words of keys with dimensions for what is drawn from each."""
+    """Words of keys, with new dimensions for the numbers that are drawn from each key."""
     words = _words(keys)
     return words.reshape(keys.shape + (1,) * rank + words.shape[-1:])
 
 
 @rule("random_fold_in")
 def fold_in(equation: Any) -> Run:
-    """Keys of keys and integers."""
+    """Keys made from keys and integers."""
     _generator(equation.invars[0])
 
     def run(keys: Any, numbers: Any) -> Any:

@@ -37,7 +37,7 @@ def logical(equation: Any) -> Run:
 
 
 def most(values: Any, axes: tuple[int, ...], largest: bool, aval: Any) -> Any:
-    """Maximum or minimum over dimensions, one of the very objects; of none the infinity or the limit of the dtype."""
+    """Maximum or minimum over dimensions, one of the objects themselves; over none, an infinity or dtype limit."""
     if values.dtype == object:
         return balls.extreme(values, axes, largest)
     bound = _limit(values.dtype, largest)
@@ -45,7 +45,7 @@ def most(values: Any, axes: tuple[int, ...], largest: bool, aval: Any) -> Any:
 
 
 def _limit(dtype: Any, largest: bool) -> Any:
-    """The number that no other falls short of, so that it starts a maximum; or a minimum."""
+    """The smallest number of the dtype, with which a maximum starts; or the largest, for a minimum."""
     if dtype == np.bool_:
         return not largest
     return np.iinfo(dtype).min if largest else np.iinfo(dtype).max
@@ -62,7 +62,7 @@ def extreme(equation: Any) -> Run:
 
 @rule("argmax", "argmin")
 def position(equation: Any) -> Run:
-    """Where the extreme stands first; the first NaN if there is one."""
+    """The first place of the extreme; the first NaN if there is one."""
     (axis,), dtype = equation.params["axes"], equation.params["index_dtype"]
     largest = equation.primitive.name == "argmax"
 
@@ -138,7 +138,7 @@ def reduce(equation: Any, compiled: Any, needed: list[bool]) -> Any:
         state = [np.broadcast_to(each, shape) for each in state]
         for place in range(rows[0].shape[0]):
             given = [balls.whole(row[place]) if row.dtype == object else np.asarray(row[place]) for row in rows]
-            state = block([[*state, *given]], run)[0]  # of arrays at once: the function is elementwise
+            state = block([[*state, *given]], run)[0]  # on whole arrays: the function is elementwise
         return [np.broadcast_to(each, shape) for each in state]
 
     return lambda lanes, run: [fold(list(values), run) for values in lanes]
@@ -164,7 +164,7 @@ def sort(equation: Any) -> Run:
 
 
 def _order(keys: list[Any]) -> Any:
-    """The places in sorted order, along the last axis; equal ones stay as they stand."""
+    """The places in sorted order, along the last axis; equal elements keep their order."""
     if all(key.dtype != object for key in keys):
         return np.lexsort(keys[::-1], axis=-1)
     length = keys[0].shape[-1]

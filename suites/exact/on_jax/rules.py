@@ -24,7 +24,7 @@ RULES: dict[str, Callable[[Any], Run]] = {}
 LOCKSTEP: dict[str, Callable[..., Any]] = {}
 """Name of a primitive -> (equation, compile, needed outputs) -> function of all devices' values at once.
 
-Control flow and collectives stand here: `block.Step` says what they are given.
+Control flow and collectives are in this table: `block.Step` says what they get.
 """
 
 

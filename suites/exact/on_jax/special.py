@@ -32,7 +32,7 @@ def _zeta(s: Any, a: Any) -> Any:
 
 
 def _polygamma(order: Any, x: Any) -> Any:
-    """ψ⁽ⁿ⁾(x); order 0 is digamma, further ones are zeta functions: (−1)ⁿ⁺¹ n! ζ(n+1, x)."""
+    """ψ⁽ⁿ⁾(x); order 0 is digamma, higher orders are zeta functions: (−1)ⁿ⁺¹ n! ζ(n+1, x)."""
     if order.is_zero():
         return x.digamma()
     if not (order.is_exact() and order.is_integer()):

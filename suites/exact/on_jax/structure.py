@@ -22,7 +22,7 @@ def reshape(equation: Any) -> Run:
 
 @rule(MARKER)
 def marker(equation: Any) -> Run:
-    """The values as they are; what the marker counts is told each time."""
+    """The values unchanged; each run reports what the marker counts."""
 
     def run(*values: Any) -> list[Any]:
         report(**equation.params)
@@ -47,7 +47,7 @@ def transpose(equation: Any) -> Run:
 
 @rule("broadcast_in_dim")
 def broadcast(equation: Any) -> Run:
-    """A larger shape in which the dimensions of the smaller have their places."""
+    """A larger shape, in which the dimensions of the smaller one have given places."""
     shape, places = equation.outvars[0].aval.shape, equation.params["broadcast_dimensions"]
     between = [1] * len(shape)
     for place, length in zip(places, equation.invars[0].aval.shape, strict=True):
@@ -67,7 +67,7 @@ def reverse(equation: Any) -> Run:
 
 @rule("concatenate")
 def concatenate(equation: Any) -> Run:
-    """Arrays behind one another."""
+    """Arrays, one after another, along a dimension."""
     axis = equation.params["dimension"]
     return lambda *arrays: np.concatenate(arrays, axis)
 
@@ -111,7 +111,7 @@ def tile(equation: Any) -> Run:
 
 
 def padded(array: Any, value: Any, config: Any) -> Any:
-    """`array` with `value` before, behind and between its elements; negative amounts cut."""
+    """`array` with `value` before, after and between its elements; negative amounts cut elements off."""
     for axis, (low, high, between) in enumerate(config):
         length = array.shape[axis]
         if between and length > 1:

@@ -29,7 +29,7 @@ def windows(array: Any, value: Any, size: Any, strides: Any, padding: Any, base:
 
 
 def _windows_of(params: Any, array: Any, value: Any) -> Any:
-    """The windows that a primitive's parameters describe, with those of one window in one last dimension."""
+    """The windows that a primitive's parameters describe, with the elements of one window along the last dimension."""
     rank = array.ndim
     ones = (1,) * rank
     found = windows(
@@ -124,7 +124,7 @@ def unpool(equation: Any) -> Run:
 
 @rule("select_and_gather_add")
 def pool_tangents(equation: Any) -> Run:
-    """The tangent that stands where a window has its extreme: the derivative of pooling."""
+    """The tangent at the place where a window has its extreme: the derivative of pooling."""
     params = equation.params
     zero = blank(equation.outvars[0].aval.update(shape=()))
 

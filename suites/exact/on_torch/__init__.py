@@ -1,4 +1,4 @@
-"""Any eager PyTorch program in sixty digits: every operation runs on floats, and beside them on balls."""
+"""Any eager PyTorch program in sixty digits: every operation runs on floats, and also on balls."""
 
 from gradgate.suites.exact.on_torch.evaluation import Evaluated, evaluate
 

@@ -1,4 +1,4 @@
-"""Activations and their derivatives where PyTorch has them as operations of their own.
+"""Activations and their derivatives, where PyTorch has separate operations for them.
 
 Constants are the mathematical ones, not their floats: √(2/π) in the digits in use.
 """
@@ -16,7 +16,7 @@ ZERO, ONE = arb(0), arb(1)
 
 
 def chosen(mask: Any, one: Any, other: Any) -> Any:
-    """`one` where the mask says so, elsewhere `other`; neither needs to be a number where it is not taken."""
+    """`one` where the mask is true, elsewhere `other`; neither needs to be a number where it is not taken."""
     return balls.elementwise(lambda m, a, b: a if m else b, mask, one, other)
 
 
@@ -47,13 +47,13 @@ def hardtanh_backward(grad: Any, a: Any, low: Any, high: Any) -> Any:
 
 @numbers("tanh_backward")
 def tanh_backward(grad: Any, y: Any) -> Any:
-    """Of y = tanh x."""
+    """The derivative of y = tanh x."""
     return grad * (1 - y * y)
 
 
 @numbers("sigmoid_backward")
 def sigmoid_backward(grad: Any, y: Any) -> Any:
-    """Of y = 1/(1 + e⁻ˣ)."""
+    """The derivative of y = 1/(1 + e⁻ˣ)."""
     return grad * (y * (1 - y))
 
 
@@ -65,7 +65,7 @@ def silu(a: Any) -> Any:
 
 @numbers("silu_backward")
 def silu_backward(grad: Any, a: Any) -> Any:
-    """Of x·σ(x)."""
+    """The derivative of x·σ(x)."""
     s = balls.unary("logistic", a)
     return grad * (s * (1 + a * (1 - s)))
 
@@ -80,7 +80,7 @@ def softplus(a: Any, beta: Any = 1, threshold: Any = 20) -> Any:
 
 @numbers("softplus_backward")
 def softplus_backward(grad: Any, a: Any, beta: Any, threshold: Any) -> Any:
-    """Of `softplus`."""
+    """The derivative of `softplus`."""
     scaled = a * number(beta)
     inside = grad * balls.unary("logistic", scaled)
     return chosen(balls.compare("gt", scaled, number(threshold)), grad, inside)
@@ -98,7 +98,7 @@ def _inner(x: Any) -> Any:
     return (2 / arb.pi()).sqrt() * (x + _KAPPA * x * x * x)
 
 
-_KAPPA = arb(0.044715)  # a number of the definition, which floats round: kept as the float that programs write
+_KAPPA = arb(0.044715)  # a number of the definition, as the float that programs write
 
 
 @numbers("gelu")
@@ -119,7 +119,7 @@ def _gelu_tanh_slope(x: Any) -> Any:
 
 @numbers("gelu_backward")
 def gelu_backward(grad: Any, a: Any, approximate: str = "none") -> Any:
-    """Of `gelu`."""
+    """The derivative of `gelu`."""
     return grad * balls.elementwise(_gelu_slope if approximate == "none" else _gelu_tanh_slope, a)
 
 
@@ -131,7 +131,7 @@ def leaky_relu(a: Any, slope: Any = 0.01) -> Any:
 
 @numbers("leaky_relu_backward")
 def leaky_relu_backward(grad: Any, a: Any, slope: Any, is_result: bool = False) -> Any:
-    """Of `leaky_relu`; of its result the sign is the same."""
+    """The derivative of `leaky_relu`, from its argument or its result: both have the same sign."""
     return chosen(balls.compare("gt", a, ZERO), grad, grad * number(slope))
 
 
@@ -144,7 +144,7 @@ def elu(a: Any, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Any:
 
 @numbers("elu_backward")
 def elu_backward(grad: Any, alpha: Any, scale: Any, input_scale: Any, is_result: bool, a: Any) -> Any:
-    """Of `elu`, from its argument or its result."""
+    """The derivative of `elu`, from its argument or its result."""
     alpha, scale, inner = number(alpha), number(scale), number(input_scale)
     below = inner * (a + alpha * scale) if is_result else scale * alpha * inner * balls.unary("exp", a * inner)
     return chosen(balls.compare("gt", a, ZERO), grad * scale, grad * below)
@@ -158,7 +158,7 @@ def log_sigmoid_forward(a: Any) -> Any:
 
 @numbers("log_sigmoid_backward")
 def log_sigmoid_backward(grad: Any, a: Any, buffer: Any) -> Any:
-    """Of log σ(x)."""
+    """The derivative of log σ(x)."""
     return grad * balls.unary("logistic", -a)
 
 
@@ -171,6 +171,6 @@ def hardsigmoid_backward(grad: Any, a: Any) -> Any:
 
 @numbers("softshrink_backward", "hardshrink_backward")
 def shrink_backward(grad: Any, a: Any, bound: Any) -> Any:
-    """The cotangent farther than the bound from zero."""
+    """The cotangent where a is farther than the bound from zero."""
     near = balls.compare("ge", a, -number(bound)) & balls.compare("le", a, number(bound))
     return chosen(near, ZERO, grad)

@@ -1,4 +1,4 @@
-"""Comparisons and predicates, which balls decide, and what is made of them."""
+"""Comparisons and predicates, which balls decide, and logical operations on them."""
 
 from __future__ import annotations
 

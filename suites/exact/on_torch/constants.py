@@ -35,12 +35,12 @@ PURE: tuple[Callable[[], Any], ...] = (
 
 @functools.cache
 def _pure(value: float) -> Callable[[], Any] | None:
-    """The number that a float is next to, or nearly: some formulas round twice."""
+    """The number in `PURE` that a float is next to, or nearly: some formulas round twice."""
     return next((number for number in PURE if abs(float(number().mid()) - value) <= 4e-16 * abs(value)), None)
 
 
 Known = dict[float, Any]
-"""Floats that stood for another number before in this evaluation, and the number."""
+"""Float -> the number that it stood for earlier in this evaluation."""
 
 
 def _constant(value: float, node: Any, known: Known) -> Any:
@@ -55,18 +55,18 @@ def _ratio(value: float, node: Any, known: Known) -> Any:
 
 
 def _remainder(value: float, node: Any, known: Known) -> Any:
-    """1 − w of a weight w."""
+    """1 − w for a weight w."""
     return 1 - arb(node._saved_weight) if 1 - node._saved_weight == value else None
 
 
 def _scale(value: float, node: Any, known: Known) -> Any:
-    """1/(1 − p) of a probability p."""
+    """1/(1 − p) for a probability p."""
     p = node._saved_p
     return 1 / (1 - arb(p)) if p != 1 and 1 / (1 - p) == value else None
 
 
 def _logarithm(value: float, node: Any, known: Known) -> Any:
-    """Log b of a base b."""
+    """Log b for a base b."""
     base = node._saved_self
     exact = arb(base).log() if isinstance(base, (int, float)) and base > 0 else None
     return exact if exact is not None and abs(float(exact.mid()) - value) < 1e-15 * (1 + abs(value)) else None
@@ -98,7 +98,7 @@ FORMULAS: dict[str, Callable[[float, Any, Known], Any]] = {
 
 
 OPERATIONS = frozenset(("mul", "pow", "native_dropout_backward"))
-"""Those that formulas give constants to. What is added, such as an eps, is the program's own number."""
+"""Operations to which formulas pass constants. A number that is added, such as an eps, is the program's own."""
 
 
 def meant(known: Known, operation: str, args: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Convolutions and their derivatives, of any number of axes, stride, padding, dilation and groups, transposed too."""
+"""Convolutions and their derivatives, also transposed, for any number of axes, stride, padding, dilation and groups."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Geometry:
     """Which place of the input each tap of the kernel sees at each place of the output.
 
     Attributes:
-        groups: the channels' parts that do not see each other.
+        groups: number of parts of the channels that do not see each other.
         spatial: sizes of the input.
-        taps: (taps, places of the output) places of the input in a row; the one after the last stands for padding.
+        taps: (taps, places of the output) -> flat place of the input; the place after the last is the padding.
     """
 
     def __init__(self, spatial: Any, kernel: Any, output: Any, stride: Any, padding: Any, dilation: Any, groups: int):
@@ -63,7 +63,7 @@ class Geometry:
         found = found.reshape(self.groups, weight.shape[1], len(self.taps), batch, -1)
         found = found.transpose(3, 0, 1, 2, 4).reshape(batch, channels, len(self.taps), -1)
         result = balls.full((batch, channels, math.prod(self.spatial) + 1), 0)
-        for tap, places in enumerate(self.taps):  # no place twice in one tap, but for the padding
+        for tap, places in enumerate(self.taps):  # one tap has no place twice, except the padding
             result[:, :, places] = result[:, :, places] + found[:, :, tap]
         return result[:, :, :-1].reshape(batch, channels, *self.spatial)
 
@@ -77,7 +77,7 @@ def _widened(value: Any, count: int) -> list[int]:
 
 
 def _geometry(x: Any, weight: Any, how: tuple[Any, ...], out: Any) -> Geometry:
-    """The geometry of a convolution; of a transposed one, that of the convolution it transposes."""
+    """The geometry of a convolution; for a transposed one, that of the convolution that it transposes."""
     stride, padding, dilation, transposed, extra, groups = how
     count = x.ndim - 2
     stride, padding, dilation, extra = (_widened(each, count) for each in (stride, padding, dilation, extra))
@@ -95,7 +95,7 @@ def convolution(
     x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, transposed: bool, extra: Any,
     groups: int, *_: Any,
 ) -> Any:  # fmt: skip
-    """X with kernels, plus the bias."""
+    """The convolution of x with the kernels, plus the bias."""
     geometry = _geometry(x, weight, (stride, padding, dilation, transposed, extra, groups), None)
     result = geometry.pull_input(x, weight) if transposed else geometry.apply(x, weight)
     return result if bias is None else result + bias.reshape(1, -1, *(1,) * (x.ndim - 2))
@@ -106,7 +106,7 @@ def convolution_backward(
     grad: Any, x: Any, weight: Any, bias_sizes: Any, stride: Any, padding: Any, dilation: Any, transposed: bool,
     extra: Any, groups: int, mask: Any,
 ) -> Any:  # fmt: skip
-    """Cotangents of x, kernels and bias, those that `mask` asks for."""
+    """Cotangents of x, kernels and bias: those that `mask` requests."""
     geometry = _geometry(x, weight, (stride, padding, dilation, transposed, extra, groups), list(grad.shape[2:]))
     into = of_weight = of_bias = None
     if mask[0]:

@@ -1,4 +1,4 @@
-"""Operations that go number by number: arithmetic, functions of one number, comparisons, activations."""
+"""Elementwise operations: arithmetic, functions of one number, comparisons, activations."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def div(a: Any, b: Any, rounding_mode: str | None = None) -> Any:
 
 
 def truncated(ball: Any) -> Any:
-    """The whole number towards zero; Undecided if one lies within the ball."""
+    """The nearest whole number towards zero; Undecided if a whole number other than zero lies within the ball."""
     if ball.is_exact() or ball > 0 or ball < 0:
         return balls.UNARY["floor"](ball) if ball >= 0 else balls.UNARY["ceil"](ball)
     if abs(ball) < 1:
@@ -80,13 +80,13 @@ def floor_divide(a: Any, b: Any) -> Any:
 
 @numbers("remainder")
 def remainder(a: Any, b: Any) -> Any:
-    """A − b·⌊a/b⌋, of the sign of b."""
+    """A − b·⌊a/b⌋, with the sign of b."""
     return number(a) - number(b) * balls.unary("floor", quotient(a, b))
 
 
 @numbers("fmod")
 def fmod(a: Any, b: Any) -> Any:
-    """A − b·(a/b towards zero), of the sign of a."""
+    """A − b·(a/b towards zero), with the sign of a."""
     return number(a) - number(b) * balls.elementwise(truncated, quotient(a, b))
 
 

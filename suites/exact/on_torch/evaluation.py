@@ -1,4 +1,4 @@
-"""One evaluation: a function is called under the mode, and its answer comes back in balls."""
+"""One evaluation: a function is called under the mode, and its answer is returned in balls."""
 
 from __future__ import annotations
 
@@ -70,15 +70,15 @@ def evaluate(
     watch: Callable[[str, str, Any], None] | None = None,
     given: Sequence[tuple[torch.Tensor, Any]] = (),
 ) -> Evaluated:
-    """Call ``function(*args)`` on floats, and beside them on balls.
+    """Call ``function(*args)`` on floats, and also on balls.
 
     Args:
         function: any eager PyTorch program; its answer is a tree of tensors and numbers.
-        args: trees of tensors, or Problems. A tensor is the exact number that its float is.
+        args: trees of tensors, or Problems. Each number of a tensor counts as exactly its float.
         digits: decimal digits of the midpoints.
         nudge: every number that leaves the evaluation is multiplied by 1 + nudge.
-        watch: called after every operation with its name, ``file.py:123`` of who called it, and its balls.
-        given: tensors with balls of their own in place of their floats.
+        watch: called after every operation with its name, ``file.py:123`` of its caller, and its balls.
+        given: tensors, each with the balls to use in place of its floats.
 
     Raises:
         Unknown: an operation has neither a rule nor a decomposition, or foreign code made the answer.

@@ -1,7 +1,7 @@
 """Where numbers leave the evaluation: `item`, `tolist`, `numpy` and the like.
 
-A number that left is a float, and what is made of it is data. It is recorded with its place in the program, and may be
-nudged, so that the judge can find out whether it matters to the result.
+A number that has left is a float, and what is computed from it is data. It is recorded with its place in the program,
+and may be nudged, so that the judge can find out whether the result depends on it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def note(state: Any, name: str) -> None:
 
 
 def plain(state: Any, tensor: Any) -> bool:
-    """Whether a tensor's balls are points equal to floats, so that nothing is lost with them."""
+    """Whether a tensor's balls are points equal to floats, so that floats lose nothing."""
     if tensor.dtype not in INEXACT:
         return True
     array = state.shadows.read(tensor.detach())
@@ -55,7 +55,7 @@ def _is_float(ball: Any) -> bool:
 
 
 def _left(state: Any, tensor: Any, name: str) -> Any:
-    """The float64 numbers that a tensor hands out, nudged if they are not all there."""
+    """The float64 numbers that a tensor gives out, nudged if the floats lose digits."""
     array = balls.floats(state.shadows.read(tensor.detach()))
     if plain(state, tensor):
         return array
@@ -64,7 +64,7 @@ def _left(state: Any, tensor: Any, name: str) -> Any:
 
 
 def scalar(state: Any, func: Any, tensor: Any) -> Any:
-    """What ``item()`` of a tensor of one element hands out."""
+    """The number that ``item()`` of a tensor of one element returns."""
     if tensor.dtype not in INEXACT:
         return func(tensor)
     return _left(state, tensor, str(func)).reshape(()).item()
@@ -75,7 +75,7 @@ _LOCK = threading.RLock()
 
 @contextlib.contextmanager
 def watched(current: Callable[[], Any]) -> Iterator[None]:
-    """The scope in which what leaves by a method of Tensor that goes past the dispatcher is recorded.
+    """The scope that records the numbers that leave by methods of Tensor that bypass the dispatcher.
 
     Args:
         current: the state of the evaluation that this thread is in, or None.
@@ -115,7 +115,7 @@ def _watching(name: str, method: Any, current: Callable[[], Any]) -> Any:
             return method(tensor, *args, **kwargs)
         with _once(), torch.utils._python_dispatch._disable_current_modes():
             if plain(state, tensor):
-                state.shadows.guard(tensor.detach())  # what is written into the memory from outside is seen
+                state.shadows.guard(tensor.detach())  # detects what is written into the memory from outside
                 return method(tensor, *args, **kwargs)
             bits(state, f"Tensor.{name}", tensor)
             return method(tensor, *args, **kwargs)
@@ -124,14 +124,14 @@ def _watching(name: str, method: Any, current: Callable[[], Any]) -> Any:
 
 
 def bits(state: Any, name: str, tensor: Any) -> None:
-    """A tensor whose memory is about to be read: it holds the midpoints, nudged, and what is written there is seen."""
+    """For a tensor whose memory is about to be read: write the nudged midpoints there, and detect later writes."""
     note(state, name)
     _put(state, tensor)
     state.shadows.guard(tensor.detach())
 
 
 def _put(state: Any, tensor: Any) -> None:
-    """The midpoints, nudged, into the floats themselves, whose memory is handed out."""
+    """Write the nudged midpoints into the floats themselves, whose memory is handed out."""
     values = balls.floats(state.shadows.read(tensor.detach())) * (1.0 + state.nudge)
     as_numpy(tensor.detach())[...] = values  # not by an operation, which autograd would take for a change
 

@@ -33,10 +33,10 @@ def aminmax(a: Any, dim: Any = None, keepdim: bool = False) -> Any:
 
 
 def place_of_extreme(row: list[Any], largest: bool) -> int:
-    """Where in a row the largest or smallest ball is, the first NaN if there is one.
+    """The place of the largest or smallest ball in a row; the first NaN if there is one.
 
     Raises:
-        Undecided: two balls are not told apart, and are not one and the same object or equal points.
+        Undecided: two balls overlap, and are neither the same object nor equal points.
     """
     best = 0
     for place in range(1, len(row)):
@@ -91,10 +91,10 @@ numbers("min")(_extreme(False))
 
 
 def ordered(row: list[Any], descending: bool) -> list[int]:
-    """The places of a row's balls in order; equal points stay in theirs.
+    """The places of a row's balls in sorted order; equal points keep their order.
 
     Raises:
-        Undecided: two of them are not told apart.
+        Undecided: two balls overlap, and are neither the same object nor equal points.
     """
 
     def after(one: int, other: int) -> int:

@@ -10,7 +10,7 @@ from gradgate.suites.exact import balls
 
 
 def run(func: Any, args: Any, kwargs: Any) -> Any:
-    """The operation of one tensor, for each of a list."""
+    """The operation on one tensor, for each tensor of a list."""
     bare = func._schema.name.partition("::")[2].removeprefix("_foreach_")
     tensors = args[0]
     rest = [_each(value, len(tensors)) for value in args[1:]]

@@ -1,6 +1,6 @@
 """Linear systems and factorisations of matrices.
 
-A factorisation with pivots takes those that PyTorch found in floats: any that lead to no zero are right.
+A factorisation with pivots uses the pivots that PyTorch found in floats: any pivots are right if none of them is zero.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _factored(matrix: Any, pivots: Any) -> Any:
 
 
 def _factored_as(real: Any, array: Any, pivots: Any) -> Any:
-    """The factors of a matrix or of its transpose: PyTorch takes either, and its floats tell which."""
+    """The factors of a matrix or of its transpose: PyTorch factors either, and its floats show which."""
     pivots, wanted = as_numpy(pivots), as_numpy(real.resolve_conj())
     found = [_factored(each, pivots) for each in (array, np.swapaxes(array, -1, -2))]
     apart = [np.nan_to_num(abs(balls.floats(each) - wanted), nan=np.inf).sum() for each in found]
@@ -93,7 +93,7 @@ def _factored_as(real: Any, array: Any, pivots: Any) -> Any:
 
 @call("linalg_lu_factor_ex")
 def lu_factor(this: Any) -> Any:
-    """L and U in one."""
+    """L and U in one matrix."""
     _, pivots, _ = this.run()
     return _factored(this.read(this.args[0]), as_numpy(pivots)), None, None
 
@@ -154,7 +154,7 @@ def inverse(this: Any) -> Any:
 
 @mixed("linalg_lu_solve")
 def lu_solve(factors: Any, pivots: Any, right: Any, left: bool = True, adjoint: bool = False) -> Any:
-    """X with A·X = B, or of the transpose or from the other side, A given by its factors."""
+    """X with A·X = B, also for the transpose of A, or with X·A = B; A is given by its factors."""
 
     def one(f: Any, p: Any, r: Any) -> Any:
         order = permutation([int(each) for each in p[0]], len(f))
@@ -210,7 +210,7 @@ def _substituted(a: Any, right: Any, is_upper: bool, unit: bool) -> Any:
 
 @numbers("linalg_solve_triangular")
 def solve_triangular(a: Any, right: Any, upper: bool, left: bool = True, unitriangular: bool = False) -> Any:
-    """X with A·X = B or X·A = B, of which a triangle of A is used."""
+    """X with A·X = B or X·A = B; only a triangle of A is used."""
 
     def one(m: Any, r: Any) -> Any:
         if left:
@@ -267,7 +267,7 @@ def cholesky_solve(right: Any, factor: Any, upper: bool = False) -> Any:
 
 @call("linalg_qr")
 def qr(this: Any) -> Any:
-    """Q and R of the reduced kind, R's diagonal with the signs that PyTorch's has."""
+    """The reduced Q and R; the diagonal of R has the signs that PyTorch's has."""
     mode, a = this.named().get("mode", "reduced"), this.read(this.args[0])
     if mode != "reduced" or a.shape[-2] < a.shape[-1] or balls.is_complex(a):
         raise balls.Unknown(f"aten.linalg_qr, mode {mode!r}, of a matrix of shape {a.shape}")

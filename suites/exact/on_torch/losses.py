@@ -12,7 +12,7 @@ from gradgate.suites.exact.on_torch.activations import chosen
 from gradgate.suites.exact.on_torch.rules import number, numbers
 
 MEAN = 1
-"""PyTorch's number of the reduction that divides by the count."""
+"""PyTorch's number for the reduction that divides by the count."""
 
 
 def _apart(x: Any, y: Any) -> Any:
@@ -25,13 +25,13 @@ def _reduced(slope: Any, grad: Any, reduction: int) -> Any:
 
 @numbers("mse_loss_backward")
 def mse_loss_backward(grad: Any, x: Any, y: Any, reduction: int) -> Any:
-    """Of the squares."""
+    """The derivative of the squares."""
     return _reduced(_apart(x, y) * 2, grad, reduction)
 
 
 @numbers("smooth_l1_loss_backward")
 def smooth_l1_loss_backward(grad: Any, x: Any, y: Any, reduction: int, beta: float) -> Any:
-    """Of what is a square nearer than beta, over beta, and |d| farther."""
+    """The derivative of a loss that is quadratic for |d| < beta, and |d| less a constant above."""
     d = _apart(x, y)
     near = balls.compare("lt", balls.elementwise(abs, d), number(beta))
     return _reduced(
@@ -41,7 +41,7 @@ def smooth_l1_loss_backward(grad: Any, x: Any, y: Any, reduction: int, beta: flo
 
 @numbers("huber_loss_backward")
 def huber_loss_backward(grad: Any, x: Any, y: Any, reduction: int, delta: float) -> Any:
-    """Of what is a square nearer than delta, and delta·|d| farther."""
+    """The derivative of a loss that is quadratic for |d| ≤ delta, and delta·|d| less a constant above."""
     d, bound = _apart(x, y), number(delta)
     far = chosen(balls.compare("gt", d, arb(0)), bound, -bound)
     return _reduced(chosen(balls.compare("le", balls.elementwise(abs, d), bound), d, far), grad, reduction)

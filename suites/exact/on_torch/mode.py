@@ -1,6 +1,6 @@
-"""The dispatch mode: every ATen operation runs on floats, and beside them on the balls of its tensors.
+"""The dispatch mode: every ATen operation runs on floats, and also on the balls of its tensors.
 
-Which method of `BallMode` evaluates an operation is told by `ways.way_of`.
+`ways.way_of` says which method of `BallMode` evaluates an operation.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gradgate.suites.exact.on_torch.ways import functional_of, name_of, outputs_
 
 
 class State:
-    """What one evaluation knows; the modes of all its threads share it."""
+    """The state of one evaluation; the modes of all its threads share it."""
 
     def __init__(self, nudge: float, watch: Callable[[str, str, Any], None] | None) -> None:
         self.shadows = Shadows()
@@ -54,12 +54,12 @@ class Call:
         return _array(self.shadows, value, False)
 
     def named(self) -> dict[str, Any]:
-        """The arguments by the names of the schema, without those of memory and those for output."""
+        """The arguments by the names of the schema, without those for output."""
         found = {arg.name: value for arg, value in zip(self.func._schema.arguments, self.args, strict=False)}
         return {**found, **{name: value for name, value in self.kwargs.items() if name not in outputs_of(self.func)}}
 
     def functional(self) -> Any:
-        """The operation itself, or that which returns what this one writes in place or into ``out=``."""
+        """The operation itself, or the operation that returns what this one writes in place or into ``out=``."""
         return functional_of(self.func)
 
 
@@ -79,7 +79,7 @@ def _array(shadows: Shadows, value: Any, numbers: bool) -> Any:
 
 
 def _kind(value: Any) -> int:
-    """0 where there is no floating tensor among values, 2 where one is without numbers ("meta"), else 1."""
+    """0 if there is no floating tensor among the values, 2 if one has no numbers ("meta"), else 1."""
     if isinstance(value, torch.Tensor):
         return 2 if value.is_meta else int(value.dtype in INEXACT)
     if isinstance(value, (list, tuple)):
@@ -136,7 +136,7 @@ class BallMode(TorchDispatchMode):
         return result
 
     def draw(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """A tensor written with data."""
+        """An operation in place that writes data."""
         result = func(*args, **kwargs)
         if _inexact(result):
             plain = as_numpy(result.detach().cpu().resolve_conj().resolve_neg())
@@ -155,7 +155,7 @@ class BallMode(TorchDispatchMode):
         return func(*args, **kwargs)
 
     def copy(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """Numbers into a tensor; or all bytes of a storage, which take its shadow along, as `copy.deepcopy` does."""
+        """Copies numbers into a tensor; or, as `copy.deepcopy`, all bytes of a storage, and with them its shadow."""
         target, source = args[0], args[1]
         if not source.dtype == target.dtype == torch.uint8:
             return self.compute(func, args, kwargs)
@@ -165,14 +165,14 @@ class BallMode(TorchDispatchMode):
         return result
 
     def adopt(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """A tensor takes over a storage; one that no operation made was read from a file, say."""
+        """A tensor takes over a storage; a storage that no operation made may come from a file."""
         result = func(*args, **kwargs)
         if _inexact(result) and not self.state.shadows.known(result):
             exits.arrived(self.state, str(func), result)
         return result
 
     def compute(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """A rule."""
+        """An operation that has a rule."""
         rule, state = RULES[name_of(func)], self.state
         if state.zeros:
             args = _with_memory(args)
@@ -214,7 +214,7 @@ class BallMode(TorchDispatchMode):
         return rule.function(*given, **named)
 
     def decompose(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """An operation that PyTorch itself defines by others."""
+        """An operation that PyTorch itself defines by other operations."""
         with self:
             return func.decompose(*args, **kwargs)
 
@@ -232,7 +232,7 @@ class BallMode(TorchDispatchMode):
             self._apart.pop()
 
     def take_apart_in_place(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """As `take_apart`, and what comes out is written where the operation writes."""
+        """As `take_apart`, and the result is written where the operation writes."""
         if not _inexact(args, *kwargs.values()):
             return func(*args, **kwargs)
         given = Call(self.state, func, args, kwargs).named()
@@ -270,7 +270,7 @@ class BallMode(TorchDispatchMode):
                 self._seen(each)
 
     def _store(self, func: Any, result: Any, value: Any) -> None:
-        """Write what a rule returned beside, or where it decides a comparison into, the tensors of floats."""
+        """Store what a rule returned: as balls for a tensor of floats, or into a tensor of booleans or integers."""
         if isinstance(result, torch.Tensor):
             self._store_one(func, result, value)
         elif isinstance(result, (list, tuple)):
@@ -300,7 +300,7 @@ class BallMode(TorchDispatchMode):
 
 
 def _with_memory(value: Any) -> Any:
-    """Arguments with zeros in memory for tensors that are zeros without any, on which kernels below crash."""
+    """Arguments with zeros in memory in place of zero tensors without memory, on which kernels crash."""
     if isinstance(value, torch.Tensor):
         return torch.zeros(value.shape, dtype=value.dtype) if value._is_zerotensor() else value
     return type(value)(_with_memory(each) for each in value) if isinstance(value, (list, tuple)) else value

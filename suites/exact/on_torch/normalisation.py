@@ -1,4 +1,4 @@
-"""Normalisation over a batch or groups of channels, with derivatives; other layers PyTorch takes apart itself."""
+"""Normalisation over a batch or groups of channels, with derivatives; PyTorch itself decomposes the other layers."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def _dimensions(name: str) -> int:
 
 @call("avg_pool2d", "avg_pool3d", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d")
 def average(this: Any) -> Any:
-    """The mean of each window; PyTorch tells the size of the output."""
+    """The mean of each window; the size of the output is PyTorch's."""
     given, count, shape = this.named(), _dimensions(this.name), tuple(this.run().shape)
     x = this.read(given["self"])
     spatial, output = x.shape[-count:], shape[-count:]
@@ -81,7 +81,7 @@ def average(this: Any) -> Any:
     "avg_pool2d_backward", "avg_pool3d_backward", "_adaptive_avg_pool2d_backward", "_adaptive_avg_pool3d_backward"
 )  # fmt: skip
 def average_backward(this: Any) -> Any:
-    """The cotangent of each window, shared out."""
+    """The cotangent of each window, divided among its elements."""
     given, count = this.named(), _dimensions(this.name)
     grad, shape = this.read(given["grad_output"]), tuple(given["self"].shape)
     spatial, output = shape[-count:], grad.shape[-count:]
@@ -92,7 +92,7 @@ def average_backward(this: Any) -> Any:
 
 @call("max_pool2d_with_indices", "max_pool3d_with_indices")
 def largest(this: Any) -> Any:
-    """The largest of each window and its place, told by the balls."""
+    """The largest of each window and its place, decided by the balls."""
     given, count = this.named(), _dimensions(this.name)
     shape = tuple(this.run()[0].shape)
     x = this.read(given["self"])

@@ -23,11 +23,11 @@ _RANK = threading.local()
 
 
 class _Failed(Exception):
-    """Another rank failed, so that this one need not go on."""
+    """Another rank failed, so this one stops."""
 
 
 class Group:
-    """As many threads as there are jobs, and what they tell each other."""
+    """A thread for each job, and the messages between the threads."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -44,7 +44,7 @@ class Group:
             self.turn.wait()
 
     def exchange(self, rank: int, number: int, tensor: Any) -> list[Any]:
-        """What every rank brought to their common call of a number, in the order of ranks."""
+        """What all ranks brought to the common call with this number, in the order of the ranks."""
         brought = self.rounds.setdefault(number, {})
         brought[rank] = tensor
         self.turn.notify_all()

@@ -1,4 +1,4 @@
-"""Operations that make fewer numbers of many, or run along an axis: sums, norms, extremes, softmax, sorting."""
+"""Operations that reduce many numbers to fewer, or run along an axis: sums, norms, extremes, softmax, sorting."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def total(a: Any, dim: Any = None, keepdim: bool = False, **_: Any) -> Any:
 
 @numbers("nansum")
 def nansum(a: Any, dim: Any = None, keepdim: bool = False, **_: Any) -> Any:
-    """Sum over axes of what is a number."""
+    """Sum over axes, without the NaNs."""
     return total(balls.elementwise(lambda x: ZERO if x.is_nan() else x, a), dim, keepdim)
 
 
@@ -35,7 +35,7 @@ def _count(a: Any, axes: tuple[int, ...]) -> int:
 
 @numbers("mean")
 def mean(a: Any, dim: Any = None, keepdim: bool = False, **_: Any) -> Any:
-    """Sum over axes by their size."""
+    """Sum over axes, divided by their size."""
     axes = axes_of(dim, a.ndim)
     return kept(balls.total(a, axes), axes, keepdim) / arb(_count(a, axes))
 
@@ -173,7 +173,7 @@ def logsumexp(a: Any, dim: Any, keepdim: bool = False) -> Any:
 
 @numbers("_softmax", "_safe_softmax")
 def softmax(a: Any, dim: int, half_to_float: Any = False, dtype: Any = None) -> Any:
-    """Exponentials by their sum."""
+    """Exponentials, divided by their sum."""
     powers = balls.unary("exp", a)
     axes = axes_of(dim, a.ndim)
     return balls.elementwise(_share, powers, kept(balls.total(powers, axes), axes, True))
@@ -191,14 +191,14 @@ def log_softmax(a: Any, dim: int, half_to_float: Any = False, dtype: Any = None)
 
 @numbers("_softmax_backward_data")
 def softmax_backward(grad: Any, y: Any, dim: int, dtype: Any = None) -> Any:
-    """Of y = softmax x."""
+    """The derivative of y = softmax x."""
     axes, product = axes_of(dim, y.ndim), balls.whole(grad * y)
     return product - y * kept(balls.total(product, axes), axes, True)
 
 
 @numbers("_log_softmax_backward_data")
 def log_softmax_backward(grad: Any, y: Any, dim: int, dtype: Any = None) -> Any:
-    """Of y = log softmax x."""
+    """The derivative of y = log softmax x."""
     axes = axes_of(dim, y.ndim)
     return grad - balls.unary("exp", y) * kept(balls.total(balls.whole(grad), axes), axes, True)
 

@@ -1,7 +1,7 @@
-"""The table of rules: by the name of an ATen operation, what it does to balls.
+"""The table of rules: name of an ATen operation -> what it does to balls.
 
-One rule serves all overloads of an operation, in place and with ``out=`` too: what it returns is written into whatever
-tensors the operation returned.
+One rule serves all overloads of an operation, also in place and with ``out=``: its result is written into the tensors
+that the operation returned.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ Kind = Literal["numbers", "mixed", "call"]
 
 @dataclass(frozen=True)
 class Rule:
-    """What an operation does.
+    """What an operation does to balls.
 
     Attributes:
-        function: of the operation's own arguments, tensors as arrays; or of a `mode.Call`.
+        function: takes the operation's own arguments, with tensors as arrays; or takes a `mode.Call`.
         kind: `numbers`, every tensor comes as balls; `mixed`, integers and booleans stay what they are; `call`, the
             rule reads what it needs.
     """
@@ -46,17 +46,17 @@ def _register(kind: Kind, names: tuple[str, ...]) -> Callable[[Callable[..., Any
 
 
 def numbers(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A rule to which all tensors are given as balls."""
+    """A rule that gets all tensors as balls."""
     return _register("numbers", names)
 
 
 def mixed(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A rule to which floating tensors are given as balls, others as NumPy arrays."""
+    """A rule that gets floating tensors as balls, and other tensors as NumPy arrays."""
     return _register("mixed", names)
 
 
 def call(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A rule that is given the call itself."""
+    """A rule that gets the call itself."""
     return _register("call", names)
 
 
@@ -74,5 +74,5 @@ def axes_of(dim: Any, ndim: int) -> tuple[int, ...]:
 
 
 def kept(array: Any, axes: tuple[int, ...], keepdim: bool) -> Any:
-    """A reduced array with its axes put back as 1 if that is asked."""
+    """A reduced array; with `keepdim`, its axes are put back with length 1."""
     return np.expand_dims(balls.whole(array), axes) if keepdim and axes else array

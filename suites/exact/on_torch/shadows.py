@@ -1,4 +1,4 @@
-"""The balls beside every tensor: each storage has a shadow, and a tensor's balls are a view of its storage's.
+"""The balls of every tensor: each storage has a shadow, and a tensor's balls are a view of its storage's.
 
 A shadow is a flat object array with one real ball per floating element of the storage; a complex element is two. So a
 view of a tensor needs no rule, and what is written in place is seen through every view.
@@ -34,7 +34,7 @@ class Record:
         alive: a weak reference, which also keeps the storage's address from being used again.
         shadow: the balls, or None while they are the floats themselves.
         element: bytes of one ball's number.
-        data: the bytes of the storage if all that the shadow knows of it came from there, to see whether it changed.
+        data: a copy of the storage's bytes, to detect changes from outside; None if these are not looked for.
     """
 
     __slots__ = ("alive", "data", "element", "shadow")
@@ -46,7 +46,7 @@ class Record:
 
 
 class Shadows:
-    """The records of all storages that the evaluation has met."""
+    """The records of all storages that the evaluation has seen."""
 
     def __init__(self) -> None:
         self.records: dict[int, Record] = {}
@@ -89,10 +89,10 @@ class Shadows:
         return balls.whole(-value) if tensor.is_neg() else value
 
     def write(self, tensor: Any, value: Any, fresh: bool = False) -> None:
-        """Give a floating tensor these balls, which other views of its storage see too.
+        """Give a floating tensor these balls; other views of its storage have them, too.
 
         Args:
-            tensor: of the same shape.
+            tensor: a tensor of the same shape as `value`.
             value: an object array.
             fresh: nobody else holds `value`, so that it may become the shadow itself.
         """
@@ -118,7 +118,7 @@ class Shadows:
             found.data = _bytes(tensor)
 
     def _filled(self, tensor: Any) -> Record:
-        """The record with a shadow that agrees with whatever was written behind the dispatcher's back."""
+        """The record, with a shadow that includes whatever was written without the dispatcher."""
         found = self.record(tensor)
         element = tensor.element_size() // (2 if tensor.dtype in COMPLEX else 1)
         if found.shadow is None:
@@ -143,12 +143,12 @@ class Shadows:
         found.data = now
 
     def guard(self, tensor: Any) -> None:
-        """From now on, look at every read whether foreign code has written into this storage."""
+        """From now on, check at every read whether foreign code has written into this storage."""
         found = self._filled(tensor)
         found.data = _bytes(tensor)
 
     def copy_storage(self, target: Any, source: Any) -> None:
-        """The shadow of a storage for another that took all of its bytes."""
+        """Copy the shadow of a storage to another storage, which took all of its bytes."""
         found, other = self.records.get(source.untyped_storage()._cdata), self.record(target)
         if found is not None and found.shadow is not None:
             other.shadow, other.element, other.data = found.shadow.copy(), found.element, None

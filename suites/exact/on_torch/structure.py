@@ -1,7 +1,7 @@
 """Operations that move numbers about and change none of them.
 
-Most run as PyTorch itself runs them, on numbers that tell the places of the balls in one long row; as floats, because
-some operations take no integers.
+PyTorch itself runs most of them, on the places of the balls in one long row. The places are floats, because some
+operations take no integers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MOVING = (
 )  # fmt: skip
 
 VALUES = {"value", "values", "fill_value", "fill"}
-"""Names of arguments that are a number to be put in, not a place."""
+"""Names of arguments that are a number to insert, not a place."""
 
 
 class _Row:
@@ -57,7 +57,7 @@ class _Row:
         return torch.arange(first, self.size, dtype=torch.float64).reshape(array.shape)
 
     def place(self, value: Any) -> Any:
-        """The place of a Python number that is put in."""
+        """The place of a Python number that is inserted."""
         self.parts.append(np.array([number(value)], object))
         self.size += 1
         return self.size - 1
@@ -108,7 +108,7 @@ def added(target: Any, where: Any, values: Any) -> Any:
 
 @numbers("select_backward")
 def select_backward(upstream: Any, input_sizes: Any, dim: int, index: int) -> Any:
-    """Zeros with the upstream numbers at one place of an axis: most calls of a backward pass through a loop."""
+    """Zeros with the upstream numbers at one place of an axis; the most frequent call in a loop's backward pass."""
     return _put(upstream, input_sizes, dim, index)
 
 
@@ -134,7 +134,7 @@ def cat(tensors: list[Any], dim: int = 0) -> Any:
 
 @mixed("clone", "lift", "_to_copy")
 def copy_of(a: Any, **_: Any) -> Any:
-    """The same numbers in memory of their own, of another dtype perhaps."""
+    """The same numbers in new memory, perhaps in another dtype."""
     return a
 
 
@@ -146,13 +146,13 @@ def copied(this: Any) -> Any:
 
 @mixed("where")
 def where(mask: Any, one: Any, other: Any) -> Any:
-    """`one` where the mask says so, elsewhere `other`."""
+    """`one` where the mask is true, elsewhere `other`."""
     return np.where(mask, balls.exact(number(one)), balls.exact(number(other)))
 
 
 @mixed("flip")
 def flip(a: Any, dims: Any) -> Any:
-    """Turned round along axes."""
+    """Reversed along axes."""
     return np.flip(a, tuple(dims))
 
 
@@ -210,7 +210,7 @@ def unfold_backward(grad: Any, sizes: Any, dim: int, size: int, step: int) -> An
 
 @mixed("masked_scatter_backward")
 def masked_scatter_backward(grad: Any, mask: Any, sizes: Any) -> Any:
-    """The cotangents that the mask takes, first in a row of zeros."""
+    """The cotangents that the mask selects, at the start of a row of zeros."""
     row = balls.full((math.prod(sizes),), 0)
     taken = np.broadcast_to(grad, np.broadcast_shapes(grad.shape, mask.shape))[np.broadcast_to(mask, grad.shape)]
     row[: taken.size] = taken

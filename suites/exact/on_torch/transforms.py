@@ -27,7 +27,7 @@ def _along(a: Any, axis: int, forward: bool) -> Any:
 
 
 def _scaled(a: Any, sizes: list[int], normalization: int) -> Any:
-    """Over n or √n if asked."""
+    """Divided by n or √n, as `normalization` says."""
     count = math.prod(sizes)
     if normalization == 0:
         return a
@@ -45,7 +45,7 @@ def complex_to_complex(a: Any, dim: Any, normalization: int, forward: bool) -> A
 
 @numbers("_fft_r2c")
 def real_to_complex(a: Any, dim: Any, normalization: int, onesided: bool) -> Any:
-    """The transform of real numbers; half of the last axis says all."""
+    """The transform of real numbers; half of the last axis determines the rest."""
     result = complex_to_complex(a, dim, normalization, True)
     if not onesided:
         return result
@@ -56,7 +56,7 @@ def real_to_complex(a: Any, dim: Any, normalization: int, onesided: bool) -> Any
 
 @numbers("_fft_c2r")
 def complex_to_real(a: Any, dim: Any, normalization: int, last: int) -> Any:
-    """The inverse of `real_to_complex`; what would have to be real is taken to be."""
+    """The inverse of `real_to_complex`; imaginary parts that should be zero are ignored."""
     result = balls.as_complex(a)
     for axis in dim[:-1]:
         result = _along(result, axis, False)

@@ -1,7 +1,7 @@
-"""Which way an operation of PyTorch is evaluated, decided once per overload.
+"""How an operation of PyTorch is evaluated; decided once per overload.
 
-A view needs nothing, a factory makes data, a rule computes balls, and what has neither is taken apart by PyTorch's own
-decomposition. What cannot be is Unknown.
+A view needs nothing, a factory makes data, and a rule computes balls. An operation that is none of these is decomposed
+by PyTorch's own decomposition. An operation without a decomposition is Unknown.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FACTORIES = frozenset((
     "_efficientzerotensor", "_new_zeros_with_same_feature_meta", "bernoulli", "multinomial", "poisson",
     "empty_permuted", "lift_fresh",
 ))  # fmt: skip
-"""Operations that make tensors of no tensor's values: what they make is data."""
+"""Operations that make tensors without the values of any tensor: their results are data."""
 
 DRAWS = frozenset((
     "bernoulli_", "uniform_", "normal_", "exponential_", "geometric_", "log_normal_", "cauchy_", "random_", "zero_",
@@ -37,14 +37,14 @@ QUERIES = frozenset((
     "_record_function_enter_new", "_record_function_exit", "_record_function_enter", "_backward", "record_stream",
     "_debug_has_internal_overlap", "_assert_tensor_metadata", "_functional_assert_async", "requires_grad_",
 ))  # fmt: skip
-"""Operations that ask for what does not depend on floating values."""
+"""Operations whose results do not depend on floating values."""
 
 PLACES = frozenset((
     "_unsafe_view", "_reshape_alias", "t_", "transpose_", "squeeze_", "unsqueeze_", "swapaxes_", "swapdims_",
     "as_strided_", "unsafe_split", "unsafe_split_with_sizes", "unsafe_chunk",
     "detach_",
 ))  # fmt: skip
-"""Views that their schema does not call so."""
+"""Views that their schema does not mark as views."""
 
 
 PRIMITIVES = frozenset((
@@ -69,7 +69,7 @@ def outputs_of(func: Any) -> frozenset[str]:
 
 @functools.cache
 def functional_of(func: Any) -> Any:
-    """The operation itself, or that which returns what this one writes.
+    """The operation itself, or the operation that returns what this one writes.
 
     Raises:
         Unknown: there is none.
