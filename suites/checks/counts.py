@@ -113,8 +113,8 @@ class Found:
         number, least = self.number(net, "evaluations"), self.plain.get(net, Calls()).evaluations
         if number < least:
             raise Inapplicable(
-                f"it evaluates {net} {number:g} times, fewer than the loss itself ({least}): what it runs in its "
-                "place is not counted; call the problem's own nets"
+                f"it evaluates {net} {number:g} times, fewer than the loss itself ({least}): the code that "
+                "runs instead is not counted; call the problem's own nets"
             )
 
 
@@ -244,7 +244,7 @@ def own_layers(case: Case) -> None:
     layers = case.spec.layers  # type: ignore[attr-defined]
     if sorted(layer for device in held for layer in device["layers"]) != list(range(layers)):
         raise Refuted(
-            f"layers on the devices: {[device['layers'] for device in held]}; each of {layers} belongs on one"
+            f"layers on the devices: {[device['layers'] for device in held]}; each of {layers} must be on one device"
         )
     per_layer = _bytes(problem.params["layers"]) // layers
     most = -(-layers // devices)  # a device of a sharded array may hold padding up to the largest share

@@ -47,7 +47,7 @@ def each_leaf_alone(case: Case) -> None:
         grads = _gradient(case, problem, (path,))
         if grads[path] is None:
             if (own.grads[path] != 0).any():
-                raise Refuted(f"where {path} alone requires a gradient, it gets none", path)
+                raise Refuted(f"if only {path} requires a gradient, it gets none", path)
             continue
         case.judge(oracle.split(problem, grads), own, case.widest, what=f"{path} alone requires a gradient: ")
 

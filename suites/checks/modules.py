@@ -247,7 +247,7 @@ def _autocast(case: Case) -> None:
     found = []
     for i in range(SAMPLES):
         given = problem.with_params(_moved(problem.params, i))
-        with contextlib.suppress(Exception):  # a run of the reference that autocast breaks tells no noise
+        with contextlib.suppress(Exception):  # where the reference fails under autocast, there is no noise to measure
             found.append(oracle.split(problem, run("reference", {}, given)))
     grads = _tried(case, problem, functools.partial(run, "function", case.options, problem)) if found else None
     if grads is None:

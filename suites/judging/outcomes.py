@@ -72,7 +72,7 @@ def as_declared(judged: Iterable[Judged]) -> int:
 
 
 def exit_status(judged: Iterable[Judged], missing: int = 0) -> int:
-    """0 as claimed · 1 a claim that does not hold, or holds though it is declared false · 2 could not be measured.
+    """0 as claimed · 1 a claim that does not hold, or holds although it is declared false · 2 could not be measured.
 
     Args:
         judged: what was judged.

@@ -30,7 +30,7 @@ def check_declaration(pair: Pair) -> None:
         raise UsageError(f"{who}: inputs maps names to draws, such as {{'x': normal('T H')}}, not {pair.inputs!r}")
     for name, sizes in pair.dims.items():
         if name in RESERVED or not name.isidentifier():
-            raise UsageError(f"{who}: no dim can be called {name!r}; taken are {', '.join(RESERVED)}")
+            raise UsageError(f"{who}: no dim can be called {name!r}; reserved are {', '.join(RESERVED)}")
         _check_sizes(who, name, sizes)
     for path, leaf in pair.leaves.items():
         if not isinstance(leaf, Draw):
@@ -39,7 +39,7 @@ def check_declaration(pair: Pair) -> None:
             )
         leaf.check(pair.dims, f"{who}, input {path}")
     if not pair.differentiated:
-        raise UsageError(f"{who}: no input gets a gradient; one at least is floating, such as normal('T H')")
+        raise UsageError(f"{who}: no input gets a gradient; at least one must be floating, such as normal('T H')")
     _check_options(who, pair)
     for name, change in pair.regimes.items():
         if not callable(change) or not name:
@@ -70,7 +70,7 @@ def check_transformations(pair: Pair) -> None:
 
     if pair.devices and pair.where == "jax":
         raise UsageError(
-            f"{pair.called}: devices are of PyTorch; a Pallas kernel is interpreted where the function passes "
+            f"{pair.called}: devices are for PyTorch; a Pallas kernel is interpreted if the function passes "
             "interpret=True to pallas_call"
         )
     for name in (*pair.composes, *pair.disclaims):
@@ -102,7 +102,7 @@ def _check_sizes(who: str, name: str, sizes: Any) -> None:
         isinstance(s, int) and not isinstance(s, bool) and s >= 0 for s in sizes
     )
     if not whole or not sizes:
-        raise UsageError(f"{who}: dim {name} lists sizes that are tried, such as (1, 3, 64), not {sizes!r}")
+        raise UsageError(f"{who}: dim {name} lists the sizes to try, such as (1, 3, 64), not {sizes!r}")
 
 
 def _check_options(who: str, pair: Pair) -> None:

@@ -52,7 +52,7 @@ def _parsed(text: str) -> ast.expr:
     try:
         return ast.parse(text, mode="eval").body
     except (SyntaxError, TypeError):
-        raise UsageError(f"{text!r} is no expression of dims such as 'T', '2*H + 1' or 'H**-0.5'") from None
+        raise UsageError(f"{text!r} is not an expression of dims such as 'T', '2*H + 1' or 'H**-0.5'") from None
 
 
 def _value(node: ast.expr, dims: Mapping[str, int], text: str) -> Any:
@@ -70,4 +70,4 @@ def _value(node: ast.expr, dims: Mapping[str, int], text: str) -> Any:
             return _OPERATORS[type(node.op)](left, right)
         except ZeroDivisionError:
             return 0.0  # of an empty dim, as in H**-0.5 with H = 0: there are no numbers to scale
-    raise UsageError(f"{text!r} is no expression of dims: legal are names, numbers, + - * / // % ** and parentheses")
+    raise UsageError(f"{text!r} is not an expression of dims; legal: names, numbers, + - * / // % ** and parentheses")

@@ -105,6 +105,6 @@ def built(who: str, builder: Callable[..., Any], keywords: Mapping[str, Any]) ->
     except Exception as error:
         told = ", ".join(f"{name}={value!r}" for name, value in keywords.items() if isinstance(value, (int, str)))
         raise UsageError(
-            f"{who} cannot be built at {told or 'no dims'}: {type(error).__name__}: {error}; if these dims are not "
-            "meant to be, exclude them by valid="
+            f"{who} cannot be built at {told or 'no dims'}: {type(error).__name__}: {error}; if these dims make "
+            "no sense together, exclude them by valid="
         ) from error

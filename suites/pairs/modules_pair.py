@@ -60,10 +60,10 @@ class ModulePair(Pair):
         """
         super().__post_init__()
         if places.CUDA in self.devices:
-            raise UsageError(f"{self.called}: a module is judged on the CPU or in the interpreter; a function on cuda")
+            raise UsageError(f"{self.called}: a module is judged on the CPU or in the interpreter, not on cuda")
         for name in (*self.inputs, *self.dims, *self.options):
             if name in (MODULE, KEY, "training"):
-                raise UsageError(f"{self.called}: {name!r} is taken; call the input, the dim or the option otherwise")
+                raise UsageError(f"{self.called}: {name!r} is taken; rename the input, the dim or the option")
         if isinstance(self.modes, str) or not self.modes:
             raise UsageError(f"{self.called}: modes is a tuple of train and eval, or of one, not {self.modes!r}")
         for mode in self.modes:

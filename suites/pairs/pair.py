@@ -191,7 +191,7 @@ class Pair:
             seen = functions.frameworks(self.loaded[role])
             if len(seen) == 1:
                 return seen[0]
-        raise UsageError(f"{self.called}: its modules do not tell the framework; say framework='jax' or 'torch'")
+        raise UsageError(f"{self.called}: its modules do not show the framework; give framework='jax' or 'torch'")
 
     @functools.cached_property
     def shared(self) -> dict[str, tuple[Any, ...]]:

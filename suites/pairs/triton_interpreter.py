@@ -89,7 +89,7 @@ def _launched(run: Callable[..., Any]) -> Callable[..., Any]:
             return STATE.skip(args, how)
         name = getattr(self, "__name__", "a kernel")
         if _in_balls():
-            raise balls.Unknown(f"the Triton kernel {name}, of which PyTorch sees no operation")
+            raise balls.Unknown(f"the Triton kernel {name}, whose operations PyTorch does not see")
         try:
             return run(self, *args, **how)
         except Inapplicable:
