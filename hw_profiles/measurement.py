@@ -1,4 +1,4 @@
-"""What one cell measured: a plain record that survives JSON."""
+"""The result of measuring one cell: a plain record that can be stored as JSON."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-# What can become of a cell. Only "measured" has bytes; "too_large" has the bytes that the compiler wanted.
+# The possible results of a cell. Only "measured" has bytes; "too_large" has the bytes that the compiler requested.
 STATUSES = ("measured", "too_large", "unavailable", "refused", "crashed", "timeout", "failed")
 ANSWERS = ("measured", "too_large")
 
@@ -17,24 +17,26 @@ class Measurement:
 
     Attributes:
         profile: name of the profile.
-        status: ``measured``; ``too_large`` (the compiler refused for want of memory); ``unavailable`` (no compiler
-            here, or none exists); ``refused`` (any other refusal of the compiler); ``crashed``; ``timeout``;
-            ``failed`` (the program itself could not be traced or lowered, or its worker died).
-        reason: a sentence for every status but ``measured``; there it tells what is not exact about ``flops``.
+        status: ``measured``; ``too_large`` (the compiler refused because the memory is too small); ``unavailable`` (the
+            compiler is not installed, or does not exist); ``refused`` (any other refusal of the compiler); ``crashed``;
+            ``timeout``; ``failed`` (the program itself could not be traced or lowered, or its worker died).
+        reason: a sentence for every status except ``measured``; for ``measured`` it says what is not exact about
+            ``flops``.
         devices: number of devices that the program runs on; all bytes are those of one device.
         temp_bytes: temporaries. argument_bytes, output_bytes: as laid out on the device, padding included.
         alias_bytes: outputs that reuse the memory of donated arguments.
-        peak_bytes: the compiler's own peak; None where it cannot be trusted (host).
-        required_bytes: temporaries + arguments + outputs − aliases; for ``too_large`` what the compiler says that
-            it wants, good to about three digits, None where it doesn't say.
-        fits: whether required_bytes is at most the device's memory; None where either is unknown.
-        flops: arithmetic operations of the whole program, all devices together (see ``work.count``); None where
-            they cannot be counted.
-        nominal_flops: the same as papers and peak rates count (see ``work.Work``), for times; None for PyTorch.
+        peak_bytes: the peak that the compiler reports; None if it is not reliable (host).
+        required_bytes: temporaries + arguments + outputs − aliases. For ``too_large``, the bytes that the compiler
+            reports, exact to about three digits, or None if it reports none.
+        fits: whether required_bytes is at most the device's memory; None if either is unknown.
+        flops: arithmetic operations of the whole program, on all devices together (see ``work.count``); None if they
+            cannot be counted.
+        nominal_flops: the same operations, counted as papers and peak rates do (see ``work.Work``), for times; None for
+            PyTorch.
         transcendentals: calls of exp, log, tanh and the like, which ``flops`` leaves out.
         bytes_moved: memory traffic of the whole program if fusion were perfect (see ``work.count``).
-        residual_bytes: what the function of a pair keeps between its passes; None for everything else.
-        compiled_residual_bytes: the same under torch.compile; None where nothing is claimed of that.
+        residual_bytes: bytes that the function of a pair keeps between its passes; None for everything else.
+        compiled_residual_bytes: the same under torch.compile; None if nothing is claimed about torch.compile.
         x64: whether the program was traced with 64-bit types enabled.
         cached: whether the bytes came from the cache.
         fingerprint: versions, profile hash and flags.
@@ -67,12 +69,12 @@ class Measurement:
         return self.status in ANSWERS
 
     def to_json(self) -> dict[str, Any]:
-        """Return a dict of plain JSON types; ``from_json`` is its inverse."""
+        """Return a dict of plain JSON types; ``from_json`` is the inverse."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Measurement:
-        """Rebuild the measurement that ``to_json`` wrote. Keys that this version doesn't know are left out.
+        """Rebuild the measurement that ``to_json`` wrote. Keys that this version does not know are ignored.
 
         Raises:
             ValueError: ``profile`` or ``status`` is missing, or the status is unknown.

@@ -1,4 +1,4 @@
-"""Many cells on any executor: local processes, or the workers of a Dask cluster; a worker that dies loses nothing."""
+"""Measure many cells on any executor: local processes or a cluster. If a worker dies, its cells are measured again."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gradgate.hw_profiles.profile import load
 from gradgate.hw_profiles.traced import LoweringError, Traced, trace
 
 MEASURED = ("limit", "cache", "use_cache")
-"""Options of a cell that its measurement takes; every other one is for its tracing."""
+"""Options of a cell that are for its measurement; all other options are for its tracing."""
 
 
 @dataclass(frozen=True)
@@ -34,14 +34,14 @@ class Cell:
         program: the program, or its name ``"pkg.mod:fn"``.
         profile: a profile's name, or the path of a TOML file that every worker can read.
         arguments: as ``measure`` takes them; None means that ``program(**static)`` is a factory, called in the
-            worker, that returns the program and its arguments, and perhaps a dict of further ``options``. A factory's
-            cells stay small: plain numbers travel.
+            worker, that returns the program and its arguments, and perhaps a dict of further ``options``. With a
+            factory, a cell is small: only plain numbers are sent to the worker.
         static: keyword arguments, bound before tracing (or the factory's).
         options: further keyword arguments of ``measure``: x64, donate, mesh, in_specs, limit, …
-        framework: ``jax``, or ``torch``, whose programs are run by ``torch_memory.measure``; of the options, ``limit``,
-            ``track``, ``around``, the scope in which it is run, and ``kept``, a function that gives further fields of
-            the measurement, count there.
-        label: anything that tells the caller which cell this is; not used here.
+        framework: ``jax`` or ``torch``. PyTorch programs are run by ``torch_memory.run``. For them, only these options
+            are used: ``limit``, ``track``, ``around`` (the scope in which the program is run), and ``kept`` (a
+            function that returns more fields of the measurement).
+        label: anything by which the caller recognises the cell; it is not used here.
     """
 
     program: Callable[..., Any] | str
@@ -54,10 +54,10 @@ class Cell:
 
 
 def measure_cell(cell: Cell) -> Measurement:
-    """Measure one cell in this process; what the program or its factory raises becomes the status ``failed``.
+    """Measure one cell in this process; if the program or its factory raises, the status is ``failed``.
 
-    Besides the limit of its compilation, the whole cell may take twice that limit, so that a program that hangs
-    while it is traced ends as well; in a thread (a Dask worker) only the compilation is limited.
+    One compilation may take ``limit`` seconds, and the whole cell twice that time, so that a program that hangs while
+    it is traced is stopped too. In a thread (a Dask worker), only the compilation has a limit.
     """
     try:
         with _deadline(2 * float(cell.options.get("limit", LIMIT))):
@@ -77,10 +77,10 @@ def measure_cell(cell: Cell) -> Measurement:
 
 
 def _once(make: Callable[[Cell], Any], cell: Cell) -> Any:
-    """What a cell's program comes to, which no profile changes: made once for cells that differ in the profile only.
+    """The part of a cell's result that does not depend on the profile, computed once for cells that differ only in it.
 
-    The last four are kept, since a sweep asks for the profiles of one program one after the other. Only factories
-    that are told in plain JSON are: nothing else says cheaply that two cells are the same.
+    The last four results are kept, because a sweep measures the profiles of one program one after the other. A result
+    is kept only if the cell can be written as plain JSON; for other cells, a comparison would be expensive.
     """
     try:
         key = json.dumps([make.__name__, cell.program, cell.arguments, cell.static, cell.options], sort_keys=True)
@@ -126,18 +126,18 @@ def run(
     workers: int | None = None,
     task: Callable[[Cell], Measurement] = measure_cell,
 ) -> Iterator[tuple[Cell, Measurement]]:
-    """Measure cells in parallel and yield each with its measurement as soon as it is there, in any order.
+    """Measure cells in parallel, and yield each cell with its measurement as soon as it is done, in any order.
 
     Args:
         cells: what to measure.
         executor: any ``concurrent.futures`` executor; it is not shut down. None starts local processes.
         workers: number of local processes; default: the processors.
-        task: what is run for a cell; a picklable function.
+        task: the function that is run for a cell; it must be picklable.
 
-    A cell whose worker died is tried once more; if it dies again, or the task raises, its measurement has the
-    status ``failed`` and a reason. A local process that dies takes its whole pool with it: the pool is started
-    anew, and the cells that were running are tried one by one, each in a process of its own, so that an innocent
-    one isn't blamed.
+    A cell whose worker died is tried once more. If the worker dies again, or the task raises, the measurement has the
+    status ``failed`` and a reason. If a local process dies, its whole pool ends with it: the pool is started again, and
+    the cells that were running are tried one by one, each in a separate process, so that only the cell that kills its
+    process fails.
     """
     if executor is not None:
         yield from _on(executor, list(cells), task)
@@ -153,7 +153,7 @@ def run(
                     lost.append(cell)
                 else:
                     yield cell, _failed(cell, f"{type(result).__name__}: {result}")
-        # Cells are started in order, so the first of the lost ones are those that were running.
+        # Cells are started in order, so the first of the lost cells are those that were running.
         rest = lost[size:]
         for cell in lost[:size]:
             yield cell, _alone(cell, task)
@@ -161,7 +161,7 @@ def run(
 
 @contextlib.contextmanager
 def dask_executor(scheduler: str) -> Iterator[Executor]:
-    """Open an executor on the workers of a Dask cluster, whose scheduler listens at ``tcp://host:port``.
+    """Open an executor on the workers of a Dask cluster whose scheduler listens at ``tcp://host:port``.
 
     Raises:
         ImportError: dask.distributed is not installed.
@@ -183,12 +183,12 @@ def dask_executor(scheduler: str) -> Iterator[Executor]:
 
 @contextlib.contextmanager
 def slurm_executor(*, local: bool = False) -> Iterator[Executor]:
-    """Open an executor whose tasks SLURM runs, by executorlib: steps of the allocation that this process is in.
+    """Open an executor of executorlib whose tasks SLURM runs, as steps of the allocation of this process.
 
-    Outside of an allocation, each task is a job of its own, for which executorlib needs ``pysqa`` and ``h5py`` too.
+    Outside of an allocation, each task is a separate job, for which executorlib needs ``pysqa`` and ``h5py`` too.
 
     Args:
-        local: processes of this machine in place of jobs, to try it out.
+        local: use processes of this machine in place of jobs, as a test.
 
     Raises:
         ImportError: executorlib is not installed.
@@ -205,10 +205,10 @@ def slurm_executor(*, local: bool = False) -> Iterator[Executor]:
 
 
 def cluster_executor(scheduler: str) -> contextlib.AbstractContextManager[Executor]:
-    """The executor that a word on the command line names: ``tcp://host:port`` of Dask, ``slurm``, or ``local-jobs``.
+    """The executor for a name on the command line: ``tcp://host:port`` of Dask, ``slurm``, or ``local-jobs``.
 
     Raises:
-        ImportError, OSError: on entering, as `dask_executor` and `slurm_executor`.
+        ImportError, OSError: on entering, as for `dask_executor` and `slurm_executor`.
     """
     if scheduler in ("slurm", "local-jobs"):
         return slurm_executor(local=scheduler == "local-jobs")
@@ -218,7 +218,7 @@ def cluster_executor(scheduler: str) -> contextlib.AbstractContextManager[Execut
 def _on(
     executor: Executor, cells: list[Cell], task: Callable[[Cell], Measurement]
 ) -> Iterator[tuple[Cell, Measurement]]:
-    """Use the caller's executor; whatever it loses is submitted once more."""
+    """Use the caller's executor; cells that it loses are submitted once more."""
     again: list[Cell] = []
     for cell, result in _collect(executor, cells, task):
         if isinstance(result, Measurement):
@@ -235,7 +235,7 @@ def _on(
 def _collect(
     executor: Executor, cells: list[Cell], task: Callable[[Cell], Measurement]
 ) -> Iterator[tuple[Cell, Measurement | BaseException]]:
-    """Yield each cell with its measurement or the exception that came instead; last, in order, what broke."""
+    """Yield each cell with its measurement or its exception; cells of a broken executor come last, in order."""
     futures: dict[Future[Measurement], int] = {}
     broken: dict[int, BaseException] = {}
     for place, cell in enumerate(cells):
@@ -266,7 +266,7 @@ def _alone(cell: Cell, task: Callable[[Cell], Measurement]) -> Measurement:
 
 @contextlib.contextmanager
 def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
-    # Not forked: JAX and the compilers have threads, which a fork would leave in the middle of things.
+    # Not forked: JAX and the compilers have threads, which do not survive a fork.
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_prepare_quietly)
     try:
         yield pool
@@ -275,12 +275,12 @@ def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
 
 
 class _Overdue(BaseException):
-    """Not an Exception, so that no program's own handler swallows it."""
+    """Not an Exception, so that no handler in a program catches it."""
 
 
 @contextlib.contextmanager
 def _deadline(seconds: float) -> Iterator[None]:
-    """Raise ``_Overdue`` in a program that hangs while it is traced; possible in a process's main thread only."""
+    """Raise ``_Overdue`` in a program that hangs while it is traced; works only in the main thread of a process."""
     if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -298,14 +298,14 @@ def _deadline(seconds: float) -> Iterator[None]:
 
 
 def _prepare() -> None:
-    # The device that is measured is never this machine's own, and its absence is no news.
+    # The measured device is never one of this machine, so its absence needs no warning.
     os.environ["JAX_PLATFORMS"] = "cpu"
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
 
 
 def _prepare_quietly() -> None:
     _prepare()
-    silence = os.open(os.devnull, os.O_WRONLY)  # what programs and plug-ins print would tear the caller's own output
+    silence = os.open(os.devnull, os.O_WRONLY)  # else programs and plug-ins print into the caller's output
     os.dup2(silence, 1)
     os.dup2(silence, 2)
 
