@@ -37,6 +37,7 @@ class Measurement:
         bytes_moved: memory traffic of the whole program if fusion were perfect (see ``work.count``).
         residual_bytes: bytes that the function of a pair keeps between its passes; None for everything else.
         compiled_residual_bytes: the same under torch.compile; None if nothing is claimed about torch.compile.
+        compiled_peak_bytes: Inductor's estimate of the peak of the larger pass; None as above.
         x64: whether the program was traced with 64-bit types enabled.
         cached: whether the bytes came from the cache.
         fingerprint: versions, profile hash and flags.
@@ -59,6 +60,7 @@ class Measurement:
     bytes_moved: int | None = None
     residual_bytes: int | None = None
     compiled_residual_bytes: int | None = None
+    compiled_peak_bytes: int | None = None
     x64: bool = False
     cached: bool = False
     fingerprint: Mapping[str, str] = field(default_factory=dict)

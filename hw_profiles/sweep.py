@@ -39,7 +39,7 @@ class Cell:
         static: keyword arguments, bound before tracing (or the factory's).
         options: further keyword arguments of ``measure``: x64, donate, mesh, in_specs, limit, …
         framework: ``jax`` or ``torch``. PyTorch programs are run by ``torch_memory.run``. For them, only these options
-            are used: ``limit``, ``track``, ``around`` (the scope in which the program is run), and ``kept`` (a
+            are used: ``limit``, ``track``, ``around`` (the scope in which the program is run), and ``further`` (a
             function that returns more fields of the measurement).
         label: anything by which the caller recognises the cell; it is not used here.
     """
@@ -62,8 +62,8 @@ def measure_cell(cell: Cell) -> Measurement:
     try:
         with _deadline(2 * float(cell.options.get("limit", LIMIT))):
             if cell.framework == "torch":
-                figures, kept = _once(_run, cell)
-                return replace(torch_memory.on_profile(figures, cell.profile), **kept)
+                figures, further = _once(_run, cell)
+                return replace(torch_memory.on_profile(figures, cell.profile), **further)
             options = {name: value for name, value in cell.options.items() if name in MEASURED}
             return measure_traced(_once(_trace, cell), cell.profile, **options)
     except _Overdue as error:
@@ -105,7 +105,7 @@ def _run(cell: Cell) -> Any:
     program, arguments, static, options = _program(cell)
     with options.get("around", contextlib.nullcontext()):
         figures = torch_memory.run(partial(program, **static), arguments, options.get("track", ()))
-    return figures, options.get("kept", dict)()
+    return figures, options.get("further", dict)()
 
 
 def _program(cell: Cell) -> tuple[Callable[..., Any], Any, Mapping[str, Any], dict[str, Any]]:

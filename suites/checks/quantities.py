@@ -47,21 +47,22 @@ def residual_bytes(declared: Method, function: Any, spec: Spec, options: Mapping
         ) from error
 
 
-def compiled_residual_bytes(declared: Method, function: Any, spec: Spec, options: Mapping[str, Any]) -> float:
-    """`residual_bytes` under torch.compile.
+def compiled_bytes(declared: Method, function: Any, spec: Spec, options: Mapping[str, Any], quantity: str) -> float:
+    """``compiled_residual_bytes`` or ``compiled_peak_bytes`` of a pair.
 
     Raises:
         Inapplicable: the function is no pair's of PyTorch, or cannot be traced; says why.
     """
     pair = getattr(function, "pair", function)
     if not hasattr(pair, "residual_bytes") or declared.framework != "torch":
-        raise Inapplicable("what torch.compile keeps is known of pairs in PyTorch")
+        raise Inapplicable("bytes under torch.compile are known of pairs in PyTorch")
     from gradgate.suites.measuring import compiled
 
     try:
-        return float(compiled.residual_bytes(pair, spec, options, "function" if pair is function else "reference"))
+        count = compiled.residual_bytes if quantity == "compiled_residual_bytes" else compiled.peak_bytes
+        return float(count(pair, spec, options, "function" if pair is function else "reference"))
     except Refusal as error:
-        raise Inapplicable(f"what torch.compile keeps cannot be told: {error}") from None
+        raise Inapplicable(f"bytes under torch.compile cannot be told: {error}") from None
 
 
 def flops(declared: Method, function: Callable[..., Any], spec: Spec, options: Mapping[str, Any]) -> float:

@@ -104,8 +104,10 @@ class Sweep:
         self.subject.watch(call)
         try:
             quantity = self.law.quantity
-            if quantity in ("residual_bytes", "compiled_residual_bytes"):
-                found: float | None = getattr(quantities, quantity)(declared, function, spec, options)
+            if quantity == "residual_bytes":
+                found: float | None = quantities.residual_bytes(declared, function, spec, options)
+            elif quantity.startswith("compiled_"):
+                found = quantities.compiled_bytes(declared, function, spec, options, quantity)
             elif quantity == "flops":
                 found = quantities.flops(declared, function, spec, options)
             else:

@@ -23,9 +23,9 @@ from pathlib import Path
 
 from gradgate.references.contract import UsageError, unknown
 from gradgate.suites.gate.settings import check_table
-from gradgate.suites.measuring.cells import KEPT
+from gradgate.suites.measuring.cells import OF_PASSES
 
-QUANTITIES = ("temp_bytes", "state_bytes", "required_bytes", "flops", *KEPT)
+QUANTITIES = ("temp_bytes", "state_bytes", "required_bytes", "flops", *OF_PASSES)
 _KINDS = {
     "cell": str, "quantity": str, "ceiling": int, "removed": bool, "reason": str, "expires": datetime.date,
 }  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any
 
 from gradgate.suites.gate.allow import Entry
 from gradgate.suites.gate.manifest import identity, name, owner
-from gradgate.suites.measuring.cells import KEPT
+from gradgate.suites.measuring.cells import OF_PASSES
 
 ADVISORY = "roofline_seconds"
 FAILURES = ("rise", "missing", "failed", "refuted", "withdrawn")
@@ -81,7 +81,7 @@ def figures(found: Mapping[str, Any]) -> dict[str, float | None]:
     if found["status"] == "too_large":
         return {"required_bytes": found["required_bytes"], "flops": found["flops"]}
     temp, required = found["temp_bytes"], found["required_bytes"]
-    kept = {name: found[name] for name in KEPT if name in found}
+    kept = {name: found[name] for name in OF_PASSES if name in found}
     return {"temp_bytes": temp, "state_bytes": required - temp, "flops": found["flops"], **kept}
 
 
@@ -119,6 +119,10 @@ def _signature(half: Half, method: str) -> dict[str, Any]:
         for key, figure in measured.items()
         if figure is not None
     }
+
+
+def _why(found: Mapping[str, Any]) -> str:
+    return f"is not known: {found['reason']}" if found.get("reason") else "is not known"
 
 
 @dataclass
@@ -205,9 +209,16 @@ class _Rule:
     def _figures(
         self, row: Mapping[str, Any], before: Mapping[str, Any], after: Mapping[str, Any]
     ) -> Iterable[Finding]:
-        both = {kept for kept in KEPT if kept in before and kept in after}
+        for lost in (each for each in OF_PASSES if each in before and each not in after):
+            sentence = f"was {before[lost]:,} on the base; on the head it {_why(after)}"
+            yield Finding("unmeasured", name(row), row, lost, sentence=sentence)
+        both = {each for each in OF_PASSES if each in before and each in after}
         old, new = (
-            {quantity: number for quantity, number in figures(side).items() if quantity not in KEPT or quantity in both}
+            {
+                quantity: number
+                for quantity, number in figures(side).items()
+                if quantity not in OF_PASSES or quantity in both
+            }
             for side in (before, after)
         )
         if old.keys() != new.keys():  # one of the two is too large for the device

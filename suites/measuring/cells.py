@@ -7,7 +7,6 @@ would be large, on fake ones (`gradgate.suites.measuring.fakes`).
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import json
@@ -27,8 +26,8 @@ from gradgate.references.backends import leaves
 from gradgate.references.contract import Method, Spec
 from gradgate.references.draws import shapes
 
-KEPT = ("residual_bytes", "compiled_residual_bytes")
-"""Fields of a measurement that pairs in PyTorch have."""
+OF_PASSES = ("residual_bytes", "compiled_residual_bytes", "compiled_peak_bytes")
+"""Fields of a measurement that only pairs in PyTorch have: their forward and backward passes are known."""
 PROGRAM = f"{__name__}:program"
 
 
@@ -53,6 +52,14 @@ class MethodCell:
     def at(self, **fields: Any) -> MethodCell:
         """The same cell with some Spec fields replaced; options stay."""
         return replace(self, spec=dataclasses.replace(self.spec, **fields))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The cell as plain JSON types."""
+        return {
+            "family": self.declared.family, "method": self.declared.name, "framework": self.declared.framework,
+            "target": self.target, "origin": registry.origin(self.declared.family), "profile": self.profile,
+            "spec": dataclasses.asdict(self.spec), "options": dict(self.options),
+        }  # fmt: skip
 
     def to_cell(self, limit: float = LIMIT, label: Any = None) -> sweep.Cell:
         """The cell as `hw_profiles.sweep` takes it: small and picklable, with x64 on for float64 only."""
@@ -107,7 +114,7 @@ def of_method(
         return (
             run,
             (problem,),
-            {"track": track, "around": around, "kept": functools.partial(kept, function, spec, options)},
+            {"track": track, "around": around, "further": functools.partial(of_passes, function, spec, options)},
         )
     if declared.sharded:
         program, arguments, placed = registry.load(declared.sharded)(shapes(spec), **options)
@@ -115,24 +122,32 @@ def of_method(
     return run, (shapes(spec),), {}
 
 
-def kept(function: Any, spec: Spec, options: Mapping[str, Any]) -> dict[str, int]:
-    """What a pair's function keeps between its passes, and what it keeps under torch.compile if it claims to compose.
+def of_passes(function: Any, spec: Spec, options: Mapping[str, Any]) -> dict[str, Any]:
+    """What a pair's function keeps between its passes.
 
-    Of any other method, and of what cannot be told, nothing.
+    If it claims to compose with ``compile``, also what it keeps and its peak under torch.compile.
+
+    Returns:
+        Names of `OF_PASSES` -> bytes, as far as they can be counted, and a ``reason`` if one cannot; {} for any other
+        method.
     """
     if not hasattr(function, "residual_bytes"):
         return {}
     from gradgate.hw_profiles.torch_memory import Refusal
 
-    found = {}
-    with contextlib.suppress(Refusal):
-        found["residual_bytes"] = function.residual_bytes(spec, options)
+    asked = {"residual_bytes": functools.partial(function.residual_bytes, spec, options)}
     if "compile" in getattr(function, "composes", ()):
         from gradgate.suites.measuring import compiled
 
-        with contextlib.suppress(Refusal):
-            found["compiled_residual_bytes"] = compiled.residual_bytes(function, spec, options)
-    return found
+        asked["compiled_residual_bytes"] = functools.partial(compiled.residual_bytes, function, spec, options)
+        asked["compiled_peak_bytes"] = functools.partial(compiled.peak_bytes, function, spec, options)
+    found, refused = {}, []
+    for name, count in asked.items():
+        try:
+            found[name] = count()
+        except Refusal as error:
+            refused.append(f"{name} cannot be counted: {error}")
+    return found | ({"reason": "; ".join(refused)} if refused else {})
 
 
 def measure(
@@ -165,10 +180,10 @@ def row(cell: MethodCell, found: Measurement) -> dict[str, Any]:
         "flops": found.flops, "transcendentals": found.transcendentals, "bytes_moved": found.bytes_moved,
         "roofline_seconds": seconds, "cached": found.cached,
         "fingerprint": dict(found.fingerprint) or fingerprint(load(cell.profile)),
-    } | ({"target": cell.target} if cell.target else {}) | between(found)  # fmt: skip
+    } | ({"target": cell.target} if cell.target else {}) | measured_passes(found)  # fmt: skip
 
 
-def between(found: Measurement) -> dict[str, int]:
+def measured_passes(found: Measurement) -> dict[str, int]:
     """The bytes that are kept between the passes, if they were measured."""
-    named = {name: getattr(found, name) for name in KEPT}
+    named = {name: getattr(found, name) for name in OF_PASSES}
     return {name: size for name, size in named.items() if size is not None}

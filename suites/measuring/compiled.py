@@ -6,8 +6,10 @@ is generated, no device is needed, and tensors take no memory, so this works at 
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -49,6 +51,43 @@ def residual_bytes(pair: Any, spec: Any, options: Mapping[str, Any], role: str =
         Refusal: the function reads a number out of a tensor, cannot be traced, or launches Triton kernels, which a
             trace does not see; says why.
     """
+    with _traced(pair, spec, options, role, _as_it_is, _as_it_is) as (compiled, leaves, given):
+        compiled(*leaves)
+        return saved_bytes(lambda: compiled(*leaves), [*leaves, *given])
+
+
+def peak_bytes(pair: Any, spec: Any, options: Mapping[str, Any], role: str = "function") -> int:
+    """Inductor's estimate of a pair's peak under torch.compile: the larger one of its two passes.
+
+    Both graphs are lowered and scheduled as for a CPU, and no code is generated. The backward pass counts what it gets
+    from the forward pass; neither counts the function's inputs.
+
+    Cost: seconds of tracing and lowering; no memory, at any size.
+
+    Raises:
+        Refusal: as `residual_bytes`, or Inductor cannot lower a graph; says why.
+    """
+    peaks: list[int] = []
+
+    def lowered(graph: Any, inputs: Sequence[Any], *, is_backward: bool) -> Any:
+        peaks.append(_estimate(graph, inputs, is_backward))
+        return make_boxed_func(graph.forward)
+
+    passes = (functools.partial(lowered, is_backward=backward) for backward in (False, True))
+    with _traced(pair, spec, options, role, *passes) as (compiled, leaves, _):
+        outputs = [leaf for leaf in _pytree.tree_leaves(compiled(*leaves)) if leaf.requires_grad]
+        torch.autograd.grad(outputs, leaves, [torch.ones_like(leaf) for leaf in outputs], allow_unused=True)
+    return max(peaks)
+
+
+@contextlib.contextmanager
+def _traced(
+    pair: Any, spec: Any, options: Mapping[str, Any], role: str, forward_compiler: Any, backward_compiler: Any
+) -> Iterator[tuple[Any, list[Any], list[Any]]]:
+    """A function whose passes AOTAutograd gives to two compilers, its leaves, and its other tensors. All are fake.
+
+    The function is traced when it is called. An exception raised within the scope becomes a Refusal.
+    """
     with fakes.scope(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PyTorch's own: under -W error they would be raised in the function
         if role == "function" and pair.devices:
@@ -62,19 +101,40 @@ def residual_bytes(pair: Any, spec: Any, options: Mapping[str, Any], role: str =
             found = pair.outputs(role, problem.with_params(params), params, options)
             return tuple(found.values())
 
-        as_it_is: Any = _as_it_is
         compiled = aot_function(
-            forward, fw_compiler=as_it_is, bw_compiler=as_it_is, partition_fn=_cut, decompositions=_decompositions()
-        )
+            forward, fw_compiler=forward_compiler, bw_compiler=backward_compiler, partition_fn=_cut,
+            decompositions=_decompositions(),
+        )  # fmt: skip
         passed_on: tuple[type[BaseException], ...] = (Refusal, *fakes.reads())
         try:
             with torch.enable_grad():
-                compiled(*leaves)
+                yield compiled, leaves, list(problem.data["given"].values())
         except passed_on:
             raise
         except Exception as error:
             raise Refusal(f"AOTAutograd cannot trace it: {type(error).__name__}: {str(error).strip()[:300]}") from error
-        return saved_bytes(lambda: compiled(*leaves), [*leaves, *problem.data["given"].values()])
+
+
+def _estimate(graph: Any, inputs: Sequence[Any], is_backward: bool) -> int:
+    """Inductor's estimate of the peak of one graph, after it has fused and ordered its kernels."""
+    try:
+        from torch._guards import detect_fake_mode
+        from torch._inductor import debug, memory
+        from torch._inductor.graph import GraphLowering
+        from torch._inductor.virtualized import V
+        from torch.utils._ordered_set import OrderedSet
+
+        lowering = GraphLowering(graph, example_inputs=inputs, is_backward=is_backward)
+        with V.set_fake_mode(detect_fake_mode(inputs)), V.set_graph_handler(lowering), debug.DebugContext():
+            lowering.run(*inputs)
+            lowering.init_wrapper_code()
+            lowering._update_scheduler()
+            plan = lowering.scheduler
+            names = OrderedSet(lowering.graph_inputs), OrderedSet(lowering.get_output_names())
+            peak, *_ = memory.prepare_planning_info(plan.nodes, plan.name_to_buf, plan.name_to_fused_node, *names)
+    except Exception as error:
+        raise Refusal(f"Inductor cannot lower it: {type(error).__name__}: {str(error).strip()[:300]}") from error
+    return int(peak)
 
 
 def _as_it_is(graph: Any, _: Any) -> Any:

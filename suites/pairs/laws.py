@@ -15,6 +15,7 @@ QUANTITIES = {
     "peak_bytes": "the peak of the whole gradient",
     "residual_bytes": "what is kept between the forward and the backward pass",
     "compiled_residual_bytes": "the same under torch.compile, at any size and without a device (PyTorch)",
+    "compiled_peak_bytes": "Inductor's estimate of the peak of the larger pass, without its inputs (PyTorch)",
     "flops": "arithmetic of the whole gradient",
 }
 SIZES = (1, 2, 4, 8, 16)
@@ -34,7 +35,8 @@ def grows(
     """The promise that a quantity grows with a dim no faster than a power of it.
 
     Args:
-        quantity: ``temp_bytes``, ``peak_bytes``, ``residual_bytes``, ``compiled_residual_bytes`` or ``flops``.
+        quantity: ``temp_bytes``, ``peak_bytes``, ``residual_bytes``, ``compiled_residual_bytes``,
+            ``compiled_peak_bytes`` or ``flops``.
         never: a product of two dims, such as ``"T*V"``, that must not appear: no array of that size is made.
         sizes: dim -> at least 5 sizes that span a factor of 4 or more; 64 … 1024 unless told.
         at: Spec fields at which the sweep is made, such as the sizes of other dims.

@@ -65,6 +65,17 @@ def test_what_was_not_measured_is_never_passed_over() -> None:
     assert kinds(half(cell()), half(cell(), status="failed", reason="broken")) == ["failed"]
 
 
+def test_kept_bytes_that_rise_fail_and_those_that_are_lost_are_not_passed_over() -> None:
+    base = half(cell(), residual_bytes=64)
+    assert kinds(base, half(cell(), residual_bytes=64)) == []
+    assert kinds(base, half(cell(), residual_bytes=65)) == ["rise"]
+    assert kinds(half(cell()), base) == []
+    [lost] = compare(base, half(cell(), reason="residual_bytes cannot be counted: it reads a number"), (), TODAY)
+    assert (lost.kind, lost.quantity) == ("unmeasured", "residual_bytes")
+    assert lost.sentence.startswith("was 64 on the base")
+    assert "it reads a number" in lost.sentence
+
+
 def test_a_new_cell_is_new_and_a_dropped_profile_is_missing() -> None:
     two = (cell(), cell(profile="tpu-v5p"))
     assert kinds(half(two[0]), half(*two)) == ["new"]

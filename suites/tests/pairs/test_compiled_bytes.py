@@ -103,6 +103,26 @@ def test_laws_are_about_it() -> None:
     assert verdict.verdict == "refuted", verdict
 
 
+def test_the_peak_is_inductors_estimate_of_the_larger_pass() -> None:
+    pair = _pair(kept_waves, {"x": normal("T")}, {"T": (64, 2**40)}, composes=("compile",))
+    peaks = [compiled.peak_bytes(pair, pair.spec(T=size, dtype="float32"), {}) for size in (64, 2**40)]
+    assert peaks[0] >= 64 * 8 + 2 * 64 * 4  # places, the sorted numbers and the output
+    assert abs(peaks[1] / (peaks[0] * 2**34) - 1) < 0.5  # Inductor counts alignment at 64 numbers
+
+
+def test_a_law_about_the_peak_fails_where_it_grows_faster() -> None:
+    def scores(x: Any) -> Any:
+        return (x[:, None] * x).softmax(-1).sort(-1).values.sum(-1)
+
+    sizes = {"T": tuple(2**n for n in range(10, 21, 2))}
+    for power, expected in ((2, "upheld"), (1, "refuted")):
+        claims = [gradgate.grows("compiled_peak_bytes", T=power, sizes=sizes)]
+        told = judged(
+            _pair(scores, {"x": normal("T")}, {"T": (64,)}, claims=claims, name="scores"), ("compiled_peak_bytes_T",)
+        )
+        assert told["compiled_peak_bytes_T"].verdict == expected, told
+
+
 def choosy(x: Any) -> Any:
     """Branches on a number."""
     return x * 2 if x.sum() > 0 else x * 3
@@ -110,8 +130,9 @@ def choosy(x: Any) -> Any:
 
 def test_what_cannot_be_traced_is_refused_in_words() -> None:
     pair = _pair(choosy, {"x": normal("T")}, {"T": (4,)}, claims=[gradgate.grows("compiled_residual_bytes", T=1)])
-    with pytest.raises(Refusal, match="reads a number out of a tensor"):
-        compiled.residual_bytes(pair, pair.spec(), {})
+    for count in (compiled.residual_bytes, compiled.peak_bytes):
+        with pytest.raises(Refusal, match="reads a number out of a tensor"):
+            count(pair, pair.spec(), {})
     verdict = judged(pair, ("compiled_residual_bytes_T",))["compiled_residual_bytes_T"]
     assert (verdict.verdict, "cannot be told" in verdict.reason) == ("inapplicable", True)
 
@@ -139,5 +160,5 @@ def test_cells_carry_what_is_kept_and_the_gate_shows_a_change() -> None:
         return Half(described, {identity(asked): row})
 
     found = compare(half(rows["waves"]), half(rows["kept_waves"]), [], datetime.date(2026, 1, 1))
-    assert "compiled_residual_bytes" in {finding.quantity for finding in found}, found
+    assert {"compiled_residual_bytes", "compiled_peak_bytes"} <= {finding.quantity for finding in found}, found
     assert not compare(half(rows["waves"]), half(rows["waves"]), [], datetime.date(2026, 1, 1))
