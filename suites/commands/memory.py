@@ -9,6 +9,7 @@ import math
 import re
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from gradgate.hw_profiles import profile as hardware
@@ -21,8 +22,11 @@ from gradgate.suites.commands.arguments import json_object, need_report
 from gradgate.suites.console import choice_table, memory_table, terminal
 from gradgate.suites.console.files import write_atomically
 from gradgate.suites.console.progress import progress
+from gradgate.suites.gate.settings import Settings
 from gradgate.suites.judging.engine import Run
 from gradgate.suites.judging.verdict import Task
+from gradgate.suites.keeping.figures import Figures
+from gradgate.suites.keeping.keys import Keys
 from gradgate.suites.measuring import cells, choice
 from gradgate.suites.measuring.cells import MethodCell
 from gradgate.suites.measuring.series import Series
@@ -60,6 +64,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add(parser, "--spec", default="{}", help="fields of the problem that differ from the family's usual ones")
     arguments.add(parser, "--shard", "--scheduler")
     arguments.add(parser, "--jobs", metavar="N", help="local processes (default 2)")
+    fresh = "measure everything again; without it, figures of what has not changed are reused"
+    parser.add_argument("--fresh", action="store_true", help=fresh)
     arguments.add(parser, "--timeout", default=300.0, help="limit per compilation in seconds (default 300)")
     arguments.add(parser, "--json", help="write cells and laws here, after each cell")
     arguments.add(parser, "--report", help="write memory.html, the plot, and memory.json here")
@@ -84,17 +90,8 @@ def main(chosen: argparse.Namespace) -> int:
     share = {"shard": chosen.shard.to_dict(len(every))} if chosen.shard.of > 1 else {}
     swept = _range(registry.family(methods[0][1].name), chosen.sweep)
     rows: dict[int, dict[str, Any]] = {}
-    places = {id(cell): place for place, cell in enumerate(asked)}
-    written = 0.0
     try:
-        with cluster.executor(chosen.scheduler) as executor, progress(len(asked), "cells") as show:
-            for cell, measured in cells.measure(asked, executor, workers=chosen.jobs, limit=chosen.timeout):
-                row = _row(cell, measured)
-                rows[places[id(cell)]] = row
-                show.advance(f"{cell.declared.name} {measured.profile}: {row['status']}")
-                if time.monotonic() - written > 1:  # without laws: fitting each time would cost more than the cells
-                    _write(chosen, share | _document(asked, rows, Range()))
-                    written = time.monotonic()
+        _measure(chosen, asked, rows, share)
     finally:
         document = share | _document(asked, rows, swept)
         _write(chosen, document)
@@ -118,6 +115,40 @@ def main(chosen: argparse.Namespace) -> int:
             write_atomically(page, choice_plot.page(document["choice"]))
             terminal.note(f"report: {page}")
     return 0 if all(row["status"] in (*ANSWERS, INAPPLICABLE) for row in rows.values()) else 2
+
+
+def _measure(
+    chosen: argparse.Namespace, asked: list[MethodCell], rows: dict[int, dict[str, Any]], share: dict[str, Any]
+) -> None:
+    """Fill `rows`, place of a cell -> its row: kept figures first, then what has to be measured; write as they come."""
+    kept = Figures(Keys.here(Settings.read(Path.cwd()).depends), fresh=chosen.fresh)
+    places = {id(cell): place for place, cell in enumerate(asked)}
+    with cluster.executor(chosen.scheduler) as executor, progress(len(asked), "cells") as show:
+
+        def done(cell: MethodCell, measured: Measurement) -> None:
+            row = rows[places[id(cell)]] = _row(cell, measured)
+            show.advance(f"{cell.declared.name} {measured.profile}: {row['status']}")
+
+        waiting = []
+        for cell in asked:
+            known = kept.get(cell.declared, cell.to_dict())
+            if known is None:
+                waiting.append(cell)
+            else:
+                done(cell, dataclasses.replace(known, cached=True))
+        written = 0.0
+        for cell, measured in cells.measure(waiting, executor, workers=chosen.jobs, limit=chosen.timeout):
+            kept.put(cell.declared, cell.to_dict(), measured)
+            done(cell, measured)
+            if time.monotonic() - written > 1:  # without laws: fitting each time would cost more than the cells
+                _write(chosen, share | _document(asked, rows, Range()))
+                written = time.monotonic()
+    kept.keys.imports.parsed.keep()
+    if len(waiting) < len(asked):
+        said = f"{len(asked) - len(waiting)} of {len(asked)} cells reused: what they depend on is unchanged"
+        terminal.note(f"{said}; --fresh measures all anew")
+    if kept.failed:
+        terminal.note(f"figures could not be kept for the next run: {kept.failed}")
 
 
 def _choice(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -82,18 +81,8 @@ def measured_spec(family: Family, framework: str, fields: Mapping[str, Any] | No
     return registry.spec_class(family.name).from_json(json.dumps(chosen))
 
 
-def to_dict(cell: MethodCell) -> dict[str, Any]:
-    """A cell as plain JSON types."""
-    declared = cell.declared
-    return {
-        "family": declared.family, "method": declared.name, "framework": declared.framework, "target": cell.target,
-        "origin": registry.origin(declared.family),
-        "profile": cell.profile, "spec": dataclasses.asdict(cell.spec), "options": dict(cell.options),
-    }  # fmt: skip
-
-
 def from_dict(row: Mapping[str, Any], methods: Mapping[str, Gated]) -> MethodCell | None:
-    """The cell of `to_dict`, with this side's declaration of its method; None if this side lacks the method.
+    """The cell of `MethodCell.to_dict`, with this side's declaration of its method; None if this side lacks the method.
 
     Raises:
         UsageError: this side's Spec does not have these fields or values.

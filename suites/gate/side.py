@@ -41,12 +41,11 @@ class Side:
 
     def describe(self) -> dict[str, Any]:
         """The gated cells and claims of this side, and the toolchain."""
-        from gradgate.suites.gate import manifest
         from gradgate.suites.judging.verdict import Task
 
         cells, tasks = [], []
         for known in self.methods.values():
-            cells += [manifest.to_dict(cell) for cell in known.cells(self.settings.profiles)]
+            cells += [cell.to_dict() for cell in known.cells(self.settings.profiles)]
             tasks += [asdict(Task.of(known.declared, claim, known.given.target)) for claim in known.claims]
         return {
             "methods": sorted(self.methods), "cells": cells, "tasks": tasks, "fingerprint": self.fingerprint,
@@ -71,7 +70,7 @@ class Side:
             except (UsageError, ProfileError) as error:
                 send({"figure": {"cell": row, "status": "failed", "reason": str(error)}})
                 continue
-            key = self._figure_key(cell)
+            key = self.keys.figure(self._places(cell.declared), cell.to_dict())
             kept = self.store.get(key)
             if kept is not None:
                 found = cells.row(cell, Measurement.from_json(kept))
@@ -109,14 +108,6 @@ class Side:
                 if verdict.verdict != "error":  # this machine may have caused an error
                     self.store.put(keys[verdict.task.name], found)
                 send({"verdict": {**found, "reused": False}})
-
-    def _figure_key(self, cell: Any) -> str:
-        from gradgate.hw_profiles.profile import load
-        from gradgate.suites.gate import manifest
-        from gradgate.suites.keeping.keys import MEASURING
-
-        facts = ["figure", manifest.to_dict(cell), load(cell.profile).digest(), os.environ.get("XLA_FLAGS", "")]
-        return self.keys.digest(MEASURING, self._places(cell.declared), *facts)
 
     def _places(self, declared: Any) -> list[str]:
         """The modules and files of a method.
@@ -165,7 +156,10 @@ def main() -> None:
     os.dup2(2, 1)
     text = b""
     while not text.endswith(b"\n"):
-        text += os.read(0, 1 << 16)
+        more = os.read(0, 1 << 16)
+        if not more:  # the parent ended before it had asked
+            return
+        text += more
     request = json.loads(text)
 
     def send(event: dict[str, Any]) -> None:

@@ -93,10 +93,23 @@ class Keys:
             task: the claim.
             run: the settings with which it is judged.
         """
-        if task.profile not in self._profiles:
-            self._profiles[task.profile] = load(task.profile).digest()
-        facts = [dataclasses.asdict(task), dataclasses.asdict(run), self._profiles[task.profile], self._surroundings]
+        facts = [dataclasses.asdict(task), dataclasses.asdict(run), self._profile(task.profile), self._surroundings]
         return self.digest(JUDGING, places, "verdict", *facts)
+
+    def figure(self, places: Iterable[str], cell: Mapping[str, Any]) -> str:
+        """The key of a measured cell.
+
+        Args:
+            places: modules and files of the method, from `sources.strings_of`.
+            cell: its fields, as `MethodCell.to_dict` gives them.
+        """
+        facts = [cell, self._profile(cell["profile"]), os.environ.get("XLA_FLAGS", "")]
+        return self.digest(MEASURING, places, "figure", *facts)
+
+    def _profile(self, name: str) -> str:
+        if name not in self._profiles:
+            self._profiles[name] = load(name).digest()
+        return self._profiles[name]
 
     def place(self, target: str) -> str | None:
         """The module or file of a target, with or without a name after a colon; None if it cannot be found.

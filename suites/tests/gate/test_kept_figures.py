@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -22,13 +24,21 @@ def side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Side:
 
 def test_the_key_of_a_figure_has_the_rules_of_counting_in_it(side: Side, monkeypatch: pytest.MonkeyPatch) -> None:
     cell = next(cell for known in side.methods.values() for cell in known.cells(("cpu",)))
-    key = side._figure_key(cell)
-    assert side._figure_key(cell) == key
+    places = side._places(cell.declared)
+    key = side.keys.figure(places, cell.to_dict())
+    assert side.keys.figure(places, cell.to_dict()) == key
     monkeypatch.setattr(keys, "COUNTING", "as it was before")
-    assert side._figure_key(cell) != key
+    assert side.keys.figure(places, cell.to_dict()) != key
 
 
 def test_the_key_of_a_figure_has_the_text_of_the_counters_in_it(side: Side) -> None:
     read = side.imports.closure(MEASURING).files
     assert {f"gradgate.hw_profiles.{name}" for name in ("work", "work_rules", "contraction", "torch_work")} <= set(read)
     assert "gradgate.suites.checks.form" not in read
+
+
+def test_a_side_whose_parent_ends_before_it_asks_ends_too() -> None:
+    side = subprocess.run(
+        [sys.executable, "-m", "gradgate.suites.gate.side"], stdin=subprocess.DEVNULL, capture_output=True, timeout=60
+    )
+    assert (side.returncode, side.stdout) == (0, b"")
