@@ -20,6 +20,8 @@ from gradgate.suites.judging.engine import Run
 from gradgate.suites.judging.verdict import Task, Verdict
 from gradgate.suites.workers.process import WORDS, Worker
 
+ANSWERS = frozenset(("verdict", "fault", "usage"))
+"""Keys of the events that end a claim."""
 POLL = 0.25
 """Seconds between checks of a worker that sends nothing."""
 SHARED = 4
@@ -182,7 +184,8 @@ class Supervisor:
         found: list[tuple[Verdict, Run]] = []
         for fd, (worker, queue) in list(self._busy.items()):
             events, death = self._read(worker, fd in ready)
-            if death and worker.guests - {queue[0][0].owner}:
+            answered = any(event.keys() & ANSWERS for event in events)  # before it died: it is not to blame
+            if death and not answered and worker.guests - {queue[0][0].owner}:
                 worker.close()  # something that an earlier method left may have ended it: try in a fresh one
                 del self._busy[fd]
                 self._start(Worker(worker.device), queue)
@@ -195,7 +198,7 @@ class Supervisor:
                     self._idle.append(worker)
                     self._devices[queue[0][0].owner, queue[0][0].target] = event["elsewhere"]
                     self._start(self._worker(event["elsewhere"]), queue)
-                elif "verdict" in event or "fault" in event or "usage" in event:
+                elif event.keys() & ANSWERS:
                     task, run = queue.popleft()
                     found.append((self._finish(task, event), run))
                     self._answered.add(task.owner)
@@ -204,11 +207,13 @@ class Supervisor:
                     if elsewhere:
                         found += [(_not_tried(task, elsewhere), run) for task, run in queue]
                         queue.clear()
+                    if death:
+                        worker.close()
                     if queue:
-                        self._start(worker, queue)
-                    else:
+                        self._start(Worker(worker.device) if death else worker, queue)
+                    elif not death:
                         self._idle.append(worker)
-            if death:
+            if death and not answered:
                 del self._busy[fd]
                 worker.close()
                 self._dead[queue[0][0].owner, queue[0][0].target] = death

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,40 @@ def test_methods_of_one_family_and_framework_go_to_one_worker_until_it_alone_has
     # The second worker is always the one that answers: it does its own, then what nobody has begun, then helps.
     assert second == ["at"] * 3 + ["bj"] * 3 + ["bt"] * 3 + ["aj"] * 2
     assert first == ["aj"]
+
+
+class _Dying(_Worker):
+    """A worker whose every answer arrives together with the news that it has to be given up."""
+
+    def __init__(self, device: str = "") -> None:
+        super().__init__(device)
+        self.events, end = os.pipe()
+        os.close(end)
+        self.call, self.guests, self.closed = None, set(), False
+        made.append(self)
+
+    def close(self) -> None:
+        os.close(self.events)
+        self.closed = True
+
+
+made: list[_Dying] = []
+
+
+@pytest.mark.parametrize("claims", [1, 3])
+def test_a_worker_that_dies_after_its_answer_takes_no_claim_with_it(
+    claims: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made.clear()
+    monkeypatch.setattr("gradgate.suites.workers.supervisor.Worker", _Dying)
+    tasks = [Task("a", "x", "jax", f"claim{n}") for n in range(claims)]
+    waiting = [Verdict(task, "upheld").to_dict() for task in tasks]
+    supervisor = Supervisor(Run(), 1)
+    monkeypatch.setattr(supervisor, "_read", lambda *_: ([{"verdict": waiting.pop(0)}], "its memory is exhausted"))
+    found = list(supervisor.judge_all(tasks))
+    assert [(v.task.claim, v.verdict) for v in found] == [(task.claim, "upheld") for task in tasks]
+    assert len(made) == claims
+    assert all(worker.closed for worker in made)
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
