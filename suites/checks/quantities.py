@@ -1,6 +1,6 @@
 """How much one method takes on one problem: bytes, FLOPs, and bytes kept for the backward pass.
 
-Each is measured once in a process, though several claims ask for it.
+FLOPs and bytes are measured only once in a process, even if several claims need them.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from gradgate.suites.judging.subject import Fault, Inapplicable, first_line
 from gradgate.suites.measuring import cells
 
 KERNEL_COMPILERS = ("Mosaic", "Pallas", "Triton", "interpret mode")
-"""Words by which a lowering that fails is known to be a kernel's, which another profile may take."""
+"""If a failed lowering names one of these, a kernel failed; another profile may compile this kernel."""
 KNOWN: dict[tuple[str, ...], Any] = {}
-"""What is measured once in a worker, though two claims share a sweep or compare two methods."""
+"""Measured results of this worker, for all claims that share a sweep or compare two methods."""
 
 
 def residual_bytes(declared: Method, function: Any, spec: Spec, options: Mapping[str, Any]) -> float:
     """Bytes that a pair's function keeps between its forward and its backward pass.
 
     Raises:
-        Inapplicable: the function is no pair's.
+        Inapplicable: the function does not belong to a pair, or the bytes cannot be counted.
         Fault: the method raises.
     """
     if not hasattr(function, "residual_bytes"):
-        raise Inapplicable("residual bytes are known of pairs, whose forward pass is a function of its own")
+        raise Inapplicable("residual bytes can be counted only for pairs: their forward pass is a separate function")
     try:
         return float(function.residual_bytes(spec, options))
     except Inapplicable:
@@ -51,11 +51,11 @@ def compiled_bytes(declared: Method, function: Any, spec: Spec, options: Mapping
     """``compiled_residual_bytes`` or ``compiled_peak_bytes`` of a pair.
 
     Raises:
-        Inapplicable: the function is no pair's of PyTorch, or cannot be traced; says why.
+        Inapplicable: the function does not belong to a pair in PyTorch, or cannot be traced; the message says why.
     """
     pair = getattr(function, "pair", function)
     if not hasattr(pair, "residual_bytes") or declared.framework != "torch":
-        raise Inapplicable("bytes under torch.compile are known of pairs in PyTorch")
+        raise Inapplicable("bytes under torch.compile can be counted only for pairs in PyTorch")
     from gradgate.suites.measuring import compiled
 
     try:
@@ -99,7 +99,7 @@ def flops(declared: Method, function: Callable[..., Any], spec: Spec, options: M
 
 
 def _no_kernel(found: Measurement) -> bool:
-    """Whether the compiler of a profile does not take a Pallas kernel; its reason says so in the compiler's words."""
+    """Whether the compiler of a profile cannot lower a kernel: the reason, in the compiler's words, says so."""
     return "could not be lowered" in found.reason and any(name in found.reason for name in KERNEL_COMPILERS)
 
 
@@ -114,7 +114,7 @@ def device_bytes(
         quantity: name of the field.
 
     Raises:
-        Inapplicable: the compiler is missing or refuses the program, or the profile does not tell the quantity.
+        Inapplicable: the compiler is missing or refuses the program, or the quantity is not known on this profile.
         Fault: the method cannot be traced or run, or the compiler crashed or took too long.
     """
     key = (

@@ -21,16 +21,16 @@ from gradgate.suites.measuring.series import Series, amount
 
 Kind = TypeVar("Kind", bound=Law)
 REFERENCE = "reference"
-"""Name of the method that a pair's reference is."""
+"""Name of a pair's reference, taken as a method."""
 
 
 @dataclass
 class Sweep:
-    """One claim about memory or work, put to one method on one profile.
+    """One claim about memory or work, judged for one method on one profile.
 
     Attributes:
         profile: name of a profile, or the path of its TOML file.
-        base: Spec fields that replace the claim's own: of a single problem that is to be the sweep's starting point.
+        base: Spec fields that replace those of the claim, to start the sweep from a problem that the user chose.
         limit: seconds that one compilation may take.
         progress: called with the number of cells measured so far.
         series: what was measured so far, for the verdict.
@@ -51,7 +51,7 @@ class Sweep:
 
     @property
     def law(self) -> Growth | Share | OfReference:
-        """What the claim says of a sweep."""
+        """What the claim says about a sweep."""
         if isinstance(self.claim.law, (Growth, OfReference)):
             return self.claim.law
         return self.carried(Share)
@@ -166,7 +166,7 @@ def growth(case: Sweep) -> None:
         told = fit.does_not_depend(other.sizes, other.values)
         if not told.holds:
             raise Refuted(
-                f"{case.sentence}; over {other.letter}, of which they are claimed independent, {told.sentence}"
+                f"{case.sentence}; over {other.letter}, where they are claimed to be constant, {told.sentence}"
             )
         case.sentence += f"; over {other.letter} {told.sentence}"
 
@@ -196,7 +196,7 @@ def share(case: Sweep) -> None:
 
 
 def of_reference(case: Sweep) -> None:
-    """A pair's function takes at most a share of what its reference takes, at one problem."""
+    """On one problem, a pair's function takes at most a share of what its reference takes."""
     claimed = case.carried(OfReference)
     spec, declared = case.at(), case.subject.declared
     reference = dataclasses.replace(declared, name=REFERENCE, implementation=f"{declared.implementation}#reference")
@@ -211,7 +211,7 @@ def of_reference(case: Sweep) -> None:
 
 
 def _no_product(case: Sweep, first: Over, second: Over) -> None:
-    """The quantity has no part that grows like the product of two dims: by its mixed difference over four corners.
+    """The quantity has no part that grows like the product of two dims, by its mixed difference over four corners.
 
     What grows with one of the dims alone, and every constant, cancels in
     Q(a₁, b₁) − Q(a₁, b₀) − Q(a₀, b₁) + Q(a₀, b₀) = k·(a₁ − a₀)·(b₁ − b₀), where k are bytes per element of the product.
@@ -236,7 +236,7 @@ def _no_product(case: Sweep, first: Over, second: Over) -> None:
 
 
 def figure(case: Sweep) -> None:
-    """A figure of a paper is what is measured here."""
+    """The figure that is measured here is the one that a paper printed, within the claim's tolerance."""
     claimed = case.carried(Figure)
     measured = registry.load(claimed.measured)
     asked = {"method": case.subject.function} if "method" in inspect.signature(measured).parameters else {}
@@ -253,7 +253,7 @@ def figure(case: Sweep) -> None:
 
 
 def _told(number: float) -> str:
-    """Whole from 100 on, with four significant digits below.
+    """A number as text: whole from 100 on, with four significant digits below.
 
     >>> _told(7_077_888.0), _told(1.21052), _told(0.0)
     ('7,077,888', '1.211', '0')
@@ -268,11 +268,11 @@ def _fitted(series: Series) -> fit.FittedLaw:
 
 
 def _below(case: Sweep, claimed: Below, found: Series) -> str:
-    """That the other method takes `factor` times as much at the largest size, as a sentence.
+    """A sentence that says that the other method takes at least `factor` times as much at the largest size.
 
     Raises:
-        Refuted: it takes less.
-        Inapplicable: it doesn't fit the device, whose whole memory is less than `factor` times as much.
+        Refuted: the other method takes less.
+        Inapplicable: it does not fit the device, and the device's whole memory is less than `factor` times as much.
     """
     name, factor, declared = claimed.method, claimed.factor, case.subject.declared
     [other] = registry.methods(declared.family, name, declared.framework)

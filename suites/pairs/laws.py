@@ -19,9 +19,9 @@ QUANTITIES = {
     "flops": "arithmetic of the whole gradient",
 }
 SIZES = (1, 2, 4, 8, 16)
-"""Times the smallest size of a sweep."""
+"""The sizes of a sweep, as multiples of the smallest."""
 SMALLEST = 64
-"""Size at which a sweep begins unless told."""
+"""The size at which a sweep begins by default."""
 
 
 def grows(
@@ -38,7 +38,7 @@ def grows(
         quantity: ``temp_bytes``, ``peak_bytes``, ``residual_bytes``, ``compiled_residual_bytes``,
             ``compiled_peak_bytes`` or ``flops``.
         never: a product of two dims, such as ``"T*V"``, that must not appear: no array of that size is made.
-        sizes: dim -> at least 5 sizes that span a factor of 4 or more; 64 … 1024 unless told.
+        sizes: dim -> at least 5 sizes that span a factor of 4 or more; by default 64 … 1024.
         at: Spec fields at which the sweep is made, such as the sizes of other dims.
         exponents: dim -> the power: ``T=1`` is linear, ``T=0`` constant, ``T=0.5`` a square root.
 
@@ -46,14 +46,14 @@ def grows(
         One claim for each dim, and one for the product.
 
     Raises:
-        UsageError: an unknown quantity, no dim, a power or sizes that no law can be fitted to, or a product that is not
-            of two dims.
+        UsageError: the quantity is unknown, no dim is named, a power or sizes cannot be fitted by a law, or a product
+            is not of two dims.
 
     Cost: one compilation of the gradient for each size and profile in JAX, one run in PyTorch; four for a product.
     Residual bytes are traced in JAX, and never run.
 
-    Not for: small sizes, at which alignment and padding outweigh the law: the claim is then inapplicable. In PyTorch
-    bytes are those of eager CPU tensors, not of a caching allocator.
+    Not for: small sizes, at which alignment and padding outweigh the law; the claim is then inapplicable. In PyTorch
+    the bytes are those of eager CPU tensors, not of a caching allocator.
 
     Example::
 
@@ -104,19 +104,19 @@ def _sizes(name: str, values: Sequence[int]) -> tuple[int, ...]:
 
 
 def at_most(quantity: str, *, of_reference: float, at: Mapping[str, Any] | None = None) -> tuple[Claim, ...]:
-    """The promise that a quantity is at most a share of the reference's own.
+    """The promise that a quantity of the function is at most a share of the same quantity of the reference.
 
     Args:
-        quantity: as of `grows`.
+        quantity: as in `grows`.
         of_reference: the share, such as 0.25.
-        at: Spec fields at which both are measured, such as sizes of dims; the largest that are declared unless told.
+        at: Spec fields at which both are measured, such as sizes of dims; by default the largest that are declared.
 
     Raises:
-        UsageError: an unknown quantity, or a share that is no positive number.
+        UsageError: the quantity is unknown, or the share is not a positive number.
 
     Cost: the function and the reference are measured once each.
 
-    Not for: a promise about how bytes grow, which `grows` makes; a share of 0, which nothing keeps.
+    Not for: a promise about how bytes grow, which `grows` makes; a share of 0, which no function can keep.
 
     Example::
 
