@@ -16,7 +16,7 @@ from gradgate.suites.judging.subject import Fault, Refuted
 from gradgate.suites.judging.tolerance import compare_value
 
 CLEAR = 30.0
-"""One gradient must be this many times nearer to the differences of the method's loss than the other, to be the one."""
+"""A gradient belongs to the method's loss if it is this many times nearer to that loss's differences than another."""
 COARSE = 1e-2
 """Above this relative distance from the differences of a loss, a gradient is not the gradient of that loss."""
 

@@ -1,4 +1,4 @@
-"""The hazards of eager PyTorch: a table, each row of which the check `protocol` runs."""
+"""The hazards of eager PyTorch, as a table. The check `protocol` runs every row."""
 
 from __future__ import annotations
 

@@ -227,9 +227,9 @@ def _state_after_backward(case: Case, problem: Any) -> None:
 
 
 def _autocast(case: Case) -> None:
-    """Under autocast to bfloat16, gradients have the dtype of their leaves, and their errors are allowed there.
+    """Under autocast to bfloat16, gradients have the dtype of their leaves, and their errors are within the bound.
 
-    The noise is the error of the reference under autocast. An error of κ times the noise is allowed.
+    The noise is the error of the reference under autocast; the bound is κ times the noise.
     """
     if "float32" not in case.subject.declared.dtypes:
         return

@@ -104,7 +104,7 @@ def through_cotangents(case: Case, vector: Tree) -> None:
         vector: v, a tree like params.
 
     Raises:
-        Refuted: it differs; the message names an output for whose cotangent it does.
+        Refuted: it differs for the cotangent of an output; the message names the output.
     """
     pair: Pair = case.subject.function  # type: ignore[assignment]
     problem = case.problem(case.widest)

@@ -236,7 +236,7 @@ def _no_product(case: Sweep, first: Over, second: Over) -> None:
 
 
 def figure(case: Sweep) -> None:
-    """The figure that is measured here is the one that a paper printed, within the claim's tolerance."""
+    """The figure that is measured here equals the figure that a paper printed, within the claim's tolerance."""
     claimed = case.carried(Figure)
     measured = registry.load(claimed.measured)
     asked = {"method": case.subject.function} if "method" in inspect.signature(measured).parameters else {}

@@ -17,8 +17,8 @@ leaf of the true gradient, g the method's in the dtype under test, u the dtype's
    keeps. It names a loss that rounds as it does (`Method.rounding`); λ is the error of plain backprop of that loss. If
    this error takes more than half of the dtype's digits, the problem says nothing about the leaf. A method without such
    a loss has λ = ν. The bound grows by (κ − KAPPA)·λ, κ the method's own (`Method.kappa`). The floor does not grow.
-4. *A zero leaf*, ‖g*‖ ≤ u·‖whole g*‖, has no digits of its own: ‖whole g*‖ takes the place of ‖g*‖. If the whole
-   gradient is zero, 1 takes the place of its norm.
+4. *A zero leaf*, ‖g*‖ ≤ u·‖whole g*‖, is compared with the whole gradient: ‖whole g*‖ takes the place of ‖g*‖. If the
+   whole gradient is zero, 1 takes the place of its norm.
 
 Problems of one claim are also judged together (`gradgate.suites.judging.population`). Two figures measure how good the
 rules are: false alarms over many problems, and the smallest relative error planted in one leaf that is refuted

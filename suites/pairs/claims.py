@@ -1,4 +1,4 @@
-"""What is always judged of a pair, as claims."""
+"""The claims that are always judged about a pair."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def contract(pair: Pair, options: Sequence[Option]) -> tuple[Claim, ...]:
             owed(FLOATS[name], f"equals the reference's gradient in {name}", "gradient", dtype=name)
             for name in pair.dtypes
         ),
-        owed("cotangents", "gives the right gradient where only one output has a cotangent, or none has"),
+        owed("cotangents", "gives the right gradient if only one output has a cotangent, or none has"),
         owed("upstream", "its gradient of c·loss is c times its gradient"),
-        owed("not_finite", "where an input is not finite, its answer is not finite where the reference's is not"),
+        owed("not_finite", "if an input is not finite, its answer is not finite wherever the reference's is not"),
         owed("deterministic", "gives the same bits when called twice"),
         owed("pure", "leaves inputs and global random state alone, and prints nothing"),
     ]
@@ -47,13 +47,13 @@ def contract(pair: Pair, options: Sequence[Option]) -> tuple[Claim, ...]:
     if pair.where == "torch":
         found += [
             owed("layouts", "takes inputs and cotangents that are transposed, strided or expanded"),
-            owed("each_leaf_alone", "gives each input its gradient where it alone requires one"),
-            owed("autograd", "keeps autograd's protocol: what changes between forward and backward is right or raises"),
+            owed("each_leaf_alone", "gives each input its gradient if only this input requires one"),
+            owed("autograd", "keeps autograd's protocol: after a change before the backward pass, is right or raises"),
         ]
     for name, statement in (
         ("jit", "gives the same gradient under jax.jit as without"),
         ("compile", "gives the same gradient under torch.compile as without"),
-        ("vmap", "vectorised over its inputs, gives each one's gradient"),
+        ("vmap", "under vmap over its inputs, gives the gradient of each"),
     ):
         found += [owed(name, statement)] if name in pair.composes else []
     if "second_order" in pair.composes:

@@ -374,7 +374,7 @@ class ModulePair(Pair):
 
 
 def _spread(leaf: Any, rng: np.random.Generator) -> Any:
-    """Initial numbers with normal ones added."""
+    """Initial numbers with normal numbers added."""
     size = float(np.sqrt(np.mean(leaf * leaf))) if leaf.size else 0.0
     return leaf + SPREAD * (size or 1.0) * rng.standard_normal(leaf.shape)
 

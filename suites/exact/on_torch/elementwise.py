@@ -144,7 +144,7 @@ def fmin(a: Any, b: Any) -> Any:
 
 
 def _numbers_first(a: Any, b: Any) -> tuple[Any, Any]:
-    """Both, each with the other's element where its own is NaN."""
+    """Both arrays; where one has NaN, it gets the other's element."""
     one = balls.elementwise(lambda x, y: y if x.is_nan() else x, a, b)
     return one, balls.elementwise(lambda x, y: x if y.is_nan() else y, one, b)
 

@@ -126,7 +126,7 @@ def _put(upstream: Any, shape: Any, dim: int, where: int | slice) -> Any:
 
 @mixed("cat")
 def cat(tensors: list[Any], dim: int = 0) -> Any:
-    """One after the other along an axis; PyTorch leaves out empty ones of one axis."""
+    """Tensors, one after the other, along an axis; PyTorch leaves out empty tensors of one axis."""
     arrays = [balls.exact(each) for each in tensors]
     arrays = [each for each in arrays if each.shape != (0,)] or arrays[:1]
     return np.concatenate(arrays, axis=dim)
