@@ -125,7 +125,8 @@ def load(name_or_path: str | os.PathLike[str]) -> Profile:
         return _read(Path(text))
     paths = dict(_known())
     if text not in paths:
-        near = difflib.get_close_matches(text, paths, n=1, cutoff=0.4)
+        near = [name for name in sorted(paths) if text and name.startswith(text)]
+        near += difflib.get_close_matches(text, paths, n=1, cutoff=0.4)
         hint = f"; did you mean {near[0]!r}?" if near else "."
         raise ProfileError(
             f"unknown profile {text!r}{hint} Known: {', '.join(sorted(paths))}. "

@@ -37,7 +37,8 @@ def unknown(kind: str, name: str, legal: Iterable[str]) -> UsageError:
     "unknown family 'state_spce'; legal: state_space; nearest: state_space"
     """
     names = sorted(legal)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
+    near = [each for each in names if name and each.startswith(name)]
+    near += difflib.get_close_matches(name, names, n=1, cutoff=0.4)
     hint = f"; nearest: {near[0]}" if near else ""
     return UsageError(f"unknown {kind} {name!r}; legal: {', '.join(names) or '(none)'}{hint}")
 

@@ -8,8 +8,9 @@ and stable. Importing this module imports neither JAX nor PyTorch.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
+
+from gradgate.suites.api.lazy import lookup
 
 if TYPE_CHECKING:
     from gradgate.references.errors import NotComposable, UsageError
@@ -45,16 +46,15 @@ __all__ = [
 ]  # fmt: skip
 
 
+_found = lookup(__name__, "gradgate", _PLACES)
+
+
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         from importlib import metadata
 
         return metadata.version("gradgate")
-    if name in _PLACES:
-        found = getattr(importlib.import_module(_PLACES[name]), name)
-        globals()[name] = found
-        return found
-    raise AttributeError(f"module 'gradgate' has no attribute {name!r}")
+    return _found(name)
 
 
 def __dir__() -> list[str]:

@@ -6,8 +6,7 @@ models. The suite judges each of them as it judges a pair of yours. Its module i
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
+from gradgate.suites.api.lazy import lookup
 
 _PLACES: dict[str, str] = {
     "checkpointed": "gradgate.references.chain.in_jax.model",
@@ -29,14 +28,7 @@ _PLACES: dict[str, str] = {
 """Name -> the module that defines it."""
 
 __all__ = list(_PLACES)
-
-
-def __getattr__(name: str) -> Any:
-    if name in _PLACES:
-        found = getattr(importlib.import_module(_PLACES[name]), name)
-        globals()[name] = found
-        return found
-    raise AttributeError(f"module 'gradgate.in_jax' has no attribute {name!r}; it has {', '.join(sorted(_PLACES))}")
+__getattr__ = lookup(__name__, "gradgate.in_jax", _PLACES)
 
 
 def __dir__() -> list[str]:

@@ -13,6 +13,7 @@ from typing import Any
 from gradgate.hw_profiles import profile as hardware
 from gradgate.hw_profiles.fingerprint import fingerprint
 from gradgate.references import laws, registry
+from gradgate.references.contract import installed
 from gradgate.references.errors import UsageError, unknown
 from gradgate.suites.commands import arguments
 from gradgate.suites.commands.arguments import json_object, need_report
@@ -62,7 +63,8 @@ def main(chosen: argparse.Namespace) -> int:
     """Judge the claims, write each verdict and print all of them; returns the exit status.
 
     Returns:
-        0 every verdict is the declared one · 1 one is not · 2 one could not be measured.
+        0 every verdict is the declared one · 1 one is not · 2 one could not be measured,
+        or no framework of the methods is installed.
 
     Raises:
         UsageError, ProfileError: a wrong name or value; lists what is legal.
@@ -105,6 +107,11 @@ def _end(chosen: argparse.Namespace, judged: _Judged, kept: Kept) -> int:
         from gradgate.suites.report import write
 
         terminal.note(f"report: {write(judged.document(), chosen.report)}")
+    frameworks = sorted({verdict.task.framework for verdict in verdicts})
+    if frameworks and not any(map(installed, frameworks)):
+        extras = " or ".join(f"pip install 'gradgate[{name}]'" for name in frameworks)
+        terminal.note(f"nothing was judged, because no framework of these methods is installed: {extras}")
+        return 2
     return exit_status(verdicts)
 
 

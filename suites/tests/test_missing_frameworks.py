@@ -88,7 +88,8 @@ def test_verify_judges_what_it_can_and_says_what_to_install(
         missing, "-m", "gradgate.suites.cli", "verify", "--family", "state_space", "--method", "backprop",
         "--examples", 1, "--json", file,
     )  # fmt: skip
-    assert ran.status == 0, ran.out + ran.err
+    assert ran.status == (0 if present else 2), ran.out + ran.err
+    assert ("nothing was judged" in ran.err) == (not present)
     assert "Traceback" not in ran.out + ran.err
     rows = json.loads(file.read_text())["verdicts"]
     for name in missing:

@@ -273,3 +273,10 @@ def test_a_class_of_problems_imported_after_jax_was_first_used_is_a_pytree_too(j
 
     namespace("jax")
     assert jax.tree.leaves(Late(spec_class("state_space")(), "jax", {"w": 1.0}, {"x": 2.0})) == [1.0, 2.0]
+
+
+def test_the_nearest_name_is_one_that_begins_so_before_one_that_looks_alike() -> None:
+    legal = ["nvidia-a100-40", "nvidia-v100"]
+    assert str(unknown("profile", "nvidia-a100", legal)).endswith("nearest: nvidia-a100-40")
+    assert str(unknown("profile", "nvidia-v10", legal)).endswith("nearest: nvidia-v100")
+    assert "nearest" not in str(unknown("profile", "", legal))
