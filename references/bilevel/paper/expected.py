@@ -1,7 +1,7 @@
-"""What is expected of each printed figure: what agreement means, and what ours comes to where it does not agree.
+"""What is expected of each printed figure: what agreement means, and our value if it does not agree.
 
-No configuration of the paper's is known in full: it names neither the context nor the versions of its compilers. So
-where bytes differ the figure is unexplained, with what was ruled out in its reason, and ours is pinned.
+No configuration of the paper is known in full: it names neither the context nor the versions of its compilers. So if
+bytes differ, the figure is declared unexplained; its reason says what was ruled out, and our value is pinned.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ PINNED = {
 
 
 def declared(row: Published) -> Published:
-    """The row with what is expected of it; a row without a printed number as it is."""
+    """The row with what is expected of it; a row without a printed number is returned unchanged."""
     if row.printed is None:
         return row
     pinned = PINNED.get((row.place, row.series, str(row.x)))
@@ -97,7 +97,7 @@ def declared(row: Published) -> Published:
 
 
 def _beyond(row: Published) -> Published:
-    """Of `gradient_replay`, which the paper has not, beside its own best."""
+    """The row with what is expected of `gradient_replay`, which is not in the paper, compared with the paper's best."""
     if row.series.startswith("FLOPs"):
         return dataclasses.replace(row, expects=upheld(equal(0.01, "updates are a few FLOPs per parameter")))
     better = at_most("it needs fewer bytes") if row.series.startswith("HBM") else at_least("it saves more")

@@ -1,4 +1,4 @@
-"""What the paper claims of the gain in dynamic bytes, as laws that small programs show."""
+"""What the paper claims about the gain in dynamic bytes, as laws that small programs can show."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ DEPTHS = (16, 32, 48)
 
 
 SEQUENCE: dict[str | None, int] = {"tpu": 2048}
-"""Compiler -> S, 512 but for TPUs, which pad what a layer hands on to 128 numbers per position."""
+"""Compiler -> S: 512, except for TPUs, which pad the output of a layer to 128 numbers per position."""
 
 
 def small(layers: int, sequence: int) -> Any:
-    """A transformer whose scores (B, h, S, S) outweigh all that a layer hands on, as the paper's do (Eq. 12)."""
+    """A transformer whose scores (B, h, S, S) are larger than the output of a layer, as in the paper (Eq. 12)."""
     from gradgate.references.bilevel.problem import BilevelSpec
 
     return BilevelSpec(
@@ -34,10 +34,10 @@ def gain(layers: int, profile: str) -> float:
 
 
 def increments(profile: str) -> float:
-    """What the gain grows by from 32 to 48 layers, over what it grows by from 16 to 32: 1 for growth linear in L.
+    """The growth of the gain from 32 to 48 layers, over its growth from 16 to 32: 1 for growth linear in L.
 
     Raises:
-        LookupError: the profile's compiler gives no bytes; says why.
+        LookupError: the profile's compiler gives no bytes; the message says why.
     """
     first, second, third = (gain(layers, profile) for layers in DEPTHS)
     return (third - second) / (second - first)
@@ -49,4 +49,4 @@ LINEAR_GAIN = figure(
     "L add equally",
     "Eq. 12, Fig. 6", printed=1.0, measured=f"{HERE}:increments", unit="times", tolerance=0.2,
 )  # fmt: skip
-"""Of `mixflow` in JAX."""
+"""A claim of `mixflow` in JAX."""

@@ -1,12 +1,12 @@
 """The paper's programs as its listings have them, written to test why its figures differ from ours.
 
-Listings 1 and 3, with the layers of the model in a scan or in a Python loop, at another context, with the library's
-softmax: which of these moves bytes, and why does the paper's GPU need saved inner gradients and today's not? Across the
-iterations of a scan a compiler merges nothing. In a loop it can see that the gradient which a step recomputes and the
-one inside the product are the same; saved gradients leave only one of them.
+Listings 1 and 3, with the layers of the model in a scan or in a Python loop, at another context, or with the library's
+softmax: which of these changes the bytes? And why does the paper's GPU need saved inner gradients, but today's not? A
+compiler merges nothing across the iterations of a scan. In a loop it can see that the gradient that a step recomputes
+and the one inside the product are the same; with saved gradients there is only one of them.
 
-Listing 4, the motivating example, rematerialises no inner step, though §4 keeps that "enabled in all our benchmarks":
-why does mixed mode save more there? The default then keeps the activations of every step, mixed mode still none.
+Listing 4, the motivating example, rematerialises no inner step, although §4 keeps that "enabled in all our benchmarks".
+Why does mixed mode save more there? The default then keeps the activations of every step; mixed mode still keeps none.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def temporary(
     """GiB of temporaries of a meta step, T = 2, batch 4.
 
     Args:
-        profile: for which it is compiled.
+        profile: the profile for which the program is compiled.
         save: inner gradients are saved.
         unrolled: layers run in a Python loop, not in a scan.
         millions, layers: a row of Table 6 and the number of layers in place of its own.
@@ -69,10 +69,10 @@ def temporary(
 
 
 def toy_saved(profile: str, transformations: int, remat: bool) -> float:
-    """Percent by which mixed mode needs fewer bytes in all than the default in Listing 4 (B = 1024, D = 4096, T = 2).
+    """Percent of all bytes that mixed mode saves compared with the default in Listing 4 (B = 1024, D = 4096, T = 2).
 
     Args:
-        profile: whose compiler is asked.
+        profile: the profile whose compiler is used.
         transformations: M of Eq. 9, in a scan, so that none are fused.
         remat: whether inner steps are rematerialised; Listing 4 does not.
 
@@ -165,7 +165,7 @@ def program(save: bool, mixed: bool = True, remat: bool = True) -> Callable[...,
 
 
 def fwdrev_grad(loss: Callable[..., Any]) -> Callable[..., Any]:
-    """Listing 1: ∇ loss with forward mode over reverse mode for its product; of the tokens there is none."""
+    """Listing 1: ∇ loss with forward mode over reverse mode for its product; tokens have no gradient."""
 
     @jax.custom_vjp
     def gradient(p: Tree, x: Any) -> Tree:

@@ -1,4 +1,4 @@
-"""The paper's tables and figures, each beside what today's compilers for the same devices make of the same programs."""
+"""The paper's tables and figures, each next to the result of today's compilers for the same devices and programs."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ def gain(profile: str, millions: int, default: str = DEFAULT, **fields: Any) -> 
 
 
 def gain_total(profile: str, millions: int, default: str = DEFAULT, ours: str = MIXFLOW, **fields: Any) -> float:
-    """The same of bytes in all, or over those of another program."""
+    """`gain` for all bytes; or the default's bytes over those of another program."""
     spec = scale.configuration(millions, **fields)
     return scale.total(spec, default, profile) / scale.total(spec, ours, profile)
 
 
 def gain_activation(profile: str, millions: int, default: str = DEFAULT, **fields: Any) -> float:
-    """The same of bytes beyond those for one data point of 8 tokens (`paper_scale.activation`)."""
+    """`gain` for the bytes beyond those for one data point of 8 tokens (`paper_scale.activation`)."""
     spec = scale.configuration(millions, **fields)
     return scale.activation(spec, default, profile) / scale.activation(spec, MIXFLOW, profile)
 
 
 def toy_gain(profile: str, transformations: int) -> float:
-    """Percent by which mixed mode needs fewer bytes than the default in the motivating example."""
+    """Percent of bytes that mixed mode saves compared with the default in the motivating example."""
     spec = scale.toy(transformations)
     return 100 * (1 - scale.total(spec, "+--", profile) / scale.total(spec, "---", profile))
 
@@ -102,7 +102,7 @@ COMPONENTS = {
 SWEPT_FIELD = {"d_model": "width", "ffw_size": "ffw", "n_heads": "heads", "n_layers": "layers"}
 LADDER = (44, 140, 278, 489, 1018, 2639, 6796, 16183)
 TABLE_1 = (Size(57, 576, 2304, 64, 9, 9), Size(163, 768, 3072, 64, 12, 18), Size(306, 1024, 4096, 64, 16, 20))
-"""Three of Table 1's five models, which Table 6 lacks: rows of Hoffmann et al. (2022), Table A9."""
+"""Three of Table 1's five models. Table 6 does not have them; they are rows of Hoffmann et al. (2022), Table A9."""
 SAMPLE = ((2, 2, 2048), (4, 4, 4096), (8, 8, 8192))
 """T, B and S of Table 1 that go with these."""
 

@@ -1,8 +1,8 @@
-"""The paper's programs at its own sizes: bytes in all and dynamic bytes (Eq. 10), FLOPs and roofline time.
+"""The paper's programs at its own sizes: all bytes and dynamic bytes (Eq. 10), FLOPs and roofline time.
 
-Nothing here is run: programs are traced, and compiled for accelerators that need not be there. A configuration is a row
-of Table 6 and Spec fields in place of its own; optimisations are three signs in the order of Table 2, mixed mode, block
-rematerialisation, saved inner gradients, so ``"-+-"`` is the paper's default and ``"+++"`` its method.
+Nothing here is run: programs are traced, and compiled for accelerators that need not be present. A configuration is a
+row of Table 6, with some Spec fields replaced. Optimisations are three signs in the order of Table 2: mixed mode, block
+rematerialisation, saved inner gradients. So ``"-+-"`` is the paper's default and ``"+++"`` its method.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DEFAULT, MIXFLOW, REPLAY = "-+-", "+++", "replay"
 LIMIT = 7200.0
 """Seconds that one compilation may take; on a quiet machine none of those here takes more than 130."""
 RATE = {"gpu": "tensorfloat32", "tpu": "float32"}
-"""Kind of profile -> the peak rate at which its compiler multiplies float32 matrices unless told."""
+"""Kind of profile -> the peak rate at which its compiler multiplies float32 matrices by default."""
 
 
 def configuration(millions: int, **fields: Any) -> BilevelSpec:
@@ -60,10 +60,10 @@ def program(optimisations: str) -> Callable[..., Any]:
 
 @functools.lru_cache(maxsize=256)
 def total(spec: BilevelSpec, optimisations: str, profile: str) -> float:
-    """Bytes in all: temporaries, arguments and results; of a program too large for the device what it wanted.
+    """All bytes: temporaries, arguments and results; for a program too large for the device, the bytes it requires.
 
     Raises:
-        LookupError: the profile's compiler gives no bytes; says why.
+        LookupError: the profile's compiler gives no bytes; the message says why.
     """
     from gradgate.hw_profiles.compile import measure
     from gradgate.references.draws import shapes
@@ -74,8 +74,8 @@ def total(spec: BilevelSpec, optimisations: str, profile: str) -> float:
     return float(found.required_bytes)
 
 
-# §4 and A.2 call static: inputs and outputs, the parameters and states kept of every inner step, and the gradients
-# saved of every step. All else is dynamic, also what the backward pass accumulates.
+# §4 and A.2 call these static: inputs and outputs, the parameters and states kept of every inner step, and the
+# gradients saved of every step. Everything else is dynamic, also what the backward pass accumulates.
 def static(spec: BilevelSpec, optimisations: str) -> int:
     """Static bytes: arguments and results, T·(|θ| + |υ|), and with saved inner gradients T·|θ| more."""
     import jax
@@ -94,9 +94,9 @@ def dynamic(spec: BilevelSpec, optimisations: str, profile: str) -> float:
     return total(spec, optimisations, profile) - static(spec, optimisations)
 
 
-# What a program keeps of the size of θ is more than A.2 lists: the backward pass carries cotangents of θ and υ, and
-# holds a tangent and a product. The paper's gains at 16 billion parameters are out of reach unless these count as
-# static too, so static memory is also measured, as what is left when there is next to nothing to activate.
+# A program keeps more arrays of the size of θ than A.2 lists: the backward pass carries cotangents of θ and υ, and
+# holds a tangent and a product. The paper's gains at 16 billion parameters cannot be reached unless these count as
+# static too. So static memory is also measured, as the memory of a program with almost no activations.
 def activation(spec: BilevelSpec, optimisations: str, profile: str) -> float:
     """Bytes beyond those of the same program for one data point of 8 tokens: dynamic, with static memory measured."""
     return total(spec, optimisations, profile) - total(
@@ -105,20 +105,20 @@ def activation(spec: BilevelSpec, optimisations: str, profile: str) -> float:
 
 
 def flops(spec: BilevelSpec, optimisations: str) -> float:
-    """Floating-point operations of a meta step, recomputation included; traced only."""
+    """Floating-point operations of a meta step, recomputation included; the program is only traced."""
     return _work(spec, optimisations).flops
 
 
 def nominal_flops(spec: BilevelSpec, optimisations: str) -> float:
-    """The same as peak rates count them, 2 for a multiply-add."""
+    """`flops` as peak rates count them, 2 for a multiply-add."""
     return _work(spec, optimisations).nominal_flops
 
 
 def seconds(spec: BilevelSpec, optimisations: str, profile: str) -> float:
-    """Least seconds of a meta step on a device: its FLOPs, or its traffic if fusion were perfect, at full rate.
+    """Least seconds of a meta step on a device: its FLOPs, or its traffic with perfect fusion, at full rate.
 
     Raises:
-        LookupError: the profile knows no such rate.
+        LookupError: the profile has no such rate.
     """
     from gradgate.hw_profiles.profile import load
     from gradgate.hw_profiles.work import roofline

@@ -1,8 +1,8 @@
-"""The paper's step times, each beside a roofline of the same program, and what their quotients tell.
+"""The paper's step times, each next to a roofline of the same program, and what their quotients show.
 
 A roofline is the least time that a device can take. If one efficiency per device explained the paper's seconds, printed
-over ours would be the same in every row; its mean and its spread over the rows are therefore listed too, by traffic, by
-FLOPs, and at other contexts.
+over ours would be the same in every row. So its mean and its spread over the rows are listed too, by traffic, by FLOPs,
+and at other contexts.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ SECONDS: dict[int, dict[str, dict[str, float]]] = {
     },
     489: {"GPU": {"+++": 5.45}, "TPU": {"++-": 5.13, "+++": 4.12}},
 }
-"""Millions of parameters -> device -> signs -> seconds of Tables 2 and 3; what does not fit the device has none."""
+"""Millions of parameters -> device -> signs -> seconds of Tables 2 and 3; programs that do not fit have none."""
 SIGNS = tuple(SECONDS[44]["TPU"])
 
 
 def slowness(device: str, statistic: str, millions: int = 44, rate: str | None = None, sequence: int = 2048) -> float:
-    """Printed seconds over ours, of all rows of a model that a device has.
+    """The mean or spread of printed seconds over ours, over the rows of a model on a device.
 
     Args:
         device: ``GPU`` or ``TPU``.
         statistic: ``mean``, or ``spread``, the standard deviation in percent of the mean.
-        millions: of parameters, which names the table.
+        millions: millions of parameters, which identify the table.
         rate: None: over the roofline; a dtype: over the FLOPs at the device's peak rate for it, whatever the traffic.
         sequence: tokens of a data point in our programs.
     """

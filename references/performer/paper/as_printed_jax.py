@@ -21,13 +21,13 @@ from gradgate.references.performer.slicing import check_term
 
 
 def block_printed(problem: PerformerProblem, *, term: str = "all") -> tuple[Any, Tree]:
-    """The loss, and what App. B prints as the backward pass of a block, over one slice: a wrong gradient.
+    """The loss, and the gradient by App. B's printed backward pass of a block, over one slice: it is wrong.
 
     Args:
         problem: any `PerformerProblem` of JAX arrays, float64, float32 or bfloat16; its class lists the shapes.
-        term: which misprint is kept, the rest corrected. ``key``: the gradient of K̃ is gradRᵀV alone, without gradS.
-            ``query``: the gradient of Q̃ has curR, the state before the block, in place of blockR_l. ``suffix``: the
-            sums gradR − PS(…)_l leave out each position's own term. ``all``: all three.
+        term: which misprint is kept; the rest is corrected. ``key``: the gradient of K̃ is gradRᵀV alone, without
+            gradS. ``query``: the gradient of Q̃ has curR, the state before the block, in place of blockR_l. ``suffix``:
+            the sums gradR − PS(…)_l leave out each position's own term. ``all``: all three.
 
     Returns:
         The loss, a scalar and right, and the printed gradient, a tree like ``problem.params`` with the same shapes and
@@ -53,7 +53,7 @@ def block_printed(problem: PerformerProblem, *, term: str = "all") -> tuple[Any,
 
 
 def one_by_one_printed(problem: PerformerProblem) -> tuple[Any, Tree]:
-    """The loss, and what App. B prints as the backward pass of the iteration one by one: a wrong gradient.
+    """The loss, and the gradient by App. B's printed backward pass of the iteration one by one: it is wrong.
 
     Args:
         problem: any `PerformerProblem` of JAX arrays, float64, float32 or bfloat16; its class lists the shapes.

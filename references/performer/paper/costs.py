@@ -1,4 +1,4 @@
-"""What the paper counts or says in passing, counted here: sizes, work, features and batches."""
+"""Quantities that the paper counts or mentions, counted here: sizes, work, features and batches."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _forward(spec: PerformerSpec) -> int:
 
 
 def accumulated(wrong: float = 0.0) -> float:
-    """‖Σ_b ∇_b − ∇‖ / ‖∇‖ of a batch's sequences one by one and at once, both by Algorithm 1, in float64.
+    """‖Σ_b ∇_b − ∇‖ / ‖∇‖: the sequences of a batch one by one, and at once; both by Algorithm 1, in float64.
 
     Args:
         wrong: a relative error of one sequence's share, so that a test can see the figure fail.
@@ -88,7 +88,7 @@ def accumulated(wrong: float = 0.0) -> float:
 
 @functools.cache
 def _estimates(features: int) -> Any:
-    """g(q)·g(k) over exp(q·k/√d) for one q and k, over seeds of FAVOR+'s draws: (SEEDS,)."""
+    """g(q)·g(k) over exp(q·k/√d) for one q and k, for several seeds of FAVOR+'s draws: (SEEDS,)."""
     import numpy as np
 
     from gradgate.references.performer.features import orthogonal_rows, random_features

@@ -1,7 +1,7 @@
-"""Parallel time as depth: the longest chain of operations each of which needs a result of the one before it.
+"""Parallel time as depth: the longest chain of operations in which each needs a result of the one before it.
 
-A sum of n terms, and a prefix sum over n tokens, is ⌈log₂ n⌉ operations deep, as on a machine without limits; the scan
-over layers, and that over slices, are as deep as their steps one after another. See `state_space.paper.depth`.
+A sum of n terms, or a prefix sum over n tokens, is ⌈log₂ n⌉ operations deep, as on a machine without limits. The depth
+of a scan, over layers or over slices, is the sum of the depths of its steps. See `state_space.paper.depth`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any
 from gradgate.references.performer.problem import PerformerSpec
 
 FIRST = 64
-"""Tokens, or tokens per slice, from which doublings are looked at."""
+"""Tokens, or tokens per slice, from which the doublings start."""
 SLICES = 8
-"""Slices of the sequence to which one more is added."""
+"""The number of slices of the sequence, to which one slice is added."""
 
 
 def chain(method: str, length: int, **options: Any) -> int:
@@ -23,9 +23,9 @@ def chain(method: str, length: int, **options: Any) -> int:
     Args:
         method: name of a function of ``in_jax.methods``.
         length: L.
-        options: of the method.
+        options: options of the method.
 
-    Cost: a trace.
+    Cost: one trace.
     """
     from gradgate.references.draws import shapes
     from gradgate.references.performer.in_jax import methods
@@ -36,7 +36,7 @@ def chain(method: str, length: int, **options: Any) -> int:
 
 
 def doubling(method: str, profile: str = "", **options: Any) -> float:
-    """What doubling L again adds to the longest chain, over what doubling it once adds: 2 if linear, 1 if log L."""
+    """What a second doubling of L adds to the longest chain, over the first: 2 if linear, 1 if log L."""
     chains = [chain(method, factor * FIRST, **options) for factor in (1, 2, 4)]
     return (chains[2] - chains[1]) / (chains[1] - chains[0])
 
@@ -48,7 +48,7 @@ def doubling_chunk(profile: str = "") -> float:
 
 
 def _slice_chain(chunk: int) -> int:
-    """What a slice more adds."""
+    """What one more slice adds."""
     short, long = (chain("slim", slices * chunk, chunk=chunk, prefix_sum="explicit") for slices in (SLICES, SLICES + 1))
     return long - short
 

@@ -1,4 +1,4 @@
-"""The paper's figures, each beside what is measured or computed here.
+"""The paper's figures, each next to what is measured or computed here.
 
 Configurations (L, d_model): I (512, 256), II (1024, 512), III (4096, 1024), IV (16384, 1024); all with s = 3, heads of
 64, d_ff = 4·d_model, g the elementwise square, |Σ| = 256, batch 1, float32.
@@ -52,7 +52,7 @@ def one_token(profile: str) -> float:
     """All bytes of Algorithm 1 at C = 1, L = 16384 over those of a length-1 run plus two states, in percent.
 
     Raises:
-        LookupError: the profile's compiler gives no bytes; says why.
+        LookupError: the profile's compiler gives no bytes; the message says why.
     """
     spec = configuration("IV")
     ours = _bytes("slim", spec, profile, chunk=1)
@@ -108,12 +108,12 @@ def jax_bytes(method: str, name: str, profile: str, length: int = 0, **options: 
 
 
 def jax_step_bytes(method: str, name: str, profile: str, **options: Any) -> int:
-    """`jax_bytes`, and the two moments of Adam, which lie in memory while the gradient is computed."""
+    """`jax_bytes` plus the two moments of Adam, which are in memory while the gradient is computed."""
     return jax_bytes(method, name, profile, **options) + moment_bytes(name)
 
 
 def torch_step_bytes(method: str, name: str, **options: Any) -> int:
-    """Peak bytes of a method in PyTorch, by MemTracker, run for real; and the two moments of Adam."""
+    """Peak bytes of a method that runs in PyTorch, by MemTracker, plus the two moments of Adam."""
     from gradgate.hw_profiles.torch_memory import peak
     from gradgate.references.backends import leaves
     from gradgate.references.performer.in_torch import methods as torch_impl
@@ -167,11 +167,11 @@ def discrepancy(name: str, chunk: int) -> float:
 
 
 def discrepancy_at_64(profile: str = "", gradient: Callable[..., Any] | None = None, length: int = 512) -> float:
-    """The same in JAX at C = 64 and configuration I, both by products of matrices, which a CPU computes faster.
+    """`discrepancy` at C = 64 and configuration I, both by products of matrices, which a CPU computes faster.
 
     Args:
-        profile: of the claim; run on the CPU, whichever it is.
-        gradient: in the place of `slim`.
+        profile: the profile of the claim; the programs run on the CPU with every profile.
+        gradient: takes the place of `slim`.
         length: L.
     """
     from gradgate.references.backends import precision
@@ -222,7 +222,7 @@ def copying(length: int = 32, chunk: int = 8, steps: int = 1200) -> dict[str, An
 
 
 def text_distance() -> float:
-    """How far trainings in slices on a text end from full ones (Fig. 3, middle and right); see `training.on_text`."""
+    """The distance of trainings in slices on a text from full ones (Fig. 3); see `training.on_text`."""
     from gradgate.references.performer.paper.training import on_text
 
     return float(on_text(steps=TEXT_STEPS)["distance"])
@@ -240,7 +240,7 @@ TABLE_2 = (
 PROFILE = "nvidia-p100"
 CURVES = ("iter.", "PS", "L/B")
 FIGURE_2 = (("II", (1, 256), CURVES), ("III", (256,), ("iter.",)), ("IV", (256,), CURVES))
-"""Configuration, values of C, and the curves of Fig. 2, middle, that are measured; the paper says that III is IV."""
+"""Configuration, values of C, and the measured curves of Fig. 2, middle; the paper says that III and IV coincide."""
 OTHER_DEVICE = "printed are seconds on a P100, ours on the cores of a CPU"
 SMALL_SLICES = (
     "a small slice leaves most of a P100 idle and not a core of a CPU, which holds it in its caches besides; tested is "
@@ -275,7 +275,7 @@ OTHERWISE = {
     ("PyTorch", "Enwik8 4096, full"): (2170901516, UNFUSED),
     ("PyTorch", "Enwik8 4096, 2048"): (1377625104, UNFUSED),
 }
-"""Curve and setup -> the bytes that are found in place of the printed ones, and what is known of it."""
+"""Curve and setup -> the bytes that are measured in place of the printed ones, and what is known about them."""
 
 
 def _table_2() -> list[Published]:
@@ -306,7 +306,7 @@ def _table_2() -> list[Published]:
 
 
 MORE = {"explicit": 0.001, "block": 0.01}
-"""By how much the work may exceed the paper's count: a block's sums are made once more on the way back."""
+"""By how much the work may exceed the paper's count: a block's sums are computed again in the backward pass."""
 
 
 def _figure_2() -> list[Published]:

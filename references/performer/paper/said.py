@@ -1,4 +1,4 @@
-"""What the paper says of its curves, as numbers that follow from the curves' points."""
+"""What the paper says about its curves, as numbers that are computed from the curves' points."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Training on the copying task and on a text, by one method or another, whose curves must be the same up to rounding.
+"""Training on the copying task and on a text by different methods, whose curves must be the same up to rounding.
 
 Two trainings with exact gradients are not equal bit for bit: rounding differs, and training amplifies it. How far they
-may part is measured, not guessed: the same training by plain backprop is run again from parameters moved by two units
-in the last place. What parts from it by more than `KAPPA` times as much has another gradient.
+may differ is measured, not guessed: the same training by plain backprop is run again from parameters moved by two units
+in the last place. A training whose distance is more than `KAPPA` times as large has another gradient.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from gradgate.references.performer import tokens
 from gradgate.references.performer.problem import PerformerProblem, PerformerSpec
 
 KAPPA = 256.0
-"""How many times the distance that rounding alone makes: subtraction loses a few digits more than backprop."""
+"""The allowed multiple of the distance that rounding alone makes: subtraction loses a few digits more than backprop."""
 BETAS, EPSILON = (0.9, 0.999), 1e-8
-"""Of Adam, as in App. C."""
+"""Adam's constants, as in App. C."""
 
 Gradient = Callable[[PerformerProblem], tuple[Any, Tree]]
 Batches = Iterable[tuple[Any, Any]]
-"""Of each step what `tokens.arrange` takes: tokens, and those that follow, (L, batch) both."""
+"""For each step the arguments of `tokens.arrange`: tokens, and the tokens that follow, both (L, batch)."""
 
 
 @dataclass(frozen=True)
@@ -41,16 +41,16 @@ def train(
     spec: PerformerSpec, gradient: Gradient, steps: int, rate: float = 3e-3, *, then: Gradient | None = None,
     moved: bool = False, batches: Batches | None = None,
 ) -> Curve:  # fmt: skip
-    """Train in JAX with Adam, on other sequences at each step, the same for every method.
+    """Train in JAX with Adam, on other sequences at each step, which are the same for every method.
 
     Args:
-        spec: of the copying task, or another.
+        spec: the Spec of the copying task, or of another.
         gradient: (problem) -> (loss, grads).
-        steps: how many.
-        rate: of learning.
-        then: the gradient of the second half of the steps: fine-tuning.
-        moved: start from parameters moved by 2u.
-        batches: `steps` of them; None: newly drawn ones.
+        steps: the number of steps.
+        rate: the learning rate.
+        then: the gradient for the second half of the steps: fine-tuning.
+        moved: whether to start from parameters moved by 2u.
+        batches: one batch per step; None: newly drawn ones.
 
     Cost: one compilation for each gradient, then `steps` calls.
     """
@@ -73,7 +73,7 @@ def train(
 
 
 def distance(one: Curve, other: Curve) -> float:
-    """The largest relative distance of two curves' parameters at the end, leaf by leaf."""
+    """The largest relative distance, over the leaves, of the final parameters of two trainings."""
     pairs = zip(leaves(one.params), leaves(other.params), strict=True)
     return max(float(np.linalg.norm(to_numpy(a) - to_numpy(b)) / np.linalg.norm(to_numpy(b))) for a, b in pairs)
 
@@ -115,12 +115,12 @@ def windows(spec: PerformerSpec, text: Any, steps: int) -> list[tuple[Any, Any]]
     """Batches of windows of a text at random places, the same at every call.
 
     Args:
-        spec: says length, batch and seed; its task is ``window``.
+        spec: gives length, batch and seed; its task is ``window``.
         text: (n,) int32, longer than L.
-        steps: how many.
+        steps: the number of steps.
 
     Returns:
-        For each step tokens (L, batch) and, of each window, the L tokens from the one that follows it, or the start.
+        For each step tokens (L, batch), and the token that follows each window, repeated L times: (L, batch).
     """
     rng = np.random.Generator(np.random.PCG64([spec.seed, 5]))
     found = []
@@ -139,13 +139,13 @@ def on_text(
     Args:
         length: L.
         chunk: C.
-        steps: of Adam.
-        gradient: in the place of `slim`.
-        dtype: of all trainings.
+        steps: the number of Adam's steps.
+        gradient: takes the place of `slim`.
+        dtype: the dtype of all trainings.
 
     Returns:
-        ``bits``: per character over the last tenth of the steps, of ``full``, ``chunk`` and ``tuned`` (full first, then
-        in slices); ``distance``: how far the parameters of the last two end from those of the first, the greater one.
+        ``bits``: bits per character over the last tenth of the steps, of ``full``, ``chunk`` and ``tuned`` (full first,
+        then in slices); ``distance``: the larger of the distances of the last two's final parameters from the first's.
     """
     from gradgate.references.performer.in_jax.methods import full, slim
 

@@ -1,1 +1,1 @@
-"""The paper's figures beside ours, and what it prints."""
+"""The paper's figures next to ours, and what it prints."""

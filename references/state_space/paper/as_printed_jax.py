@@ -12,12 +12,12 @@ from gradgate.references.state_space.problem import StateSpaceProblem
 
 
 def adjoint_sharding_printed(problem: StateSpaceProblem) -> tuple[Any, Tree]:
-    """The loss, and what Prop. 3 prints as its gradient: every layer is fed dl/dy_K.
+    """The loss, and what Prop. 3 prints as its gradient: every layer gets the cotangent dl/dy_K.
 
     The paper writes y_K = y_0 + Σ_k ỹ_k and takes dy_K/dθ_k to be dỹ_k/dθ_k, where θ_k are the parameters of layer k.
     But ỹ_{k+1} … ỹ_K depend on θ_k too, through y_k. The paths through the layers above are missing, so every layer
     below the last is wrong. So is the embedding: Eq. 6 does not mention it, and here it gets dl/dy_K and the path
-    through layer 1 alone. With K = 1 nothing is missing.
+    through layer 1 only. With K = 1 nothing is missing.
 
     Args:
         problem: any `StateSpaceProblem` of JAX arrays, float64, float32 or bfloat16; its class lists the shapes.

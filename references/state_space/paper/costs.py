@@ -1,7 +1,7 @@
 """What §4.5 and Table 1 count, counted here: FLOPs from traced programs, bytes from compiled ones, arrays by shape.
 
-A net is one dense layer, as the paper says, at P = 128, N = 225 and a batch of 8 sequences unless told. In Table 1 it
-puts out N² (unstructured A), N·P (unstructured B and C), 1 (scalar A) or N numbers (all others).
+A net is one dense layer, as the paper says; by default P = 128, N = 225, and a batch has 8 sequences. In Table 1 its
+output is N² (unstructured A), N·P (unstructured B and C), 1 (scalar A) or N numbers (all others).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ OUTPUTS = {
     "diagonal": {"A": STATE, "B": STATE, "C": STATE},
     "scalar": {"A": 1, "B": STATE, "C": STATE},
 }
-"""Structure -> net -> numbers that it puts out for a token (Table 1)."""
+"""Structure -> net -> the size of its output for one token (Table 1)."""
 Program = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
@@ -31,7 +31,7 @@ def _dense(outputs: int) -> tuple[Callable[[Any, Any], Any], Any, Any, Any]:
 
 
 def _by_parameters(outputs: int) -> Program:
-    """A VJP by the parameters, as Prop. 2 has it."""
+    """A VJP by the parameters, as in Prop. 2."""
     import jax
 
     net, p, x, cotangent = _dense(outputs)
@@ -47,7 +47,7 @@ def _by_all(outputs: int) -> Program:
 
 
 def _each_sequence(outputs: int) -> Program:
-    """A VJP by the parameters for each sequence of the batch by itself: as many gradients as sequences."""
+    """A VJP by the parameters for each sequence of the batch separately: as many gradients as sequences."""
     import jax
 
     net, p, x, cotangent = _dense(outputs)
@@ -64,7 +64,7 @@ def _forward(outputs: int) -> Program:
 
 
 def _jacobian(outputs: int) -> Program:
-    """The Jacobian by the parameters, of each sequence by itself."""
+    """The Jacobian by the parameters, for each sequence separately."""
     import jax
 
     net, p, x, _ = _dense(outputs)
@@ -78,7 +78,7 @@ PROGRAMS = {
 
 
 def flops(structure: str, net: str, of: str = "parameters") -> float:
-    """FLOPs of one VJP, or of another of `PROGRAMS`, 2 per multiply-add as Table 1 counts."""
+    """FLOPs of one VJP, or of another of `PROGRAMS`; a multiply-add is 2, as in Table 1."""
     from gradgate.hw_profiles import work
 
     return float(work.of(*PROGRAMS[of](OUTPUTS[structure][net])).nominal_flops)
@@ -127,8 +127,8 @@ def _size(tree: Any) -> int:
 def stored(length: int, layers: int, parameters: bool) -> float:
     """Numbers that Alg. 1 stores for one sequence of a diagonal SSM, from the shapes of the arrays that it makes.
 
-    {A, C, h, y} of every layer and token, and dl/dy_K; with `parameters` the parameters of all layers too. B and C are
-    N numbers, as in Table 1, and act on the first of N and P numbers.
+    They are {A, C, h, y} of every layer and token, and dl/dy_K; with `parameters` also the parameters of all layers. B
+    and C are N numbers, as in Table 1, and act on the first of N and P numbers.
     """
     import jax
     import jax.numpy as jnp
@@ -163,7 +163,7 @@ def parameters_of_one_net() -> float:
 def adjoint_states(length: int, average: bool) -> float:
     """FLOPs of all adjoint states of a diagonal SSM, or of one of the (1+T)T/2 on average.
 
-    λ^{t,t} is C^t, which is there; each of the T(T − 1)/2 others is the one before it times A^i.
+    λ^{t,t} is C^t, which is known; each of the T(T − 1)/2 others is the one before it times A^i.
     """
     import jax
 
@@ -178,9 +178,9 @@ def adjoint_states(length: int, average: bool) -> float:
 
 
 def products_first(structure: str, length: int) -> float:
-    """FLOPs of the adjoint states of one token by Alg. 2, over those of C times one A after another.
+    """FLOPs of the adjoint states of one token by Alg. 2, over those of multiplying C by one A after another.
 
-    Alg. 2 computes ζ = (A…A, …, A, 𝕀) first, whose factors are as large as A, and multiplies by C then.
+    Alg. 2 first computes ζ = (A…A, …, A, 𝕀), whose entries are as large as A, and then multiplies by C.
     """
     import jax
 
@@ -214,14 +214,14 @@ def saved_vjps(length: int, window: int, printed: bool) -> float:
 
 
 def per_second(amount: str, profile: str = "nvidia-h100") -> float:
-    """How many batches of VJPs of 0.6 MB and 1,798,144 FLOPs a device does or holds, by its profile.
+    """How many batches of VJPs of 0.6 MB and 1,798,144 FLOPs a device runs or holds, by its profile.
 
     Args:
-        amount: ``bandwidth`` and ``compute``: in a second; ``memory``: at once.
+        amount: ``bandwidth`` and ``compute``: how many in a second; ``memory``: how many at once.
         profile: name of the device.
 
     Raises:
-        LookupError: the profile does not say.
+        LookupError: the profile does not have this figure.
     """
     from gradgate.hw_profiles.profile import load
 
@@ -253,7 +253,7 @@ def vjp_curves(window: int) -> dict[str, list[float]]:
 
 
 def _work(method: str, length: int, options: dict[str, Any]) -> int:
-    """FLOPs of loss and gradient of the class's 100 diagonal layers, B and C of N·P numbers."""
+    """FLOPs of loss and gradient of 100 diagonal layers of the class's problems, in which B and C are N·P numbers."""
     from gradgate.hw_profiles import work
     from gradgate.references import registry
     from gradgate.references.draws import shapes
@@ -274,7 +274,7 @@ def _work(method: str, length: int, options: dict[str, Any]) -> int:
 
 
 def training_work() -> dict[str, list[float]]:
-    """FLOPs of one sequence over T; of adjoint sharding a 280th, as Fig. 6 assumes."""
+    """FLOPs of one sequence over T; those of adjoint sharding are divided by 280, as Fig. 6 assumes."""
     lengths = (1_000, 5_000, 10_000, 50_000, 100_000)
     return {
         "tokens": [float(T) for T in lengths],
@@ -286,7 +286,7 @@ def training_work() -> dict[str, list[float]]:
 
 
 def backward_share(method: str, length: int) -> float:
-    """Percent of the FLOPs of loss and gradient that the loss alone does not take."""
+    """Percent of the FLOPs of loss and gradient that come in addition to those of the loss."""
     from gradgate.hw_profiles import work
     from gradgate.references.draws import shapes
     from gradgate.references.state_space.problem import StateSpaceSpec

@@ -1,10 +1,10 @@
-"""What may run at once and what may not: a program's longest chain of operations, and its batches of VJPs in a row.
+"""What can run at once: a program's longest chain of operations, and its batches of VJPs one after another.
 
-The longest chain is that of operations each of which needs a result of the one before it: the time of the program on a
-machine without limits. An operation on whole arrays is one step, whatever their size; a sum of n terms is ⌈log₂ n⌉
-steps, a product of matrices one more than its sums. Moving, choosing and converting numbers takes none, nor does
-calculating with integers. An array is one thing: what needs one element of it waits for all of them, so the chain is an
-upper bound of that between single numbers. Nothing is compiled.
+In a chain each operation needs a result of the one before it. The longest chain is the time of the program on a machine
+without limits. An operation on whole arrays is one step for any size; a sum of n terms is ⌈log₂ n⌉ steps, and a product
+of matrices is one step more than its sums. Moving, choosing and converting numbers takes no step, and neither do
+operations on integers. An array is one unit: an operation that needs one element waits for all of them, so the chain is
+an upper bound on the chain between single numbers. Nothing is compiled.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TORCH_MOVES = frozenset({
 })  # fmt: skip
 """Operators of ATen that only move or make numbers."""
 Steps = Callable[[Any], int]
-"""Of an equation of JAX, how many steps it is."""
+"""A function from an equation of JAX to the number of its steps."""
 NEVER = -math.inf
 """The chain between two arrays that do not depend on each other."""
 
@@ -47,12 +47,12 @@ def of_jax(program: Callable[..., Any], arguments: Sequence[Any], steps: Steps |
 
     Args:
         program, arguments: what is traced.
-        steps: of an equation that runs no program; None: those of the module's docstring.
+        steps: gives the steps of an equation that runs no program; None: those of the module's docstring.
 
     Raises:
-        LookupError: the program has a while loop, of which the text gives no chain.
+        LookupError: the program has a while loop, whose chain cannot be read from the text.
 
-    Cost: a trace, and products of matrices with a row per carried array of each loop, log₂ as many as it has steps.
+    Cost: a trace; and for each loop of n steps log₂ n products of matrices with a row per carried array.
     """
     import jax
     from jax.interpreters import partial_eval
@@ -87,13 +87,13 @@ def _chains(jaxpr: Any, steps: Steps) -> Any:
 
 
 def _through(eqn: Any, steps: Steps) -> Any:
-    """The chains through an equation that runs a program, from its operands and the start; None: it runs none."""
+    """The chains through an equation that runs a program, from its operands and the start; None: it runs no program."""
     name, params = eqn.primitive.name, eqn.params
     if name == "scan":
         return _scan(_chains(params["jaxpr"].jaxpr, steps), params["num_consts"], params["num_carry"], params["length"])
     if name == "cond":
         branches = np.stack([_chains(branch.jaxpr, steps) for branch in params["branches"]]).max(0)
-        return np.concatenate([branches.max(1, keepdims=True), branches], 1)  # all wait for what chooses the branch
+        return np.concatenate([branches.max(1, keepdims=True), branches], 1)  # all results wait for the choice
     if name == "while":
         raise LookupError("the longest chain of a while loop is not to be read from its text")
     if name in work.CALLS:
@@ -103,9 +103,10 @@ def _through(eqn: Any, steps: Steps) -> Any:
 
 
 def _scan(body: Any, constants: int, carried: int, length: int) -> Any:
-    """The chains through a loop: its body's, a row of the table per carried and stacked array, to the power `length`.
+    """The chains through a loop: the table of the body's chains to the power `length`.
 
-    A state of the table is: the operands, the start, and of each stacked result the longest chain so far.
+    The table has a row per carried and stacked array. Its states are the operands, the start, and the longest chain so
+    far of each stacked result.
     """
     operands = body.shape[1] - 1
     stacked = len(body) - carried
@@ -198,13 +199,13 @@ def of_method(name: str, framework: str, spec: StateSpaceSpec, **options: Any) -
 
 
 def of_nets(name: str, spec: StateSpaceSpec, kind: str, **options: Any) -> int:
-    """The longest chain of calls of the nets by a method in JAX, each of which needs what the one before it gave.
+    """The longest chain of calls of the nets by a method in JAX, where each needs the result of the one before it.
 
     Args:
-        name: of the method.
+        name: the name of the method.
         spec: the problem.
-        kind: of calls, ``evaluations`` or ``vjps``.
-        options: of the method.
+        kind: the kind of calls, ``evaluations`` or ``vjps``.
+        options: options of the method.
     """
     [declared] = registry.methods("state_space", name, "jax")
     method = registry.load(declared.implementation)
@@ -218,7 +219,7 @@ def of_nets(name: str, spec: StateSpaceSpec, kind: str, **options: Any) -> int:
 
 
 class Together(StateSpaceProblem):
-    """A problem whose nets count a call once, however many tokens it is given."""
+    """A problem whose nets count each call as one, for any number of tokens."""
 
     def positions(self, net: str, *args: Any) -> int:
         """One."""
@@ -226,9 +227,9 @@ class Together(StateSpaceProblem):
 
 
 def batches(name: str, framework: str, spec: StateSpaceSpec, **options: Any) -> dict[str, int]:
-    """Batches of VJPs that a method runs one after another, by net; what is given to a net at once is one batch.
+    """Batches of VJPs that a method runs one after another, by net. One call of a net is one batch.
 
-    Loops run their steps one after another, whether or not these need each other.
+    Loops run their steps one after another, even if the steps do not need each other.
     """
     [declared] = registry.methods("state_space", name, framework)
     method = registry.load(declared.implementation)

@@ -1,7 +1,7 @@
 """The selective diagonal SSM of §4.5 and Table 1, whose A, B and C are N numbers each, at the sizes of Fig. 1.
 
-The class's own problems restructure A only: their B and C are N·P numbers, as §3.1 prints them, and backprop stores
-them. Table 1 counts N. So this stack is written out once more, with N = P = d and all three maps diagonal:
+In the class's own problems only A has a structure: B and C are N·P numbers, as in §3.1, and backprop stores them. Table
+1 counts N numbers. So this module has another stack, with N = P = d and all three maps diagonal:
 h^t = a^t ⊙ h^{t−1} + b^t ⊙ ŷ^t and y_k = y_{k−1} + c^t ⊙ h^t. A net is one dense layer, and Norm is left out. The paper
 prints neither widths nor numbers of layers of its five models. Here each has the 100 layers of Fig. 6, and d is the
 integer for which 100·3(d² + d) comes nearest to the printed number of parameters.
@@ -49,7 +49,7 @@ def backprop(params: Any, y: Any) -> Any:
 
 
 def checkpointed(params: Any, y: Any) -> Any:
-    """The same gradient; of each layer its input is kept, and the rest computed again."""
+    """The same gradient; only the input of each layer is kept, and the rest is computed again."""
     import jax
 
     return _differentiated(jax.checkpoint(layer), params, y)
@@ -62,9 +62,9 @@ def _differentiated(layer: Callable[..., Any], params: Any, y: Any) -> Any:
 
 
 def adjoint_sharding(params: Any, y: Any) -> Any:
-    """The same gradient by one VJP per token t and token i ≤ t, y and h of every layer kept (Prop. 3 corrected).
+    """The same gradient by one VJP per token t and token i ≤ t; y and h of every layer are kept (Prop. 3 corrected).
 
-    The VJP of C rides along with that of A and B. Its cotangent is 0 unless i = t: bytes are measured here, no work.
+    The VJP of C runs together with that of A and B; its cotangent is 0 unless i = t. Bytes are measured here, not work.
     """
     import jax
     import jax.numpy as jnp
@@ -87,7 +87,7 @@ def adjoint_sharding(params: Any, y: Any) -> Any:
             t, i, mu, grads, dx = carry
             x, before = y[i], jnp.where(i > 0, h[jnp.maximum(i - 1, 0)], 0)
             (a, b, c), pull = jax.vjp(maps, p, x)
-            mu = jnp.where(i == t, c * g[i], mu)  # here the walk of token t begins, with the VJP of C
+            mu = jnp.where(i == t, c * g[i], mu)  # the walk of token t begins here, with the VJP of C
             dp, dx_nets = pull((mu * before, mu * x, jnp.where(i == t, g[i] * h[i], 0)))
             dx = dx.at[i].add(dx_nets + b * mu)
             t, i = jnp.where(i == 0, t + 1, t), jnp.where(i == 0, t + 1, i - 1)
@@ -96,7 +96,7 @@ def adjoint_sharding(params: Any, y: Any) -> Any:
         def some(carry: Any, _: None) -> tuple[Any, None]:
             return jax.lax.scan(pair, carry, None, rows)
 
-        # XLA counts a loop in 32 bits, which T²/2 leaves at T = 65536.
+        # XLA counts a loop in 32 bits, which T²/2 exceeds at T = 65536.
         rows, columns = (T // 2, T + 1) if T % 2 == 0 else (T, (T + 1) // 2)
         start = (0, 0, jnp.zeros_like(g[0]), jax.tree.map(jnp.zeros_like, p), jnp.zeros_like(g))
         (*_, grads, dx), _ = jax.lax.scan(some, start, None, columns)
@@ -112,12 +112,12 @@ METHODS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def width(model: str) -> int:
-    """D, by the number of parameters."""
+    """d, from the number of parameters."""
     return round(math.sqrt(MODELS[model] / (3 * LAYERS) + 0.25) - 0.5)
 
 
 def parameters(d: int, layers: int, dtype: str = "float32") -> Any:
-    """The parameters' shapes: net -> ``w`` (K, d, d) and ``b`` (K, d)."""
+    """The shapes of the parameters: net -> ``w`` (K, d, d) and ``b`` (K, d)."""
     import jax
 
     shape = jax.ShapeDtypeStruct
@@ -166,20 +166,20 @@ def saving(model: str, length: int, method: str = "backprop") -> float:
 
 
 def largest_saving(length: int) -> float:
-    """The largest such quotient of the five models."""
+    """The largest `saving` of the five models."""
     return max(saving(model, length) for model in MODELS)
 
 
 def state_share(model: str, length: int) -> float:
-    """Percent of backprop's bytes that parameters, gradients and Adam's moments are."""
+    """The bytes of parameters, gradients and Adam's moments, in percent of backprop's bytes."""
     d = width(model)
     return 100 * 4 * 4 * LAYERS * 3 * (d * d + d) / training_bytes("backprop", model, length)
 
 
 def longest(method: str, model: str = "1.27B") -> float:
-    """Tokens at which the bytes of a step are those of five P4 instances: on the line through two lengths.
+    """The number of tokens at which a step takes the bytes of five P4 instances, on the line through two lengths.
 
-    All bytes are shared out evenly, with nothing on two devices, which is the best that can be done.
+    All bytes are divided evenly, and nothing is on two devices, which is the best possible case.
     """
     low, high = LENGTHS[0], LENGTHS[-1]
     first, last = (training_bytes(method, model, T) for T in (low, high))

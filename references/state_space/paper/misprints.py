@@ -1,4 +1,4 @@
-"""Misprints that change results, each as printed and mended, as a quotient that is 1 where the paper is right.
+"""Misprints that change results, each as printed and corrected, as a quotient that is 1 if the formula is right.
 
 Eq. 4: "∂y/∂θ + λ⁰ b(θ) + Σ λⁱ (∂f/∂θ)". Alg. 1, lines 3 and 10: "k = (υ−1)(K//Υ)+1, …, υ(K//Υ)". Alg. 1, line 11:
 "Pass: y_{υ(K//Υ)−1} … to device υ+1".
@@ -55,9 +55,9 @@ def forward(layers: int, devices: int, ranges: bool, passed: bool, profile: str 
     Args:
         layers: K.
         devices: Υ.
-        ranges: lines 3 and 10 as printed, each device with K//Υ layers; else the last one has the rest too, as Tables 2
-            to 6 have it.
-        passed: line 11 as printed, which passes y_{υ(K//Υ)−1}; else y_{υ(K//Υ)}.
+        ranges: whether lines 3 and 10 are as printed, with K//Υ layers per device; otherwise the last device has the
+            rest too, as in Tables 2 to 6.
+        passed: whether line 11 is as printed, which passes y_{υ(K//Υ)−1}; otherwise y_{υ(K//Υ)} is passed.
         profile: not used.
     """
     import jax

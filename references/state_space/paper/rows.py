@@ -1,4 +1,4 @@
-"""Single figures of the paper, each beside what is measured or computed here.
+"""Single figures of the paper, each next to what is measured or computed here.
 
 §4.5: "a selective diagonal SSM with P=128, N=225 and bs=8, while storing and performing computations in FP16, computing
 vjp_A, vjp_B and vjp_C each takes around 0.6MB memory and 1798144 FLOPs". One net is a single dense layer.
@@ -14,11 +14,11 @@ from gradgate.references.published import Published, at_least, at_most, equal, r
 from gradgate.references.state_space.paper.costs import BATCH, OUTPUTS, STATE, WIDTH
 
 DEPTH = {"jax": 256, "torch": 8}
-"""Framework -> T from which its doublings are looked at: PyTorch's programs are traced operator by operator."""
+"""Framework -> the T at which doublings start: PyTorch's programs are traced operator by operator."""
 
 
 def doubling(method: str, framework: str, profile: str = "") -> float:
-    """What doubling T again adds to a method's longest chain of operations, over what doubling it once adds."""
+    """What a second doubling of T adds to a method's longest chain of operations, over what the first one adds."""
     from gradgate.references.state_space.paper import depth
     from gradgate.references.state_space.problem import StateSpaceSpec
 
@@ -31,7 +31,7 @@ def doubling(method: str, framework: str, profile: str = "") -> float:
 
 
 def acceleration(instances: int, framework: str, profile: str = "") -> float:
-    """Batches of VJPs of A one after another on one instance over those on several, at T = 2·instances."""
+    """Batches of VJPs of A that run one after another on one instance, over those on several, at T = 2·instances."""
     from gradgate.references.state_space.paper import depth
     from gradgate.references.state_space.problem import StateSpaceSpec
 
@@ -86,12 +86,12 @@ def memory_formula(width: int = WIDTH, state: int = STATE, batch: int = BATCH) -
 
 
 def formula_flops(profile: str) -> int:
-    """The paper's own formula at the sizes that it names."""
+    """The paper's formula at the sizes that the paper names."""
     return flops_formula()
 
 
 def formula_bytes(profile: str) -> int:
-    """Table 1 at the sizes that §4.5 names, two bytes a number."""
+    """Table 1 at the sizes that §4.5 names, with two bytes per number."""
     return 2 * memory_formula()
 
 
@@ -123,7 +123,7 @@ def vjp_bytes(profile: str) -> int:
 
 
 def _vjp_of_a(dtype: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """One VJP of A at §4.5's sizes by its parameters and its input, and the shapes that it takes."""
+    """One VJP of A at §4.5's sizes, by its parameters and its input, and the shapes of its arguments."""
     import jax
 
     from gradgate.references.draws import shapes

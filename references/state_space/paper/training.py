@@ -1,6 +1,6 @@
-"""What training says: the loss after equal steps by exact, sharded and truncated gradients, on a text of Python's own.
+"""Results of training: the loss after equal steps by exact, sharded and truncated gradients, on a text of Python.
 
-The text is the source of the module ``this``, of which every Python has the same; tokens are its characters.
+The text is the source of the module ``this``, which is the same in every Python; tokens are its characters.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def losses(method: str, window: int, decay: float) -> tuple[float, ...]:
     """Loss per token of each of `STEPS` steps of Adam, in float64, of two layers that read 50 characters.
 
     Args:
-        method: whose gradient is followed.
-        window: T̄ of the truncated; 0: the method has none.
-        decay: the mean input of the squashing of A at first: the larger, the longer the memory.
+        method: the method that gives the gradient.
+        window: T̄ of the truncated gradient; 0: the method has no window.
+        decay: the initial mean input of the function that bounds A: the larger, the longer the memory.
     """
     import jax
     import jax.numpy as jnp
