@@ -29,8 +29,8 @@ SERVED = {
 }
 """Class that takes a user's own problem -> the target of its `Own`, which says how."""
 NOT_SERVED = {
-    "performer": "its methods take the kernel's features and their prefix sums apart, in which a model of yours would "
-    "have to be written; compare yours with gradgate.Pair instead"
+    "performer": "its methods compute with the kernel's features and their prefix sums, so a model would have to be "
+    "written in terms of these; judge your model with gradgate.Pair instead"
 }
 JUDGED = (
     "tree", "value", "gradient_exact", "gradient_float64", "upstream", "gradient_float32", "deterministic", "pure",
@@ -40,7 +40,7 @@ JUDGED = (
 DTYPES = ("float64", "float32")
 AFFORDABLE = 1e8
 """The most FLOPs of a loss that is computed in sixty digits: 6e7, in products of matrices, took 16 s in JAX."""
-SEVERAL = "it runs on several devices; which method to use is asked of one"
+SEVERAL = "it runs on several devices; methods for your model are compared on one device"
 
 
 @dataclass(frozen=True)
@@ -295,8 +295,8 @@ def _check(cls: Any, own: Own) -> None:
             found = derived.__get__(spec) if isinstance(derived, property) else value
             if found != value:
                 raise UsageError(
-                    f"{cls.model.target}: {name} is {found} in the methods' words, read off the arrays, and {value} in "
-                    f"yours; make the arrays so, or call your argument something else"
+                    f"{cls.model.target}: {name} is {found} in the methods' words, by the shapes of the arrays, but "
+                    f"{value} in yours; change the arrays, or call your argument something else"
                 )
         with cls.model.in_words(spec.sizes), precision(cls.framework, dtype):
             if cls.framework == "jax":

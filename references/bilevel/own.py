@@ -18,7 +18,7 @@ NEEDS = {
     "y": "the batch of the outer loss",
     "inner_loss": "a function (theta, eta, x) -> scalar; with an argument block, which wraps each layer's function, "
     "layers are rematerialised",
-    "update": "a function (grad, theta, state, eta, x) -> (theta, state), floating arrays number by number",
+    "update": "a function (grad, theta, state, eta, x) -> (theta, state), elementwise for floating arrays",
     "outer_loss": "a function (theta, y) -> scalar",
 }
 
@@ -75,7 +75,7 @@ class OwnBilevelProblem(OwnProblem, BilevelProblem):
 def _unfit(method: Method, spec: Any) -> str:
     if method.name not in TAKEN_BACK:
         return ""
-    return f"it takes steps of {TAKEN_BACK[method.name]} back, and of your update only the step forward is known"
+    return f"it inverts steps of {TAKEN_BACK[method.name]}, and of your update only the step forward is known"
 
 
 def _options(method: Method, spec: Any) -> tuple[Option, ...]:
