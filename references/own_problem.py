@@ -29,8 +29,8 @@ SERVED = {
 }
 """Class that takes a user's own problem -> the target of its `Own`, which says how."""
 NOT_SERVED = {
-    "performer": "its methods take the kernel's features and their prefix sums as separate parts, so a model would have "
-    "to be written in terms of these; judge your model with gradgate.Pair instead"
+    "performer": "its methods take the kernel's features and their prefix sums as separate parts, so a model would "
+    "have to be written in terms of these; judge your model with gradgate.Pair instead"
 }
 JUDGED = (
     "tree", "value", "gradient_exact", "gradient_float64", "upstream", "gradient_float32", "deterministic", "pure",

@@ -141,7 +141,7 @@ INPUTS = (
     "them): 2·L·B·S·d numbers, few beside the B·S² of one layer's attention, but not none"
 )
 OURS = "beyond the paper"
-COPIED = "its compiler copies the batches, which there are T of, in bfloat16 for its products (claim batches_copied)"
+COPIED = "its compiler copies the batches of all T steps in bfloat16 for its products (claim batches_copied)"
 
 JAX: dict[str, tuple[Claim, ...]] = {
     "truncated_bptt": (

@@ -53,15 +53,15 @@ EVERY = Option("every", "an integer of at least 1", lambda spec: (1, 2), illegal
 TERM = Option("term", "all, key, query or suffix", lambda spec: TERMS, illegal=("value", 3, None))
 
 LOST = (
-    "features of FAVOR+ at sharpness 3 span tens of decades: Eq. 19 subtracts early states from sums that hold none "
+    "features of FAVOR+ at sharpness 3 span tens of decades: Eq. 19 recovers early states from sums that contain none "
     "of their digits"
 )
 REASONS = {
-    "all": "the gradient of K̃ lacks gradS, that of Q̃ takes the state without the block's prefix, and the suffix sums "
-    "drop each position's own term",
+    "all": "the gradient of K̃ lacks gradS, that of Q̃ uses the state without the block's prefix, and the suffix sums "
+    "leave out each position's own term",
     "key": "D_l = S_lᵀQ̃_l depends on K̃ as well, so its gradient has the summand gradS",
-    "query": "N_l = R_l Q̃_l with R_l = blockR_l; curR, already without the block, lacks the block's prefix",
-    "suffix": "gradR − PS(…)_l is the sum over later positions; position l reads its own V_l K̃_lᵀ too",
+    "query": "N_l = R_l Q̃_l with R_l = blockR_l; curR is already without the block, so it lacks the block's prefix",
+    "suffix": "gradR − PS(…)_l is the sum over later positions only; position l also reads its own V_l K̃_lᵀ",
 }
 
 

@@ -69,8 +69,8 @@ LAYERS = {
     "adjoint_sharding": (
         figure(
             "layers_at_once_printed", NO_VJP_WAITS, "§4.4", printed=1, measured=f"{PAPER}:chain_of_vjps", unit="VJPs",
-            expected="refuted", declared_reason="what a layer is fed has come through the VJPs of all layers above it: "
-            "the chain is 4, as backprop's",
+            expected="refuted", declared_reason="the cotangent of a layer comes through the VJPs of all layers above "
+            "it: the chain is 4, as in backprop",
         ),
         figure(
             "nets_at_once", "A, B and C of a layer do not wait for each other: at K = 4 the longest chain of their "
@@ -106,8 +106,8 @@ def _at_once(framework: str) -> dict[str, tuple[Claim, ...]]:
             _chain(
                 "associative_scan", framework, 2, f"backpropagation is sequential: {CHAIN}", "§4.5",
                 name="chain_law_printed", expected="refuted",
-                declared_reason="a linear recurrence is a product of affine maps, which may be multiplied in any order "
-                "that keeps theirs: a parallel prefix, and its derivative is one too",
+                declared_reason="a linear recurrence is a product of affine maps, and the product is associative: it is "
+                "a parallel prefix, and so is its derivative",
             ),
         ),
     }  # fmt: skip
@@ -155,7 +155,7 @@ JAX: dict[str, tuple[Claim, ...]] = {
         _literal(
             "initial_state_printed", "∂y/∂θ + λ⁰ b(θ) + Σ λⁱ ∂f/∂θ is the derivative of a recurrence that starts from "
             "b(θ)", "Prop. 1, Eq. 4", "initial_state_printed",
-            "b(θ) is the first state, and its derivative is wanted: they are alike where both are 0",
+            "b(θ) is the first state, but its derivative is needed; the two agree only where both are 0",
         ),
     ),
     "adjoint_truncated": (
