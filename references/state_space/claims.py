@@ -106,8 +106,8 @@ def _at_once(framework: str) -> dict[str, tuple[Claim, ...]]:
             _chain(
                 "associative_scan", framework, 2, f"backpropagation is sequential: {CHAIN}", "§4.5",
                 name="chain_law_printed", expected="refuted",
-                declared_reason="a linear recurrence is a product of affine maps, and the product is associative: it is "
-                "a parallel prefix, and so is its derivative",
+                declared_reason="a linear recurrence composes affine maps, and composition is associative: it is a "
+                "parallel prefix, and so is its derivative",
             ),
         ),
     }  # fmt: skip
