@@ -27,8 +27,9 @@ five times `MAX_OFF`."""
 GRAIN = 4096.0
 """Bytes: a rise of at most this much over a whole sweep counts as none. Alignment and padding alone can add some
 hundred bytes to each of a few buffers. The grain is absolute, so that a large constant does not hide slow growth."""
-EXACT = ("flops", "times")
-"""Quantities without a grain: FLOPs are counted exactly, and the quotient of two quantities has no unit."""
+EXACT = ("flops", "times", "residual_bytes", "compiled_residual_bytes")
+"""Quantities without a grain: FLOPs and the bytes of what is kept between two passes are counted exactly, and the
+quotient of two quantities has no unit."""
 
 # Which exponents are sought.
 MIN_EXPONENT = 0.02

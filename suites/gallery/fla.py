@@ -112,25 +112,24 @@ def plain_delta(q, k, v, beta):
     return torch.stack(outputs, 1)
 
 
-def _pair(function, reference, inputs, dims, **how):
+def _pair(function, reference, inputs, dims, at=None):
+    """A pair whose kept bytes grow no faster than the number of tokens."""
+    law = gradgate.grows("residual_bytes", T=1, sizes={"T": (256, 512, 1024, 2048, 4096)}, at=at or {"H": 1, "K": 64})
     return gradgate.Pair(
         function, reference=reference, inputs=inputs, dims=dims, dtypes=("float32",), framework="torch",
-        devices=("interpreter",), **how,
+        devices=("interpreter",), claims=[law],
     )  # fmt: skip
 
 
 recurrent = _pair(linear_recurrent, attention, HEADS, SHORT)
 chunk = _pair(linear_chunk, attention, HEADS, CHUNKED)
 gated_recurrent = _pair(gla_recurrent, attention, {**HEADS, "g": DECAY}, SHORT)
-gated_chunk = _pair(
-    gla_chunk, attention, {**HEADS, "g": DECAY}, CHUNKED,
-    claims=[gradgate.grows("residual_bytes", T=1, sizes={"T": (256, 512, 1024, 2048, 4096)}, at={"H": 1, "K": 64})],
-)  # fmt: skip
+gated_chunk = _pair(gla_chunk, attention, {**HEADS, "g": DECAY}, CHUNKED)
 simple_chunk = _pair(simple_gla_chunk, plain_simple_gla, {**HEADS, "g": uniform("1 T H", low=-1.0, high=0.0)}, CHUNKED)
 retention = _pair(retention_chunk, plain_retention, HEADS, CHUNKED)
 hgrn = _pair(
     hgrn_recurrent, plain_hgrn, {"x": normal("1 T D"), "g": uniform("1 T D", low=-2.0, high=0.0)},
-    {"T": (1, 5, 17), "D": (1, 8, 33)},
+    {"T": (1, 5, 17), "D": (1, 8, 33)}, at={"D": 64},
 )  # fmt: skip
 BETA = uniform("1 T H", low=0.1, high=0.9)
 delta = _pair(delta_recurrent, plain_delta, {**HEADS, "beta": BETA}, SHORT)

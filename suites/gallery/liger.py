@@ -16,6 +16,10 @@ ROWS = {"T": (1, 3, 17), "H": (1, 8, 33)}
 """Numbers of tokens and widths, even and odd, so that tiles are full, partly full, or hold a single number."""
 TOKENS = {"T": (64, 128, 256, 512, 1024), "V": (64, 128, 256, 512, 1024)}
 """Sizes at which bytes are counted; no kernel runs for this."""
+LONG = {"T": (256, 512, 1024, 2048, 4096)}
+LINEAR = gradgate.grows("residual_bytes", T=1, sizes=LONG, at={"H": 64})
+OF_LOGITS = gradgate.grows("residual_bytes", T=1, sizes=LONG, at={"V": 64})
+"""What is kept between the passes grows no faster than the number of tokens."""
 AFTER = ("deterministic", "layouts", "each_leaf_alone", "autograd")
 RETAINED = "with retain_graph, a second backward pass reads what the first one has overwritten, without an error"
 
@@ -141,6 +145,7 @@ ce = gradgate.Pair(
         "False, so the logits are returned in place of their gradient",
         "autograd": RETAINED,
     },
+    claims=[OF_LOGITS],
 )  # fmt: skip
 flce = gradgate.Pair(
     fused_linear_cross_entropy, reference=plain_linear_cross_entropy, options={"reduction": ("mean", "sum")},
@@ -157,16 +162,16 @@ flce = gradgate.Pair(
 )  # fmt: skip
 swiglu_pair = gradgate.Pair(
     swiglu, reference=lambda a, b: functional.silu(a) * b, inputs={"a": normal("T H"), "b": normal("T H")}, dims=ROWS,
-    dtypes=("float32",), expected={"autograd": RETAINED}, **WHERE,
+    dtypes=("float32",), expected={"autograd": RETAINED}, claims=[LINEAR], **WHERE,
 )  # fmt: skip
 geglu_pair = gradgate.Pair(
     geglu, reference=plain_geglu, inputs={"a": normal("T H"), "b": normal("T H")}, dims=ROWS,
-    dtypes=("float32",), expected={"autograd": RETAINED}, **WHERE,
+    dtypes=("float32",), expected={"autograd": RETAINED}, claims=[LINEAR], **WHERE,
 )  # fmt: skip
 rms = gradgate.Pair(
     rms_norm, reference=plain_rms_norm, inputs={"x": normal("T H"), "weight": normal("H")}, dims=ROWS,
     dtypes=("float32",), **WHERE,
-    claims=[gradgate.at_most("residual_bytes", of_reference=0.05, at={"T": 256, "H": 64})],
+    claims=[LINEAR, gradgate.at_most("residual_bytes", of_reference=0.05, at={"T": 256, "H": 64})],
 )  # fmt: skip
 rms_in_place = gradgate.Pair(
     rms_norm_in_place, reference=plain_rms_norm, inputs={"x": normal("T H"), "weight": normal("H")}, dims=ROWS,
@@ -177,22 +182,24 @@ rms_in_place = gradgate.Pair(
     },
 )  # fmt: skip
 layer = gradgate.Pair(
-    layer_norm, reference=plain_layer_norm, dims=ROWS, dtypes=("float32",), **WHERE,
+    layer_norm, reference=plain_layer_norm, dims=ROWS, dtypes=("float32",), claims=[LINEAR], **WHERE,
     inputs={"x": normal("T H"), "weight": normal("H"), "bias": normal("H")},
 )  # fmt: skip
 rotary = gradgate.Pair(
     rope, reference=plain_rope, dims={"B": (1, 2), "T": (1, 3, 5), "D": (4, 8)}, dtypes=("float32",), **WHERE,
     expected={"autograd": "its backward pass writes where autograd cannot see it, so its second derivative is wrong"},
     inputs={"q": normal("B 3 T 2*D"), "k": normal("B 1 T 2*D"), "angles": normal("T D", gradient=False)},
+    claims=[gradgate.grows("residual_bytes", T=1, sizes=LONG, at={"B": 1, "D": 8})],
 )  # fmt: skip
 kl = gradgate.Pair(
     kl_div, reference=plain_kl_div, dims={"T": (1, 3), "V": (2, 33)}, dtypes=("float32",), **WHERE,
     inputs={"logits": normal("T V"), "target": normal("T V", gradient=False)},
-    options={"reduction": ("batchmean", "sum", "none")},
+    options={"reduction": ("batchmean", "sum", "none")}, claims=[OF_LOGITS],
 )  # fmt: skip
 soft = gradgate.Pair(
-    softmax, reference=lambda x: x.softmax(-1), inputs={"x": normal("T H")}, dims=ROWS, dtypes=("float32",), **WHERE
-)
+    softmax, reference=lambda x: x.softmax(-1), inputs={"x": normal("T H")}, dims=ROWS, dtypes=("float32",),
+    claims=[LINEAR], **WHERE,
+)  # fmt: skip
 dyt = gradgate.Pair(
     tanh_norm, reference=lambda x, alpha, gain, bias: gain * torch.tanh(alpha * x) + bias, dims=ROWS,
     inputs={"x": normal("T H"), "alpha": normal("1"), "gain": normal("H"), "bias": normal("H")},

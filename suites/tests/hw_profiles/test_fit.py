@@ -154,7 +154,8 @@ def test_growth_is_surely_faster_only_if_every_fit_with_a_size_left_out_is():
     assert surely_faster((1.29, 2.5), claimed=1, tolerance=0.05)
 
 
-def test_a_quotient_of_quantities_has_no_grain():
+@pytest.mark.parametrize("quantity", ["times", "residual_bytes", "compiled_residual_bytes"])
+def test_a_quantity_that_is_counted_exactly_has_no_grain(quantity):
     values = 1 + 0.1 * SIZES
-    assert fit(SIZES, values, "times").exponent == pytest.approx(1, abs=1e-6)
+    assert fit(SIZES, values, quantity).exponent == pytest.approx(1, abs=1e-6)
     assert fit(SIZES, values, "temp_bytes").exponent == 0
