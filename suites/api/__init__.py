@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gradgate.suites.api.lazy import lookup
+from gradgate._lazy import lookup
 
 if TYPE_CHECKING:
     from gradgate.references.errors import NotComposable, UsageError

@@ -6,7 +6,7 @@ models. The suite judges each of them as it judges a pair of yours. Its module i
 
 from __future__ import annotations
 
-from gradgate.suites.api.lazy import lookup
+from gradgate._lazy import lookup
 
 _PLACES: dict[str, str] = {
     "checkpointed": "gradgate.references.chain.in_torch.model",

@@ -63,6 +63,7 @@ CALLED_FROM_OUTSIDE = {
     "suites.api": "setup.py installs it as the module gradgate itself",
     "suites.api.in_jax": "the module gradgate.in_jax",
     "suites.api.in_torch": "the module gradgate.in_torch",
+    "suites.api._lazy": "the module gradgate._lazy, which these three import",
     "suites.guide.examples.attention": "an example of the guide's page on pairs; readers verify the file",
     "suites.guide.examples.cross_entropy": "likewise",
     "suites.guide.examples.rms_norm": "likewise",
