@@ -14,7 +14,7 @@ from gradgate.suites.selftest import summary
 from gradgate.suites.selftest.judging import Outcome, everything
 
 LAST_LINE = {
-    0: "every mutant refuted, no unbroken method", 1: "NOT every mutant refuted, or a false alarm",
+    0: "every mutant refuted, no unbroken method refuted", 1: "NOT every mutant refuted, or a false alarm",
     2: "not everything could be judged",
 }  # fmt: skip
 
