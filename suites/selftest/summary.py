@@ -84,7 +84,7 @@ class Tool:
 
 
 def status(outcomes: Sequence[Outcome], expected: int) -> int:
-    """0 every bug is killed and no right method is refuted · 1 a survivor or a false alarm · 2 something is undecided."""
+    """0 every bug is killed and no right method is refuted · 1 a survivor or a false alarm · 2 something undecided."""
     if any(row["status"] in ("survived", "alarm") for row in outcomes):
         return 1
     return 2 if len(outcomes) < expected or any(row["status"] == "undecided" for row in outcomes) else 0
