@@ -1,4 +1,4 @@
-"""The name of every claim can be searched for: it stands in the text of the references, in quotation marks."""
+"""Every claim can be found by a text search: its name is in the source of the references, in quotation marks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Declarations: complete, consistent, and held to in both directions."""
+"""Declarations are complete and consistent. A run fails if a declaration is wrong in either direction."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from gradgate.suites.judging.verdict import Task
 METHODS = [method for family in registry.families().values() for method in family.methods]
 EVERY = pytest.mark.parametrize("method", METHODS, ids=[m.key for m in METHODS])
 GRADIENTS = [method for method in METHODS if "unbiased" not in {claim.check for claim in method.claims}]
-"""All but the random estimates, which are judged by their mean."""
+"""All methods except the random estimates, which are judged by their mean."""
 EVERY_GRADIENT = pytest.mark.parametrize("method", GRADIENTS, ids=[m.key for m in GRADIENTS])
 
 
@@ -93,7 +93,7 @@ def test_every_option_has_legal_values_for_every_shape_and_illegal_ones_that_dif
 def test_every_method_exists_in_both_frameworks_with_the_same_claims_but_for_composition() -> None:
     found: dict[tuple[str, str], dict[str, set[str]]] = {}
     for method in METHODS:
-        # what memory and work can be claimed depends on what each framework lets one measure
+        # claims of memory and work may differ, because the frameworks can measure different quantities
         names = {claim.name for claim in method.claims if CHECKS[claim.check].draws != "profile"}
         plain = {name: name.removeprefix("refuses_").removesuffix("_exact") for name in names}
         compositions = {name for name in names if plain[name] in ("jit", "vmap", "second_order", "protocol")}

@@ -1,4 +1,4 @@
-"""What a paper says of a curve is a number that follows from measured figures, and so it can be wrong."""
+"""A paper's statement about a curve becomes a number that is computed from measured figures, so it can fail."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LISTED = (
 
 
 def told(function: str, printed: float | None = 1.0, **arguments: Any) -> dict[str, Any]:
-    """The row of what follows from the figures above."""
+    """The row of a number that is computed from the figures above."""
     expects = BELOW if printed is not None else None
     row = Published(
         "Fig. 1", "said", "", "times", f"{derived.__name__}:{function}", arguments, printed, expects=expects

@@ -1,6 +1,6 @@
 """Every registered method's docstring has one shape, names every option, and promises only errors that exist.
 
-The other public functions of the modules in which methods are defined take from the same sections those that they need.
+The other public functions of the modules that define methods use the same sections, but only those that they need.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from gradgate.references import registry
 from gradgate.references.contract import FRAMEWORKS, Method, installed
 
 SECTIONS = ("Args", "Returns", "Raises", "Source", "Stores", "Computes", "Not for")
-"""Headings in their order, each alone on its line. Raises may be missing: a method may refuse nothing."""
+"""Headings in their order, each alone on its line. Raises may be missing, because a method may raise no errors."""
 OTHERS = ("Args", "Attributes", "Yields", *SECTIONS[1:])
-"""What the docstring of a helper or a class may have, in order."""
+"""The sections that the docstring of a helper or a class may have, in order."""
 HEADING = re.compile(r"^([A-Z][A-Za-z ]*):$")
 ENTRY = re.compile(r"^    (\w+): \S")
 ROOM = "gradgate.references"
@@ -36,7 +36,7 @@ MODULES = sorted(
 
 
 def sections(docstring: str) -> list[tuple[str, str]]:
-    """(heading, text) of a docstring, in order; what precedes the first heading stands under ``""``."""
+    """The (heading, text) pairs of a docstring, in order. The text before the first heading has the heading ``""``."""
     found: list[tuple[str, list[str]]] = [("", [])]
     for line in inspect.cleandoc(docstring).splitlines():
         heading = HEADING.match(line)
@@ -48,12 +48,12 @@ def sections(docstring: str) -> list[tuple[str, str]]:
 
 
 def entries(text: str) -> list[str]:
-    """The names that a section explains, each at the start of a line and followed by a colon."""
+    """The names that a section explains. Each name is at the start of a line, and a colon follows it."""
     return [match[1] for match in map(ENTRY.match, text.splitlines()) if match]
 
 
 def errors_of(module: ModuleType) -> set[str]:
-    """Names of the exceptions that a module knows: Python's, its own, and those of the modules that it uses."""
+    """Names of the exceptions that a module knows: built-in ones, its own, and those of the modules that it uses."""
     seen: set[str] = set()
     waiting = [module.__name__]
     names = {name for name, value in vars(builtins).items() if _is_error(value)}
@@ -75,13 +75,13 @@ def _is_error(value: Any) -> bool:
 def faults(
     function: Callable[..., Any], module: ModuleType, options: Sequence[str], refuses: Sequence[str]
 ) -> list[str]:
-    """What is wrong with a method's docstring, in words.
+    """What is wrong with a method's docstring, one sentence for each fault.
 
     Args:
         function: the method.
-        module: where it is defined.
+        module: the module that defines it.
         options: names of its options.
-        refuses: the errors that it owes, by what is declared of it.
+        refuses: the errors that its declaration requires.
     """
     (_, opening), *rest = sections(function.__doc__ or "")
     return [
@@ -144,7 +144,7 @@ def _in_errors(text: str, module: ModuleType, refuses: Sequence[str]) -> Iterato
 
 
 def owed(method: Method) -> list[str]:
-    """The errors that a method refuses with, by what is declared of it."""
+    """The errors that a method must raise, according to its declaration."""
     illegal = any(option.illegal for option in method.options)
     return ["IllegalOption"] * illegal + ["NotComposable"] * bool(method.disclaims)
 
@@ -155,7 +155,7 @@ def told(method: Method) -> dict[str, str]:
 
 
 def of_helper(docstring: str) -> list[str]:
-    """What is wrong with the docstring of a public function that is no method, in words."""
+    """What is wrong with the docstring of a public function that is not a method, one sentence for each fault."""
     (_, opening), *rest = sections(docstring)
     inline = re.findall(r"^(Source|Stores|Computes|Cost|Not for): ", docstring, re.M)
     return [*_in_order(rest, OTHERS), *(f"{heading} shares its line with its text" for heading in inline)] + (
@@ -218,7 +218,7 @@ GOOD = """Loss and gradient.
     Not for:
         Long sequences.
     """
-"""A docstring with no fault, which each case below spoils in one place."""
+"""A docstring without a fault. Each case below spoils it in one place."""
 
 
 def documented(docstring: str | None) -> Callable[..., Any]:

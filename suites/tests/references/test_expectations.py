@@ -1,4 +1,4 @@
-"""What is declared of the papers' figures, beside what is kept of them in ``paper.json``."""
+"""The declarations about the papers' figures, compared with the results in ``paper.json``."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from gradgate.references.published import Judged, Published, equal, judge, uphel
 from gradgate.suites.measuring import paper_results
 
 NO_NUMBER = {"bilevel": 10, "chain": 16, "invertible": 3, "performer": 4, "state_space": 5}
-"""Family -> how many statements of its ledger may rest on figures without a printed number alone: those cannot fail.
-Counted when the figures of a family were first judged; a number here may only fall. What a paper says of a curve is a
-figure that can fail (`gradgate.references.derived`)."""
+"""Family -> how many statements of its ledger may rest only on figures without a printed number. Such a statement
+cannot fail. The numbers were counted when the figures of a family were first judged, and they may only decrease. A
+statement about a curve is a figure that can fail (`gradgate.references.derived`)."""
 PAPERS = tuple(name for name in registry.families() if registry.package(name))
 
 
 def wrong(rows: list[dict[str, Any]]) -> list[str]:
-    """What speaks against the figures of a family, in sentences."""
+    """The faults of a family's figures, as sentences."""
     found = [row["sentence"] for row in rows if row["outcome"] in ("not as declared", "undeclared")]
     return found + [
         f"{row['sentence']}; gradgate paper measures it"
@@ -38,11 +38,11 @@ def test_the_kept_figures_are_declared_and_as_declared(family: str) -> None:
 def test_no_more_statements_than_were_rest_on_figures_that_cannot_fail(family: str) -> None:
     found = resting(ledger.of_family(family), paper_results.judged(paper_results.kept(family)))
     allowed = NO_NUMBER.get(family, 0)
-    assert len(found) <= allowed, f"{len(found)} statements cannot fail, {allowed} were: {'; '.join(found)}"
+    assert len(found) <= allowed, f"{len(found)} statements cannot fail, at most {allowed} may: {'; '.join(found)}"
 
 
 def resting(one: ledger.Ledger, judged: dict[str, Judged]) -> list[str]:
-    """The statements that no claim and no printed figure judges."""
+    """The statements that rest on no claim and on no printed figure."""
     return [
         f"{entry.statement.place}: {entry.statement.words}"
         for entry in one.entries
@@ -79,4 +79,4 @@ def test_results_are_kept_of_listed_figures_alone(family: str) -> None:
     listed = {item.key for item in paper_results.listed(family)}
     kept = [row["key"] for row in paper_results.read(paper_results.results_path(family))["results"]]
     stale = [" / ".join(map(str, json.loads(key)[:3])) for key in kept if key not in listed]
-    assert not stale, f"gradgate paper --family {family} drops what is listed no more: {', '.join(stale)}"
+    assert not stale, f"no longer listed, and gradgate paper --family {family} drops them: {', '.join(stale)}"

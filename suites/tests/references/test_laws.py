@@ -1,4 +1,4 @@
-"""Laws as declared: plain data that travels, and the same whichever way it is written down."""
+"""Declared laws are plain data: they survive pickle and JSON, and every way of declaring a law gives the same data."""
 
 import dataclasses
 import json
@@ -119,7 +119,7 @@ def laws_of(method: Method) -> list[Claim]:
 
 
 def as_lists(value: object) -> object:
-    """The same with a list in the place of every tuple, as JSON has it."""
+    """The same value with a list for every tuple, as in JSON."""
     if isinstance(value, dict):
         return {name: as_lists(item) for name, item in value.items()}
     return [as_lists(item) for item in value] if isinstance(value, (list, tuple)) else value

@@ -1,4 +1,4 @@
-"""The ledgers and what is claimed and measured hold together, and a ledger that is wrong says what is wrong with it."""
+"""The ledgers agree with the claims and the measured figures. The error for a wrong ledger says what is wrong."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ROWS = (
 
 
 def has_ledger(family: str) -> bool:
-    """Whether the file is there: a ledger that is wrong fails the tests of its class, and no others."""
+    """Whether the family has a ledger file. It is not parsed here: a wrong ledger fails only the tests that read it."""
     package = registry.package(family)
     return bool(package) and (resources.files(package) / "paper" / ledger.FILE).is_file()
 
@@ -57,7 +57,7 @@ def test_every_claim_from_the_paper_and_every_printed_figure_has_a_statement(fam
     found = ledger.unnamed(
         ledger.of_family(family), registry.methods(family), ledger.rows(registry.package(family))
     )  # fmt: skip
-    assert not found, f"the ledger of {family} names none of: {', '.join(found)}"
+    assert not found, f"the ledger of {family} does not name these: {', '.join(found)}"
 
 
 def test_there_is_a_ledger() -> None:
@@ -179,7 +179,7 @@ CLOSE = equal(0.1, "two digits are printed")
 
 
 def judged(*outcomes: tuple[Published, float]) -> dict[str, Judged]:
-    """The key of each row -> its verdict, where it is declared unexplained and this is measured."""
+    """The key of each row -> its verdict, if the row is declared unexplained and the given value is measured."""
     found = {}
     for row, ours in outcomes:
         declared = dataclasses.replace(row, expects=unexplained(CLOSE), reason="tested")

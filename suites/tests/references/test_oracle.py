@@ -1,4 +1,4 @@
-"""The oracles: judged against each other, and against what calculus says of them."""
+"""The oracles: compared with each other, and with theorems of calculus."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_a_window_that_covers_the_sequence_cuts_nothing(window: int, torch: Any)
 
 
 def test_a_window_of_one_leaves_no_path_through_earlier_states(torch: Any) -> None:
-    # With T̄ = 1 the state h^{t-1} is a constant of l^t, so A is reached through h^{t-1} alone, by one product.
+    # With T̄ = 1 the state h^{t-1} is a constant of l^t, so A enters only through one product, A^t h^{t-1}.
     spec = StateSpace(length=4, layers=1, norm="none", seed=3)
     problem = spec.build("torch")
     p = {net: {k: leaf[0] for k, leaf in problem.params["layers"][net].items()} for net in "ABC"}

@@ -1,4 +1,4 @@
-"""What a plug-in declares: the problems it is for, the claims that fail, its dtypes, and a kappa with a ceiling."""
+"""Declarations of a plug-in: its problems, the claims that fail, its dtypes, and its kappa, which has a maximum."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DEEP = sum(shape["layers"] == 2 for shape in SHAPES)
 
 @pytest.fixture
 def declared(plugin: Callable[..., str], tmp_path: Path) -> Callable[..., Method]:
-    """A plug-in in PyTorch, its decorator and its body given."""
+    """A function that makes a PyTorch plug-in from a decorator and a body."""
 
     def write(decorator: str, body: str = "return good(problem)") -> Method:
         code = f"from gradgate.references.contract import Claim, method\n\n@method({decorator})\ndef mine(problem):\n"
@@ -168,7 +168,7 @@ def test_a_plug_in_is_judged_in_bfloat16_unless_told(declared: Callable[..., Met
 @pytest.mark.parametrize("one", registry.methods(), ids=lambda one: one.key)
 def test_every_reference_claims_a_gradient_in_each_of_its_dtypes(one: Method) -> None:
     claimed = {claim.name for claim in one.claims}
-    estimated = "unbiased" in claimed  # a random estimate is judged by its mean
+    estimated = "unbiased" in claimed  # a random estimate: its mean is judged
     assert {dtype for dtype in DTYPES if f"gradient_{dtype}" in claimed} == (set() if estimated else set(one.dtypes))
 
 

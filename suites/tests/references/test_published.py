@@ -1,4 +1,4 @@
-"""A figure of a paper can fail: its verdict is computed from what was measured and what is declared."""
+"""A figure of a paper can fail: its verdict is computed from the measured value and the declaration."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A loss that stands for a method's rounding: `loss` itself in exact arithmetic, and no code of the method's in it.
+"""Losses that model a method's rounding: they equal `loss` in exact arithmetic and share no code with the method.
 
-With a bug of the method's in such a loss, the bug would raise the allowance that it is judged by. So both are run, and
-no function of ours may run in both that `loss` does not run too, which is the problem itself.
+If such a loss contained a bug of the method, the bug would raise the allowance by which the method is judged. So these
+tests run both the loss and the method. The only functions of ours that may run in both are those of `loss` itself.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from gradgate.suites.judging.strategies import covering_specs, pick_options
 
 FOLDER = Path(contract.__file__).parent
 TOOLS = {str(FOLDER / name) for name in ("backends.py", "contract.py", "draws.py")}
-"""What differs between backends, and what every Problem is; no mathematics of a method."""
+"""Code for backends and code that every Problem has; it contains no mathematics of a method."""
 WITH_ROUNDING = [method for method in registry.methods() if method.rounding]
 PAIRS = sorted({(method.family, method.framework, method.rounding) for method in WITH_ROUNDING})
 
 
 @contextlib.contextmanager
 def watched() -> Iterator[set[types.CodeType]]:
-    """The functions of ``references/`` that begin to run meanwhile, tools left out."""
+    """The functions of ``references/`` that are called within the context, without those of TOOLS."""
     ran: set[types.CodeType] = set()
 
     def entered(code: types.CodeType) -> None:
@@ -50,12 +50,12 @@ def watched() -> Iterator[set[types.CodeType]]:
 
 
 def functions_run_by(program: Callable[[Any], Any], problem: Any) -> set[types.CodeType]:
-    """Of `program(problem)`; a JAX program is traced, which runs every function of ours in it."""
+    """The functions that `program(problem)` runs. A JAX program is traced, which runs every function of ours in it."""
     with precision(problem.backend, problem.dtype), watched() as ran:
         if problem.backend == "jax":
             import jax
 
-            jax.clear_caches()  # what was traced before would not be traced again
+            jax.clear_caches()  # otherwise a program that is in the cache is not traced again
             jax.make_jaxpr(lambda: program(problem))()
         else:
             program(problem)
@@ -63,7 +63,7 @@ def functions_run_by(program: Callable[[Any], Any], problem: Any) -> set[types.C
 
 
 def gradient_of(loss: str, *amount: float) -> Callable[[Any], Any]:
-    """The gradient of a loss of the problem, by the framework."""
+    """The gradient of a loss of the problem, computed by the framework."""
 
     def run(problem: Any) -> Any:
         given = [problem.xp.asarray(each) for each in amount]
@@ -74,7 +74,7 @@ def gradient_of(loss: str, *amount: float) -> Callable[[Any], Any]:
 
 
 def _of_loss(problem: Any, loss: str, *amount: float) -> set[types.CodeType]:
-    """`functions_run_by` of its gradient, found once for all methods of a problem."""
+    """`functions_run_by` of the gradient of a loss, computed once for all methods of a problem."""
     key = (problem.spec, problem.backend, getattr(type(problem), loss))
     if key not in _KNOWN:
         _KNOWN[key] = functions_run_by(gradient_of(loss, *amount), problem)
@@ -85,7 +85,7 @@ _KNOWN: dict[Any, set[types.CodeType]] = {}
 
 
 def shared(method: Method, spec: Any) -> set[str]:
-    """Names of the functions that the method and the loss of its rounding both run, and `loss` does not."""
+    """Names of the functions that both the method and the loss of its rounding run, but that `loss` does not run."""
     problem = dataclasses.replace(spec, dtype="float64").build(method.framework)
     options = pick_options(method, spec)
     implementation = registry.load(method.implementation)
@@ -98,7 +98,7 @@ def shared(method: Method, spec: Any) -> set[str]:
 
 
 def specs_of(method: Method) -> list[Any]:
-    """Shapes that have every size and every kind of layer or feature, among those that the method is for."""
+    """Specs with every size and every kind of layer or feature that the method supports."""
     claim = method.claim("gradient_float64")
     return covering_specs(registry.family(method.family), claim.where, seed=3)
 
@@ -127,7 +127,7 @@ def test_the_losses_work_where_everything_that_the_methods_call_is_broken(
     loss: str, torch: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: Any, **__: Any) -> Any:
-        raise AssertionError("the rounding of a method was asked of the method")
+        raise AssertionError("the loss of a method's rounding called the method")
 
     spec = InvertibleSpec(unit="affine dense leaky_relu conv1x1 tanh", layers=2, side=2, channels=3, submersive=1)
     problem = spec.build("torch")
@@ -179,7 +179,7 @@ def test_a_loss_that_is_another_function_is_told_apart(torch: Any, monkeypatch: 
 
 
 def _settled(problem: Any, loss: str, options: dict[str, Any]) -> agreement.Agreement:
-    """Value and gradient of a loss beside those of the plain one, in sixty digits and more."""
+    """Value and gradient of a loss, compared with those of the plain loss in sixty digits or more."""
     run = Evaluator(backprop(loss, options, problem.backend))
     plain = Evaluator(backprop("loss", {}, problem.backend))
     return agreement.settle(lambda digits: run(problem, digits).values, lambda digits: plain(problem, digits).values)

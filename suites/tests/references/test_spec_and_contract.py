@@ -1,4 +1,4 @@
-"""Specs as JSON, the exact text of what is refused, and problems that are one problem in every backend and dtype."""
+"""Specs as JSON, the exact text of errors, and problems that are the same in every backend and dtype."""
 
 from __future__ import annotations
 

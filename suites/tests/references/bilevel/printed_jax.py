@@ -1,4 +1,4 @@
-"""Errata of MixFlow-MG in JAX: what the paper prints, which must be refuted or refuse."""
+"""Errata of MixFlow-MG in JAX: the listings as the paper prints them. Each one must be refuted or raise an error."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gradgate.references.contract import Tree
 
 
 def listing1_printed(problem: BilevelProblem) -> tuple[Any, Tree]:
-    """Loss and meta-gradient with the custom rule of Listing 1 for ∇L, which differentiates by every input.
+    """Loss and meta-gradient with the custom rule of Listing 1 for ∇L. The rule differentiates by every input.
 
     Args:
         problem: any `BilevelProblem` of JAX arrays, float64, float32 or bfloat16; its class lists the shapes.
@@ -24,20 +24,21 @@ def listing1_printed(problem: BilevelProblem) -> tuple[Any, Tree]:
         The loss, a scalar, and its gradient, a tree like ``problem.params`` with the same shapes and dtypes.
 
     Raises:
-        TypeError: an input of L is of integers, as tokens and classes are; or a further derivative is taken in forward
-            mode.
+        TypeError: an input of L holds integers, for example tokens or classes; or a further derivative is taken in
+            forward mode.
 
     Source:
         Listing 1 in Algorithm 2, as printed.
 
     Stores:
-        As `mixflow` with neither option: θ_i and υ_i of every step, T·(|θ| + |υ|) numbers, and what one product needs.
+        The same as `mixflow` without options: θ_i and υ_i of every step, which are T·(|θ| + |υ|) numbers, and what one
+        product needs.
 
     Computes:
-        As `mixflow`, and the derivatives by the batch too.
+        The same as `mixflow`, and also the derivatives by the batch.
 
     Not for:
-        Any use but refuting the printed Listing 1. Use `mixflow`.
+        Anything except refuting the printed Listing 1. Use `mixflow`.
     """
 
     def inner(theta: Tree, eta: Tree, inputs: Any, targets: Any) -> Any:
@@ -57,7 +58,7 @@ def listing1_printed(problem: BilevelProblem) -> tuple[Any, Tree]:
 
 
 def _listing1(inner: Callable[..., Any]) -> Callable[..., Tree]:
-    """``grad(inner)`` by its first argument, with the printed rule."""
+    """``grad(inner)`` with respect to its first argument, with the printed rule."""
 
     @jax.custom_vjp
     def gradient(theta: Tree, *inputs: Any) -> Tree:
@@ -76,35 +77,36 @@ def _listing1(inner: Callable[..., Any]) -> Callable[..., Tree]:
 
 
 def listing3_printed(problem: BilevelProblem, *, mistake: str = "name") -> tuple[Any, Tree]:
-    """Loss and meta-gradient with the checkpointed steps of Listing 3, one of its mistakes as printed.
+    """Loss and meta-gradient with the checkpointed steps of Listing 3, with one of its mistakes as printed.
 
     Args:
         problem: any `BilevelProblem` of JAX arrays, float64, float32 or bfloat16; its class lists the shapes.
-        mistake: which mistake is kept, the rest corrected. ``name``: the outer function binds the inner one's name to
-            its checkpointed self, so that the name is unbound where that is made. ``result``: the inner step returns
-            nothing. ``unpacking``: one name takes what a scan returns, a pair.
+        mistake: the mistake that is kept; the others are corrected. ``name``: the outer function assigns the
+            checkpointed inner step to the inner step's own name, so this name is a local variable that has no value
+            yet when it is read. ``result``: the inner step returns nothing. ``unpacking``: the pair that a scan
+            returns is unpacked into a single name.
 
     Returns:
-        The loss, a scalar, and its gradient, a tree like ``problem.params`` with the same shapes and dtypes. No mistake
-        lets it get there.
+        The loss, a scalar, and its gradient, a tree like ``problem.params`` with the same shapes and dtypes. In fact
+        nothing is ever returned, because each mistake raises an error.
 
     Raises:
-        IllegalOption: `mistake` is none of these.
-        UnboundLocalError: what ``name`` leads to.
-        TypeError: what ``result`` leads to.
-        ValueError: what ``unpacking`` leads to.
+        AssertionError: `mistake` is none of these.
+        UnboundLocalError: with ``name``.
+        TypeError: with ``result``.
+        ValueError: with ``unpacking``.
 
     Source:
         Listing 3, as printed.
 
     Stores:
-        As `truncated_bptt` with saved gradients.
+        The same as `truncated_bptt` with saved gradients.
 
     Computes:
-        As `truncated_bptt`.
+        The same as `truncated_bptt`.
 
     Not for:
-        Any use but refuting the printed Listing 3. Use `truncated_bptt`.
+        Anything except refuting the printed Listing 3. Use `truncated_bptt`.
     """
     assert mistake in ("name", "result", "unpacking")
     policy = jax.checkpoint_policies.save_only_these_names("inner_grads")

@@ -1,4 +1,4 @@
-"""Errata of MixFlow-MG in PyTorch: what the paper prints, which must be refuted or refuse."""
+"""Errata of MixFlow-MG in PyTorch: the listing as the paper prints it. It must be refuted or raise an error."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from gradgate.references.contract import Tree
 
 
 def listing2_printed(problem: BilevelProblem, *, mistake: str = "trees") -> tuple[torch.Tensor, Tree]:
-    """Loss and meta-gradient with the autograd function of Listing 2 for ∇L, one of its mistakes as printed.
+    """Loss and meta-gradient with the autograd function of Listing 2 for ∇L, with one of its mistakes as printed.
 
     Args:
         problem: any `BilevelProblem` of PyTorch tensors, float64, float32 or bfloat16; its class lists the shapes.
-        mistake: which mistake is kept, the rest corrected. ``name``: the backward differentiates ``loss``, a name that
-            nothing binds. ``trees``: trees are saved as if they were tensors. ``integers``: it differentiates by every
-            input.
+        mistake: the mistake that is kept; the others are corrected. ``name``: the backward differentiates ``loss``, a
+            name that is not defined. ``trees``: trees are saved as if they were tensors. ``integers``: the backward
+            differentiates by every input.
 
     Returns:
         The loss, a scalar, and a gradient, a tree like ``problem.params`` with the same shapes and dtypes. With
-        ``integers`` it is right; with ``trees`` the second derivatives are missing, and nothing is raised.
+        ``integers`` the gradient is right. With ``trees`` the second derivatives are missing, and nothing is raised.
 
     Raises:
-        IllegalOption: `mistake` is none of these.
-        NameError: what ``name`` leads to.
-        RuntimeError: what ``integers`` leads to where an input is of integers.
+        AssertionError: `mistake` is none of these.
+        NameError: with ``name``.
+        RuntimeError: with ``integers``, if an input holds integers.
 
     Source:
         Listing 2 in Algorithm 2, as printed.
 
     Stores:
-        What the reverse pass through T updates reads, and θ_i, η and the batch of every step.
+        The values that the reverse pass through T updates reads, and also θ_i, η and the batch of every step.
 
     Computes:
-        One call of the autograd function per leaf of θ and step, each as a step of `mixflow`.
+        One call of the autograd function per leaf of θ and per step; each call computes as much as a step of `mixflow`.
 
     Not for:
-        Any use but refuting the printed Listing 2. Use `mixflow`.
+        Anything except refuting the printed Listing 2. Use `mixflow`.
     """
     assert mistake in ("name", "trees", "integers")
 
@@ -64,7 +64,7 @@ def listing2_printed(problem: BilevelProblem, *, mistake: str = "trees") -> tupl
 
 
 def _of_leaves(inner: Callable[..., torch.Tensor], arguments: tuple[Any, ...], mistake: str) -> Tree:
-    """∇L by the listing, trees taken apart so that its inputs are tensors; it is called for each leaf of θ."""
+    """∇L by the listing, called once for each leaf of θ. The trees are flattened, so all inputs are tensors."""
     flat, structure = _pytree.tree_flatten(arguments)
     theta, shape = _pytree.tree_flatten(arguments[0])
 
@@ -82,7 +82,7 @@ def _of_leaves(inner: Callable[..., torch.Tensor], arguments: tuple[Any, ...], m
 
 
 def _listing2(inner: Callable[..., torch.Tensor], mistake: str) -> Callable[..., Any]:
-    """``grad(inner)`` by its first argument, as an autograd function."""
+    """``grad(inner)`` with respect to its first argument, as an autograd function."""
 
     class Gradient(torch.autograd.Function):
         @staticmethod

@@ -1,4 +1,4 @@
-"""Steps taken back: double words keep Adam's digits, a buffer keeps momentum's bits, and what floats alone lose."""
+"""Steps taken back: double words keep Adam's digits, a buffer keeps momentum's bits, and plain floats lose both."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gradgate.references.registry import load
 
 LATE = {"model": "mlp", "optimiser": "adam", "steps": 32, "width": 4, "batch": 3, "vocabulary": 8,
         "learning_rate": 0.01}  # fmt: skip
-"""A problem whose units of ReLU wake up late, so that v_{i+1} is far above v_i."""
+"""A problem whose ReLU units become active only in late steps, so that v_{i+1} is far above v_i."""
 
 
 def method(framework: str, name: str) -> Any:
@@ -26,7 +26,7 @@ def method(framework: str, name: str) -> Any:
 
 
 def apart(framework: str, name: str, **fields: Any) -> float:
-    """The largest relative distance of a leaf of a method's gradient from that of mixflow."""
+    """The largest relative distance of a leaf of a method's gradient from the same leaf of mixflow's gradient."""
     spec = BilevelSpec(**fields)
     with precision(framework, spec.dtype):
         problem = spec.build(framework)  # type: ignore[arg-type]
@@ -64,7 +64,7 @@ def test_behind_the_steps_that_double_words_allow_no_digit_is_right(torch: Any) 
 
 
 def rebuilt(steps: int, off: float = 0.0) -> tuple[list[Any], list[Any]]:
-    """θ_i and υ_i of momentum at μ = 0.3 on the grid, forward, and taken back with gradients so many δ off."""
+    """θ_i and υ_i of momentum at μ = 0.3 on the grid: forward, and taken back with gradients wrong by `off` units."""
     spec = BilevelSpec(
         model="toy", optimiser="momentum", momentum=0.3, steps=steps, layers=1, width=3, batch=2, learning_rate=0.01
     )
@@ -91,7 +91,7 @@ def rebuilt(steps: int, off: float = 0.0) -> tuple[list[Any], list[Any]]:
 
 
 def bits(carries: list[Any]) -> list[bytes]:
-    """The bits of states."""
+    """The bits of each state."""
     return [b"".join(to_numpy(leaf).tobytes() for leaf in leaves(carry)) for carry in carries]
 
 

@@ -1,4 +1,4 @@
-"""What the claims do not say of the bilevel methods: large steps, what inversion loses, how states are kept, errata."""
+"""Bilevel methods, beyond their claims: large steps, what inversion loses, how states are kept, errata."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EXACT = ("truncated_bptt", "mixflow", "reverse_over_forward", "log_remat")
 
 
 def run(framework: str, method: Any, spec: BilevelSpec, **options: Any) -> tuple[float, dict[str, Any]]:
-    """Loss and judged leaves, of a method by name or of a callable."""
+    """Loss and judged leaves of a method, which is a name or a callable."""
     if isinstance(method, str):
         method = load(registry.methods("bilevel", method, framework)[0].implementation)
     with precision(framework, spec.dtype):
@@ -36,7 +36,7 @@ def run(framework: str, method: Any, spec: BilevelSpec, **options: Any) -> tuple
 
 
 def worst(framework: str, method: Any, spec: BilevelSpec, **options: Any) -> float:
-    """The largest error in units of the noise of plain backprop."""
+    """The largest error, in units of the noise of plain backprop."""
     _, grads = run(framework, method, spec, **options)
     return compare(grads, truth.reference(spec, framework, spec.dtype), spec.dtype).ratio
 
@@ -53,7 +53,7 @@ def test_mixed_mode_is_exact_for_every_task_model_and_optimiser(
 
 @pytest.mark.parametrize("method", ["mixflow", "log_remat"])
 def test_the_noise_knows_what_backprop_cancels_by_luck(method: str, jax: Any) -> None:
-    """In 9,000 problems the one in which a query's gradient is the rounding of a token that attends to itself alone."""
+    """One problem of 9,000: a query's gradient is only the rounding error of a token that attends to itself alone."""
     spec = BilevelSpec(
         dtype="float32", model="transformer", optimiser="sgd", steps=2, layers=1, width=2, ffw=2, sequence=2,
         learning_rate=0.02973, scale=0.4305, seed=2157561568,
@@ -212,11 +212,11 @@ def test_the_hessian_is_not_forgotten(framework: str) -> None:
     assert worst(framework, first_order, BilevelSpec(model="toy", width=2, batch=1, layers=1, seed=8)) > 1e9
 
 
-# The laws of memory and work in PyTorch, which can fail
+# The laws of memory and work in PyTorch: they can fail
 
 
 def put_to(claim: str, method: str, function: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Judge a law that `method` claims on another function; Refuted is raised where it does not hold."""
+    """Judge a law that `method` claims on another function. Refuted is raised if the law does not hold."""
     monkeypatch.setattr(quantities, "KNOWN", {})
     [declared] = registry.methods("bilevel", method, "torch")
     sweeps.growth(sweeps.Sweep(Subject(declared, function), declared.claim(claim)))
@@ -269,8 +269,8 @@ def test_halving_that_keeps_every_state_is_seen(torch: Any, monkeypatch: pytest.
 
 
 def raised(framework: str, function: Any, spec: BilevelSpec, **options: Any) -> type[BaseException]:
-    """The error that a listing ends in."""
-    with pytest.raises(Exception) as caught:  # which one is what is asked for
+    """The type of the error that a listing raises."""
+    with pytest.raises(Exception) as caught:  # the test checks the type
         run(framework, function, spec, **options)
     return caught.type
 
@@ -302,7 +302,7 @@ def test_listing_1_has_no_further_derivative_and_ours_has(jax: Any) -> None:
 
 
 def test_listing_1_refuses_an_inner_loss_that_closes_over_eta(jax: Any) -> None:
-    """Line 12 of Algorithm 2 calls it without η. Read so, it is no silent mistake."""
+    """Line 12 of Algorithm 2 calls it without η. With this reading, the mistake raises an error."""
     from gradgate.suites.tests.references.bilevel.printed_jax import _listing1
 
     problem = TOY.build("jax")

@@ -1,4 +1,4 @@
-"""The inner optimisers: those of optax and torch.optim, number by number, and their derivatives where v̂ is 0."""
+"""The inner optimisers agree with optax and torch.optim number by number, and have derivatives where v̂ is 0."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def numbers(seed: int, lead: tuple[int, ...] = ()) -> Any:
 
 
 def ours(backend: str, name: str, grads: Any, **h: float) -> list[Any]:
-    """θ after each step, from `numbers(0)`."""
+    """θ after each step; the first θ is `numbers(0)`."""
     xp, optimiser = namespace(backend), OPTIMISERS[name]
     with precision(backend, "float64"):
 
@@ -129,7 +129,7 @@ def test_the_formula_as_published_has_none_in_backprop(framework: str) -> None:
 def test_a_nan_at_adams_root_reaches_eta_from_the_second_layer_on(
     layers: int, seen: bool, torch: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A dead unit keeps it from the parameters of the first layer: so the vocabulary's Adam has two."""
+    """A dead unit keeps the NaN away from the parameters of the first layer: so problems with Adam have two layers."""
     family = registry.family("bilevel")
     [method] = registry.methods("bilevel", "truncated_bptt", "torch")
     right, claim = Subject.load(method), method.claim("gradient_exact")

@@ -1,4 +1,4 @@
-"""The paper's figures as they are listed, and what was recorded of them."""
+"""The list of the paper's figures, and the results that were recorded for them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RESULTS = paper_results.read(paper_results.results_path("bilevel"))["results"]
 
 
 def recorded(place: str, series: str, x: Any) -> float:
-    """Our figure of a recorded result."""
+    """The figure that we measured, in a recorded result."""
     (row,) = [row for row in RESULTS if (row["place"], row["series"], row["x"]) == (place, series, x)]
     return float(row["ours"])
 
@@ -60,7 +60,7 @@ def test_what_is_recorded_is_what_is_listed() -> None:
 @pytest.mark.parametrize("place", ["Table 2, 489M", "Table 3, 44M"])
 @pytest.mark.parametrize("device", ["GPU", "TPU"])
 def test_a_printed_gain_in_bytes_stands_beside_bytes_in_all(place: str, device: str) -> None:
-    """The tables print HBM in all, so their quotient is no figure for dynamic bytes, which gain more."""
+    """The tables print total HBM, so their quotient is no figure for dynamic bytes, whose gain is larger."""
     table = paper.TABLE_2 if "489M" in place else paper.TABLE_3
     [total] = [i for i in paper.PUBLISHED if (i.place, i.series, i.x) == (place, f"-++ over +++, {device}", "HBM")]
     column = ("GPU", "TPU").index(device)
@@ -109,7 +109,7 @@ def test_static_memory_is_inputs_results_and_what_every_step_keeps(jax: Any) -> 
     spec = paper_scale.configuration(44, layers=1, width=8, ffw=8, heads=1, key_size=2, vocabulary=16, steps=3)
     theta = 4 * (16 * 8 + 4 * 16 + 2 * 64 + 3 * 8)
     tokens = 4 * 2 * (3 + 1) * 4 * 2048
-    scalars = 4 * 6 + 4 * 3  # upstream, learning rate, four hyperparameters; a number per step
+    scalars = 4 * 6 + 4 * 3  # upstream, learning rate and four hyperparameters; one number per step
     inputs_and_results = theta + tokens + scalars + theta
     assert paper_scale.static(spec, "++-") == inputs_and_results + 3 * 3 * theta
     assert paper_scale.static(spec, "+++") == inputs_and_results + 3 * 4 * theta

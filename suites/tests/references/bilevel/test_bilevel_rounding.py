@@ -1,4 +1,4 @@
-"""What momentum taken back may lose: the loss that rounds as it does, and wrong inverses, which it does not excuse."""
+"""Rounding of inverted momentum: a loss with the same rounding sets the allowance, and wrong inverses still fail."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ DECLARED = {
 
 
 def judged(framework: str, spec: BilevelSpec, *edits: Edit) -> Comparison:
-    """Momentum taken back, its source edited, by the rule of equality and the allowance that it declares."""
+    """Judge inverted momentum, with edits of its source, by the rule of equality and its declared allowance."""
     [declared] = registry.methods("bilevel", "momentum_inversion", framework)
     function = edited(declared.implementation, edits) if edits else Subject.load(declared).function
     with precision(framework, spec.dtype):
@@ -72,7 +72,7 @@ def exactly(problem: Any, loss: str, **options: Any) -> oracle.Truth:
 
 
 def apart(one: oracle.Truth, other: oracle.Truth) -> float:
-    """The largest difference of two truths over the largest number."""
+    """The largest difference of two truths, divided by the largest number."""
     return float(np.abs((one.high - other.high) + (one.low - other.low)).max() / np.abs(one.high).max())
 
 
@@ -94,7 +94,7 @@ def test_in_sixty_digits_states_that_are_rebuilt_wrongly_are_seen(
     problem = oracle.in_float64(SPECS[1], framework, "float64")
     plain = exactly(problem, "loss")
     monkeypatch.setattr(rounding, "_rebuilt", wrong)
-    monkeypatch.setattr(truth, "evaluator", truth.evaluator.__wrapped__)  # what is traced here is kept nowhere
+    monkeypatch.setattr(truth, "evaluator", truth.evaluator.__wrapped__)  # no cache: no trace is reused
     assert 1e-28 < apart(plain, exactly(problem, LOSS, amount=0.25)) < 1e-20
 
 

@@ -1,4 +1,4 @@
-"""The Chinchilla-like decoder: positions turn, the future is hidden, three backends agree, and Table 6 adds up."""
+"""The Chinchilla-like decoder: rotary positions, causal masking, agreement of three backends, the sizes of Table 6."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ LENGTH = 7
 
 
 def tokens(seed: int = 0) -> Any:
-    """(2, LENGTH) tokens of the small vocabulary."""
+    """Tokens of the small vocabulary, of shape (2, LENGTH)."""
     return np.random.default_rng(seed).integers(0, SMALL["vocabulary"], (2, LENGTH)).astype(np.int32)
 
 
 def theta(backend: Any = "numpy", dtype: str = "longdouble") -> Any:
-    """Drawn parameters of the small model."""
+    """Random parameters of the small model."""
     return draw(transformer.draws(**SMALL), Spec(dtype=dtype), backend)
 
 
 def losses(backend: Any, dtype: str = "float64", **options: Any) -> Any:
-    """Cross-entropies (2, LENGTH) on the host."""
+    """Cross-entropies of shape (2, LENGTH), as a NumPy array."""
     with precision(backend, dtype):
         arrays = [to_backend(backend, tokens(seed)) for seed in (0, 1)]
         return to_numpy(transformer.token_losses(backend, theta(backend, dtype), *arrays, **options))
@@ -48,7 +48,7 @@ def test_a_rotary_product_depends_on_the_distance_alone() -> None:
 
 def test_a_rotation_keeps_lengths_and_turns_by_the_angle_of_the_paper() -> None:
     pair = np.zeros((3, 4))
-    pair[:, 1] = 1.0  # the second pair turns by 10000^(-1/2) per position
+    pair[:, 1] = 1.0  # the second pair is rotated by 10000^(-1/2) per position
     turned = transformer.rotate(np, pair, transformer.rotations(np, 3, 4, np.float64))
     assert turned[2] == pytest.approx([0.0, math.cos(0.02), 0.0, math.sin(0.02)])
 

@@ -1,4 +1,4 @@
-"""`meta_gradient` beside plain reverse mode through the same loop, for any optimiser and whatever steps keep."""
+"""`meta_gradient` compared with reverse mode through the same loop, for every optimiser and checkpointing option."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KEPT: tuple[dict[str, Any], ...] = (
     {}, {"save_inner_grads": True}, {"remat": True}, {"checkpointing": "gradients"}, {"checkpointing": "logarithmic"},
     {"checkpointing": "logarithmic", "remat": True},
 )  # fmt: skip
-"""Options that any optimiser takes."""
+"""Options that work with every optimiser."""
 
 
 def of(framework: str) -> Any:
@@ -28,7 +28,7 @@ def of(framework: str) -> Any:
 
 
 def losses(framework: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """An inner loss of two layers, weighed by η, and an outer loss that reads η too."""
+    """An inner loss of two layers, weighted by η, and an outer loss that also reads η."""
     xp = namespace(framework)
 
     def inner(theta: Any, eta: Any, x: Any, *, block: Any = lambda layer: layer) -> Any:
@@ -44,7 +44,7 @@ def losses(framework: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
 
 
 def arrays(framework: str, dtype: str = "float64") -> tuple[Any, ...]:
-    """η, θ_0, the batches and that of the outer loss; a class is drawn twice, so that no order is lost."""
+    """η, θ_0, the inner batches (each with two classes) and the batch of the outer loss."""
     xp, rng = namespace(framework), np.random.default_rng(1)
 
     def array(*shape: int) -> Any:
@@ -57,7 +57,7 @@ def arrays(framework: str, dtype: str = "float64") -> tuple[Any, ...]:
 
 
 def optimisers(framework: str) -> dict[str, Any]:
-    """Name -> optimiser, of optax in JAX and of ours in PyTorch; the last one depends on η."""
+    """Name -> optimiser: from optax in JAX, and ours in PyTorch. The last one depends on η."""
     if framework == "jax":
         optax = pytest.importorskip("optax")
         schedule = optax.cosine_decay_schedule(0.2, 5)
@@ -77,7 +77,7 @@ def optimisers(framework: str) -> dict[str, Any]:
 
 
 def plain(framework: str, inner: Any, optimiser: Any, outer: Any) -> Callable[..., Any]:
-    """The loss and the gradient by η and θ_0, by reverse mode over a loop in Python."""
+    """The loss and the gradient with respect to η and θ_0, by reverse mode over a loop in Python."""
     grad = transforms(framework).grad
 
     def loss(eta: Any, theta: Any, xs: Any, y: Any) -> Any:
@@ -99,7 +99,7 @@ def jitted(framework: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def check_alike(ours: Any, other: Any, digits: float = 1e-11) -> None:
-    """Every leaf of two trees is the same but for rounding."""
+    """Check that two trees have the same leaves, up to rounding."""
     for one, known in zip(leaves(ours), leaves(other), strict=True):
         np.testing.assert_allclose(to_numpy(one), to_numpy(known), rtol=digits, atol=digits)
 

@@ -1,4 +1,4 @@
-"""`mixed_mode_grad` and `meta_gradient` as pairs: upheld as they are, refuted with each bug."""
+"""`mixed_mode_grad` and `meta_gradient` as pairs: upheld without edits, and refuted with each bug."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ USUAL = {
     "meta_gradient": ("outputs", "gradient_exact", "gradient_float32", "gradient_bfloat16"),
     "inversion": ("gradient_exact", "gradient_float64", "gradient_bfloat16"),
 }  # fmt: skip
-"""Pair -> claims that are judged here; ``gradgate verify`` judges all."""
+"""Pair -> the claims that are judged here; ``gradgate verify`` judges all of them."""
 
 
 @pytest.mark.parametrize("framework", [framework for framework in FRAMEWORKS if installed(framework)])

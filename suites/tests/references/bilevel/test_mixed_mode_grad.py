@@ -1,4 +1,4 @@
-"""The gradient with a rule of its own that users put in the place of `grad`: its cotangents, input by input."""
+"""`mixed_mode_grad`, a gradient with a custom rule that replaces `grad`: its cotangents for every input."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gradgate.references.backends import leaves, namespace, precision, to_numpy,
 
 
 def parts(framework: str) -> tuple[Any, Any, Any, Any]:
-    """An inner loss of (θ, η, x), x with integers and a tree, and numbers for it."""
+    """An inner loss of (θ, η, x), and values for its arguments; x contains integers and a tree."""
     xp = namespace(framework)
     rng = np.random.default_rng(3)
 
@@ -31,13 +31,13 @@ def parts(framework: str) -> tuple[Any, Any, Any, Any]:
 
 
 def weighed(tree: Any) -> Any:
-    """A scalar of all floating leaves of a tree, each with a weight of its own."""
+    """A scalar that depends on all floating leaves of a tree, each with another weight."""
     found = [leaf for leaf in leaves(tree) if "int" not in str(leaf.dtype)]
     return sum(((1 + 0.5 * i + 0.25 * leaf) * leaf).sum() for i, leaf in enumerate(found))
 
 
 def pulled(framework: str, grad: Any, theta: Any, eta: Any, x: Any) -> list[Any]:
-    """The cotangents that a gradient sends to θ, η and x's floats."""
+    """The cotangents of θ, of η and of the floating leaves of x, through a gradient function."""
     classes = x["class"]
 
     def slope(theta: Any, eta: Any, inputs: Any) -> Any:
@@ -54,7 +54,7 @@ def drop_in(framework: str) -> Callable[..., Any]:
 
 
 def with_aux(inner: Any) -> Callable[..., Any]:
-    """`inner` with a tree besides, of which one leaf has integers and one no derivative."""
+    """`inner` that also returns a tree: one leaf of the tree has integers, and another one depends on η alone."""
     return lambda theta, eta, x: (
         inner(theta, eta, x), {"doubled": 2 * theta["w"] * eta[0], "class": x["class"], "eta": [eta[1] * 1.0]},
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What the chain's tests share: `nets.py` and `models.py` as fixtures (tests cannot import each other), and seeds."""
+"""Shared by the chain's tests: `nets.py` and `models.py` as fixtures (tests cannot import each other), and the seed."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import pytest
 
 @pytest.fixture(scope="session")
 def own() -> Any:
-    """The module `nets.py`: models, a training step, and the comparison of two."""
+    """The module `nets.py`: models, a training step, and the comparison of two steps."""
     return _module("nets")
 
 
 @pytest.fixture(scope="session")
 def models() -> Any:
-    """The module `models.py`: models that are no sequence, training steps, and the comparison of two."""
+    """The module `models.py`: models that are not sequences, training steps, and the comparison of two trainings."""
     return _module("models")
 
 

@@ -1,4 +1,4 @@
-"""Models that `checkpointed` is tried on, a few training steps, and the comparison of two."""
+"""Models for the tests of `checkpointed`, a few training steps, and the comparison of two trainings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gradgate.references.chain.in_torch.profile import LiveBytes
 
 
 class Masked(nn.Module):
-    """Nested sequentials, tuples, keyword arguments, a mask that all blocks read, an operation in place, a dict out."""
+    """Nested sequentials, tuples, keyword arguments, a mask that all blocks read, an in-place layer, a dict output."""
 
     def __init__(self, width: int = 16, blocks: int = 3) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class Masked(nn.Module):
 
     def forward(self, pair: tuple[Any, Any], *, mask: Any = None, double: bool = False) -> dict[str, Any]:
         x = nn.functional.dropout(self.entry(pair[0] + pair[1]), 0.1, self.training)
-        if mask is not None and bool(mask.all()):  # decides by an input: each course has a plan of its own
+        if mask is not None and bool(mask.all()):  # depends on an input: each branch has its own plan
             x, mask = x + 1, None
         keep = None if mask is None else mask.to(x.dtype).unsqueeze(-1)
         for block in self.blocks:
@@ -45,7 +45,7 @@ def inputs(batch: int = 12, seed: int = 0, kept: float = 0.7) -> tuple[tuple[Any
 
 
 def loss_of(output: Any) -> Any:
-    """A loss of whatever a model gives."""
+    """A loss of any output of a model."""
     if isinstance(output, dict) and "loss" in output:
         return output["loss"]
     value = output["y"] if isinstance(output, dict) else output
@@ -53,9 +53,10 @@ def loss_of(output: Any) -> Any:
 
 
 def train(model: Any, batches: list[Any], steps: int) -> dict[str, Any]:
-    """Training steps from a fixed random state: parameters and buffers, losses, random state, peak of the last step.
+    """Training steps from a fixed random state: parameters and buffers, losses, random state, largest peak of a step.
 
-    The peak counts what is made from the call of the model to the end of its backward pass; gradients are there before.
+    The peak counts the tensors that are made between the call of the model and the end of its backward pass. The
+    gradients are allocated before that.
     """
     torch.manual_seed(3)
     optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
@@ -87,18 +88,18 @@ def same(found: dict[str, Any], wanted: dict[str, Any]) -> bool:
 
 
 def both(model: Any, batches: list[Any], steps: int = 3, **how: Any) -> tuple[dict[str, Any], dict[str, Any], Any]:
-    """The same training plainly and checkpointed, and the checkpointed model."""
+    """The results of one training with and without checkpointing (checkpointed first), and the checkpointed model."""
     from gradgate.in_torch import checkpointed
 
     plain = train(copy.deepcopy(model), batches, steps)
     wrapped = checkpointed(model, None, compute="flops", **how)
-    for args, kwargs in batches:  # planning has a peak of its own
+    for args, kwargs in batches:  # plan first: planning has its own peak
         wrapped._find(args, kwargs, make_only=True)
     return train(wrapped, batches, steps), plain, wrapped
 
 
 def torchvision() -> Any:
-    """torchvision's models; where its compiled operators do not load, two of them are declared so that it imports."""
+    """torchvision's models. If its compiled operators do not load, two of them are declared, so the import works."""
     try:
         import torchvision.models
     except RuntimeError:
@@ -111,4 +112,4 @@ def torchvision() -> Any:
 
 
 _KEPT: list[Any] = []
-"""Declarations last as long as their library."""
+"""Keeps the libraries alive, because a declaration ends with its library."""

@@ -1,4 +1,4 @@
-"""Models, a training step, and the comparison of two."""
+"""Models, a training step, and the comparison of two steps."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def dense(depth: int = 6, width: int = 16) -> Any:
 
 
 def image() -> Any:
-    """Everything at once: norms, dropout, layers in place, a view, a change of resolution."""
+    """A network with norms, dropout, in-place layers, a view and a change of resolution."""
     return nn.Sequential(
         nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.Conv2d(8, 16, 3, padding=1),
         nn.Dropout(0.3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(16, 16, 3, padding=1),
@@ -51,7 +51,7 @@ def budgets(costs: Costs) -> list[int]:
 
 
 def step(module: Any, x: Any, loss: Callable[[Any], Any] | None = None) -> dict[str, Any]:
-    """One training step from a fixed random state: loss, gradients, buffers, measured peak beside what was there."""
+    """One training step from a fixed random state: loss, gradients, buffers, and the peak of newly allocated bytes."""
     torch.manual_seed(7)
     for p in module.parameters():
         p.grad = torch.zeros_like(p)

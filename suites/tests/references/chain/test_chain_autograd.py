@@ -1,4 +1,4 @@
-"""The PyTorch executor inside what surrounds it: larger models, autocast, hooks, accumulation, further passes."""
+"""The PyTorch executor together with larger models, autocast, hooks, gradient accumulation and further passes."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_two_chains_in_a_row_and_one_twice(own: Any) -> None:
 
         return Model()
 
-    a(x)  # a forward pass that is never run backward leaves nothing behind
+    a(x)  # a forward pass without a backward pass leaves nothing behind
     own.assert_same(own.step(model(a, b), x), own.step(model(first, second), x))
 
 
@@ -128,7 +128,7 @@ def test_a_hook_on_a_parameter_runs_once_whatever_it_returns(own: Any) -> None:
     module[0].weight.register_hook(lambda g: (seen.append(g.clone()), 2 * g)[1])
     wanted, plain = own.step(module, x), seen.pop()
     found = own.step(CheckpointedSequential(module, classic.recompute_all(4), x), x)
-    assert len(seen) == 1  # nor does profiling or recomputing run it
+    assert len(seen) == 1  # profiling and recomputing do not run it
     assert torch.equal(seen[0], plain)
     own.assert_same(found, wanted)
 

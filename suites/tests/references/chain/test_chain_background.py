@@ -1,4 +1,4 @@
-"""Single statements of the thesis: each figure is right where the sentence is, and shows where it is not."""
+"""Single statements of the thesis: each figure agrees with a right statement and shows the error of a wrong one."""
 
 from __future__ import annotations
 
@@ -60,4 +60,4 @@ def test_the_corner_is_where_a_second_recomputation_begins(stages: int) -> None:
 
     slots = tradeoff.corner(stages)
     runs = [max(classic.revolve(stages + 1, m - 3).runs()) for m in (slots, slots - 1)]
-    assert runs[0] <= 3 < runs[1]  # the recorded run is one of them
+    assert runs[0] <= 3 < runs[1]  # the recorded run is one of these runs

@@ -1,4 +1,4 @@
-"""The thesis as printed: every misprint corrected it is right, and each misprint alone is found."""
+"""The thesis as printed: it is right if every misprint is corrected, and each single misprint is detected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the PyTorch executor performs and holds: the schedule's operations, its bytes, and plain backprop's bits."""
+"""The PyTorch executor performs the schedule's operations, holds its bytes, and gives the bits of plain backprop."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_bytes_follow_the_simulator_step_by_step(own: Any, monkeypatch: pytest.M
     with meter:
         CheckpointedSequential(module, schedule, x)(x).backward()
     held = [s.held for s in simulate(schedule, costs).steps]
-    scalars = 2 * costs.output[-1]  # the loss and the 1 that its backward starts from, counted before they are there
+    scalars = 2 * costs.output[-1]  # the loss and its cotangent 1: the simulator counts them early
     assert len(seen) > 2 * len(module)
     assert all(0 <= held[number] - live - costs.output[0] <= scalars for number, live in seen)
 
@@ -108,7 +108,7 @@ def test_a_schedule_that_no_plan_describes_runs_too(own: Any) -> None:
 
 
 class Wide(nn.Module):
-    """A stage whose parameters are so many that their gradients outweigh its values."""
+    """A stage with so many parameters that their gradients take more bytes than its values."""
 
     def __init__(self, width: int, count: int) -> None:
         super().__init__()
@@ -126,7 +126,7 @@ def test_a_stages_parameter_gradients_are_never_alive_together(own: Any) -> None
     least = minimum_budget(costs)
     wrapped = CheckpointedSequential(module, precise_dp(costs, least), x, costs)
     assert one < own.step(wrapped, x, loss=lambda y: y)["peak"] + costs.output[0] <= least < 2 * one
-    module[3].inner[0].weight = module[1].inner[0].weight  # one of each is shared: the stage waits for the other
+    module[3].inner[0].weight = module[1].inner[0].weight  # a shared parameter: now all gradients are held together
     assert minimum_budget(costs_of(module, x, compute="flops")) > 4 * one
 
 

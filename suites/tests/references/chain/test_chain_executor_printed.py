@@ -1,4 +1,4 @@
-"""Alg. 3.5: right once its base case and line 12 are corrected, and frugal once no stack frame keeps a cotangent."""
+"""Alg. 3.5 is right if its base case and line 12 are corrected. Stack frames that keep cotangents raise its peak."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The figures that claims are judged by: they measure what they say, and show it where something is wrong."""
+"""The figures that judge claims: they measure what their names say, and they show a fault if there is one."""
 
 from __future__ import annotations
 

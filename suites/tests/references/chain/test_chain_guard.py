@@ -1,4 +1,4 @@
-"""What is kept of a stage's first run, and how a second one is compared with it."""
+"""The values that are kept from the first run of a stage, and how the second run is compared with them."""
 
 from __future__ import annotations
 

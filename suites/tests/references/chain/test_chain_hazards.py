@@ -1,4 +1,4 @@
-"""Every hazard of eager PyTorch beside plain backprop, torch.utils.checkpoint and the executor with every schedule."""
+"""Every hazard of eager PyTorch, with plain backprop, torch.utils.checkpoint, and the executor with every schedule."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ REFUSED = {
     "generator_elsewhere", "weight_replaced", "module_replaced", "functional_call", "flag_turned", "shape_turned",
     "attribute_changed", "smaller_batch", "second_derivative",
 }  # fmt: skip
-"""Where plain backprop is right and the executor refuses in words."""
+"""Hazards where plain backprop is right and the executor raises an error with an explanation."""
 RIGHT_ANYWAY = {"activation_overwritten"}
-"""Where plain backprop raises, and a schedule that has dropped what was overwritten is right."""
+"""Hazards where plain backprop raises. A schedule is right here if it has dropped the value that was overwritten."""
 WRONG_IN_PYTORCH = {
     "torch_generator", "weight_changed", "optimizer_step", "buffer_changed", "statistics_changed", "data_swapped",
     "module_replaced", "functional_call", "attribute_changed", "batch_norm_once", "two_forwards", "twice_retained",
     "part_then_all",
 }  # fmt: skip
-"""Where torch.utils.checkpoint without reentrance is wrong and says nothing (PyTorch 2.13)."""
+"""Hazards where torch.utils.checkpoint with ``use_reentrant=False`` is silently wrong (PyTorch 2.13)."""
 
 
 def layer_by_layer(model: Any, sample: Any) -> Callable[[Any], Any]:

@@ -1,4 +1,4 @@
-"""What the claims do not say of the chain's methods: the JAX form runs what the schedule says, refusals, figures."""
+"""The chain's methods, beyond their claims: the JAX form follows the schedule, illegal use is refused, figures."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_jax_knows_what_a_stage_saves(jax: Any) -> None:
     product = stage_costs(lambda w, x: x @ w, w, x)
     forward, by_w, by_x = 4 * 2 * (2 * 8 - 1), 8 * 2 * (2 * 4 - 1), 4 * 8 * (2 * 2 - 1)
     assert product == (forward, by_w + by_x, 0, True, False, 32, 64 + 128)
-    assert stage_costs(lambda _, x: jax.numpy.tanh(x), {}, x)[2:5] == (128, False, True)  # y, and 1 − y beside it
+    assert stage_costs(lambda _, x: jax.numpy.tanh(x), {}, x)[2:5] == (128, False, True)  # y, and also 1 − y
     assert stage_costs(lambda _, x: x + 1.0, {}, x)[2:5] == (0, False, False)
 
 

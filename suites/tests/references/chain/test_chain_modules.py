@@ -1,4 +1,4 @@
-"""From layers to a module that trains by a schedule: which layers make a stage, what is measured, what is refused."""
+"""Modules that train by a schedule: which layers form a stage, what is measured, what is refused."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_layers_in_place_and_views_join_the_stage_before_them(own: Any) -> None:
     module = nn.Sequential(nn.ReLU(inplace=True), nn.Linear(4, 4), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(4, 2))
     x = torch.randn(3, 4)
     assert [s.name for s in stages_of(module, x)] == [
-        "stage 1 (Linear, ReLU, Flatten)",  # the first ReLU leads and needs no gradient
+        "stage 1 (Linear, ReLU, Flatten)",  # the first ReLU is a leading layer: it needs no gradient
         "stage 2 (Linear)",
     ]
     assert stages_of(module, x.clone().requires_grad_())[0].name == "stage 1 (ReLU)"
@@ -71,7 +71,7 @@ def test_profiling_leaves_no_trace(own: Any) -> None:
 
 def test_the_profiler_knows_what_a_layer_saves() -> None:
     x = torch.randn(2, 64, requires_grad=True)
-    cases = {  # recordings of 2 × 64 numbers of 4 bytes: keeps input, keeps output, bytes besides
+    cases = {  # 2 × 64 numbers of 4 bytes are recorded: keeps input, keeps output, further bytes
         nn.Linear(64, 64): (True, False, 0),
         nn.ReLU(): (False, True, 0),
         nn.Tanh(): (False, True, 0),
@@ -83,7 +83,7 @@ def test_the_profiler_knows_what_a_layer_saves() -> None:
     found = list(zip(costs.saves_input, costs.saves_output, costs.saved, strict=True))[1:]
     assert found[:4] == list(cases.values())[:4]
     assert found[4][:2] == (False, False)
-    assert 0 < found[4][2] <= 512 + 128  # a mask, of numbers or of booleans
+    assert 0 < found[4][2] <= 512 + 128  # a mask of floats or of booleans
     assert costs.output == (512,) * 7
 
 

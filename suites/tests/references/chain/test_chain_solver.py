@@ -27,7 +27,7 @@ SMALL = st.integers(0, 6)
 
 @st.composite
 def any_costs(draw: st.DrawFn, longest: int = 5) -> Costs:
-    """Costs of every kind that a machine may have: sizes of nothing, large transients, unlike cotangents."""
+    """Costs of every kind that a machine may have: sizes of 0, large transients, cotangents unlike their values."""
     N = draw(st.integers(1, longest))
 
     def sizes(count: int = N) -> list[int]:
@@ -49,7 +49,7 @@ def any_costs(draw: st.DrawFn, longest: int = 5) -> Costs:
 
 @st.composite
 def usual_costs(draw: st.DrawFn, longest: int = 5) -> Costs:
-    """A cotangent as large as its value, no transients: the thesis' chains, recordings told apart."""
+    """Chains as in the thesis: each cotangent is as large as its value, and there are no transients."""
     N = draw(st.integers(1, longest))
     output = draw(st.lists(st.integers(1, 6), min_size=N + 1, max_size=N + 1))
     forward, backward, saved = (draw(st.lists(SMALL, min_size=N, max_size=N)) for _ in range(3))

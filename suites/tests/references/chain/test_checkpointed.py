@@ -1,4 +1,4 @@
-"""`gradgate.in_torch.checkpointed`: any model that can be cut trains within the budget, to the bit as without it."""
+"""`gradgate.in_torch.checkpointed`: a model that can be cut trains within the budget, with the same bits as without."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gradgate.suites.checks.hazard_table import HAZARDS  # noqa: E402
 nn = torch.nn
 NAMED = {hazard.name: hazard for hazard in HAZARDS}
 REFUSED = {"weight_replaced", "functional_call", "attribute_changed", "second_derivative"}
-"""Where plain backprop is right and this is refused in words."""
+"""Hazards where plain backprop is right and `checkpointed` raises an error with an explanation."""
 
 
 def test_masks_tuples_keywords_and_a_smaller_last_batch(models: Any) -> None:

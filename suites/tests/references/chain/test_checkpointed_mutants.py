@@ -1,4 +1,4 @@
-"""Bugs that are easy to make in `checkpointed`: none of them goes unnoticed."""
+"""Bugs that are easy to make in `checkpointed`: each one is detected."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch")
 
 
 def told_apart(models: Any, checkpointed: Any) -> str:
-    """How training with this `checkpointed` differs from plain training, in a model that has everything; or nothing."""
+    """How training with this `checkpointed` differs from plain training of `Masked`; empty if it does not differ."""
     plain = models.Masked()
     wrapped = checkpointed(copy.deepcopy(plain), None, budget="least", compute="flops")
     courses = [models.inputs(8), models.inputs(8, 1), models.inputs(8, kept=1.1), models.inputs(5, 2)]

@@ -10,12 +10,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 SHARE, ASKED = 0.4, 0.36
-"""Of the plain peak: what training stays within, and the budget that is asked for."""
+"""Shares of the plain peak: the limit for training, and the budget that is requested."""
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("torchvision") is None, reason="without torchvision")
 
 
 def trained(models: Any, model: Any, batches: list[Any], steps: int) -> Any:
-    """The checkpointed model, after it has trained within SHARE of the plain peak and with the same bits."""
+    """The checkpointed model. It must train within SHARE of the plain peak and give the same bits as plain training."""
     plain = models.train(copy.deepcopy(model), batches, 1)["peak"]
     found, wanted, wrapped = models.both(model, batches, steps, budget=int(ASKED * plain))
     assert models.same(found, wanted)

@@ -1,4 +1,4 @@
-"""What `gradgate.in_torch.checkpointed` cannot do ends in words that name the place and the remedy."""
+"""If `gradgate.in_torch.checkpointed` cannot do something, its error names the place and the remedy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ X, ELSEWHERE = torch.ones(3, 4), torch.ones(3, 4)
 
 
 class Does(nn.Module):
-    """A model whose forward is given."""
+    """A model with the given forward function."""
 
     def __init__(self, forward: Callable[[Any, Any], Any]) -> None:
         super().__init__()

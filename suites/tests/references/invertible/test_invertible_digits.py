@@ -1,4 +1,4 @@
-"""Trainings on scikit-learn's digits: where they come from, and how drift and overflow are told apart."""
+"""Trainings on scikit-learn's digits: how the digits are loaded, and how drift differs from overflow."""
 
 from __future__ import annotations
 

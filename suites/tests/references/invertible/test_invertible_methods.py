@@ -1,4 +1,4 @@
-"""What the claims do not say of Moonwalk and its kin: phases kept apart, gradients handed out, where digits go."""
+"""Moonwalk and related methods, beyond their claims: separate phases, gradients layer by layer, lost digits."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SETTLED = InvertibleSpec(unit="dense tanh", layers=12, channels=6, batch=3, scal
 
 
 def run(framework: str, method: str, spec: Any, **options: Any) -> tuple[float, dict[str, Any]]:
-    """Loss and judged leaves."""
+    """The loss, and the leaves of the gradient that are judged."""
     function = load(registry.methods("invertible", method, framework)[0].implementation)
     with precision(framework, spec.dtype):
         problem = spec.build(framework)
@@ -44,7 +44,7 @@ def run(framework: str, method: str, spec: Any, **options: Any) -> tuple[float, 
 
 
 def worst(framework: str, method: str, spec: Any, **options: Any) -> float:
-    """The largest error in units of the noise of plain backprop."""
+    """The largest error, in units of the noise of plain backprop."""
     _, grads = run(framework, method, spec, **options)
     return compare(grads, truth.reference(spec, framework, spec.dtype), spec.dtype).ratio
 
@@ -108,7 +108,7 @@ def test_a_second_phase_that_reads_the_firsts_activations_fails_the_memory_law(m
     from gradgate.references.invertible.in_jax import methods as jax_impl
 
     def merged(problem: Any, **options: Any) -> Any:
-        """What a compiler would make of both phases if it computed the activations once."""
+        """The program that a compiler would make of both phases if it computed the activations only once."""
         p = problem.params
         [block] = problem.blocks
         [(key, layer)] = block.unit.items()

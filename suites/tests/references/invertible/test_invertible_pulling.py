@@ -1,4 +1,4 @@
-"""The pull-back by x that phase 1 of mixed Moonwalk has of each layer: right, frugal, and handing over flat tanh."""
+"""The vjp by x that phase 1 of mixed Moonwalk computes for each layer: exact, low in memory, robust to flat tanh."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from gradgate.references.invertible.problem import InvertibleProblem, Invertible
 UNIT = InvertibleSpec(
     dtype="float32", residual="conv", activation="relu", norm="batch", side=8, channels=8, batch=32, layers=32
 )
-"""Convolution, ReLU and batch norm, as in §6.1; enough layers for phase 1 to be the peak."""
+"""Convolution, ReLU and batch norm, as in §6.1, with so many layers that phase 1 has the peak."""
 HALF = UNIT.batch * UNIT.side**2 * UNIT.channels // 2
-"""Numbers of a coupling half."""
+"""How many numbers a coupling half has."""
 FLAT_TANH = InvertibleSpec(unit="dense tanh additive", channels=4, batch=3, spread=30.0, seed=4)
 
 
@@ -28,7 +28,7 @@ def drawn(problem: InvertibleProblem, shape: Any, seed: int = 0) -> Any:
 
 
 def misses(problem: InvertibleProblem) -> dict[str, float]:
-    """Largest relative error of each layer's `push` and `pull_x`, one layer after the other."""
+    """The largest relative error of each layer's `pull_x`, for one layer after the other. `push` must agree too."""
     vjp, x, found = transforms(problem.backend).vjp, problem.x, {}
     for layer, p in problem.chain(problem.params):
         y, pull = vjp(lambda x: layer(p, x), x)  # noqa: B023 - called at once
@@ -69,7 +69,7 @@ def test_a_pull_back_that_takes_the_statistics_for_constants_is_not(torch: Any, 
 
 
 def growth(method: Any) -> float:
-    """Bytes per number of a coupling half that PyTorch holds at most, of each layer more."""
+    """The growth of PyTorch's peak with each further layer, in bytes per number of a coupling half."""
     from gradgate.hw_profiles.torch_memory import peak
 
     found = []

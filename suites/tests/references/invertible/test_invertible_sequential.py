@@ -1,4 +1,4 @@
-"""`InvertibleSequential` in a user's hands: what it keeps, what runs again, and what it refuses in words."""
+"""`InvertibleSequential` as users call it: what it keeps, what it runs again, and which use it refuses."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def blocks(count: int = 3) -> list[Any]:
 
 
 def pair(method: str, layers: list[Any] | None = None, **more: Any) -> tuple[Any, Any]:
-    """The layers by the method and by plain backprop, in float64, with equal parameters."""
+    """The layers with the method, and the same layers with plain backprop; float64, with equal parameters."""
     layers = blocks() if layers is None else layers
     return (
         InvertibleSequential(*copy.deepcopy(layers), method=method, **more).double(),

@@ -1,4 +1,4 @@
-"""`invertible_sequential` in a user's hands: what it keeps, keys and states, modules, and what it refuses in words."""
+"""`invertible_sequential` as users call it: what it keeps, keys and states, modules, and which use it refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The user's own layers as pairs: upheld as they are, and refuted with each bug."""
+"""Layers of users as pairs: upheld without edits, and refuted with each bug."""
 
 from __future__ import annotations
 

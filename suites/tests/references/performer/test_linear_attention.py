@@ -1,4 +1,4 @@
-"""`linear_attention` as pairs: upheld as it is, refuted with each bug, and wrong use refused in words."""
+"""`linear_attention` as pairs: upheld without edits, refuted with each bug. Wrong use raises a clear error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the claims do not say of the Performer's methods: where the errata are wrong, what subtraction loses."""
+"""The Performer's methods, beyond their claims: which leaves the errata spoil, and what subtraction loses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gradgate.suites.judging.tolerance import compare
 
 
 def run(framework: str, method: str, spec: Any, **options: Any) -> tuple[float, dict[str, Any]]:
-    """Loss and judged leaves."""
+    """The loss, and the leaves of the gradient that are judged."""
     function = load(registry.methods("performer", method, framework)[0].implementation)
     with precision(framework, spec.dtype):
         problem = spec.build(framework)
@@ -27,13 +27,13 @@ def run(framework: str, method: str, spec: Any, **options: Any) -> tuple[float, 
 
 
 def worst(framework: str, method: str, spec: Any, **options: Any) -> float:
-    """The largest error in units of the noise of plain backprop."""
+    """The largest error, in units of the noise of plain backprop."""
     _, grads = run(framework, method, spec, **options)
     return compare(grads, truth.reference(spec, framework, spec.dtype), spec.dtype).ratio
 
 
 def wrong(method: str, spec: Any, **options: Any) -> set[str]:
-    """The leaves that are not those of backprop, in PyTorch, without the layer's number."""
+    """The leaves that differ from backprop in PyTorch; their names have no layer number."""
     _, grads = run("torch", method, spec, **options)
     found = compare(grads, truth.reference(spec, "torch", "float64"), "float64", kappa=4096).wrong
     return {leaf.partition(".")[2] or leaf for leaf in found}
@@ -137,7 +137,7 @@ def test_a_training_in_slices_stays_as_close_as_rounding_and_a_wrong_gradient_do
         return slim(problem, chunk=2)
 
     def wrong(problem: Any) -> Any:
-        # Adam divides a number by its own size: it would not see a leaf that is out by a factor.
+        # Adam divides a gradient by its size, so a leaf that is wrong by a factor would change nothing.
         loss, grads = full(problem)
         return loss, {**grads, "embedding": grads["embedding"] + 1e-8 * problem.params["embedding"]}
 

@@ -1,4 +1,4 @@
-"""What the figures of the paper are measured by: each measurement has a twin that it tells from it."""
+"""The measurements behind the paper's figures: each one must give another result for a wrong or different program."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_training_on_text_in_slices_stays_as_close_as_rounding_and_a_gradient_
     from gradgate.references.performer.in_jax.methods import full
 
     def wrong(problem: Any) -> Any:
-        # Adam does not see a leaf that is out by a factor: another number's share is added to each.
+        # Adam ignores a factor on a whole leaf, so a small part of its neighbour is added to each number.
         loss, grads = full(problem)
         query = grads["layers"]["attention"]["query"]
         mixed = {**grads["layers"]["attention"], "query": query + 1e-4 * jax.numpy.roll(query, 1, axis=-1)}

@@ -1,4 +1,4 @@
-"""Pullbacks of JAX without their weights: nothing is copied, and nothing changes."""
+"""Pullbacks of JAX that do not keep the weights: no weight is copied, and the cotangents are the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`selective_scan` as pairs: upheld as it is, refuted with each bug, and wrong use refused in words."""
+"""`selective_scan` as pairs: upheld without edits, refuted with each bug. Wrong use raises a clear error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the claims do not say of the state-space implementations: where the erratum is wrong, refusals, dead ranks."""
+"""The state-space methods, beyond their claims: which leaves the erratum spoils, refusals, killed ranks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ StateSpace = spec_class("state_space")
 
 
 def run(framework: str, method: str, spec: Any, **options: Any) -> tuple[float, dict[str, Any]]:
-    """Loss and judged leaves."""
+    """The loss, and the leaves of the gradient that are judged."""
     problem = spec.build(framework)
     function = load(registry.methods("state_space", method, framework)[0].implementation)
     with precision(framework, spec.dtype):
@@ -32,7 +32,7 @@ def run(framework: str, method: str, spec: Any, **options: Any) -> tuple[float, 
 
 
 def wrong(framework: str, method: str, spec: Any, **options: Any) -> set[str]:
-    """The judged leaves that are not those of backprop."""
+    """The judged leaves that differ from backprop."""
     _, grads = run(framework, method, spec, **options)
     return set(compare(grads, truth.reference(spec, framework, "float64"), "float64").wrong)
 
@@ -202,7 +202,7 @@ def test_a_killed_rank_is_an_error_and_the_next_call_works(torch: Any) -> None:
     ] if os.path.isdir("/proc") else []  # fmt: skip
     if not children:
         pytest.skip("no /proc to find the ranks in")
-    for child in children:  # of every pool: which rank belongs to which is not to be seen from here
+    for child in children:  # kill the ranks of all pools: their pools are unknown here
         os.kill(child, signal.SIGKILL)
     with pytest.raises(RuntimeError, match=r"(?s)^\d of 2 ranks failed\nrank \d (ended unexpectedly|failed: )"):
         run("torch", "adjoint_distributed", spec, devices=2)

@@ -1,4 +1,4 @@
-"""How the paper's figures are measured: the diagonal stack of Fig. 1, what is counted, and the misprints."""
+"""How the paper's figures are measured: the diagonal stack of Fig. 1, the counts, and the misprints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs at once: how pairs are dealt to instances, batches of VJPs, and the longest chain of operations."""
+"""Parallel work: how pairs are assigned to instances, batches of VJPs, and the longest chain of operations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ StateSpace = spec_class("state_space")
 
 
 def pairs(length: int, instances: int) -> list[tuple[int, int]]:
-    """Token t and token i of every step of every walk."""
+    """The pairs (t, i) of tokens, for every step of every walk."""
     walks = Walks.of(length)
     found = []
     for first in itertools.chain.from_iterable(walks.groups(instances)):
