@@ -31,7 +31,7 @@ def parts(framework: str) -> tuple[Any, Any, Any, Any]:
 
 
 def weighed(tree: Any) -> Any:
-    """A scalar that depends on all floating leaves of a tree, each with another weight."""
+    """A scalar that depends on all floating leaves of a tree, each with a different weight."""
     found = [leaf for leaf in leaves(tree) if "int" not in str(leaf.dtype)]
     return sum(((1 + 0.5 * i + 0.25 * leaf) * leaf).sum() for i, leaf in enumerate(found))
 

@@ -49,7 +49,7 @@ def any_costs(draw: st.DrawFn, longest: int = 5) -> Costs:
 
 @st.composite
 def usual_costs(draw: st.DrawFn, longest: int = 5) -> Costs:
-    """Chains as in the thesis: each cotangent is as large as its value, and there are no transients."""
+    """Chains as in the thesis: cotangents as large as their values, no transients. What a recording keeps is drawn."""
     N = draw(st.integers(1, longest))
     output = draw(st.lists(st.integers(1, 6), min_size=N + 1, max_size=N + 1))
     forward, backward, saved = (draw(st.lists(SMALL, min_size=N, max_size=N)) for _ in range(3))

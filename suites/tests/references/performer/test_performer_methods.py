@@ -33,7 +33,7 @@ def worst(framework: str, method: str, spec: Any, **options: Any) -> float:
 
 
 def wrong(method: str, spec: Any, **options: Any) -> set[str]:
-    """The leaves that differ from backprop in PyTorch; their names have no layer number."""
+    """The leaves that differ from backprop in PyTorch. Their names are given without the layer number."""
     _, grads = run("torch", method, spec, **options)
     found = compare(grads, truth.reference(spec, "torch", "float64"), "float64", kappa=4096).wrong
     return {leaf.partition(".")[2] or leaf for leaf in found}

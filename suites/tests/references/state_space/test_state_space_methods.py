@@ -202,7 +202,7 @@ def test_a_killed_rank_is_an_error_and_the_next_call_works(torch: Any) -> None:
     ] if os.path.isdir("/proc") else []  # fmt: skip
     if not children:
         pytest.skip("no /proc to find the ranks in")
-    for child in children:  # kill the ranks of all pools: their pools are unknown here
+    for child in children:  # the ranks of all pools, because the pool of a rank is unknown here
         os.kill(child, signal.SIGKILL)
     with pytest.raises(RuntimeError, match=r"(?s)^\d of 2 ranks failed\nrank \d (ended unexpectedly|failed: )"):
         run("torch", "adjoint_distributed", spec, devices=2)
