@@ -1,4 +1,4 @@
-"""What the tests share: frameworks that may be missing, the command line, plug-in files and workers."""
+"""Fixtures of all tests: frameworks that may be missing, the command line, plug-in files and workers."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from gradgate.suites.judging.engine import Run
 from gradgate.suites.workers.supervisor import Limits, Supervisor
 from gradgate.suites.workers.worker import environment
 
-# Before JAX is first imported by any test: several devices on the CPU, and a compiler that is quick, as in a worker.
-# No persistent cache here: what a test compiles, it compiles.
+# This runs before any test imports JAX: several devices on the CPU and a quick compiler, as in a worker.
+# There is no persistent cache here: a test really compiles its programs.
 os.environ.update({name: value for name, value in environment().items() if "CACHE" not in name})
 
 GOOD = {
@@ -39,12 +39,12 @@ def good(problem):
     return jax.value_and_grad(problem.loss)(problem.params)
 """,
 }
-"""Backprop as a plug-in, by framework: a module whose `good` is right, to which tests add what is wrong."""
+"""Backprop as a plug-in, by framework: a module in which `good` is right; tests add wrong functions to it."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Ran:
-    """What one command left: exit status, standard output and standard error."""
+    """The result of one command: exit status, standard output and standard error."""
 
     status: int
     out: str
@@ -53,7 +53,7 @@ class Ran:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The tests of a file form a group for ``--dist loadgroup`` unless told: they share programs and fixtures."""
+    """Make one ``--dist loadgroup`` group of a file's tests, which share programs and fixtures; a test's mark wins."""
     for item in items:
         if item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(item.location[0]))
@@ -61,13 +61,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What one test measures or judges is not there for the next one, and the user's cache stays as it is."""
+    """Give every test an empty cache: it sees no result of another test, and the user's cache does not change."""
     monkeypatch.setenv("GRADGATE_CACHE", str(tmp_path_factory.mktemp("cache")))
 
 
 @pytest.fixture(autouse=True)
 def _own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A class of problems that one test registers is not there for the next one."""
+    """Give every test an empty list of registered classes: it sees no class that another test registered."""
     monkeypatch.setattr(registry, "_REGISTERED", {})
 
 
@@ -93,7 +93,7 @@ def jax() -> Any:
 
 @pytest.fixture(scope="session")
 def spec() -> Callable[..., Spec]:
-    """A state-space Spec with these fields; every other has its default."""
+    """A function that makes a state-space Spec with these fields; every other field has its default."""
     return lambda **fields: spec_class("state_space")(**fields)
 
 
@@ -114,7 +114,7 @@ def gradgate(capfd: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
 
 @pytest.fixture(scope="session")
 def process() -> Callable[..., Ran]:
-    """Run ``python …`` in a process of its own, in a folder and with additions to the environment."""
+    """Run ``python …`` in a separate process, in a given folder and with additions to the environment."""
 
     def run(*arguments: object, cwd: Path, env: dict[str, str] | None = None, timeout: float = 240) -> Ran:
         ran = subprocess.run(
@@ -128,7 +128,7 @@ def process() -> Callable[..., Ran]:
 
 @pytest.fixture
 def plugin(tmp_path: Path) -> Callable[..., str]:
-    """Write a plug-in of a framework: `good`, and the code given; returns the path of its file."""
+    """Write a plug-in for a framework, with `good` and the given code; returns the path of its file."""
 
     def write(code: str = "", framework: str = "torch", name: str = "mine.py") -> str:
         pytest.importorskip(framework)
@@ -141,6 +141,6 @@ def plugin(tmp_path: Path) -> Callable[..., str]:
 
 @pytest.fixture(scope="module")
 def patient() -> Iterator[Supervisor]:
-    """One worker for a whole test file, five problems per claim, a limit that only a hang would reach."""
+    """One worker for a whole test file, with five problems per claim and a time limit that only a hang reaches."""
     with Supervisor(Run(examples=5), jobs=1, limits=Limits(120)) as made:
         yield made

@@ -1,4 +1,4 @@
-"""A new class of problems is one folder: claims, mutants, calibration, report and gate need no other edit."""
+"""A new class of problems is one folder: claims, mutants, calibration, report and gate work without any other edit."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ FILES = {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The class, in a folder of its own, which is forgotten afterwards."""
+    """A folder with the class; its modules are removed from `sys.modules` afterwards."""
     made = tmp_path_factory.mktemp("elsewhere") / "relay"
     made.mkdir()
     for name, text in FILES.items():
@@ -161,7 +161,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture
 def relay(folder: Path) -> Family:
-    """The class, registered."""
+    """The class, after registration."""
     return registry.family(str(folder))
 
 

@@ -1,4 +1,4 @@
-"""What README tells a reader to do, works; and README stays short."""
+"""The instructions of the README work, and the README stays short."""
 
 from __future__ import annotations
 

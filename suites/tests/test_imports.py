@@ -1,6 +1,6 @@
-"""The rooms of the house: who may import whom, that no imports go in circles, and that nothing is left over.
+"""The order of imports: which part may import which, that no imports are circular, and that no module is unused.
 
-The order is declared in `ROOMS`. A package or module may import from those before it, and from its own room.
+`ROOMS` declares the parts, here called rooms, in their order. A module may import from earlier rooms and from its own.
 """
 
 from __future__ import annotations
@@ -19,38 +19,38 @@ import gradgate.references
 from gradgate.references import registry
 
 ROOMS = (
-    ("hw_profiles", "compiles and counts any program; it knows of no problem and no method"),
-    ("references", "problems, methods and claims; nothing of how they are judged"),
-    ("suites.exact", "runs a reference's own program in sixty digits"),
+    ("hw_profiles", "compiles and counts any program; it uses no problem and no method"),
+    ("references", "problems, methods and claims; it does not use what judges them"),
+    ("suites.exact", "runs a reference's program in sixty digits"),
     ("suites.measuring", "measures the bytes and the work of a reference's program with hw_profiles"),
-    ("suites.judging", "what a judgement is made of: a subject, problems to draw, tolerances, verdicts"),
-    ("suites.pairs", "two programs of one function, run as subjects"),
-    ("suites.checks", "one way to judge a claim each: of the parts in judging, on programs from exact and measuring"),
-    ("suites.judging.engine", "judges one claim: it draws problems and puts them to the check that the claim names"),
+    ("suites.judging", "the parts of a judgement: a subject, problems to draw, tolerances, verdicts"),
+    ("suites.pairs", "pairs of two programs for one function, run as subjects"),
+    ("suites.checks", "each judges one kind of claim: with the parts in judging, on programs from exact and measuring"),
+    ("suites.judging.engine", "judges one claim: it draws problems and runs the check that the claim names on them"),
     ("suites.pairs.quick", "judges a pair at given arguments with the engine"),
-    ("suites.pairs.pytest_tests", "tests of pytest that judge pairs with the engine"),
-    ("suites.api", "the module gradgate itself: names of the pairs' modules"),
+    ("suites.pairs.pytest_tests", "pytest tests that judge pairs with the engine"),
+    ("suites.api", "the module gradgate itself: names from the modules of pairs"),
     ("suites.gallery", "kernels of public libraries as pairs"),
-    ("suites.keeping.sources", "which files a method's program is in, read off their imports"),
+    ("suites.keeping.sources", "finds the files that hold a method's program, by their imports"),
     ("suites.workers", "runs the engine in processes that may die"),
-    ("suites.keeping", "keeps what workers have judged, under a hash of all that it depends on"),
-    ("suites.bugs", "references with a bug in them; some of them break what a check looks at"),
-    ("suites.calibration", "runs checks and the engine over many problems and counts"),
-    ("suites.bugs.of_pairs.alarms", "right pairs put to random problems, counted by calibration"),
+    ("suites.keeping", "keeps the verdicts of workers, under a hash of everything that they depend on"),
+    ("suites.bugs", "references with a bug in them; some bugs break what a check inspects"),
+    ("suites.calibration", "runs checks and the engine over many problems and counts outcomes"),
+    ("suites.bugs.of_pairs.alarms", "right pairs judged on random problems, counted by calibration"),
     ("suites.bugs.of_pairs.__main__", "the command of the pairs and their bugs"),
     ("suites.console", "shows verdicts and measurements; nothing that judges or measures prints"),
-    ("suites.selftest", "puts the bugs to the workers, and shows who was found on the console"),
-    ("suites.keeping.union", "unites what shares of a run wrote, of the selftest too"),
+    ("suites.selftest", "judges the bugs with the workers, and shows on the console which bugs were found"),
+    ("suites.keeping.union", "unites the documents of a run's shards, also of the selftest"),
     ("suites.gate", "judges and measures two revisions, and compares them"),
-    ("suites.report", "pages of what all of them have found, in the console's words"),
-    ("suites.guide", "a drawing for the guide, of what the suite does"),
-    ("suites.commands", "one command each, which may use everything above"),
+    ("suites.report", "pages with the results of all of them, in the console's words"),
+    ("suites.guide", "a drawing for the guide that shows what the suite does"),
+    ("suites.commands", "each is one command, which may use everything above"),
     ("suites.cli", "finds the command"),
     ("suites.site", "pages of the guide, the registry, the ledgers and the commands' help; nothing imports it"),
     ("suites.plugin", "an entry point: pytest imports it, nothing else does"),
     ("suites.test_methods", "the claims as pytest collects them"),
 )  # fmt: skip
-"""Each with a sentence about what it is that puts it there. The longest name that fits a module is its room."""
+"""Name of a room -> what it does, which is the reason for its place. A module is in the room of the longest match."""
 
 ROOT = Path(str(gradgate.references.__path__[0])).parent
 PACKAGES = ("hw_profiles", "references", "suites")
@@ -70,10 +70,10 @@ CALLED_FROM_OUTSIDE = {
     "suites.guide.examples.triton_conv": "likewise, of the page on kernels",
     "suites.gallery.liger": "pairs that readers verify as a file",
     "suites.gallery.fla": "likewise",
-    "suites.site.conf": "Sphinx reads it, copied beside the pages",
-    "references.invertible.refusal": "checks of a chain of one's own before it is trained",
+    "suites.site.conf": "Sphinx reads a copy of it next to the pages",
+    "references.invertible.refusal": "users check their chain with it before they train it",
 }
-"""Modules that nothing imports and no file names, and who uses them."""
+"""Modules that nothing imports and no file names -> who uses them."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,10 +81,10 @@ class Module:
     """One module.
 
     Attributes:
-        top: the modules that it imports when it is imported itself.
+        top: the modules that it imports at module level.
         inside: the modules that its functions import, and those that it imports for the type checker only.
-        strings: its strings as regular expressions; in those of f-strings, each value that is not known is a group.
-        names: its variables.
+        strings: its strings as regular expressions; in an f-string, each value that is not known is a group.
+        names: its variables at module level.
     """
 
     name: str
@@ -95,7 +95,7 @@ class Module:
 
 
 def read(root: Path, packages: tuple[str, ...], prefix: str) -> dict[str, Module]:
-    """Every module below these folders by its name without the prefix; tests are left out."""
+    """Every module below these folders: name without the prefix -> module; tests are left out."""
     paths = {}
     for path in itertools.chain.from_iterable((root / package).rglob("*.py") for package in packages):
         parts = path.relative_to(root).with_suffix("").parts
@@ -116,7 +116,7 @@ def _module(name: str, tree: ast.Module, prefix: str, known: Mapping[str, Path])
 
 
 def _imports(tree: ast.AST, deep: bool) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
-    """The imports, and whether they are inside of a function or for the type checker only."""
+    """The imports of a module; the flag is true for an import in a function or for the type checker only."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.Import | ast.ImportFrom):
             yield node, deep
@@ -125,7 +125,7 @@ def _imports(tree: ast.AST, deep: bool) -> Iterator[tuple[ast.Import | ast.Impor
 
 
 def _targets(node: ast.Import | ast.ImportFrom, prefix: str, known: Mapping[str, Path]) -> Iterator[str]:
-    """The modules that a statement imports: of ``from package import name``, the module `name` where there is one."""
+    """The modules that a statement imports; for ``from package import name`` the module `name`, if there is one."""
     if isinstance(node, ast.Import):
         asked = [(alias.name, alias.name) for alias in node.names]
     else:
@@ -156,7 +156,7 @@ def _piece(part: ast.expr, constants: Mapping[str, str]) -> str:
 
 
 def cycles(modules: Mapping[str, Module]) -> list[str]:
-    """Circles of imports at module level, each as ``a -> b -> a``."""
+    """Circular imports at module level, each as ``a -> b -> a``."""
     found: list[str] = []
     done: set[str] = set()
 
@@ -174,13 +174,13 @@ def cycles(modules: Mapping[str, Module]) -> list[str]:
 
 
 def room(name: str, rooms: tuple[tuple[str, str], ...] = ROOMS) -> int | None:
-    """The place of a module's room in the order; None if it is in no room."""
+    """The position of a module's room in the order; None if the module is in no room."""
     fits = [(len(known), place) for place, (known, _) in enumerate(rooms) if f"{name}.".startswith(f"{known}.")]
     return max(fits)[1] if fits else None
 
 
 def upward(modules: Mapping[str, Module], rooms: tuple[tuple[str, str], ...] = ROOMS) -> list[str]:
-    """Imports, in functions too, that go to a later room."""
+    """Imports of a module in a later room, including imports in functions."""
     found = []
     for module in modules.values():
         for target in sorted(module.top | module.inside):
@@ -191,10 +191,10 @@ def upward(modules: Mapping[str, Module], rooms: tuple[tuple[str, str], ...] = R
 
 
 def left_over(modules: Mapping[str, Module], prefix: str, entrances: str = "") -> list[str]:
-    """Modules that no other imports and no string names, such as ``package.module:function``, and no entrance.
+    """Modules that no module imports, no string names (such as ``package.module:function``) and no entrance names.
 
-    In an f-string such as ``f"package.{name}"`` a value fits a name that is a string of its own somewhere, as in a
-    table.
+    An f-string such as ``f"package.{name}"`` names a module if the part in place of the value is itself a string
+    somewhere, as in a table.
     """
     imported = {target for module in modules.values() for target in module.top | module.inside}
     strings = set().union(*(module.strings for module in modules.values()))
@@ -215,12 +215,12 @@ def house() -> dict[str, Module]:
 
 
 def declared() -> str:
-    """Every name in the declarations of the registry: where a Spec, a method, a count or a figure is found."""
+    """The text of the registry's declarations, which name the place of every Spec, method, count and figure."""
     return "\n".join(str(dataclasses.asdict(family)) for family in registry.families().values())
 
 
 def entrances() -> str:
-    """The text of the files through which gradgate is entered from outside."""
+    """The text of the files outside the packages that may name modules: ENTRANCES."""
     return "\n".join(path.read_text("utf-8") for name in ENTRANCES for path in sorted(ROOT.glob(name)))
 
 
@@ -240,7 +240,7 @@ def test_every_room_that_is_declared_is_there() -> None:
 
 
 def _is_table(name: str, module: Module) -> bool:
-    """Whether a module is found by its presence: one with mutants, or with pairs to break."""
+    """Whether gradgate finds a module because the file exists: a module with mutants, or with pairs to break."""
     mutants = name.startswith("suites.bugs.") and "MUTANTS" in module.names
     return mutants or bool(re.fullmatch(r"suites\.bugs\.of_pairs\.(torch|jax|bugs)_\w+", name))
 
@@ -253,7 +253,7 @@ def test_no_module_is_left_over() -> None:
 
 @pytest.fixture
 def planted(tmp_path: Path) -> Callable[..., dict[str, Module]]:
-    """Read a package of modules with these texts; a double underscore in a name is a folder."""
+    """A function that reads a package of modules with these texts; a double underscore in a name separates folders."""
 
     def plant(**texts: str) -> dict[str, Module]:
         for name, text in texts.items():

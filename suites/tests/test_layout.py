@@ -1,4 +1,4 @@
-"""The folders of the tests follow those of the source, and their README names every fixture."""
+"""The folders of the tests have the names of the folders of the source, and the tests' README names every fixture."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EXCEPTION = re.compile(r"^- `([\w/]+)/`: \S", re.M)
 
 
 def homeless(tests: Path, root: Path, readme: str) -> list[str]:
-    """Folders of tests that neither the root nor its ``suites`` has, and for which the README gives no reason."""
+    """Folders of tests without a folder of that name in the root or in ``suites``, and without a reason in README."""
     folders = {path.parent.relative_to(tests) for path in tests.rglob("*.py")} - {Path(".")}
     sources = (root, root / "suites")
     without = [folder.as_posix() for folder in folders if not any((place / folder).is_dir() for place in sources)]
@@ -25,7 +25,7 @@ def homeless(tests: Path, root: Path, readme: str) -> list[str]:
 
 
 def unnamed(conftest: str, readme: str) -> list[str]:
-    """Fixtures of a conftest that the README's table does not name; one with an underscore is not asked for by name."""
+    """Fixtures of a conftest that the README's table does not name; those with a leading underscore are left out."""
     named = {name for line in readme.splitlines() if line.startswith("|") for name in re.findall(r"`(\w+)`", line)}
     functions = [node for node in ast.parse(conftest).body if isinstance(node, ast.FunctionDef)]
     fixtures = [f.name for f in functions if any("fixture" in ast.unparse(d) for d in f.decorator_list)]
@@ -36,8 +36,8 @@ def unnamed(conftest: str, readme: str) -> list[str]:
 def test_every_folder_of_tests_has_a_source_of_its_name() -> None:
     found = homeless(HERE, ROOT, README)
     assert not found, (
-        f"{', '.join(found)}: neither the repository nor suites/ has a folder of that name; move the tests to the room "
-        "that they are about, or give the reason in suites/tests/README.md"
+        f"{', '.join(found)}: neither the repository nor suites/ has a folder of that name; move the tests to the "
+        "folder of what they test, or give the reason in suites/tests/README.md"
     )
 
 

@@ -1,4 +1,4 @@
-"""With only JAX, only PyTorch, or neither: what can run runs, and the rest says what to install."""
+"""With only JAX, only PyTorch, or neither: what can run does run, and everything else says what to install."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 
 from gradgate.references.contract import installed
 
-# Python runs sitecustomize at start, in the worker processes too. A path finder that finds none of the modules makes
-# both `import` and `find_spec` behave as if they were not there.
+# Python runs sitecustomize at start, in the worker processes too. This path finder does not find the blocked modules,
+# so both `import` and `find_spec` behave as if they were not installed.
 BLOCK = """
 import importlib.machinery, os
 gone = set(os.environ["GRADGATE_TEST_WITHOUT"].split(","))
@@ -29,7 +29,7 @@ PARTS = {"jax": ["jax", "jaxlib"], "torch": ["torch"]}
 
 @pytest.fixture
 def without(tmp_path: Path, process: Callable[..., Any]) -> Callable[..., Any]:
-    """Run ``python …`` where some frameworks are not installed."""
+    """A function that runs ``python …`` as if some frameworks were not installed."""
     folder = tmp_path / "blocked"
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(BLOCK)
@@ -101,7 +101,7 @@ def test_verify_judges_what_it_can_and_says_what_to_install(
         assert f"pip install 'gradgate[{name}]'" in ran.out
     for name in present:
         claims = {row["claim"]: row for row in rows if row["framework"] == name}
-        # The oracles cannot be judged against each other with one of them.
+        # With one framework, there is no second oracle to compare with.
         other = claims.pop("oracles_agree")
         assert (other["verdict"], other["reason"]) == (
             "inapplicable", f"{missing[0]} is not installed: pip install 'gradgate[{missing[0]}]'",

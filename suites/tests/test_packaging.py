@@ -1,4 +1,4 @@
-"""The wheel, in an environment and a folder where the checkout is not: everything in it, and everything works."""
+"""The wheel, in an environment and a folder without the checkout: every file is in it, and everything works."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def build(source: Path, folder: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of a copy of this checkout, so that nothing is written into it."""
+    """The wheel, built from a copy of this checkout, so that the build writes nothing into the checkout."""
     copy = tmp_path_factory.mktemp("source") / "gradgate"
     copy.mkdir()
     for name in (*FOLDERS, "pyproject.toml", "setup.py", "README.md", "LICENSE"):
@@ -67,15 +67,15 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Python of a fresh environment with the wheel; heavy packages are borrowed from this one, gradgate is not."""
+    """Python of a fresh environment with the wheel; it uses this environment's heavy packages, not its gradgate."""
     folder = tmp_path_factory.mktemp("fresh") / "venv"
     made = run(sys.executable, "-m", "venv", "--without-pip", folder, cwd=folder.parent)
     assert made.returncode == 0, made.stderr
     found = folder / ("Scripts" if os.name == "nt" else "bin") / "python"
     install(wheel, found)
     [site] = folder.rglob("site-packages")
-    # Named to be read last: what is installed here comes first. The finder of an editable gradgate is not borrowed,
-    # since a .pth file of a borrowed folder is not read.
+    # The name makes Python read this file last, so packages of the fresh environment come first. An editable install
+    # of gradgate stays unused: Python does not read the .pth files of folders that are added like this.
     borrowed = [path for path in sys.path if path.endswith("site-packages")]
     (site / "zz_borrowed.pth").write_text("\n".join(borrowed) + "\n")
     return found
@@ -100,12 +100,12 @@ def test_the_wheel_holds_every_package_folder_and_its_data_and_no_test(wheel: Pa
     elsewhere = (("suites", "tests"), ("suites", "api"), ("suites", "guide", "changes"))  # fragments of the changelog
     expected = {f"gradgate/{p.as_posix()}" for p in files if not {p.parts[:2], p.parts[:3]} & set(elsewhere)}
     api = {path.name for path in (ROOT / "suites" / "api").iterdir() if path.suffix == ".py"}
-    expected |= {f"gradgate/{name}" for name in api | {"py.typed"}}  # suites/api is the module gradgate itself
+    expected |= {f"gradgate/{name}" for name in api | {"py.typed"}}  # suites/api is installed as the module gradgate
     assert {name for name in names if name.startswith("gradgate/")} == expected
     assert {"gradgate/references/state_space/problem.py", "gradgate/hw_profiles/devices/cpu.toml"} <= names
     assert {f"gradgate/{folder}/py.typed" for folder in FOLDERS} <= names
     assert not [name for name in names if "/tests/" in name or name.endswith("conftest.py")]
-    assert {name.partition("/")[0].partition("-")[0] for name in names} == {"gradgate"}, "no bare top-level names"
+    assert {name.partition("/")[0].partition("-")[0] for name in names} == {"gradgate"}, "no other top-level names"
 
 
 def test_the_command_of_the_wheel_runs_from_another_folder(python: Path, tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_a_plug_in_of_an_entry_point_is_verified_by_the_wheel(
         '[project.entry-points."gradgate.methods"]\n"state_space.other" = "othergrad:gradient"\n'
         '[tool.setuptools]\npy-modules = ["othergrad"]\n'
     )
-    site = tmp_path_factory.mktemp("entry_point")  # a folder of its own, so that no other test sees the entry point
+    site = tmp_path_factory.mktemp("entry_point")  # a separate folder: no other test sees the entry point
     made = run(
         sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-deps", "--no-index",
         "--target", site, build(source, tmp_path / "dist"), cwd=tmp_path,
@@ -175,4 +175,4 @@ def test_pytest_in_a_foreign_project_judges_its_method(python: Path, tmp_path: P
     assert "11 passed" in ran.stdout
     ran = run(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", cwd=project)
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "1 passed" in ran.stdout, "without --pyargs the project's own run is what it was"
+    assert "1 passed" in ran.stdout, "without --pyargs, gradgate must not change the project's test run"

@@ -1,4 +1,4 @@
-"""The workflows, read by actionlint; and the one that the README gives to other repositories, run as printed."""
+"""The workflows, checked by actionlint; and the workflow in the README for other repositories, run as printed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(not GITHUB.exists(), reason="not a checkout")
 
 @pytest.fixture(scope="module")
 def linter(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The linter with its one package, in a folder of its own."""
+    """The linter with its one package, in a temporary folder."""
     if shutil.which("npm") is None:
         pytest.skip("npm is not installed")
     folder = tmp_path_factory.mktemp("lint")
@@ -57,7 +57,7 @@ def test_a_workflow_with_a_misspelt_key_and_an_unknown_context_is_refused(linter
 
 
 def printed(kind: str, first: str) -> str:
-    """The block of the README of that language and first line."""
+    """The README's block in this language that begins with `first`."""
     blocks = re.findall(r"^```(\w+)\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
     [text] = [text for found, text in blocks if found == kind and text.startswith(first)]
     return str(text)
@@ -70,14 +70,14 @@ def settings() -> str:
 
 @pytest.fixture
 def workflow() -> str:
-    """As printed, with gradgate's action in place of its name elsewhere."""
+    """The printed workflow; the action's placeholder address is replaced by ``./gradgate``."""
     text = printed("yaml", "# .github/workflows/gradients.yml")
     assert "<owner>/gradgate@<commit>" in text
     return text.replace("<owner>/gradgate@<commit>", "./gradgate")
 
 
 def inputs(workflow: str) -> dict[str, Any]:
-    """What the workflow gives to gradgate's action."""
+    """The inputs that the workflow gives to gradgate's action."""
     yaml = pytest.importorskip("yaml")
     [step] = [s for s in yaml.safe_load(workflow)["jobs"]["gradients"]["steps"] if s["uses"] == "./gradgate"]
     return dict(step["with"])
@@ -127,7 +127,7 @@ def test_the_workflow_of_the_readme_gates_a_repository(tmp_path: Path, workflow:
 
 
 def shims(folder: Path) -> tuple[Path, Path]:
-    """A folder with `python` and `gradgate` of this environment, whose pip only writes what it is asked for."""
+    """A folder with this environment's `python` and `gradgate`; ``pip`` only writes its arguments to a file."""
     places, out = folder / "bin", folder / "out"
     places.mkdir()
     out.mkdir()

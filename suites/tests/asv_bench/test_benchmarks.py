@@ -1,4 +1,4 @@
-"""asv's configuration, which asv itself does not check, and what every benchmark must say of itself."""
+"""asv's configuration, which asv itself does not check, and the attributes that every benchmark must have."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KIND = re.compile(r"(track|time|timeraw|mem|peakmem)_")
 
 @pytest.fixture
 def benchmarks(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Name -> function, of every benchmark there is."""
+    """Every benchmark: name -> function."""
     import importlib
 
     monkeypatch.syspath_prepend(str(ASV))

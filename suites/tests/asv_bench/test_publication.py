@@ -1,4 +1,4 @@
-"""Publishing: machines united, history that only grows, a planted rise on the regressions page, and a real browser."""
+"""Publishing: results of machines are united, history only grows, a planted rise is a regression; in a real browser."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def write_results(folder: Path, machine: str, commits: list[str]) -> None:
 
 
 class Site:
-    """A scratch repository with ten commits, the benchmark folder of this one, and results of two profiles."""
+    """A scratch repository with ten commits, this repository's benchmark folder, and results of two profiles."""
 
     def __init__(self, folder: Path) -> None:
         self.repository = Scratch(folder / "repository")
@@ -84,7 +84,7 @@ class Site:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
-    """Published once: the first profile was there, the second comes as a shard."""
+    """A site after one publication: results of the first profile were there before, those of the second are a shard."""
     pytest.importorskip("asv", reason="asv is not installed: pip install 'gradgate[asv]'")
     made = Site(tmp_path_factory.mktemp("site"))
     ran = made.publish(made.shards[1], "--report", _report(made.root / "report"))
@@ -167,7 +167,7 @@ def test_a_shallow_clone_is_not_published(site: Site, tmp_path: Path) -> None:
 def browser(
     site: Site, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[[str, str], tuple[str, list[str]]]]:
-    """Open a page of the site in Chromium: the DOM after its scripts ran, and the console's complaints."""
+    """Open a page of the site in Chromium; returns the DOM after the page's scripts ran, and the console's messages."""
     chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if chromium is None:
         pytest.skip("chromium is not installed")
@@ -201,10 +201,10 @@ def browser(
 
 
 class _Quiet(http.server.SimpleHTTPRequestHandler):
-    missing: list[str] = []  # noqa: RUF012 - what the pages asked for and did not get; Chromium does not tell
+    missing: list[str] = []  # noqa: RUF012 - requests of the pages that failed; Chromium does not report them
 
     def log_message(self, *_: Any) -> None:
-        """Nothing."""
+        """Print nothing."""
 
     def send_error(self, code: int, *more: Any) -> None:
         _Quiet.missing.append(f"{code} {self.path}")

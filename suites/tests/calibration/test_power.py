@@ -1,4 +1,4 @@
-"""Planted errors: what verify's rules see of them, and that calibration counts what they raise."""
+"""Planted errors: the smallest that verify's rules detect, and the alarms that calibration counts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from gradgate.suites.judging.engine import Run
 from gradgate.suites.judging.subject import Subject
 
 FLOORS = {"float64": (1e-11, 20), "float32": (3e-5, 20), "bfloat16": (0.2, 100)}
-"""Largest planted error that may pass, and problems: in bfloat16 they refute together, so it takes more."""
+"""The largest planted error that may pass, and the number of problems.
+
+In bfloat16 an error is refuted by many problems together, so more of them are needed.
+"""
 
 
 @pytest.mark.parametrize("dtype", FLOORS)

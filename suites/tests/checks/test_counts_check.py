@@ -1,4 +1,4 @@
-"""Counts of what methods run: planted waste is refuted in every class and framework, and its unbroken twin is not."""
+"""Counts of what methods run: planted waste is refuted in every class and framework, and the unbroken method is not."""
 
 from __future__ import annotations
 

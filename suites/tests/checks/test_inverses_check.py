@@ -19,7 +19,7 @@ def judged(method: str, claim: str, function: Callable[..., Any] | None = None) 
     """The verdict on one claim of a PyTorch method, or of another function in its place."""
     [declared] = registry.methods("invertible", method, "torch")
     subject = Subject(declared, function) if function else Subject.load(declared)
-    return judge(Task.of(declared, declared.claim(claim)), subject, Run(examples=60))  # of which a fifth: every shape
+    return judge(Task.of(declared, declared.claim(claim)), subject, Run(examples=60))  # the check uses a fifth of these
 
 
 @pytest.mark.parametrize(

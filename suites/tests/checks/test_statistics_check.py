@@ -22,7 +22,7 @@ SPECS = [
 
 
 def projected(change: Callable[[Any, Any, Any], Any]) -> Subject:
-    """A subject that estimates the gradient as (∇f·v) v, v normal; `change` alters an estimated leaf."""
+    """A subject that estimates the gradient as (∇f·v) v, where v is normal; `change` alters an estimated leaf."""
     import torch
 
     def estimate(problem: Any, *, seed: int) -> Any:

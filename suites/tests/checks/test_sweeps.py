@@ -220,7 +220,7 @@ def test_a_share_is_of_what_grows_linearly_and_is_as_large_as_claimed(name, monk
 
 
 def figure_of(monkeypatch, measured, **law):
-    """The sentence on a figure printed as 100 bytes, where `measured` gives ours."""
+    """The sentence about a figure that the paper prints as 100 bytes; the function `measured` gives our figure."""
     declared = registry.methods("state_space", "backprop", "jax")[0]
     monkeypatch.setattr(sweeps.registry, "load", lambda target: measured)
     claim = laws.figure("f", "is 100 bytes", "a test", printed=100, measured="a:b", unit="bytes", **law)

@@ -1,4 +1,4 @@
-"""The command line as a user meets it: JSON schemas, exit status, messages, and what is kept of an interrupted run."""
+"""The command line as a user sees it: JSON schemas, exit status, messages, and what an interrupted run keeps."""
 
 from __future__ import annotations
 
@@ -259,7 +259,7 @@ def test_the_same_seed_gives_the_same_verdicts_bit_for_bit_with_one_worker_or_tw
             assert found[key] == str(value), (found["method"], key)
 
 
-# A job that a shell started in the background ignores SIGINT, and so would its children.
+# A job that a shell starts in the background ignores SIGINT, and its children inherit this: so Python's handler is set.
 INTERRUPTIBLE = (
     "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
     "from gradgate.suites.cli import main; sys.exit(main(sys.argv[1:]))"

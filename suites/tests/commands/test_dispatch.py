@@ -1,4 +1,4 @@
-"""The command line finds its commands: one module and one row of the table each, imported only when it runs."""
+"""The command line finds its commands: each is one module and one row of the table, imported only when it runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gradgate.suites import commands
 from gradgate.suites.commands import COMMANDS, arguments
 
 HEAVY = ("jax", "torch", "numpy", "rich", "hypothesis", "flint", "gradgate.references.registry", "gradgate.hw_profiles")
-"""What takes long to import, and what imports it."""
+"""Packages that take long to import, and modules of gradgate that import them."""
 SCRIPT = """
 import sys
 from gradgate.suites.cli import main

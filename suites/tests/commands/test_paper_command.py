@@ -25,7 +25,7 @@ ITEMS = (
 
 @pytest.fixture
 def listed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Two figures, the first 6, the second not to be measured; which were measured is recorded."""
+    """The paper has two figures: the first measures 6, the second cannot be measured. The list records each try."""
     seen: list[str] = []
 
     class Pool:
@@ -122,7 +122,7 @@ def test_the_verdict_on_a_figure_decides_the_exit_status_also_of_what_is_kept(
     ran = gradgate("paper", "--family", "performer", "--json", path, "--kept")
     assert ran.status == status, ran.out
     assert said in ran.out
-    assert path.read_bytes() == before, "what is kept is judged, and not written"
+    assert path.read_bytes() == before, "--kept judges the file and does not write it"
 
 
 def test_a_figure_that_is_measured_now_is_judged_now(
@@ -180,9 +180,9 @@ def test_a_figure_that_follows_from_others_is_judged_and_not_measured(
     assert ran.status == 1
     assert "Table 1 / most: printed 4 B, measured 6 B" in ran.out
     assert listed == ["operator:add"]
-    assert len(json.loads(path.read_text())["results"]) == 1, "what is kept is what was measured"
+    assert len(json.loads(path.read_text())["results"]) == 1, "the file keeps only what was measured"
     share = gradgate("paper", "--family", "performer", "--json", path, "--shard", "1/2", "--kept")
-    assert "Table 1 / most" not in share.out, "it takes the figures of all shares"
+    assert "Table 1 / most" not in share.out, "this needs the figures of all shares"
 
 
 def test_a_plot_that_could_not_be_measured_is_named_with_its_problem(
@@ -265,7 +265,7 @@ def test_the_report_shows_text_as_a_drawing() -> None:
 
 
 def _family_in(folder: Path, name: str, rows: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the class performer be found in a package with these rows of its paper."""
+    """Make the registry find the class performer in a package with these rows of its paper."""
     (folder / name / "paper").mkdir(parents=True)
     for place in ("__init__.py", "paper/__init__.py"):
         (folder / name / place).write_text("")

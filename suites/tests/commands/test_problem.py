@@ -1,4 +1,4 @@
-"""A reader's own model, put to the reference methods of a class: what is judged, measured, left out and refused."""
+"""Reference methods of a class applied to a user's model: what is judged, measured, left out and refused."""
 
 from __future__ import annotations
 
@@ -123,12 +123,12 @@ MODELS = {
     "state_space": ("Scan", STATE_SPACE, "jax", ("reverse_recurrence",)),
 }
 LINES = {"bilevel": 25, "chain": 25}
-"""Lines that a model takes at most, blank ones and imports counted."""
+"""The most lines that an example model may have, with blank lines and imports."""
 
 
 @pytest.fixture
 def model(tmp_path: Path) -> Iterator[Callable[..., str]]:
-    """Writes a class's example, pieces of its text replaced; its address."""
+    """A function that writes the example of a class, with replacements in its text, and returns its address."""
     written = 0
 
     def write(family: str, *changes: tuple[str, str]) -> str:
@@ -189,7 +189,7 @@ def test_a_model_whose_inverse_is_wrong_refutes_the_method_that_trusts_it_and_no
 
 
 def test_a_model_with_one_more_place_that_depends_on_params_is_judged_with_it(model: Callable[..., str]) -> None:
-    """A meta-parameter in the update only: a method that left it out would be refuted."""
+    """Here a meta-parameter is also in the update: a method that ignored it there would be refuted."""
     address = model("bilevel", ("p - 0.1 * g, theta, grad)", "p - 0.1 * g * e**2, theta, grad, eta)"),
                     ("lambda p, g:", "lambda p, g, e:"))  # fmt: skip
     assert judged(address, "log_remat", "gradient_exact").verdict == "upheld"

@@ -1,4 +1,4 @@
-"""Claims judged again under other seeds: what is repeated, what is reported, and that it goes on where it stopped."""
+"""Claims judged again under other seeds: what is repeated, what is reported, and that a stopped run continues."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_a_verdict_other_than_declared_is_named_with_its_seed_and_kept(
 ) -> None:
     pytest.importorskip("torch")
     path = tmp_path / "kept.json"
-    # At length 1, the only problem here, the misprinted count is right.
+    # The only problem here has length 1, and at length 1 the misprinted count is right.
     first = gradgate("repeat", 2, "--method", "adjoint_truncated", *ONE, "--json", path)
     judged, flakes = _state(path)
     [method] = registry.methods("state_space", "adjoint_truncated", "torch")
@@ -39,7 +39,7 @@ def test_a_verdict_other_than_declared_is_named_with_its_seed_and_kept(
 
     path.write_text(json.dumps(json.loads(path.read_text()) | {"judged": {n: [1, 2] for n in judged}, "flakes": []}))
     again = gradgate("repeat", 2, "--method", "adjoint_truncated", *ONE, "--json", path)
-    assert again.status == 0, "what is kept is not judged again"
+    assert again.status == 0, "claims in the file are not judged again"
     assert "under 2 seeds: none with another verdict" in again.out
 
 

@@ -41,7 +41,7 @@ def verify(gradgate: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.fixture
 def inside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Judge in this process: these tests are about what is kept, and starting a worker takes seconds."""
+    """Judge in this process: these tests are about the cache, and starting a worker takes seconds."""
     monkeypatch.syspath_prepend(str(tmp_path))
 
     def ignore(*_: object) -> None:

@@ -1,4 +1,4 @@
-"""The one progress display: plain lines where there is no terminal, a bar on a terminal."""
+"""The progress display: a bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gradgate.suites.console.progress import progress
 
 
 def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
-    """What was printed on standard error; nothing may be on standard output, which is for results."""
+    """The lines on standard error; standard output must be empty, since it is for results."""
     out, err = capsys.readouterr()
     assert out == ""
     return err.splitlines()
@@ -63,7 +63,7 @@ def test_the_time_left_follows_from_what_this_run_has_done(capsys: pytest.Captur
     with progress(100, done=40) as show:
         assert show.left(seconds=60.0) == ""
         show.advance(count=10, line=False)
-        assert show.left(seconds=60.0) == "about 5 min left", "forty were done before: they say nothing"
+        assert show.left(seconds=60.0) == "about 5 min left", "the forty earlier ones do not count"
         assert show.left(seconds=10.0) == "about 50 s left"
         assert show.left(seconds=1.0) == "", "too early to tell"
         show.advance(count=50, line=False)

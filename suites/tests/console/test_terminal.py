@@ -19,7 +19,7 @@ def verdict(claim: str, outcome: str = "upheld", method: str = "meth", **rest: A
 
 
 def shown(capsys: pytest.CaptureFixture[str], *verdicts: Verdict) -> list[str]:
-    """The lines of the table: two of the head, one for each method."""
+    """The lines of the table: two lines of the head, and one line for each method."""
     terminal.table(verdicts)
     lines = capsys.readouterr().out.splitlines()
     return lines[: 2 + len({v.task.owner for v in verdicts})]

@@ -1,4 +1,4 @@
-"""Equal, wrong or undecided: two results in balls side by side."""
+"""Two results in balls are compared: equal, wrong or undecided."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ULP = 2.0**-52
 
 
 def values(**leaves: Any) -> dict[str, Any]:
-    """A result with the loss 1 and these leaves."""
+    """A result with loss 1 and these leaves."""
     return {"": balls.exact(1.0), **{name: balls.exact(np.asarray(leaf)) for name, leaf in leaves.items()}}
 
 

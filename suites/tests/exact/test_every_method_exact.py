@@ -1,7 +1,7 @@
-"""Every reference method in sixty digits: upheld as it is, and refuted once any one leaf is off by what no float shows.
+"""Every reference method in sixty digits: it is upheld, and refuted if any one leaf has an error that no float shows.
 
-Each method is put to the first problem on which its leaves are alive, one problem alone. Errors are planted in the
-program: the method's leaf k is multiplied by 1 + 2^-52, or 10^-30 of it is added, by the framework's own operations.
+Each method is judged on one problem: the first on which no leaf is zero. Errors are planted in the program: leaf k of
+the method is multiplied by 1 + 2^-52, or 10^-30 of the leaf is added, with the framework's operations.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ METHODS = {
     if "upheld" in {claim.expected for claim in method.claims if claim.name == "gradient_exact"}
 }
 CELLS = 12
-"""Problems among which one is looked for whose every leaf is alive."""
+"""The number of problems that are searched for one on which no leaf is zero ("alive")."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,10 @@ class Planted:
 
     Attributes:
         plain: the oracle's values.
-        right: the method's.
-        scaled: its leaves, each multiplied by 1 + 2^-52.
-        added: its leaves, each with 10^-30 of itself added.
-        dead: leaves that are zero on this problem.
+        right: the method's values.
+        scaled: the method's leaves, each multiplied by 1 + 2^-52.
+        added: the method's leaves, each with 10^-30 of itself added.
+        dead: names of the leaves that are zero on this problem.
     """
 
     plain: Values
@@ -72,7 +72,7 @@ def cells(method: Method) -> list[tuple[Spec, dict[str, Any]]]:
 
 @functools.cache
 def alive_cell(key: str) -> tuple[Spec, dict[str, Any]]:
-    """The first problem on which every leaf is alive, or of the first CELLS that with the fewest zero leaves."""
+    """The first problem on which no leaf is zero; if the first CELLS have none, the one with the fewest zero leaves."""
     best, fewest = None, 0
     for spec, options in cells(METHODS[key])[:CELLS]:
         try:
@@ -97,7 +97,7 @@ def decided(key: str, spec: Spec, options: dict[str, Any]) -> bool:
 
 
 def oracle(key: str, spec: Spec, options: dict[str, Any]) -> Values:
-    """Plain backprop of the loss that the method is about, in balls."""
+    """Plain backprop of the loss that the method differentiates, in balls."""
     method = METHODS[key]
     loss, given = Case(subject(key), method.claim("gradient_exact"), spec, options).claimed
     return _oracle(spec, method.framework, loss, tuple(sorted(given.items())))
@@ -178,7 +178,7 @@ def test_a_term_that_no_float_shows_is_refuted_in_any_leaf(key: str) -> None:
 
 
 def alive(found: Planted) -> set[str]:
-    """The leaves of which something is to be seen, at least one; zero leaves are told."""
+    """The leaves in which a planted error has an effect, at least one; zero leaves are printed."""
     if found.dead:
         print(f"not planted in {', '.join(found.dead)}: zero on this problem, and so is every multiple")
     live = {name for name in found.right if name and name not in found.dead}
@@ -187,7 +187,7 @@ def alive(found: Planted) -> set[str]:
 
 
 def refuted_in(found: Planted, wrong: Values) -> set[str]:
-    """The leaves whose error alone makes the method's gradient wrong, and in that leaf."""
+    """The leaves whose planted error alone makes the gradient wrong, in exactly that leaf."""
     assert not compare(found.right, found.plain).wrong
     seen = {name: compare({**found.right, name: wrong[name]}, found.plain).wrong for name in found.right if name}
     return {name for name, leaves in seen.items() if set(leaves) == {name}}
@@ -208,7 +208,7 @@ def test_the_check_itself_refutes_a_planted_method(key: str, plant: Any) -> None
 
 
 def last_changed(grads: Any, plant: Any) -> Any:
-    """A gradient with the last of its leaves changed."""
+    """A gradient whose last leaf is changed."""
     count = len(leaves(grads))
     numbers = iter(range(count))
 

@@ -1,4 +1,4 @@
-"""gradient_exact and second_order_exact: what they refute, what they cannot say, and how they say it."""
+"""gradient_exact and second_order_exact: what they refute, what they cannot decide, and their messages."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def changed(problem, change):
 
 @pytest.fixture
 def verdict(tmp_path: Path, framework: str) -> Callable[..., Verdict]:
-    """The verdict on a plug-in of this body, framework given."""
+    """The verdict on a plug-in with this body, in the framework of the test."""
 
     def run(body: str, claim: str = "gradient_exact", examples: int = 4, **bodies: str) -> Verdict:
-        file = tmp_path / f"plugin{len(list(tmp_path.iterdir()))}_{framework}.py"  # a file is imported once
+        file = tmp_path / f"plugin{len(list(tmp_path.iterdir()))}_{framework}.py"  # imported only once
         file.write_text(
             PLAIN[framework] + "from gradgate.references.contract import method\n" + bodies.get(framework, body)
         )

@@ -1,5 +1,4 @@
-"""The digits of what programs compute: elementwise functions against mpmath, the edges of floats, sums against closed
-forms."""
+"""The digits of computed values: elementwise functions against mpmath, extreme floats, sums against closed forms."""
 
 from __future__ import annotations
 
@@ -87,7 +86,7 @@ def test_a_function_is_infinite_where_floats_are(name: str) -> None:
 ], ids=lambda function: function.__name__)  # fmt: skip
 def test_infinities_combine_as_in_floats(function: Any) -> None:
     one, other = np.repeat(EDGES, len(EDGES)), np.tile(EDGES, len(EDGES))
-    if function is lax.pow:  # (−1) to an infinite power and 1 to any are conventions of libm, not limits
+    if function is lax.pow:  # (−1) to an infinite power, and 1 to any power: values that libm defines, not limits
         keep = (np.abs(one) != 1) & np.isfinite(one) & np.isfinite(other)
         one, other = one[keep], other[keep]
     with jax.enable_x64(True):

@@ -1,4 +1,4 @@
-"""What a traced program is: reused, watched, exact about what it refuses; loops, branches and devices in it."""
+"""Traced programs: they are reused and watched, and refusals name the reason; loops, branches and devices in them."""
 
 from __future__ import annotations
 

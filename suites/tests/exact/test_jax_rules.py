@@ -39,7 +39,7 @@ CASES: list[Case] = []
 
 
 def case(names: str, function: Callable[..., Any], *arrays: Any) -> None:
-    """A function of arrays in whose program, or that of its derivatives, the primitives occur."""
+    """Add a function of arrays; the named primitives occur in its program or in its derivatives' program."""
     CASES.append((names, function, arrays))
 
 
@@ -207,7 +207,7 @@ case("tridiagonal_solve", lambda x: lax.linalg.tridiagonal_solve(*(2 + x.T[:, :1
 
 
 def compound(x: Any) -> Any:
-    """A loop with a carry that is read, one that is not, and outputs of both kinds."""
+    """A loop with a carry that its outputs depend on, another that they do not need, and float and integer outputs."""
 
     def step(state: Any, row: Any) -> Any:
         seen, unread, count = state
@@ -271,7 +271,7 @@ def sharded(body: Callable[..., Any], inputs: Any, outputs: Any, check: bool = T
 
 
 def collectives(x: Any) -> Any:
-    """Most collectives, on (2, 2) parts."""
+    """Most collective operations, on (2, 2) parts."""
     y = lax.psum(x, "a") + lax.pmean(x, ("a", "b")) + lax.axis_index(("a", "b")) * x
     z = lax.all_gather(x, "a", tiled=True) + lax.all_gather(x, "b").sum(0).repeat(2, 0)
     held = lax.pmax(lax.stop_gradient(x), "b") - lax.pmin(lax.stop_gradient(x), "a")
@@ -311,11 +311,11 @@ case("random_clone", lambda: jax.random.uniform(jax.random.clone(jax.random.key(
 
 
 NO_TANGENTS = {"custom_vjp_call"}
-"""Cases that have no forward derivative by their nature."""
+"""Cases for which JAX has no forward-mode derivative."""
 
 
 def with_derivatives(function: Callable[..., Any], names: str) -> Callable[..., Any]:
-    """(inputs, tangents, cotangents) -> outputs, output tangents and input cotangents."""
+    """(inputs, tangents, cotangents) -> (outputs, input cotangents, output tangents)."""
 
     def floating(tree: Any) -> list[Any]:
         return [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.inexact)]

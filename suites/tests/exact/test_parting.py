@@ -1,4 +1,4 @@
-"""Where two programs part: their intermediate values, matched by what they are."""
+"""Where two programs first differ: their intermediate values are matched by value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operations that PyTorch takes apart: layers, losses and optimisers, against PyTorch and against differences."""
+"""Operations that PyTorch decomposes: layers, losses and optimisers, against PyTorch and against finite differences."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ COMPOUNDS: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
 }  # fmt: skip
 
 UNKNOWN = {"pinv of a tall one", "interpolate linearly"}
-SIXTH = {"hardsigmoid": 1e-7}  # PyTorch's own sixth has the digits of float32
+SIXTH = {"hardsigmoid": 1e-7}  # PyTorch's constant 1/6 has only float32 digits
 
 
 def inputs_of(shapes: list[tuple[int, ...]], seed: int = 5) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Whole PyTorch programs in balls: views, writes in place, checkpoints, transforms, exits, refusals."""
+"""Whole PyTorch programs in balls: views, in-place writes, checkpoints, transforms, exits from PyTorch, refusals."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def same(found: Any, wanted: Any, digits: int = 55) -> None:
 
 
 def agree(one: Callable[[], Any], other: Callable[[], Any], digits: int = 55) -> None:
-    """Two programs give the same."""
+    """Two programs give the same outputs."""
     pairs = zip(evaluate(one).outputs, evaluate(other).outputs, strict=True)
     for found, wanted in pairs:
         same(found, wanted, digits)
@@ -168,7 +168,7 @@ def test_a_comparison_is_decided_by_balls_and_floats_follow() -> None:
     tiny = torch.tensor(1e-30, dtype=torch.float64)
 
     def program() -> Any:
-        larger = 1 + tiny > 1  # in floats it is not
+        larger = 1 + tiny > 1  # in floats it is False
         return larger, torch.where(larger, X, -X), (1 + tiny).sub(1).relu()
 
     found = evaluate(program)
@@ -234,7 +234,7 @@ def test_what_is_written_into_memory_from_outside_is_data() -> None:
 def test_an_answer_from_foreign_code_is_unknown() -> None:
     def program() -> Any:
         y = (X * 2).sum()
-        with torch.utils._python_dispatch._disable_current_modes():  # as foreign code is, to the dispatcher
+        with torch.utils._python_dispatch._disable_current_modes():  # foreign code bypasses it like this
             return y, X * 3
 
     with pytest.raises(balls.Unknown, match="outside of PyTorch's dispatcher"):

@@ -1,4 +1,4 @@
-"""Every rule against PyTorch in float64, and its derivatives against differences of the rule, to thirty digits."""
+"""Every rule against PyTorch in float64, and its derivatives against finite differences of it, to thirty digits."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_every_rule_has_a_case() -> None:
     assert set(RULES) == set(SMOOTH) | set(PIECEWISE)
 
 
-LOOSE = {"polygamma": 1e-8, "hardsigmoid_backward": 1e-7}  # PyTorch itself has no more digits
+LOOSE = {"polygamma": 1e-8, "hardsigmoid_backward": 1e-7}  # PyTorch itself is no more accurate
 
 
 def watched(name: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:

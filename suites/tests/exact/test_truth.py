@@ -1,4 +1,4 @@
-"""The truth that floats are measured against."""
+"""The exact values that floats are compared with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cases of rules that run along axes: reductions, products, convolutions, linear algebra; and of steps."""
+"""Cases of rules that work along axes (reductions, products, convolutions, linear algebra), and of step functions."""
 
 from __future__ import annotations
 

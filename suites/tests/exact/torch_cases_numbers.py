@@ -1,4 +1,4 @@
-"""Cases of rules that go number by number: rule -> (function, what its arguments are), or a list of them."""
+"""Cases of elementwise rules: rule -> (function, kinds of its arguments), or a list of such cases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cases of rules that move numbers about."""
+"""Cases of rules that only move numbers, such as views, copies and indexing."""
 
 from __future__ import annotations
 

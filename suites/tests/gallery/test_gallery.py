@@ -1,4 +1,4 @@
-"""The pairs of public kernels: declared here, judged where Triton and the libraries are installed."""
+"""The pairs of public kernels: they are always declared, and judged if Triton and the libraries are installed."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ pytest.importorskip("torch")
 FOLDER = Path(gradgate.suites.gallery.__file__).parent
 LIBRARIES = {"liger": ("liger-kernel", "0.8.5"), "fla": ("fla-core", "0.6.0")}
 REFUSED = {"dyt": "multiprocessors", "delta_in_chunks": "bfloat16 alone"}
-"""Pairs of kernels that need a device, and a word of the reason."""
+"""Pairs of kernels that need a device -> words that the reason contains."""
 CHEAP = {
     "liger": ("ce", "flce", "swiglu_pair", "rms", "layer", "rotary", "kl", "dyt"),
     "fla": ("recurrent", "gated_recurrent", "hgrn", "delta_in_chunks"),
 }
-"""Those that a test judges; ``gradgate verify suites/gallery/…`` judges all."""
+"""The pairs that a test judges; ``gradgate verify suites/gallery/…`` judges all."""
 
 
 def installed(file: str) -> bool:
-    """Whether Triton and the library of a file are there."""
+    """Whether Triton is installed, and the library of a file in the right version."""
     name, version = LIBRARIES[file]
     try:
         return importlib.util.find_spec("triton") is not None and metadata.version(name) == version

@@ -1,4 +1,4 @@
-"""Mistakes of public kernels, put into a kernel of our own: each is refuted in Triton's interpreter."""
+"""Mistakes of public kernels, put into the guide's example kernel: each is refuted in Triton's interpreter."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ MISTAKES = {
         "    z = _before_silu(x, w, t, d, T, step_t, step_d, D).to(tl.bfloat16).to(tl.float32)\n    s =",
     ),
 }  # fmt: skip
-"""Name -> the text, and what stands in its place."""
+"""Name -> the right text, and the wrong text that replaces it."""
 SMALL = {'dims={"T": (1, 2, 6), "D": (1, 3)}': 'dims={"T": (1, 6), "D": (2,)}'}
-"""What is put in place so that a mistake is judged in seconds."""
+"""Text -> its replacement: smaller sizes, so that a mistake is judged in seconds."""
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +58,6 @@ def test_the_kernel_itself_is_right(claim: str, supervisor: Supervisor, tmp_path
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_mistake_is_refuted(name: str, supervisor: Supervisor, tmp_path: Path) -> None:
     right, wrong = MISTAKES[name]
-    assert TEXT.count(right) == 1, f"the kernel no longer has {right!r} once"
+    assert TEXT.count(right) == 1, f"the kernel no longer has exactly one {right!r}"
     claim = "layouts" if name == "strided_dy" else "gradient_float32"
     assert judged(supervisor, tmp_path / f"{name}.py", TEXT.replace(right, wrong), claim) == "refuted"

@@ -1,4 +1,4 @@
-"""Scratch repositories: any, and one laid out like gradgate's own, with a class of problems of a few lines."""
+"""Scratch repositories, one of them laid out like gradgate's own, with a class of problems of a few lines."""
 
 from __future__ import annotations
 
@@ -93,13 +93,13 @@ BENCHMARK = """class Figures:
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache that the runs of one test file share, and nobody else."""
+    """A cache for the runs of one test file only."""
     return tmp_path_factory.mktemp("cache")
 
 
 @pytest.fixture(scope="module")
 def own(tmp_path_factory: pytest.TempPathFactory) -> Scratch:
-    """Like gradgate's own repository, with the tiny family alone; one example per claim, one profile."""
+    """A repository like gradgate's own, with only the family tiny, one example per claim and one profile."""
     pytest.importorskip("torch")
     made = Scratch(tmp_path_factory.mktemp("own") / "repository")
     ignored = shutil.ignore_patterns("__pycache__", "tests")
@@ -119,14 +119,14 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Scratch:
 
 @pytest.fixture
 def change(own: Scratch) -> Scratch:
-    """The own repository on a new branch from its base."""
+    """The repository `own`, on a new branch from its base."""
     own.branch()
     return own
 
 
 @pytest.fixture
 def gate(cache: Path, gradgate: Callable[..., object], monkeypatch: pytest.MonkeyPatch) -> Callable[..., object]:
-    """Run the gate in a repository, with the module's cache."""
+    """A function that runs the gate in a repository, with the module's cache."""
     monkeypatch.setenv("GRADGATE_CACHE", str(cache))
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
 

@@ -1,4 +1,4 @@
-"""The gate on scratch repositories: what passes, what fails, what it says, and what is kept."""
+"""The gate on scratch repositories: what passes, what fails, the messages, and what is kept."""
 
 from __future__ import annotations
 

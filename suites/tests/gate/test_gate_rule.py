@@ -1,4 +1,4 @@
-"""The comparison by itself, and what a figure depends on."""
+"""The comparison without repositories, and what a figure depends on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Repositories and configurations in which nothing can be compared: one sentence and status 3."""
+"""Repositories and configurations in which nothing can be compared give one sentence and exit status 3."""
 
 from __future__ import annotations
 

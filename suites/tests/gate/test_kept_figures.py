@@ -1,4 +1,4 @@
-"""What a kept figure depends on: a count by older rules is not taken for one by today's."""
+"""What a kept figure depends on: a count by older rules is not reused after the rules of counting change."""
 
 from __future__ import annotations
 

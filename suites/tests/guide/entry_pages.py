@@ -1,4 +1,4 @@
-"""Running the code of a guide page: every block of Python by itself, and what is shown behind it is what it prints."""
+"""Runs the code of a guide page: each block of Python runs alone, and must print the text shown after it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def blocks(page: str) -> list[tuple[str, str]]:
-    """(Python, what it is said to print) of a page's blocks whose framework is installed; "" where nothing is said."""
+    """(Python, shown output) for the blocks whose framework is installed; the output is "" if the page shows none."""
     text = page if "\n" in page else (FOLDER / f"{page}.md").read_text(encoding="utf-8")
     found = BLOCK.findall(text)
     shown = [following if kind == "text" else "" for kind, following in [*found[1:], ("", "")]]
@@ -36,7 +36,7 @@ def run(code: str) -> str:
 
 
 def check(page: str) -> int:
-    """Run a page, and compare what it prints; how many blocks there are."""
+    """Run a page and compare what it prints with what it shows; returns the number of blocks that ran."""
     found = blocks(page)
     for code, shown in found:
         told = run(code)

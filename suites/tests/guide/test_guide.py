@@ -1,4 +1,4 @@
-"""The pages of the guide: every block of code runs, and gives what the page says."""
+"""The pages of the guide: every block of code runs, and prints what the page shows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gradgate.suites.tests.guide.test_worked_pages import FRAMEWORK
 FOLDER = Path(gradgate.suites.guide.__file__).parent
 HERE = Path(__file__).parent
 GENERATED = ("atlas/", "reference/")
-"""Folders of the site that are made when it is built; `site/test_site.py` follows the links into them."""
+"""Folders that the build of the site makes; `site/test_site.py` checks the links into them."""
 
 
 def has_a_test_of_its_own(page: Path) -> bool:
@@ -33,7 +33,7 @@ def has_a_test_of_its_own(page: Path) -> bool:
 
 
 PAGES = [page for page in sorted(FOLDER.glob("*.md")) if page.stem not in FRAMEWORK and not has_a_test_of_its_own(page)]
-"""Pages whose blocks stand for themselves; those of the others build on each other: `test_worked_pages`."""
+"""Pages whose blocks do not need each other; `test_worked_pages` runs pages whose blocks build on each other."""
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -49,7 +49,7 @@ def commands() -> list[tuple[str, str]]:
 
 
 def words(text: str) -> str:
-    """Text whose lines may be broken anywhere."""
+    """The text with every line break and run of spaces as one space."""
     return " ".join(text.split())
 
 

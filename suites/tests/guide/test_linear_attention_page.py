@@ -1,4 +1,4 @@
-"""The page of `linear_attention`: its code runs, and prints what it shows."""
+"""The page of `linear_attention`: its code runs, and prints what the page shows."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ BLOCK = re.compile(r"^```python (\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def code(framework: str) -> str:
-    """All blocks of a framework, one after the other."""
+    """All blocks of a framework, joined."""
     found = [text for kind, text in BLOCK.findall(PAGE.read_text(encoding="utf-8")) if kind == framework]
     assert len(found) == 2
     return "\n".join(found)

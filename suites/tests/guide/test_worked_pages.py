@@ -1,4 +1,4 @@
-"""The pages that build something up: their files are written, changes applied and commands run, in order."""
+"""The pages whose blocks build on each other: files are written, changes applied and commands run, in order."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ FRAMEWORK = {
     "pairs": "torch", "jax_op": "jax", "torch_module": "torch", "index": "torch", "tutorial": "torch",
     "own_method": "torch", "own_model": "jax", "own_profile": "jax",
 }  # fmt: skip
-"""Page -> what it imports."""
+"""Page -> the framework that it needs."""
 NOT_RUN = ("console", "yaml")
-"""Kinds of blocks that need a network or another machine; `test_guide` checks what can be checked of them."""
+"""Kinds of blocks that need a network or another machine, so they are not run; `test_guide` parses them."""
 
 
 def words(text: str) -> str:
-    """Text whose lines may be broken anywhere."""
+    """The text with every line break and run of spaces as one space."""
     return " ".join(text.split())
 
 
 def check_shown(shown: str, told: str) -> None:
-    """Every part between lines of ``…`` is there, in order."""
+    """Fail unless every part between lines of ``…`` is in the printed text, in order."""
     rest = words(told)
     for part in filter(str.strip, re.split(r"^…$", shown, flags=re.MULTILINE)):
         assert words(part) in rest, f"not printed: {part}\nprinted: {told}"
@@ -54,13 +54,13 @@ def test_a_page_does_what_it_says(
     found = [block for block in found if block[0] not in NOT_RUN and block[:2] != ("toml", "")]
     assert {"sh", "text"} <= {kind for kind, _, _ in found} <= {"python", "toml", "diff", "sh", "text"}
     told: str | None = None
-    assert all(name or kind != "python" for kind, name, _ in found), "a block of Python is a file, with its name"
+    assert all(name or kind != "python" for kind, name, _ in found), "every block of Python must have a file name"
     for kind, name, text in found:
-        assert (kind == "text") == (told is not None), f"a command and its output follow each other: {text}"
+        assert (kind == "text") == (told is not None), f"an output must follow every command: {text}"
         if name:
             made.write({name: text})
         elif kind == "diff":
-            if (made.root / "pyproject.toml").exists():  # what a gate compares with
+            if (made.root / "pyproject.toml").exists():  # the gate compares with this commit
                 made.commit()
             (tmp_path / "change.diff").write_text(text)
             made.git("apply", str(tmp_path / "change.diff"))
@@ -72,9 +72,9 @@ def test_a_page_does_what_it_says(
 
 
 def ran(made: Scratch, process: Callable[..., Any], command: str) -> str:
-    """What a command prints."""
+    """What a command prints on both streams."""
     program, *arguments = shlex.split(command)
-    if "gate" in arguments:  # the last change is on a branch
+    if "gate" in arguments:  # the last change goes to a branch
         made.git("switch", "--quiet", "--create", "faster")
         made.commit()
     env = {"PYTHONPATH": os.pathsep.join(filter(None, [str(made.root), os.environ.get("PYTHONPATH")]))}

@@ -19,7 +19,7 @@ def _own_cache(tmp_path_factory):
 
 @pytest.fixture
 def need():
-    """Skips the test, with the reason, where the compiler of a profile is not installed."""
+    """A function that skips the test, with the reason, if the compiler of a profile is not installed."""
 
     def check(name):
         present = availability(load(name))
@@ -60,7 +60,7 @@ def leave():
 
 @pytest.fixture
 def programs(tmp_path, monkeypatch):
-    """A module that worker processes can import: its name."""
+    """The name of a module of programs that worker processes can import."""
     (tmp_path / "gradgate_test_programs.py").write_text(PROGRAMS)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.syspath_prepend(tmp_path)

@@ -32,7 +32,7 @@ def test_jax_counts_evaluations_vjps_and_jvps_with_loops_and_remat():
 
     assert counts(loss) == Calls(LAYERS, 0, 0)
     assert counts(jax.grad(loss)) == Calls(LAYERS, 0, LAYERS)
-    assert counts(jax.grad(unrolled)) == Calls(LAYERS, 0, LAYERS)  # the first layer's too: to its parameters
+    assert counts(jax.grad(unrolled)) == Calls(LAYERS, 0, LAYERS)  # the first layer has a VJP too, to its parameters
     assert counts(jax.grad(remat)) == Calls(2 * LAYERS, 0, LAYERS)
     assert counts(forward) == Calls(LAYERS, LAYERS, 0)
     assert counts(jax.vmap(jax.grad(loss), (None, 0))) == Calls(3 * LAYERS, 0, 3 * LAYERS)
@@ -73,7 +73,7 @@ def test_second_derivatives_count_as_derivatives_of_the_first_in_both_frameworks
 
         first = frame.grad(loss)
         return (
-            (lambda x: frame.jvp(first, (x,), (x,))[1], Calls(1, 2, 1)),  # of the layer, and of its VJP
+            (lambda x: frame.jvp(first, (x,), (x,))[1], Calls(1, 2, 1)),  # two JVPs: of the layer, and of its VJP
             (frame.grad(lambda x: (first(x) ** 2).sum()), Calls(1, 0, 3)),
             (frame.grad(lambda x: frame.jvp(loss, (x,), (x,))[1]), Calls(1, 1, 2)),
         )
@@ -174,7 +174,7 @@ def test_every_device_is_walked_through_where_its_number_decides(jax):
 
 
 def collected():
-    """An `on_call` that adds up calls of one name."""
+    """An `on_call` function that adds up the calls of one name."""
 
     class Collected:
         def __init__(self):

@@ -33,10 +33,10 @@ def test_the_host_measures_bytes_work_and_a_fingerprint():
     # What backprop must keep: the input of every layer.
     assert found.temp_bytes >= 8 * 32 * 64 * 4
     assert found.required_bytes == found.temp_bytes + found.argument_bytes + found.output_bytes
-    assert found.peak_bytes is None  # the host compiler's figure is blind to rematerialisation
+    assert found.peak_bytes is None  # the host compiler's figure ignores rematerialisation
     assert found.fits is None  # how much memory the host has is not known
     assert found.nominal_flops == pytest.approx(3 * 8 * 2 * 32 * 64 * 64, rel=0.02)
-    assert 0 < found.nominal_flops - found.flops == 8 * (2 * 32 * 64 + 64 * 64)  # one for each sum of products
+    assert 0 < found.nominal_flops - found.flops == 8 * (2 * 32 * 64 + 64 * 64)  # one addition per sum of products
     assert found.fingerprint["profile_hash"]
 
 
@@ -173,7 +173,7 @@ def test_work_that_is_not_exact_is_told_with_the_bytes():
 
 def test_a_compiler_that_crashes_takes_nothing_with_it(monkeypatch):
     compiler_process.close_all()
-    # XLA ends its process at a flag that it doesn't know.
+    # XLA ends its process if it does not know a flag.
     monkeypatch.setitem(compiler_process.FLAGS, "host", {"XLA_FLAGS": "--xla_no_such_flag=1"})
     crashed = measure(jnp.cos, (shape(8),), "cpu", use_cache=False)
     assert crashed.status == "crashed"
@@ -185,7 +185,7 @@ def test_a_compiler_that_crashes_takes_nothing_with_it(monkeypatch):
 def test_a_compiler_that_takes_too_long_is_ended():
     compiler_process.close_all()
     start = time.monotonic()
-    late = measure(jnp.cos, (shape(9),), "cpu", use_cache=False, limit=0.05)  # its start alone takes longer
+    late = measure(jnp.cos, (shape(9),), "cpu", use_cache=False, limit=0.05)  # starting takes longer
     assert late.status == "timeout"
     assert "0.05 s" in late.reason
     assert time.monotonic() - start < 5
@@ -216,7 +216,7 @@ print(json.dumps(found))
 
 
 def test_every_profile_gives_the_same_bytes_in_two_processes():
-    # In opposite orders, so that what a compiler process did before can't matter unseen.
+    # In opposite orders: an effect of what the compiler process did before would give different bytes.
     runs = [
         subprocess.Popen(
             [sys.executable, "-c", BYTES_OF_EVERY_PROFILE, step], stdout=subprocess.PIPE, stderr=subprocess.PIPE

@@ -17,20 +17,20 @@ ROW = ROWS * FLOAT32
 
 
 def kept_by_torch(forward: Callable[..., Any], *, more: tuple[Any, ...] = ()) -> int:
-    """Of a function of one leaf, ROWS × WIDTH."""
+    """Bytes that PyTorch keeps for a function of one leaf of ROWS × WIDTH numbers."""
     torch = pytest.importorskip("torch")
     x = torch.linspace(-1, 1, ROWS * WIDTH).reshape(ROWS, WIDTH).requires_grad_()
     return residuals.of_torch(lambda: forward(x), [x, *more])
 
 
 def kept_by_jax(forward: Callable[..., Any]) -> int:
-    """Of a function of one array, ROWS × WIDTH."""
+    """Bytes that JAX keeps for a function of one array of ROWS × WIDTH numbers."""
     jax = pytest.importorskip("jax")
     return residuals.of_jax(forward, [jax.ShapeDtypeStruct((ROWS, WIDTH), "float32")])
 
 
 def function_of(save: Callable[[Any, Any], None]) -> Callable[[Any], Any]:
-    """2x by an autograd.Function whose forward pass also does `save(ctx, x)`."""
+    """A function that computes 2x by an autograd.Function whose forward pass also calls `save(ctx, x)`."""
     torch = pytest.importorskip("torch")
 
     class Twice(torch.autograd.Function):
@@ -108,8 +108,8 @@ def test_jax_keeps_what_its_vjp_closes_over() -> None:
     import jax.numpy as jnp
 
     assert kept_by_jax(lambda x: x * 2) == 0
-    assert kept_by_jax(lambda x: x * x) == 0, "x is given"
-    assert kept_by_jax(jnp.exp) == 0, "the output is there anyway"
+    assert kept_by_jax(lambda x: x * x) == 0, "x is an input"
+    assert kept_by_jax(jnp.exp) == 0, "the output is in memory anyway"
     assert kept_by_jax(lambda x: jnp.exp(x).sum()) == WHOLE
     assert kept_by_jax(lambda x: jnp.sin(jnp.exp(x)).sum()) == 2 * WHOLE, "exp's output and the cosine of it"
 

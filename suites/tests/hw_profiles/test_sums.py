@@ -1,4 +1,4 @@
-"""A sum of n terms has n − 1 additions, whichever operation makes it and in whichever framework."""
+"""A sum of n terms counts n − 1 additions, for every operation that sums and in both frameworks."""
 
 import itertools
 import random
@@ -21,7 +21,7 @@ def flops(program, *arguments):
 
 
 def met(size, window, results, stride, low, hole, spread):
-    """(place of the window, place in it, element), one by one."""
+    """Every (position of the window, position in the window, element) where a window meets an element."""
     for place, tap in itertools.product(range(results), range(window)):
         at = place * stride + tap * spread - low
         if at % hole == 0 and 0 <= at // hole < size:
@@ -46,7 +46,7 @@ def test_a_contraction_counts_by_both_conventions():
 
 
 def test_a_convolution_and_its_gradients_are_sums_of_the_same_products():
-    # Along an axis of 4 elements, padded by one, a window of 3 meets 2 + 3 + 3 + 2 of them.
+    # Along an axis of 4 elements with a padding of one, the 4 positions of a window of 3 meet 2 + 3 + 3 + 2 elements.
     one = Convolution([axis(4, 3, 4, low=1)], batch=2, inputs=6, outputs=5, groups=1)
     assert one.result == Contraction(10 * 2 * 6 * 5, 4 * 2 * 5)
     assert one.input_gradient == Contraction(10 * 2 * 6 * 5, 4 * 2 * 6)
@@ -134,7 +134,7 @@ def test_torch_and_jax_count_a_convolution_and_its_gradients_alike(setting, tran
 
 
 def _least(sizes, setting):
-    """Places of a transposed convolution's result without further padding."""
+    """Sizes of a transposed convolution's result without output padding."""
     reach = setting["dilation"] * 2 + 1
     return [(size - 1) * setting["stride"] - 2 * setting["padding"] + reach for size in sizes]
 
@@ -168,5 +168,5 @@ def test_torch_counts_attention_as_the_products_it_is_made_of():
     def gradients(attention):
         return work.torch_flops(lambda: torch.autograd.grad(attention(q, k, v).sum(), (q, k, v)))
 
-    again = 2 * 3 * 5 * 7 * 7  # the fused one computes the scores once more
+    again = 2 * 3 * 5 * 7 * 7  # fused attention recomputes the scores
     assert gradients(torch.nn.functional.scaled_dot_product_attention) == gradients(written_out) + again

@@ -77,7 +77,7 @@ def test_a_dask_cluster_of_two_workers_loses_nothing_when_one_dies(programs, tmp
     script = tmp_path / "cluster.py"
     script.write_text(DASK)
     arguments = [sys.executable, str(script), programs, str(tmp_path / "died")]
-    # In a process of its own: a cluster leaves threads and handlers behind.
+    # This runs in a separate process: a cluster leaves threads and handlers behind.
     done = subprocess.run(arguments, capture_output=True, text=True, timeout=120)
     assert done.stdout.splitlines() == ["10 measured", "12 measured", "14 measured", "8 measured", "once measured"], (
         done.stderr

@@ -49,7 +49,7 @@ def test_a_measurement_holds_for_any_profile_and_carries_the_work():
     assert small.status == "measured"
     assert small.fits
     assert small.argument_bytes + small.temp_bytes == small.required_bytes
-    # The first layer has no VJP to its input.
+    # The first layer needs no VJP to its input.
     sums = (2 * LAYERS - 1) * BATCH * WIDTH + LAYERS * WIDTH**2
     assert small.flops == (3 * LAYERS - 1) * 2 * BATCH * WIDTH**2 - sums
     assert large.temp_bytes - small.temp_bytes == pytest.approx(LAYERS * BATCH * WIDTH * 4, rel=0.2)

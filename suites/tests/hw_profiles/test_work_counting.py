@@ -14,7 +14,7 @@ def shape(*sizes, dtype=jnp.float32):
 
 
 def product(m, k, n):
-    """Multiplications and additions: each of m·n results is a sum of k terms."""
+    """The number of multiplications and additions: each of m·n results is a sum of k terms."""
     return m * n * (2 * k - 1)
 
 
@@ -70,8 +70,8 @@ def test_a_scan_counts_its_length_and_a_nested_scan_the_product():
 
 def test_reverse_mode_through_a_scan_counts_three_products_a_step():
     counted = work.of(jax.grad(lambda w, x: linear_scan(w, x).sum()), (W, X))
-    # The first step's cotangent of x is computed as well: a scan does the same at every step.
-    dense, outer = STEP, product(N, BATCH, N)  # the same for c and its cotangent, and wi's gradient
+    # The first step's cotangent of x is also computed, though it is not needed: a scan does the same at every step.
+    dense, outer = STEP, product(N, BATCH, N)  # each once: c, its cotangent, and the gradient of wi
     assert counted.flops == LAYERS * (2 * dense + outer)
 
 
@@ -141,7 +141,7 @@ def test_a_loop_that_may_end_early_counts_its_bound_and_says_so():
         return jax.lax.while_loop(lambda c: (c[0] < 9) & (c[1][0, 0] < 1), lambda c: (c[0] + 1, c[1] @ c[1]), (0, x))[1]
 
     counted = work.of(program, (shape(8, 8),))
-    assert counted.flops - 9 * SQUARE <= 10  # the comparison of the condition
+    assert counted.flops - 9 * SQUARE <= 10  # the loop condition's comparisons
     assert not counted.exact
     assert "upper bound" in counted.notes[0]
 

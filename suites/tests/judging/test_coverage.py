@@ -1,4 +1,4 @@
-"""Coverage: what the vocabulary offers, what was tried of it, and in words what never was."""
+"""Coverage: which values the vocabulary offers, which of them were tried, and a sentence on those that never were."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BACKPROP = STATE_SPACE.methods[0]
 
 
 def method(**values: Any) -> Method:
-    """Backprop with options of these values, or functions that tell them."""
+    """Backprop with options of these values; a function gives an option's values from the Spec."""
     options = (Option(name, "any", v if callable(v) else lambda _, v=v: v) for name, v in values.items())
     return dataclasses.replace(BACKPROP, options=tuple(options))
 
@@ -34,7 +34,7 @@ TWO = family({"length": 1, "layers": 1}, {"length": 2, "layers": 3})
 
 
 def test_pairs_of_fields_and_options_are_counted_and_constant_fields_are_not() -> None:
-    """length, layers and chunk vary: 2 pairs of sizes; 2 + 1 chunks there, each with both sizes."""
+    """length, layers and chunk vary: 2 pairs of length and layers, and each of 2 + 1 chunks with both: 2 + 3·2 = 8."""
     chunked = method(chunk=lambda s: (1, 2) if s.length == 1 else (7,))
     found = coverage(TWO, chunked, [(spec(length=1, layers=1), {"chunk": 1}), (spec(length=2, layers=3), {"chunk": 7})])
     assert (found.tried, found.possible) == (6, 8)

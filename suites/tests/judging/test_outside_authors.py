@@ -1,4 +1,4 @@
-"""What an author from outside runs into: wrong forms, refused options, errors that say where, and another function."""
+"""What an author of a plug-in meets: wrong forms, refused options, errors with a place, another function's answer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HEAD = "from gradgate.references.contract import IllegalOption, Option, method\n
 
 @pytest.fixture
 def judged(plugin: Callable[..., str], framework: str, tmp_path: Path) -> Judged:
-    """The verdict on `mine` of a plug-in, whose module has `good`, in each framework."""
+    """A function that judges `mine` of a plug-in, in each framework; the plug-in's module also has `good`."""
 
     def run(code: str, claim: str, examples: int = 3) -> Verdict:
         path = plugin(HEAD + code, framework, f"mine{len(list(tmp_path.iterdir()))}.py")

@@ -1,4 +1,4 @@
-"""The covering array: every value at every place, every pair somewhere, few rows, the same rows every time."""
+"""The covering array: every value at every place, every pair at one place at least, few rows, always the same rows."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_two_flags_in_one_place_take_four_rows_and_in_two_places_no_more() -> No
 
 def test_ten_flags_take_far_fewer_rows_than_all_combinations() -> None:
     [rows] = pairwise.rows([{f"f{i}": [False, True] for i in range(10)}], [0])
-    assert len(rows) <= 12, "the fewest possible are 6, all combinations 1024"
+    assert len(rows) <= 12, "6 rows are the fewest possible; all combinations are 1024 rows"
 
 
 def test_true_is_not_one_and_a_value_need_not_be_hashable() -> None:

@@ -90,7 +90,7 @@ def test_errors_that_are_exchangeable_with_plain_backprop_raise_no_alarm() -> No
 
 
 def scalings(rows: int, error: float, spread: float = 0.02, seed: int = 20262) -> Population:
-    """Problems on which plain backprop's scaling is random, and the method's is as well, plus `error`."""
+    """Problems on which plain backprop's scaling is random, and the method's scaling is random plus `error`."""
     rng = np.random.default_rng(seed)
     found = Population()
     for _ in range(rows):
@@ -154,7 +154,7 @@ def test_each_kind_of_leaf_needs_informative_problems_of_its_own() -> None:
 
 
 def plugged(kappa: float) -> tuple[Task, Subject]:
-    """Plain backprop of state_space that allows itself `kappa`; what a decorator would refuse."""
+    """Plain backprop of state_space with a declared `kappa`, even one that the decorator would refuse."""
     declared = registry.methods("state_space", "backprop", "torch")[0]
     declared = dataclasses.replace(declared, kappa=kappa)
     return Task.of(declared, declared.claim("gradient_float32")), Subject.load(declared)

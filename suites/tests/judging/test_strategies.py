@@ -1,4 +1,4 @@
-"""Strategies: only legal problems, every edge, shrinking to the smallest, a vocabulary that covers what it claims."""
+"""Strategies: only legal problems, every edge, shrinking to the smallest, a vocabulary that covers all settings."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_the_cells_try_every_pair_of_values_and_every_value_on_every_shape(famil
     for method in family.methods:
         cells = strategies.cells(family, method, None, seed=0)
         assert not coverage(family, method, cells).missing, method.key
-        assert len(cells) <= 60, f"{method.key}: 56 cost 27 CPU seconds in sixty digits, where the most was measured"
+        assert len(cells) <= 60, f"{method.key}: too slow; 56 cells took 27 CPU seconds in sixty digits"
 
 
 def test_values_of_different_options_do_not_go_hand_in_hand() -> None:
@@ -150,15 +150,15 @@ def test_one_shape_is_longer_than_every_usual_tile_and_fills_none(family: Family
     long = max(sizes, key=lambda name: sizes[name])
     assert sizes[long] > strategies.LONG
     assert sizes[long] % 32
-    assert max(size for name, size in sizes.items() if name not in (long, "vocabulary")) <= 4, "small in all else"
-    assert shape in strategies.covering(family), "floats see it"
-    assert shape in strategies.narrow(family), "bfloat16 sees it"
+    assert max(size for name, size in sizes.items() if name not in (long, "vocabulary")) <= 4, "the others are small"
+    assert shape in strategies.covering(family), "claims in floats try it"
+    assert shape in strategies.narrow(family), "bfloat16 tries it"
     for method in family.methods:
         claim = next((claim for claim in method.claims if claim.name == "gradient_exact"), method.claims[0])
         if strategies.fits(registry.spec_class(family.name)(**shape), claim.where):
             tried = [spec for spec, _ in strategies.cells(family, method, claim.where, 0) if getattr(spec, long) > 128]
             assert 1 <= len(tried) <= 8, f"{method.key}: each costs seconds in sixty digits"
-            assert all(spec.upstream != 1 for spec in tried[:2]), "one cell alone has values that hide nothing"
+            assert all(spec.upstream != 1 for spec in tried[:2]), "the first two cells need an upstream other than 1"
 
 
 def test_a_shape_is_long_by_its_sizes_alone() -> None:
@@ -212,7 +212,7 @@ def test_the_first_shape_has_every_size_at_its_edge() -> None:
 
 
 def judged(claim: str, run: Run) -> list[Spec]:
-    """The Specs that backprop in PyTorch is given while a claim is judged."""
+    """The Specs of the problems that backprop in PyTorch gets while a claim is judged."""
     seen: list[Spec] = []
     method = registry.methods("state_space", "backprop", "torch")[0]
     subject = Subject.load(method)
@@ -291,7 +291,7 @@ def test_the_vocabulary_covers_every_pair_of_settings() -> None:
         wanted = set(itertools.product(settings[one], settings[two]))
         if {one, two} == {"activation", "norm"}:
             forbidden = {(activation, norm) for norm, activation in unbounded}
-            assert not seen & forbidden, "without a norm the activation is bounded"
+            assert not seen & forbidden, "without a norm the activation must be bounded"
             wanted -= forbidden
         assert wanted <= seen, f"{one} × {two}: {sorted(wanted - seen)} never occur"
 

@@ -31,7 +31,7 @@ def in_roundoffs(noise: float, dtype: str) -> float:
 
 
 def judge(got: Any, exact: Any, dtype: str = "float64", noise: float = 0.0, kappa: float = KAPPA) -> Comparison:
-    """One leaf of norm `exact` beside another of norm 1 that is right; the noise in roundoffs."""
+    """Compare a leaf of norm `exact` with the error `got`, and a right leaf of norm 1; `noise` is in roundoffs."""
     ref = reference(in_roundoffs(noise, dtype), a=[exact, 0.0], b=[1.0])
     return compare({"a": np.array([exact, got]), "b": np.array([1.0])}, ref, dtype, kappa)
 

@@ -1,4 +1,4 @@
-"""Kept figures: reused as long as nothing that they depend on has changed, and never of a failure."""
+"""Kept figures: they are reused as long as nothing that they depend on has changed; a failure is never kept."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def author(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def kept(tmp_path: Path, **how: Any) -> Figures:
-    """As a new process has it."""
+    """The kept figures as a new process opens them."""
     return Figures(Keys.here(), Store(Cache(tmp_path / "cache")), **how)
 
 

@@ -21,7 +21,7 @@ TASK = Task("state_space", "good", "torch", "tree", "mine.py:good")
 
 @pytest.fixture
 def keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Keys]:
-    """New keys for a folder with a method, what it imports, and a bystander."""
+    """A function that makes new keys for a folder with a method, a module that it imports, and an unrelated module."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text("import helper\n")
     (tmp_path / "helper.py").write_text("x = 1\n")

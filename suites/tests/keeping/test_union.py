@@ -1,4 +1,4 @@
-"""Documents of shares become one: the totals are those of all of them, and what is missing or twice is said."""
+"""Documents of shards are united: the totals are those of all shards; a missing or repeated shard is reported."""
 
 from __future__ import annotations
 

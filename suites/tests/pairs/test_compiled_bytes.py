@@ -1,4 +1,4 @@
-"""What torch.compile keeps between the passes: told without a device, and what the compiled run's hooks count."""
+"""Bytes that torch.compile keeps between the passes: known without a device, and equal to what a run's hooks count."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def waves(x: Any) -> Any:
 
 
 def kept_waves(x: Any) -> Any:
-    """The same, with an operation in between that is never recomputed."""
+    """As `waves`, with an operation in between that the compiler never recomputes."""
     return x.sin().exp().sort(-1).values.cos().tanh()
 
 
@@ -59,7 +59,7 @@ def test_a_transformer_block_keeps_what_hooks_count_in_the_compiled_run() -> Non
     problem = spec.build("torch")
     leaves = [leaf.detach().requires_grad_() for leaf in problem.params.values()]
     torch._dynamo.reset()
-    warnings.simplefilter("ignore")  # PyTorch's own; pytest puts the filters back
+    warnings.simplefilter("ignore")  # warnings of PyTorch itself; pytest restores the filters
     run = torch.compile(block, backend="aot_eager_decomp_partition")
     run(*leaves)
     counted = compiled.saved_bytes(lambda: run(*leaves), leaves)
@@ -74,7 +74,7 @@ def test_what_is_cheap_is_recomputed_and_what_is_not_is_kept() -> None:
         found[function.__name__] = pair.residual_bytes(spec, {}), compiled.residual_bytes(pair, spec, {})
     eager, fused = found["waves"]
     assert (eager, fused) == (64 * 4, 0)  # the result of exp; the output, which tanh keeps, does not count
-    assert found["kept_waves"][1] >= 64 * 8  # places of the sorted numbers
+    assert found["kept_waves"][1] >= 64 * 8  # indices of the sorted numbers
 
 
 def test_it_is_known_at_a_size_that_no_machine_has() -> None:
@@ -106,8 +106,8 @@ def test_laws_are_about_it() -> None:
 def test_the_peak_is_inductors_estimate_of_the_larger_pass() -> None:
     pair = _pair(kept_waves, {"x": normal("T")}, {"T": (64, 2**40)}, composes=("compile",))
     peaks = [compiled.peak_bytes(pair, pair.spec(T=size, dtype="float32"), {}) for size in (64, 2**40)]
-    assert peaks[0] >= 64 * 8 + 2 * 64 * 4  # places, the sorted numbers and the output
-    assert abs(peaks[1] / (peaks[0] * 2**34) - 1) < 0.5  # Inductor counts alignment at 64 numbers
+    assert peaks[0] >= 64 * 8 + 2 * 64 * 4  # indices, sorted numbers and the output
+    assert abs(peaks[1] / (peaks[0] * 2**34) - 1) < 0.5  # at 64 numbers, Inductor counts alignment
 
 
 def test_a_law_about_the_peak_fails_where_it_grows_faster() -> None:
@@ -124,7 +124,7 @@ def test_a_law_about_the_peak_fails_where_it_grows_faster() -> None:
 
 
 def choosy(x: Any) -> Any:
-    """Branches on a number."""
+    """A function that branches on a computed number."""
     return x * 2 if x.sum() > 0 else x * 3
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with a declared pair is said in words, with what is legal."""
+"""A wrong declaration of a pair gives a message that says what is wrong and what is legal."""
 
 from __future__ import annotations
 

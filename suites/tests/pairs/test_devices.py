@@ -1,4 +1,4 @@
-"""Where a pair's function runs: in Triton's interpreter, in a process of its own, on a device, or nowhere, in words."""
+"""Where a pair's function runs: in Triton's interpreter in its own process, on a device, or nowhere, with a reason."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ CLAIMS = ("tree", "outputs", "gradient_float32", "layouts", "pure")
 
 @pytest.fixture(scope="module")
 def judge() -> Iterator[Callable[..., dict[str, Any]]]:
-    """Verdicts by claim on the pairs of a file, from a worker process as the command line has them."""
+    """A function that judges the pairs of a file in a worker process, as the command line does; verdicts by claim."""
     with Supervisor(Run(examples=4), 1, Limits(120)) as supervisor:
 
         def verdicts(path: Path, text: str, claims: tuple[str, ...]) -> dict[str, Any]:
@@ -189,7 +189,7 @@ def test_a_device_that_is_absent_is_inapplicable_with_the_reason() -> None:
 
 
 def test_a_device_that_is_there_runs_the_function(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The way to a device and back, on the only one that every machine has."""
+    """The function's inputs go to the device, and its results come back: here the moves are only recorded."""
     moves = []
     monkeypatch.setattr(devices, "missing", lambda device: "" if device == "cuda" else "absent")
     monkeypatch.setattr(devices, "moved", lambda device, tree: moves.append(device) or tree)

@@ -1,4 +1,4 @@
-"""Bytes without memory: fake tensors give the figures of real ones, and what reads a number is refused in words."""
+"""Bytes without memory: fake tensors give the figures of real ones; a function that reads a number is refused."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def entropy(x: Any, weight: Any, labels: Any) -> Any:
 
 
 def choosy(x: Any) -> Any:
-    """Branches on a number."""
+    """A function that branches on a computed number."""
     return x * 2 if x.sum() > 0 else x * 2.0 + 0.0 * x
 
 
@@ -108,7 +108,7 @@ def test_a_number_that_is_read_is_refused_in_words(monkeypatch: pytest.MonkeyPat
 
 
 class _Kernel:
-    """Stands for a kernel: what it is launched with, it would write."""
+    """A stand-in for a kernel that would write to the tensors with which it is launched."""
 
     __name__ = "kernel"
 
@@ -126,7 +126,7 @@ def test_a_branch_on_what_a_kernel_computes_is_refused() -> None:
     x, labels = torch.ones(3), torch.tensor([1, 2])
     with fakes.launches_skipped():
         _filled(x)
-        assert int(labels.sum()) == 3  # known before any kernel
+        assert int(labels.sum()) == 3  # no kernel computes it
         assert (torch.ones(2) * 2).sum().item() == 4.0
     for read in (torch.Tensor.item, bool, torch.Tensor.nonzero, lambda out: out.view(1)[out.view(1) > 0]):
         with pytest.raises(Refusal, match="reads a number out of what a kernel has computed"), fakes.launches_skipped():

@@ -1,4 +1,4 @@
-"""`gradgate.module_pair` as a declaration: what is wrong is told, what is drawn is drawn once for both modules."""
+"""`gradgate.module_pair` as a declaration: mistakes are reported, and both modules get the same drawn numbers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DIMS = {"B": (3, 4), "H": (2, 5)}
 
 
 class Held:
-    """Names with shapes, in the place of a module."""
+    """A stand-in for a module: names of parameters with shapes, and names of state."""
 
     draws: tuple[str, ...] = ()
 

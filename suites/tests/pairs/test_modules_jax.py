@@ -1,4 +1,4 @@
-"""`gradgate.module_pair` with flax nnx, flax linen and equinox: right ones are upheld, mistakes are found."""
+"""`gradgate.module_pair` with flax nnx, flax linen and equinox: right modules are upheld, and mistakes are found."""
 
 from __future__ import annotations
 

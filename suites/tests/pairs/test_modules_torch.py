@@ -19,7 +19,7 @@ X = {"x": gradgate.normal("B H")}
 
 
 class Norm(nn.Module):
-    """Batch norm by hand. `running`, `factor` and `own_eval` are where the broken ones differ."""
+    """Batch norm by hand. Broken subclasses override `running`, `own_eval` or `gain`."""
 
     running = True
     own_eval = True
@@ -120,7 +120,7 @@ def test_dropout_is_judged_with_one_mask_in_both_modules() -> None:
 
 
 class Recompute(torch.autograd.Function):
-    """Calls a module again in the backward pass; what is used of it then is up to the module."""
+    """Calls a module again in the backward pass; the module decides which random state and parameters it uses then."""
 
     @staticmethod
     def forward(ctx: Any, module: Any, x: Any, *parameters: Any) -> Any:
@@ -151,7 +151,7 @@ class _Plain(nn.Module):
 
 
 class Recomputed(Mlp):
-    """Keeps parameters and the generator's state; takes the mode that it has in the backward pass."""
+    """Keeps parameters and the generator's state, but recomputes in the mode that it has in the backward pass."""
 
     keeps = True
 
@@ -179,7 +179,7 @@ def test_a_recomputation_in_the_mode_of_the_backward_pass_is_refuted() -> None:
 
 
 class ReadsItsWeight(nn.Module):
-    """A linear map whose backward pass reads the weight that the module has then."""
+    """A linear map whose backward pass reads the weight's values at the time of the backward pass."""
 
     def __init__(self, H: int) -> None:
         super().__init__()
@@ -190,7 +190,7 @@ class ReadsItsWeight(nn.Module):
 
 
 class ReadLater(torch.autograd.Function):
-    """x @ w.T; the module is asked for the numbers of w in the backward pass."""
+    """x @ w.T; the backward pass reads the current values of w, without autograd's check for overwritten tensors."""
 
     @staticmethod
     def forward(ctx: Any, x: Any, w: Any, module: Any) -> Any:
@@ -233,7 +233,7 @@ class SharedByCopies(nn.Linear):
 def test_a_copy_that_uses_the_weights_of_the_original_is_refuted() -> None:
     class OneCall(SharedByCopies):
         def forward(self, x: Any) -> Any:
-            if not isinstance(self.weight, nn.Parameter):  # called with tensors of the caller's
+            if not isinstance(self.weight, nn.Parameter):  # functional_call passes the caller's tensors
                 return x @ self.weight.T
             return super().forward(x)
 
@@ -241,7 +241,7 @@ def test_a_copy_that_uses_the_weights_of_the_original_is_refuted() -> None:
 
 
 class LargestBatch(nn.Linear):
-    """Divides its gradient by the largest batch that it has seen, over this one."""
+    """Multiplies its gradient by this batch's size over the largest batch's size so far."""
 
     def __init__(self, H: int) -> None:
         super().__init__(H, H, bias=False)
@@ -259,7 +259,7 @@ def test_a_smaller_batch_after_a_larger_one_is_judged() -> None:
 
 
 class UpdatesTwice(Norm):
-    """Batch norm whose statistics are updated again when the gradient arrives, as by a recomputation."""
+    """Batch norm that updates its statistics again when the gradient arrives, as a recomputation would."""
 
     def forward(self, x: Any) -> Any:
         out = super().forward(x)
@@ -278,7 +278,7 @@ def test_statistics_that_the_backward_pass_updates_again_are_refuted() -> None:
 
 
 class WrongUnderAutocast(nn.Linear):
-    """Loses a factor where autocast is on."""
+    """Wrong by a factor if autocast is on."""
 
     def __init__(self, H: int) -> None:
         super().__init__(H, H, bias=False)

@@ -1,4 +1,4 @@
-"""The bugs put into pairs: each is refuted by the claim that it names, and the tools of today find fewer."""
+"""The bugs that are put into pairs: each is refuted by the claim that it names, and existing tools find fewer bugs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ THERE = [mutant for mutant in MUTANTS if installed(mutant.framework)]
 
 
 def sample(framework: str, count: int) -> list[PairMutant]:
-    """Some mutants, the same in every run; the whole corpus is for ``python -m gradgate.suites.bugs.of_pairs``."""
+    """Some mutants, the same in every run; ``python -m gradgate.suites.bugs.of_pairs`` judges the whole corpus."""
     chosen = [mutant for mutant in THERE if mutant.framework == framework and mutant.kill not in SLOW]
     return random.Random(20262).sample(chosen, min(count, len(chosen)))
 
@@ -48,9 +48,9 @@ def test_the_claim_refutes_the_bug_and_not_the_pair_without_it(mutant: PairMutan
 @pytest.mark.parametrize(
     "name",
     [
-        "torch.gated.vmapped_value",  # the value under vmap, the gradient being right
-        "torch.normed.second_term",  # the derivative by the upstream gradient, H·v being right
-        "torch.entropy.silent_twice",  # the eager second derivative of a function that claims none
+        "torch.gated.vmapped_value",  # the value is wrong under vmap, the gradient is right
+        "torch.normed.second_term",  # the derivative by the upstream gradient is wrong, H·v is right
+        "torch.entropy.silent_twice",  # an eager second derivative of a function that claims none
     ],
 )
 def test_what_no_gradient_shows_is_refuted(name: str) -> None:

@@ -1,4 +1,4 @@
-"""`gradgate verify` and `gradgate memory` of pairs in files and modules: verdicts, words and exit status."""
+"""`gradgate verify` and `gradgate memory` on pairs in files and modules: verdicts, messages and exit status."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Scratch:
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache that the runs of this file share, and nobody else."""
+    """A cache for the runs of this file only."""
     return tmp_path_factory.mktemp("cache")
 
 

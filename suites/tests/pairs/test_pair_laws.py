@@ -1,4 +1,4 @@
-"""Promises of pairs about bytes and work: what holds is upheld, what does not is refuted, in both frameworks."""
+"""Promises of pairs about bytes and work: true ones are upheld and false ones are refuted, in both frameworks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def plain_torch(x: Any, w: Any) -> Any:
 
 
 def careful_torch(x: Any, w: Any) -> Any:
-    """Row by row, computed again in the backward pass: nothing of size T × V is there."""
+    """As `plain_torch`, but row by row and recomputed in the backward pass: no array has size T × V."""
     from torch.utils.checkpoint import checkpoint
 
     total = x.new_zeros(())

@@ -1,4 +1,4 @@
-"""Pallas kernels: gradients in JAX's interpreter, compiled bytes where the profile's compiler takes the kernel."""
+"""Pallas kernels: gradients in JAX's interpreter, and compiled bytes if the profile's compiler accepts the kernel."""
 
 from __future__ import annotations
 

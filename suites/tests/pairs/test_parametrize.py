@@ -1,4 +1,4 @@
-"""`gradgate.parametrize` in a test file of its own, which pytest runs in a process of its own."""
+"""`gradgate.parametrize` in a user's test file, which pytest runs in a separate process."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_unseen(check):
 
 @pytest.fixture(scope="module")
 def told(process: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> str:
-    """What pytest prints of all tests."""
+    """What pytest prints about all tests of the file."""
     pytest.importorskip("torch")
     folder = tmp_path_factory.mktemp("parametrize")
     (folder / "test_mine.py").write_text(FUNCTIONS + EVERY)

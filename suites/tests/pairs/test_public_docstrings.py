@@ -1,4 +1,4 @@
-"""What is public says what it takes, raises and costs, when not to use it, and gives an example."""
+"""Public docstrings state arguments, errors and cost, when not to use the function, and an example."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""jit, vmap, torch.compile and a second derivative: claimed and disclaimed, by functions that hold and that do not."""
+"""jit, vmap, torch.compile and second derivatives, claimed or disclaimed by right functions and by wrong ones."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def of_jax(backward: Callable[[Any, Any], Any], forward: Callable[[Any], Any] = 
 
 
 def of_torch(backward: Callable[[Any, Any], Any], *, once: bool = False, vmapped: bool = True) -> Callable[[Any], Any]:
-    """As `of_jax`."""
+    """As `of_jax`, in PyTorch."""
     torch = pytest.importorskip("torch")
 
     class Made(torch.autograd.Function):
@@ -86,7 +86,7 @@ def wrong_under_vmap(x: Any) -> Any:
 
 
 def mixed_under_vmap(x: Any) -> Any:
-    """A backward pass that sums over the batch: what a rule of vmap by hand gets wrong."""
+    """A function whose custom vmap rule wrongly averages over the batch."""
     import jax
     import jax.numpy as jnp
 
@@ -150,7 +150,7 @@ def test_what_refuses_in_words_is_disclaimed(name: str) -> None:
     torch = pytest.importorskip("torch")
 
     class Once(torch.autograd.Function):
-        """Written as before torch.func, which refuses it."""
+        """A function in the style from before torch.func, which torch.func refuses."""
 
         @staticmethod
         def forward(ctx: Any, x: Any) -> Any:

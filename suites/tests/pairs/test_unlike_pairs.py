@@ -1,4 +1,4 @@
-"""The pairs that are right: they are many and unlike, and no claim refutes them."""
+"""The right pairs: they are many and different, and no claim refutes them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gradgate.suites.bugs.of_pairs import alarms, corpus, mutant
 from gradgate.suites.bugs.of_pairs.corpus import pairs
 
 QUICK = ("tree", "outputs", "gradient_exact", "gradient_float64", "cotangents", "not_finite", "layouts", "options")
-"""Claims of the sample; all claims of all pairs are for ``python -m gradgate.suites.bugs.of_pairs --pairs``."""
+"""Claims of the sample; ``python -m gradgate.suites.bugs.of_pairs --pairs`` judges all claims of all pairs."""
 
 
 def sample(count: int) -> list[str]:
@@ -49,7 +49,7 @@ def test_no_claim_refutes_a_right_pair_of_jax(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["torch_norms:masked", "torch_tables:entropy"])
 def test_a_gradient_that_is_exactly_zero_raises_no_alarm_in_sixty_digits(name: str) -> None:
-    """The softmax of one number: only the reference's zero is the difference of two equal numbers."""
+    """The softmax of one number: the reference's zero, and only that one, is the difference of two equal numbers."""
     pytest.importorskip("torch")
     assert refuted(name, ("gradient_exact",), examples=24) == []
 

@@ -1,4 +1,4 @@
-"""What a pair's claims come to in this process."""
+"""The verdicts on a pair's claims, judged in this process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gradgate.suites.judging.verdict import Task, Verdict
 
 
 def judged(pair: Any, claims: tuple[str, ...] = (), examples: int = 6) -> dict[str, Verdict]:
-    """Verdicts by claim, of all claims unless told."""
+    """Verdicts by claim; on all claims if `claims` is empty."""
     method = pair.lowered
     subject = Subject(method, pair)
     try:
@@ -31,7 +31,7 @@ def refuted(pair: Any, claim: str, examples: int = 6) -> str:
 
 
 def upheld(pair: Any, claims: tuple[str, ...] = (), examples: int = 6, besides: tuple[str, ...] = ()) -> None:
-    """These claims, or all, are upheld; what is said of those `besides` is left open."""
+    """Fail unless these claims (all, if there are none) are upheld; those in `besides` may have any verdict."""
     found = {name: verdict for name, verdict in judged(pair, claims, examples).items() if name not in besides}
     assert found
     assert not {name: verdict for name, verdict in found.items() if verdict.verdict != "upheld"}

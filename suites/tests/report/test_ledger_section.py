@@ -1,4 +1,4 @@
-"""The report's page lists the statements of the papers of its classes, with counts."""
+"""The report's page lists the statements of the papers of the judged classes, with counts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gradgate.suites.report import write
 
 
 def shown(folder: Path, family: str) -> str:
-    """What the section says of a run of one claim of this class; "" where there is no section."""
+    """The text of the section in the report of a run of one claim of this class; "" if there is no section."""
     verdict = Verdict(Task(family, "any", "jax", "holds", "", "it holds", "Eq. 1", "upheld", ""), "upheld", seconds=0.1)
     document = {"schema": 1, "fingerprint": {}, "claims": 1, "verdicts": [verdict.to_dict()]}
     page = write(document, folder).read_text(encoding="utf-8")

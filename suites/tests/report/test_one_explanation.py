@@ -36,7 +36,7 @@ SECOND = Verdict(
     Task("fam", "printed", "torch", "stability", "", "keeps digits", "Eq. 3", "refuted", "a sign is wrong"),
     "refuted", 4, 0.5, 1e-16, "head", SPEC | {"seed": 9}, reason="head 0.5",
 )  # fmt: skip
-"""It is shown with FINDING: the method and the declared reason are the same."""
+"""This verdict is shown in one group with FINDING: the method and the declared reason are the same."""
 
 
 def shown_in_terminal(verdicts: tuple[Verdict, ...], folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
@@ -75,7 +75,7 @@ Shown = Callable[[tuple[Verdict, ...], Path, pytest.CaptureFixture[str]], str]
 
 
 def words(text: str) -> str:
-    """`text` without its layout: line breaks, and what stands between a name and its value."""
+    """`text` without its layout: line breaks, and the colon or equals sign between a name and its value."""
     return " ".join(re.sub("[:=]", " ", text).split())
 
 
@@ -87,7 +87,7 @@ def test_every_line_of_the_explanation_is_on_every_surface(
     for verdict in (FINDING, FAILURE):
         for line in explain(verdict).lines():
             assert words(line) in found
-    assert words(explain(SECOND).reason) not in found, "what was not judged is not shown"
+    assert words(explain(SECOND).reason) not in found, "a verdict that is not in the run is not shown"
 
 
 @pytest.mark.parametrize("shown", SURFACES, ids=lambda function: function.__name__)

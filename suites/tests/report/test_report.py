@@ -1,4 +1,4 @@
-"""The report of a run: the page, the JUnit file and the verdicts beside them."""
+"""The report of a run: the page, the JUnit file and the JSON file of verdicts next to them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def page(folder: Path, *verdicts: Verdict, claims: int | None = None) -> str:
 
 
 def text(page: str) -> str:
-    """What a reader without JavaScript sees."""
+    """The page's text as a reader without JavaScript sees it."""
     shown = re.sub(r"<(script|style)\b.*?</\1>", "", page, flags=re.DOTALL)
     return " ".join(html.unescape(re.sub(r"<[^>]+>", "", shown)).split())
 
@@ -148,7 +148,7 @@ def test_hostile_text_is_only_text(tmp_path: Path) -> None:
 
 
 def figure_script(page: str) -> str:
-    """The plotting library, whose bytes are not ours."""
+    """The longest script of the page: the plotting library, whose text is not ours."""
     return max(re.findall(r"<script>.*?</script>", page, flags=re.DOTALL), key=len)
 
 
@@ -225,7 +225,7 @@ def test_a_family_has_a_line_of_digits_and_digits_lost_for_each_method(tmp_path:
     method, *cells = re.findall(r"<t[hd].*?</t[hd]>", line, flags=re.DOTALL)
     assert [text(cell) for cell in cells] == ["jax", "51", "0.2", "✗", ""], "bfloat16 is not claimed"
     assert text(method) == "meth"
-    assert not section(page(tmp_path, *EVERY_OUTCOME), "digits"), "nothing is known in digits"
+    assert not section(page(tmp_path, *EVERY_OUTCOME), "digits"), "without results in digits there is no such section"
 
 
 def test_another_formula_has_an_error_and_no_noise(tmp_path: Path) -> None:

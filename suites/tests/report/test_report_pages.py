@@ -18,7 +18,7 @@ FOUND = {"declared_reason": "a sign", "reason": "relative errors w"}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The report of a run that does not fit on one page, one class of it registered."""
+    """The report of a run that does not fit on one page; of its two classes, one is registered."""
     made = tmp_path_factory.mktemp("report")
     rows = [verdict(f"claim_{i}", error=1e-16, noise=1e-16, leaf="w", family="chain") for i in range(page.LARGE)]
     rows += [

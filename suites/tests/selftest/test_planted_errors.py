@@ -1,4 +1,4 @@
-"""A small relative error in any one leaf is refuted by the floats alone, at the verify command's own settings."""
+"""A small relative error in any one leaf is refuted by the claims in floats alone, with the settings of `verify`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The suite on trial: the corpus is whole, mutants are killed, survivors fail the run, and rivals are what they are."""
+"""The selftest: the corpus is complete, mutants are killed, survivors fail the run, and rival tools behave as known."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PUBLISHED = (
     "mrcl#15", "higher#71", "higher#129, #102", "MemCNN#16, #29", "RevGAN", "diffrax#596", "tensorflow PR 39042",
     "PT#176065", "jax#27748", "MemCNN#41",
 )  # fmt: skip
-"""What published bugs the corpus carries."""
+"""Sources of the published bugs that the corpus must hold."""
 
 
 def test_every_published_bug_is_carried_over() -> None:
@@ -137,7 +137,7 @@ def test_a_sample_is_killed_by_the_claim_that_was_named_and_an_equivalent_mutant
     assert found["chain.torch.planted_1e17"]["status"] == "equivalent"
     by_rivals = found["state_space.torch.mask_makes_nan"]["rivals"]
     assert by_rivals["isapprox"]["found"]
-    assert not by_rivals["gradbench"]["found"]  # nothing is above a tolerance that compares with NaN
+    assert not by_rivals["gradbench"]["found"]  # NaN > tolerance is always false
     tools = found["chain.torch.planted_1e11"]["rivals"]
     assert [name for name, tool in tools.items() if tool["found"]] == [judging.FLOATS]
     for name in ("planted_ulp", "planted_1e30"):
@@ -161,7 +161,7 @@ def test_a_survivor_is_named_and_fails_the_run_which_resumes(
 ) -> None:
     kept = tmp_path / "kept.json"
     arguments = ("selftest", "chain.torch.wrong_where_large", "--examples", "3", "--json", kept)
-    first = gradgate(*arguments)  # three problems are too few to meet a large weight
+    first = gradgate(*arguments)  # three problems are too few: none has a large weight
     assert first.status == 1, first
     assert "survived: chain.torch.wrong_where_large" in first.out
     assert "0 of 1 mutants killed" in first.out
@@ -212,7 +212,7 @@ def test_the_help_says_what_is_judged_and_how_to_go_on(gradgate: Callable[..., A
 
 @pytest.fixture
 def case(framework: str) -> Callable[..., Case]:
-    """Backprop on the smallest problem of the chain, for one claim; with `wrong`, its sign flipped."""
+    """A function that makes a case: backprop on a small chain, for one claim; `wrong` flips the gradient's sign."""
     from gradgate.references.backends import tree_map
 
     [declared] = methods("chain", "backprop", framework)
@@ -279,10 +279,10 @@ def test_the_summary_counts_kills_alarms_and_the_smallest_planted_error() -> Non
     suite, *others = summary.tools(rows)
     rule = next(tool for tool in others if tool.name == "isapprox")
     assert (suite.found, suite.asked, suite.alarms, suite.unbroken, suite.smallest) == (3, 4, 0, 1, 1e-3)
-    assert (rule.found, rule.asked, rule.alarms, rule.smallest) == (2, 4, 1, None)  # always the same alarms
+    assert (rule.found, rule.asked, rule.alarms, rule.smallest) == (2, 4, 1, None)  # None: it has a false alarm
     assert next(tool for tool in summary.tools([*rows[:2], *rows[4:]]) if tool.name == "isapprox").smallest == 1e-2
     assert [summary.status(part, len(part)) for part in (rows, rows[:1], [_row("x", "undecided", False)])] == [1, 0, 2]
-    assert summary.status(rows[:1], 2) == 2  # cut off
+    assert summary.status(rows[:1], 2) == 2  # 1 of 2 outcomes: the run was cut off
     assert summary.killers(rows) == [("gradient_exact", 3)]
     assert summary.percent(999, 1000) == "99.9 %"
 

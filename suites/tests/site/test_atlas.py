@@ -1,4 +1,4 @@
-"""What a statement of a paper comes to in the atlas, and how it is drawn."""
+"""The standing of a paper's statements in the atlas, and their pages, plots and tables."""
 
 from __future__ import annotations
 

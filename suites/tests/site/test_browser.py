@@ -1,4 +1,4 @@
-"""A browser opens pages and tells what is wrong with them."""
+"""A browser opens pages and reports what is wrong with them."""
 
 from __future__ import annotations
 

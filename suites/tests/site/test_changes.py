@@ -1,4 +1,4 @@
-"""Fragments of the changelog are read, shown and released; wrong ones are refused in words."""
+"""Fragments of the changelog are read, shown and released; wrong ones are refused with a message."""
 
 from __future__ import annotations
 

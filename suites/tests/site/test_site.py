@@ -1,4 +1,4 @@
-"""The site builds without a warning, and its checks find what they are for."""
+"""The site builds without a warning, and its checks find planted mistakes."""
 
 from __future__ import annotations
 

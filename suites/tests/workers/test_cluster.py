@@ -1,4 +1,4 @@
-"""Judging on executors: a cluster gives the verdicts of local workers, and a machine that dies loses nothing."""
+"""Judging on executors: a cluster gives the same verdicts as local workers, even if a machine dies."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Dies(Executor):
 
 @pytest.fixture
 def upheld(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every claim is upheld, by nobody's work."""
+    """Every claim is upheld without being judged."""
 
     def judged(asked: list[Any], limits: dict[str, Any]) -> list[dict[str, Any]]:
         return [Verdict(Task(**task), "upheld", run["seed"]).to_dict() for task, run in asked]

@@ -1,4 +1,4 @@
-"""What foreign code may do, and the verdict that it gets: in words, while the run goes on."""
+"""Foreign code may do anything: it gets a verdict with a reason, and the run continues."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def judge(supervisor: Supervisor, target: str, *claims: str) -> list[Verdict]:
 
 @functools.cache
 def _verdicts(framework: str) -> tuple[dict[str, Verdict], list[Verdict]]:
-    """Every fault tried, in one run on one worker at a time; and what became of a good method tried in between."""
+    """Verdicts on every fault, by its name, and on a good method after each kind of fault; one worker at a time."""
     if not installed(framework):
         pytest.skip(f"{framework} is not installed")
     found: dict[str, Verdict] = {}
     good: list[Verdict] = []
     with Supervisor(Run(examples=1), jobs=1) as supervisor:
-        # The worker that has met all faults which leave it alive judges the first good method, too.
+        # The worker that survives all faults of the first kind also judges the good method after them.
         for ends in ("", "process", "memory", "time"):
             supervisor.limits = Limits(10 if ends == "time" else PATIENT, 2**30 if ends == "memory" else 0)
             faults = [fault for fault in hostile.FAULTS if fault.ends == ends and framework not in fault.not_in]

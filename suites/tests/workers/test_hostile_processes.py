@@ -41,7 +41,7 @@ def meets_the_bomb(problem):
 
 
 def _pid(folder: Path) -> int:
-    """Of the worker in which `waits` waits, once it does."""
+    """The process id of the worker in which `waits` waits; this waits until the method is called."""
     deadline = time.monotonic() + 120
     while not (folder / "pid").exists():
         assert time.monotonic() < deadline, "the method was never called"
@@ -98,7 +98,7 @@ def test_a_worker_ends_with_its_supervisor(plugin: Callable[..., str], tmp_path:
     parent.wait()
     deadline = time.monotonic() + 60
     while _runs(worker):
-        assert time.monotonic() < deadline, "the worker goes on, though nobody waits for its verdict"
+        assert time.monotonic() < deadline, "the worker still runs, though its supervisor has ended"
         time.sleep(0.05)
 
 

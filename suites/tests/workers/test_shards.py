@@ -1,4 +1,4 @@
-"""Shares of work: every item in exactly one, what belongs together in one, and about the same to do in each."""
+"""Shards of work: every item is in exactly one, items that belong together are in one, and all take a similar time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How tasks are shared out between workers; what happens when one dies is in test_hostile_methods.py."""
+"""How tasks are distributed to workers; `test_hostile_methods.py` tests what happens when a worker dies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gradgate.suites.workers.supervisor import Supervisor
 
 
 class _Worker(Worker):
-    """A worker that is no process."""
+    """A stand-in for a worker, without a process."""
 
     made = 0
 
@@ -31,7 +31,7 @@ class _Worker(Worker):
 
 
 class _Supervisor(Supervisor):
-    """Workers answer in turn, those with a larger number first, and what each judged is written down."""
+    """A supervisor in which the busy worker with the largest number answers first; it records what each one judged."""
 
     def __init__(self, jobs: int) -> None:
         super().__init__(jobs=jobs, run=None)  # type: ignore[arg-type]
@@ -61,13 +61,13 @@ def test_methods_of_one_family_and_framework_go_to_one_worker_until_it_alone_has
     assert {(v.task.owner) for v in found} == {task.owner for task in tasks}
     assert len(found) == len(tasks)
     first, second = supervisor.judged[1], supervisor.judged[2]
-    # The second worker is always the one that answers: it does its own, then what nobody has begun, then helps.
+    # Only the second worker answers: it does its own tasks, then tasks that no worker has begun, then the first's.
     assert second == ["at"] * 3 + ["bj"] * 3 + ["bt"] * 3 + ["aj"] * 2
     assert first == ["aj"]
 
 
 class _Dying(_Worker):
-    """A worker whose every answer arrives together with the news that it has to be given up."""
+    """A worker that must be given up after every answer: the answer and that message arrive together."""
 
     def __init__(self, device: str = "") -> None:
         super().__init__(device)
