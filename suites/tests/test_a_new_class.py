@@ -22,7 +22,7 @@ from gradgate.suites.gate import manifest
 from gradgate.suites.gate.settings import Settings
 from gradgate.suites.judging.verdict import Task
 
-DECLARATION = '''"""relay: a value that is handed from step to step, each of which squashes it."""
+DECLARATION = '''"""relay: a value passes through a sequence of steps; each step applies tanh."""
 
 import functools
 
@@ -91,7 +91,7 @@ class RelayProblem(Problem):
             y = self.step(p, y)
         return self.data["upstream"] * self.xp.sum((y - self.data["target"]) ** 2) / 2
 '''
-WALK = '''"""Backwards by hand, from every so manieth value."""
+WALK = '''"""Backprop by hand: it keeps one value in `every` and recomputes the others."""
 
 from gradgate.references.contract import check_integer
 

@@ -19,7 +19,7 @@ from gradgate.suites.judging.engine import Run, judge
 from gradgate.suites.judging.subject import Subject
 from gradgate.suites.judging.verdict import Task, Verdict
 
-pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # PyTorch's own, on its first jvp
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # from PyTorch's first jvp
 
 HEAD = """
 import functools, math
@@ -38,7 +38,7 @@ FRAME = {
 }
 WASTED = """
 def wasted(answer, *values):
-    # what is run for nothing, and yet is in the result, or JAX would leave it out
+    # computes the values without need; they are in the result, since JAX would remove them otherwise
     loss, grads = answer
     return loss + 0 * sum(leaf.sum() for value in values for leaf in leaves(value) if leaf.ndim), grads
 

@@ -1,4 +1,4 @@
-"""``gradgate paper``: what is measured is kept, and an interrupted run goes on."""
+"""``gradgate paper``: measured figures are kept, and an interrupted run can be continued."""
 
 from __future__ import annotations
 

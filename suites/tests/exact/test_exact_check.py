@@ -44,7 +44,7 @@ def verdict(tmp_path: Path, framework: str) -> Callable[..., Verdict]:
     """The verdict on a plug-in with this body, in the framework of the test."""
 
     def run(body: str, claim: str = "gradient_exact", examples: int = 4, **bodies: str) -> Verdict:
-        file = tmp_path / f"plugin{len(list(tmp_path.iterdir()))}_{framework}.py"  # imported only once
+        file = tmp_path / f"plugin{len(list(tmp_path.iterdir()))}_{framework}.py"  # new: a file is imported once
         file.write_text(
             PLAIN[framework] + "from gradgate.references.contract import method\n" + bodies.get(framework, body)
         )

@@ -234,7 +234,7 @@ def test_what_is_written_into_memory_from_outside_is_data() -> None:
 def test_an_answer_from_foreign_code_is_unknown() -> None:
     def program() -> Any:
         y = (X * 2).sum()
-        with torch.utils._python_dispatch._disable_current_modes():  # foreign code bypasses it like this
+        with torch.utils._python_dispatch._disable_current_modes():  # bypasses PyTorch's dispatcher
             return y, X * 3
 
     with pytest.raises(balls.Unknown, match="outside of PyTorch's dispatcher"):

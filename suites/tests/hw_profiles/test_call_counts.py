@@ -4,7 +4,7 @@ from gradgate.hw_profiles import call_count, work
 from gradgate.hw_profiles.calls import Calls, OnCall, marked, torch_marked
 
 LAYERS = 5
-pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # PyTorch's own, on its first jvp
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # from PyTorch's first jvp
 
 
 def test_jax_counts_evaluations_vjps_and_jvps_with_loops_and_remat():

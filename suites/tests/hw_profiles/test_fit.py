@@ -53,7 +53,7 @@ def test_a_rise_within_the_grain_is_no_growth():
 
 def test_sizes_that_straddle_two_regimes_are_no_reliable_law():
     assert fit(SIZES, bytes_of(1, 1e5), "flops").reliable
-    # Bytes that appear only once an on-chip memory overflows.
+    # Bytes that are needed only after an on-chip memory overflows.
     overflow = np.maximum(0, 4096 * (SIZES - 700))
     assert np.count_nonzero(overflow) == 2
     assert not fit(SIZES, overflow, "flops").reliable

@@ -6,7 +6,7 @@ from gradgate.hw_profiles.fit import does_not_depend, fit
 jax = pytest.importorskip("jax", reason="JAX is not installed")
 import jax.numpy as jnp  # noqa: E402
 
-STEPS = [4**k for k in range(2, 7)]  # squares, so that the best chunk is whole
+STEPS = [4**k for k in range(2, 7)]  # squares, so that the best chunk is an integer
 
 
 def bytes_over(loss, profile):

@@ -68,7 +68,7 @@ def test_readers_see_all_of_an_entry_or_nothing_while_others_write(tmp_path, cac
         for name in range(5):
             path = cache._path(key(str(name), {}))
             if path.exists():
-                json.loads(path.read_text())  # never half of it
+                json.loads(path.read_text())  # never an incomplete file
                 assert cache.get(key(str(name), {}))["name"] == name
                 seen += 1
     assert [each.wait() for each in writers] == [0, 0, 0]

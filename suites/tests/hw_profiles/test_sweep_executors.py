@@ -124,4 +124,4 @@ def test_of_a_hundred_unchanged_cells_none_is_compiled_by_another_process(progra
     script.write_text(WARM)
     for _ in range(2):
         done = subprocess.run([sys.executable, str(script), programs], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "100"  # what a cell takes: asv_bench/benchmarks/measuring.py, time_warm
+    assert done.stdout.strip() == "100"  # the time of a cell: asv_bench/benchmarks/measuring.py, time_warm

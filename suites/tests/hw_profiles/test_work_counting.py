@@ -71,7 +71,7 @@ def test_a_scan_counts_its_length_and_a_nested_scan_the_product():
 def test_reverse_mode_through_a_scan_counts_three_products_a_step():
     counted = work.of(jax.grad(lambda w, x: linear_scan(w, x).sum()), (W, X))
     # The first step's cotangent of x is also computed, though it is not needed: a scan does the same at every step.
-    dense, outer = STEP, product(N, BATCH, N)  # each once: c, its cotangent, and the gradient of wi
+    dense, outer = STEP, product(N, BATCH, N)  # dense: for c, and for its cotangent; outer: for wi's gradient
     assert counted.flops == LAYERS * (2 * dense + outer)
 
 
@@ -214,7 +214,7 @@ def test_roofline_is_the_longer_of_arithmetic_and_traffic():
     h100 = load("nvidia-h100")
     assert work.roofline(h100, 989.4e12, 1, "bfloat16") == pytest.approx(1)
     assert work.roofline(h100, 1, 3352.3e9, "bfloat16") == pytest.approx(1)
-    assert work.roofline(load("tpu-v3"), 123e12, 1, "bfloat16") == pytest.approx(2)  # one device is half a chip
+    assert work.roofline(load("tpu-v3"), 123e12, 1, "bfloat16") == pytest.approx(2)  # a device is half a chip
     assert work.roofline(load("cpu"), 1, 1, "float32") is None
     assert work.roofline(load("tpu-v5p"), 1, 1, "float64") is None
     with pytest.raises(ValueError, match="legal: float64"):

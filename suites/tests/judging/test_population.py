@@ -79,7 +79,7 @@ def test_an_error_of_constant_size_is_seen_where_the_noise_is_small() -> None:
 def test_errors_that_are_exchangeable_with_plain_backprop_raise_no_alarm() -> None:
     rng = np.random.default_rng(20261)
     for _ in range(200):
-        spread = np.exp(rng.normal(size=(100, 1)))  # problems differ by decades, and tails are heavy
+        spread = np.exp(rng.normal(size=(100, 1)))  # problems differ by powers of ten, and the tails are heavy
         runs = spread * np.abs(rng.standard_t(2, size=(100, NOISE_SAMPLES + 1)))
         noise = runs[:, 1:].max(axis=1)
         found = Population()

@@ -214,7 +214,7 @@ def test_a_planted_error_of_1e_5_is_refuted_in_float32_wherever_backprop_itself_
     ref = truth.reference(spec, "torch", "float32")
     for leaf in alive(ref):
         relative = ref.noise[leaf] / float(np.linalg.norm(ref.grads[leaf]))
-        size = max(1e-5, 1.01 * KAPPA * relative)  # 1e-5, unless κ times the noise of backprop itself exceeds it
+        size = max(1e-5, 1.01 * KAPPA * relative)  # 1e-5, or more if κ times the noise of backprop is larger
         found = compare(planted(ref, leaf, size), ref, "float32")
         assert list(found.wrong) == [leaf], (spec, leaf, found)
         assert size < 0.02, f"float32 backprop has lost nearly every digit of {leaf}: {spec}"

@@ -167,7 +167,7 @@ class TestEquinox:
 
     def test_a_right_module_is_upheld_in_every_claim(self) -> None:
         pair = self.pair(by_hand, composes=("jit",))
-        upheld(pair, besides=("gradient_exact",))  # the mean over a named axis has no rule in sixty digits
+        upheld(pair, besides=("gradient_exact",))  # sixty digits have no rule for a mean over a named axis
 
     def test_a_gain_without_a_gradient_is_refuted(self) -> None:
         assert "module: weight" in refuted(self.pair(without_gain), "gradient_float64")

@@ -216,7 +216,7 @@ def test_a_parameter_overwritten_before_the_backward_pass_is_right_or_raises() -
 
 
 class SharedByCopies(nn.Linear):
-    """Holds its own weight in a function, which a deep copy does not copy."""
+    """Holds its weight in a closure, which a deep copy does not copy."""
 
     def __init__(self, H: int) -> None:
         super().__init__(H, H, bias=False)

@@ -138,7 +138,7 @@ def test_inside_pytest_on_two_processes_the_hard_faults_are_failures_and_the_run
     pytest.importorskip("torch")
     pytest.importorskip("xdist")
     fault, path = HARD[name], tmp_path / "mine.py"
-    path.write_text(f"from gradgate.suites.bugs.hostile.crashes import {name}\n")  # quick to import, for a short limit
+    path.write_text(f"from gradgate.suites.bugs.hostile.crashes import {name}\n")  # imports quickly: the limit is short
     (tmp_path / "small.py").write_text(SMALL)
     ran = process(
         "-m", "pytest", "--pyargs", "gradgate.suites", "--method", f"{path}:{name}", "--family", FAMILY,
