@@ -26,8 +26,9 @@ def gradient(pair: Pair, problem: PairProblem, options: Mapping[str, Any], role:
         check_outputs(found, cotangents)
         return found
 
-    found, pull = jax.vjp(outputs, problem.params)
-    [grads] = pull({path: cotangents[path].astype(out.dtype) for path, out in found.items()})
+    with pair.seeded(problem.spec):  # a backward pass may draw the mask of the forward pass again
+        found, pull = jax.vjp(outputs, problem.params)
+        [grads] = pull({path: cotangents[path].astype(out.dtype) for path, out in found.items()})
     return problem.inner(found), grads
 
 

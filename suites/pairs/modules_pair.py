@@ -8,7 +8,6 @@ import inspect
 import itertools
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -354,10 +353,6 @@ class ModulePair(Pair):
         """Path -> floating output of what a module returned."""
         flat = trees.flatten(self.where, answer)[0]
         return {path: leaf for path, leaf in flat.items() if trees.is_floating(self.where, leaf)}
-
-    def seeded(self, spec: PairSpec) -> AbstractContextManager[None]:
-        """The scope of a call: PyTorch's generator has the seed of the Spec if the modules draw random numbers."""
-        return self._seeded(spec)
 
     def compiled(self) -> Pair:
         """This pair with the function's module under torch.compile."""

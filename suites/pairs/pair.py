@@ -292,8 +292,8 @@ class Pair:
             params: path -> array, for the inputs with a gradient.
             options: the options that only the function takes.
         """
-        every = self.all_outputs(role, problem, params, options)
-        return {path: leaf for path, leaf in every.items() if trees.is_floating(self.where, leaf)}
+        found = self.all_outputs(role, problem, params, options).items()
+        return {path: leaf for path, leaf in found if trees.is_floating(self.where, leaf)}
 
     def all_outputs(
         self, role: str, problem: PairProblem, params: Tree, options: Mapping[str, Any] | None = None
@@ -301,7 +301,7 @@ class Pair:
         """`outputs`, and also the outputs that are not floating."""
         arguments = self.arguments(self.widened(problem, {**problem.data["given"], **params}))
         shared = {name: functions.value_of(self.options[name], getattr(problem.spec, name)) for name in self.shared}
-        with self._seeded(problem.spec), places.running(self.devices if role == "function" else ()) as device:
+        with self.seeded(problem.spec), places.running(self.devices if role == "function" else ()) as device:
             answer = self.loaded[role](*places.moved(device, arguments), **shared, **(options or {}))
         return trees.flatten(self.where, places.moved(device and "cpu", answer))[0]
 
@@ -357,17 +357,16 @@ class Pair:
         return dataclasses.replace(self, function=function, framework="torch", name=self.called)
 
     def further(self) -> tuple[Claim, ...]:
-        """Claims about every pair of this kind, in addition to those of `gradgate.suites.pairs.claims`."""
+        """Claims of every pair of this kind, in addition to those of `gradgate.suites.pairs.claims`."""
         return ()
 
     @contextlib.contextmanager
-    def _seeded(self, spec: PairSpec) -> Iterator[None]:
-        if self.where == "jax" and (self.random or any(draw.kind == "key" for draw in self.leaves.values())):
-            with masks.alike():
+    def seeded(self, spec: PairSpec) -> Iterator[None]:
+        """The scope in which random numbers are the same in every dtype and, in PyTorch, in every call."""
+        if self.where == "jax" or not self.random:
+            drawn = self.where == "jax" and (self.random or any(d.kind == "key" for d in self.leaves.values()))
+            with masks.alike() if drawn else contextlib.nullcontext():
                 yield
-            return
-        if not self.random or self.where != "torch":
-            yield
             return
         import torch
 
