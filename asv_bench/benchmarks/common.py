@@ -32,12 +32,12 @@ def derive(profile: str) -> list[dict[str, Any]]:
         known = manifest.Gated(method)
         shown = method.key
         for cell in known.cells((HOST,)):
-            row = manifest.to_dict(cell)
+            row = cell.to_dict()
             text = json.dumps([row["spec"], row["options"]], sort_keys=True)
             shown += "~" + hashlib.sha256(text.encode()).hexdigest()[:4]
         # Eager bytes are the same on every profile, so PyTorch methods have a cell only on the host.
         cells = known.cells((profile,)) if method.framework == "jax" or profile == HOST else iter(())
-        entries.append({"method": method.key, "name": shown, "cell": next(map(manifest.to_dict, cells), None)})
+        entries.append({"method": method.key, "name": shown, "cell": next((cell.to_dict() for cell in cells), None)})
     return sorted(entries, key=lambda entry: str(entry["name"]))
 
 
