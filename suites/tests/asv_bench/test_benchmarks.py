@@ -65,9 +65,24 @@ def test_any_rise_of_bytes_counts_as_a_regression(benchmarks: dict[str, Any]) ->
         "figures.Figures.track_temp_bytes",
         "figures.Figures.track_state_bytes",
         "figures.Figures.track_flops",
+        "passes.Passes.track_residual_bytes",
+        "passes.Passes.track_compiled_residual_bytes",
+        "passes.Passes.track_compiled_peak_bytes",
     ):
         assert name in benchmarks
         assert max(value for pattern, value in thresholds.items() if re.match(pattern, name)) <= 1e-6
+
+
+@pytest.mark.parametrize(("name", "known"), [("rms_norm", 3), ("attention", 1)])
+def test_the_passes_of_a_pair_are_counted(name: str, known: int, benchmarks: dict[str, Any]) -> None:
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    owner = sys.modules["benchmarks.passes"].Passes()  # type: ignore[attr-defined]
+    owner.setup(name)
+    found = [function(owner, name) for called, function in benchmarks.items() if called.startswith("passes.")]
+    assert len(found) == 3
+    counted = [value for value in found if value is not None]
+    assert len(counted) == known
+    assert min(counted) > 0
 
 
 def _of_class(function: Any, owner: str, name: str) -> Any:
