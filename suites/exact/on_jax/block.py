@@ -92,7 +92,7 @@ class Block:
         self.template, self.inputs, self.steps, self.outputs = template, inputs, steps, outputs
 
     def __call__(self, arguments: list[Sequence[Any]], run: Run) -> list[list[Any]]:
-        """The outputs of every device, from the arguments of every device."""
+        """Compute the outputs of every device from the arguments of every device."""
         lanes = []
         for given in arguments:
             slots = self.template.copy()
