@@ -56,8 +56,8 @@ def linear_attention(
         UsageError: shapes, dtypes or options do not fit, or `causal` is not True; the message says what is legal.
 
     Source:
-        SLiM Performers (2020), Eq. 2–4 and App. B, corrected. Unlike the paper, the backward pass adds the sums up again
-        instead of subtracting the later terms: the work is the same, and no digit is lost.
+        SLiM Performers (2020), Eq. 2–4 and App. B, corrected. Unlike the paper, the backward pass adds up again
+        instead of subtracting later terms: the work is the same, and no digit is lost.
 
     Stores:
         Between the passes q, k, v, y and one sum of weights per token, but no prefix sum. The backward pass holds one
