@@ -38,9 +38,9 @@ class Cell:
             factory, a cell is small: only plain numbers are sent to the worker.
         static: keyword arguments, bound before tracing (or the factory's).
         options: further keyword arguments of ``measure``: x64, donate, mesh, in_specs, limit, …
-        framework: ``jax`` or ``torch``. PyTorch programs are run by ``torch_memory.run``. For them, only these options
-            are used: ``limit``, ``track``, ``around`` (the scope in which the program is run), and ``further`` (a
-            function that returns more fields of the measurement).
+        framework: ``jax`` or ``torch``. For PyTorch programs, only these options are used: ``limit``, ``track``,
+            ``around`` (the scope in which the program is run), ``count`` (the function of `torch_memory` that runs it,
+            ``run`` by default), and ``further`` (a function that returns more fields of the measurement).
         label: anything by which the caller recognises the cell; it is not used here.
     """
 
@@ -104,7 +104,8 @@ def _trace(cell: Cell) -> Traced:
 def _run(cell: Cell) -> Any:
     program, arguments, static, options = _program(cell)
     with options.get("around", contextlib.nullcontext()):
-        figures = torch_memory.run(partial(program, **static), arguments, options.get("track", ()))
+        count = options.get("count", torch_memory.run)
+        figures = count(partial(program, **static), arguments, options.get("track", ()))
     return figures, options.get("further", dict)()
 
 

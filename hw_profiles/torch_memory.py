@@ -113,8 +113,25 @@ def run(
     """
     from gradgate.hw_profiles.work import torch_flops
 
+    memory, _ = bytes_alone(program, arguments, track)
+    return memory, _told(lambda: torch_flops(program, *arguments))
+
+
+def bytes_alone(
+    program: Callable[..., Any], arguments: Sequence[Any], track: Sequence[Any] = ()
+) -> tuple[TorchMemory, None]:
+    """The same without the FLOPs; the program is run once.
+
+    Raises:
+        ProgramError: the program raised; the message has its exception.
+    """
+    return _told(lambda: peak(program, arguments, track)), None
+
+
+def _told(run: Callable[[], Any]) -> Any:
+    """The result of a run; what it raises becomes a ProgramError."""
     try:
-        return peak(program, arguments, track), torch_flops(program, *arguments)
+        return run()
     except Refusal:
         raise
     except (Exception, SystemExit) as error:

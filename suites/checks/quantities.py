@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gradgate.hw_profiles import work
+from gradgate.hw_profiles import torch_memory, work
 from gradgate.hw_profiles.measurement import Measurement
 from gradgate.hw_profiles.sweep import Cell, measure_cell
 from gradgate.hw_profiles.torch_memory import Refusal
@@ -98,6 +98,14 @@ def flops(declared: Method, function: Callable[..., Any], spec: Spec, options: M
     return float(KNOWN[key])
 
 
+def _bytes_alone(declared: Method, function: Any, spec: Spec, options: Mapping[str, Any]) -> tuple[Any, Any, Any]:
+    """The factory of a cell of which only bytes are needed: a PyTorch program runs once, and no FLOPs are counted."""
+    run, arguments, more = cells.of_method(declared, function, spec, options)
+    if declared.framework == "torch":
+        more = {name: more[name] for name in ("track", "around")} | {"count": torch_memory.bytes_alone}
+    return run, arguments, more
+
+
 def _no_kernel(found: Measurement) -> bool:
     """Whether the compiler of a profile cannot lower a kernel: the reason, in the compiler's words, says so."""
     return "could not be lowered" in found.reason and any(name in found.reason for name in KERNEL_COMPILERS)
@@ -126,7 +134,7 @@ def device_bytes(
         "",
     )
     if key not in KNOWN:
-        factory = functools.partial(cells.of_method, declared, function, spec, options)
+        factory = functools.partial(_bytes_alone, declared, function, spec, options)
         x64 = {"x64": spec.dtype == "float64"} if declared.framework == "jax" else {}
         cell = Cell(factory, profile, None, options={"limit": limit, **x64}, framework=declared.framework)
         KNOWN[key] = measure_cell(cell)
