@@ -16,7 +16,7 @@ from gradgate.references.contract import Claim, Problem, Spec
 from gradgate.suites.exact import truth
 from gradgate.suites.exact.agreement import Agreement
 from gradgate.suites.judging.subject import Inapplicable, Refuted, Subject, build
-from gradgate.suites.judging.tolerance import Comparison, compare
+from gradgate.suites.judging.tolerance import Comparison, compare, own_truth
 
 
 class Rejected(Exception):
@@ -116,7 +116,7 @@ class Case:
         for name, leaf in grads.items():
             if not np.isfinite(leaf).all():
                 raise Refuted(f"the method's plain gradient is not finite in {name}", name)
-        return dataclasses.replace(reference, grads=dict(grads))
+        return own_truth(reference, grads, self.widest)
 
     def judge(
         self, grads: Mapping[str, Any], reference: oracle.Reference, dtype: str, what: str = "", factor: float = 1.0

@@ -18,7 +18,8 @@ leaf of the true gradient, g the method's in the dtype under test, u the dtype's
    this error takes more than half of the dtype's digits, the problem says nothing about the leaf. A method without such
    a loss has λ = ν. The bound grows by (κ − KAPPA)·λ, κ the method's own (`Method.kappa`). The floor does not grow.
 4. *A zero leaf*, ‖g*‖ ≤ u·‖whole g*‖, is compared with the whole gradient: ‖whole g*‖ takes the place of ‖g*‖. If the
-   whole gradient is zero, 1 takes the place of its norm.
+   whole gradient is zero, 1 takes the place of its norm. A method's own gradient of a zero leaf is a rounding error. So
+   if a result is compared with the method's own gradient, it is still the true leaf that decides (`own_truth`).
 
 Problems of one claim are also judged together (`gradgate.suites.judging.population`). Two figures measure how good the
 rules are: false alarms over many problems, and the smallest relative error planted in one leaf that is refuted
@@ -30,7 +31,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gradgate.references.backends import UNIT_ROUNDOFF
@@ -163,6 +164,19 @@ def compare(
         if name in reference.along and size > UNIT_ROUNDOFF[dtype] * whole:
             along[name] = _along(apart, exact, reference, name, kappa)
     return Comparison(dtype, leaves, beyond, along)
+
+
+def own_truth(reference: Reference, grads: Mapping[str, Any], dtype: str) -> Reference:
+    """The reference with a method's own gradient in place of the true one.
+
+    The noise of a leaf whose true gradient is zero is at least the floor of the whole gradient, because two runs of the
+    method may differ there by as much as each may differ from zero.
+    """
+    u, sizes = UNIT_ROUNDOFF[dtype], {name: _norm(leaf) for name, leaf in reference.grads.items()}
+    whole = math.sqrt(sum(size * size for size in sizes.values())) or 1.0
+    floors = {name: GROWTH * u * whole for name, size in sizes.items() if size <= u * whole}
+    noise = {name: max(known, floors.get(name, 0.0)) for name, known in reference.noise.items()}
+    return replace(reference, grads=dict(grads), noise=noise)
 
 
 def compare_value(value: float, reference: Reference, dtype: str) -> Comparison:

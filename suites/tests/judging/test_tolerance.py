@@ -16,7 +16,7 @@ from gradgate.references.backends import UNIT_ROUNDOFF
 from gradgate.references.oracle import Reference
 from gradgate.suites.exact import truth
 from gradgate.suites.judging.strategies import edge_specs
-from gradgate.suites.judging.tolerance import GROWTH, KAPPA, Comparison, compare, compare_value
+from gradgate.suites.judging.tolerance import GROWTH, KAPPA, Comparison, compare, compare_value, own_truth
 
 DTYPES = ["float64", "float32", "bfloat16"]
 
@@ -70,6 +70,19 @@ def test_a_zero_leaf_is_compared_with_the_scale_of_the_whole_gradient(dtype: str
         assert found.equal is equal
         assert found.leaf == "zero"
         assert found.error == pytest.approx(share * KAPPA * GROWTH * u)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_a_methods_own_gradient_of_a_zero_leaf_is_no_scale(dtype: str) -> None:
+    u = UNIT_ROUNDOFF[dtype]
+    true = reference(x=[3.0, 4.0], y=[0.0])
+    run = {name: np.asarray(leaf) for name, leaf in {"x": [3.0, 4.0], "y": [8 * u]}.items()}
+    again = {**run, "y": np.asarray([-8 * u])}
+    assert not compare(again, dataclasses.replace(true, grads=run), dtype).equal
+    assert compare(again, own_truth(true, run, dtype), dtype).equal
+    assert not compare({**run, "y": np.asarray([1e3 * u])}, own_truth(true, run, dtype), dtype).equal
+    wrong = {**run, "x": np.asarray([3.0, 4.0 + 1e3 * u])}
+    assert not compare(wrong, own_truth(true, run, dtype), dtype).equal
 
 
 def test_a_leaf_that_is_small_but_not_zero_keeps_its_own_scale() -> None:
