@@ -112,12 +112,12 @@ def plain_delta(q, k, v, beta):
     return torch.stack(outputs, 1)
 
 
-def _pair(function, reference, inputs, dims, at=None):
+def _pair(function, reference, inputs, dims, at=None, **how):
     """A pair whose kept bytes grow no faster than the number of tokens."""
     law = gradgate.grows("residual_bytes", T=1, sizes={"T": (256, 512, 1024, 2048, 4096)}, at=at or {"H": 1, "K": 64})
     return gradgate.Pair(
         function, reference=reference, inputs=inputs, dims=dims, dtypes=("float32",), framework="torch",
-        devices=("interpreter",), claims=[law],
+        devices=("interpreter",), claims=[law], **how,
     )  # fmt: skip
 
 
@@ -132,5 +132,11 @@ hgrn = _pair(
     {"T": (1, 5, 17), "D": (1, 8, 33)}, at={"D": 64},
 )  # fmt: skip
 BETA = uniform("1 T H", low=0.1, high=0.9)
-delta = _pair(delta_recurrent, plain_delta, {**HEADS, "beta": BETA}, SHORT)
+delta = _pair(
+    delta_recurrent, plain_delta, {**HEADS, "beta": BETA}, SHORT,
+    expected={
+        "autograd": "the results of its backward pass count as constants, so its second derivative is wrong; autograd "
+        "raises no error, because k is normalised outside the kernel"
+    },
+)  # fmt: skip
 delta_in_chunks = _pair(delta_chunk, plain_delta, {**HEADS, "beta": BETA}, CHUNKED)
