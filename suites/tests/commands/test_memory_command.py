@@ -91,9 +91,9 @@ def test_the_cache_shows_its_size_and_can_be_cleared(capsys):
     assert main([*BASE, "--method", "backprop"]) == 0
     capsys.readouterr()
     assert main(["cache"]) == 0
-    assert capsys.readouterr().out.startswith("1 measurements")
+    assert capsys.readouterr().out.startswith("2 measurements")  # the compiler's bytes, and the cell
     assert main(["cache", "--clear"]) == 0
-    assert capsys.readouterr().out.startswith("removed 1 ")
+    assert capsys.readouterr().out.startswith("removed 2 ")
 
 
 DASK = """

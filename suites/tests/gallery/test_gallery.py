@@ -20,7 +20,7 @@ pytest.importorskip("torch")
 
 FOLDER = Path(gradgate.suites.gallery.__file__).parent
 LIBRARIES = {"liger": ("liger-kernel", "0.8.5"), "fla": ("fla-core", "0.6.0")}
-REFUSED = {"dyt": "multiprocessors", "delta_in_chunks": "bfloat16 alone"}
+REFUSED = {"dyt": "multiprocessors", "delta_in_chunks": "bfloat16 only"}
 """Pairs of kernels that need a device -> words that the reason contains."""
 CHEAP = {
     "liger": ("ce", "flce", "swiglu_pair", "rms", "layer", "rotary", "kl", "dyt"),

@@ -187,7 +187,7 @@ def test_every_error_is_drawn_a_zero_at_a_floor(tmp_path: Path) -> None:
     shown = page(tmp_path, *EVERY_OUTCOME)
     points = [y for trace in figure(shown)["data"] if trace["mode"] == "markers" for y in trace["y"]]
     assert sorted(points) == [1e-17, 3e-16, 0.25, 1.5]
-    assert "1 error is exactly 0 and drawn, hollow, at 1e-17" in section(shown, "plot")
+    assert "1 error is exactly 0 and drawn with a hollow mark at 1e-17" in section(shown, "plot")
 
 
 def test_an_error_that_is_not_finite_is_mentioned_where_it_is_not_drawn(tmp_path: Path) -> None:
