@@ -68,7 +68,7 @@ def reads_from_nowhere(m: Any, x: Any) -> Any:
 
 
 REFUSED = {
-    branches: r": __bool__: the forward pass branches by the numbers of a tensor that the model computes.* torch\.where",
+    branches: r": __bool__: the forward pass branches by the numbers of a tensor that the model .* torch\.where",
     counts: r"the model's forward changes attribute 'calls' of the model: the plan of one step",
     counts_in_a_buffer: r"the model's own forward changes a parameter, a buffer .* a module of its own",
     overwrites: r": mul_ overwrites input .*: copy it before",
