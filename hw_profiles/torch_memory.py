@@ -114,7 +114,7 @@ def run(
     from gradgate.hw_profiles.work import torch_flops
 
     memory, _ = bytes_alone(program, arguments, track)
-    return memory, _told(lambda: torch_flops(program, *arguments))
+    return memory, _with_program_error(lambda: torch_flops(program, *arguments))
 
 
 def bytes_alone(
@@ -125,10 +125,10 @@ def bytes_alone(
     Raises:
         ProgramError: the program raised; the message has its exception.
     """
-    return _told(lambda: peak(program, arguments, track)), None
+    return _with_program_error(lambda: peak(program, arguments, track)), None
 
 
-def _told(run: Callable[[], Any]) -> Any:
+def _with_program_error(run: Callable[[], Any]) -> Any:
     """The result of a run; what it raises becomes a ProgramError."""
     try:
         return run()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from gradgate.hw_profiles.measurement import Measurement
@@ -61,9 +61,5 @@ class Figures:
         if declared.key not in self._places:
             named = [declared.implementation, *filter(None, (cell["target"], cell["origin"]))]
             found = [self.keys.place(name) for name in named]
-            self._places[declared.key] = [*strings_of(declared), *_known(found)] if all(found) else []
+            self._places[declared.key] = [*strings_of(declared), *filter(None, found)] if all(found) else []
         return self._places[declared.key]
-
-
-def _known(places: Iterable[str | None]) -> list[str]:
-    return [place for place in places if place]

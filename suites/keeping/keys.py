@@ -103,7 +103,7 @@ class Keys:
             places: modules and files of the method, from `sources.strings_of`.
             cell: its fields, as `MethodCell.to_dict` gives them.
         """
-        facts = [cell, self._profile(cell["profile"]), os.environ.get("XLA_FLAGS", "")]
+        facts = [cell, self._profile(cell["profile"]), self._surroundings]
         return self.digest(MEASURING, places, "figure", *facts)
 
     def _profile(self, name: str) -> str:

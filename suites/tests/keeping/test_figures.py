@@ -72,3 +72,13 @@ def test_a_file_edited_while_it_is_measured_is_not_kept(author: Path, tmp_path: 
     first.put(one.declared, one.to_dict(), FOUND)
     author.write_text(PAIR)
     assert kept(tmp_path).get(one.declared, one.to_dict()) is None
+
+
+def test_an_environment_variable_that_changes_what_is_computed_is_part_of_the_key(
+    author: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = cell()
+    kept(tmp_path).put(one.declared, one.to_dict(), FOUND)
+    assert kept(tmp_path).get(one.declared, one.to_dict()) == FOUND
+    monkeypatch.setenv("JAX_DEFAULT_MATMUL_PRECISION", "highest")
+    assert kept(tmp_path).get(one.declared, one.to_dict()) is None
