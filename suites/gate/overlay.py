@@ -56,7 +56,8 @@ class Overlay:
         for name in (*JUDGES, SUBJECT):
             theirs = (judge if name in JUDGES else project) / name
             (package / name).symlink_to(theirs.resolve() if own else INSTALLED[name].resolve())
-        (package / "__init__.py").symlink_to((package / API).resolve())
+        for module in (package / API).resolve().parent.glob("*.py"):  # gradgate itself, and the modules beside it
+            (package / module.name).symlink_to(module)
         return cls(project, (folder, *(project / place for place in (also or (() if own else (".",))))))
 
     def environment(self) -> dict[str, str]:
