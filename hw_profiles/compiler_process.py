@@ -36,7 +36,7 @@ _SETUP = {
     "TPU_SKIP_MDS_QUERY": "1",
     "TPU_WORKER_HOSTNAMES": "localhost",
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # otherwise a second process that loads libtpu aborts on a lock file
-    "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",  # otherwise the plug-in of JAX 0.8 is not registered without CUDA's libraries
+    "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",  # otherwise JAX 0.8 needs CUDA's libraries to compile
     "TF_CPP_MIN_LOG_LEVEL": "2",
 }
 
