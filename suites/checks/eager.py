@@ -99,19 +99,15 @@ def _twice(pair: Pair, role: str, problem: Any, vector: Any, options: Mapping[st
     """Path -> H·v of Σ c·(y + y²/2) by autograd, NumPy: the upstream gradient depends on the leaves, as in training."""
     import torch
 
+    from gradgate.suites.pairs import in_torch
+
     params = _leaves(problem)
     with torch.enable_grad():
         found = pair.outputs(role, problem, params, options)
         paths = [path for path, out in found.items() if out.requires_grad]
         cotangents = [problem.data["cotangents"][path].to(found[path].dtype) * (1 + found[path]) for path in paths]
-        pulled = torch.autograd.grad(
-            [found[path] for path in paths],
-            list(params.values()),
-            cotangents,
-            create_graph=True,
-            materialize_grads=True,
-        )
-        product = sum((grad * vector[path]).sum() for path, grad in zip(params, pulled, strict=True))
+        pulled = in_torch.pull(pair, [found[path] for path in paths], params, cotangents, create_graph=True)
+        product = sum((grad * vector[path]).sum() for path, grad in _filled(pulled, params).items())
         torch.autograd.backward(product)  # `grad` would miss the error that once_differentiable puts in the graph
     return {path: to_numpy(leaf) for path, leaf in _filled({p: t.grad for p, t in params.items()}, params).items()}
 
@@ -198,25 +194,24 @@ def _forward(pair: Pair, problem: Any, params: Any, options: Mapping[str, Any]) 
     return [found[p] for p in paths], [problem.data["cotangents"][p].to(found[p].dtype) for p in paths]
 
 
-def _pull(outs: list[Any], cotangents: list[Any], params: Any, **how: Any) -> dict[str, Any]:
-    import torch
+def _pull(pair: Pair, outs: list[Any], cotangents: list[Any], params: Any, **how: Any) -> dict[str, Any]:
+    from gradgate.suites.pairs import in_torch
 
-    grads = torch.autograd.grad(outs, list(params.values()), cotangents, allow_unused=True, **how)
-    return _filled(dict(zip(params, grads, strict=True)), params)
+    return _filled(in_torch.pull(pair, outs, params, cotangents, **how), params)
 
 
 def _second_backward(pair: Pair, problem: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     params = _leaves(problem)
     outs, cotangents = _forward(pair, problem, params, options)
-    _pull(outs, cotangents, params)
-    return _pull(outs, cotangents, params)
+    _pull(pair, outs, cotangents, params)
+    return _pull(pair, outs, cotangents, params)
 
 
 def _retained(pair: Pair, problem: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     params = _leaves(problem)
     outs, cotangents = _forward(pair, problem, params, options)
-    _pull(outs, cotangents, params, retain_graph=True)
-    return _pull(outs, cotangents, params)
+    _pull(pair, outs, cotangents, params, retain_graph=True)
+    return _pull(pair, outs, cotangents, params)
 
 
 def _two_in_flight(pair: Pair, problem: Any, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -225,7 +220,7 @@ def _two_in_flight(pair: Pair, problem: Any, options: Mapping[str, Any]) -> dict
     # A module has one set of parameters, so the other call differs only in its inputs.
     twice = {p: (2.0 * leaf if p in pair.leaves else leaf).detach().requires_grad_() for p, leaf in others.items()}
     _forward(pair, problem, twice, options)
-    return _pull(outs, cotangents, params)
+    return _pull(pair, outs, cotangents, params)
 
 
 def _overwritten(pair: Pair, problem: Any, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -237,7 +232,7 @@ def _overwritten(pair: Pair, problem: Any, options: Mapping[str, Any]) -> dict[s
     with torch.no_grad():
         for leaf in params.values():
             leaf.mul_(3.0).add_(1.0)
-    return _pull(outs, cotangents, params)
+    return _pull(pair, outs, cotangents, params)
 
 
 def _accumulated(pair: Pair, problem: Any, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -249,7 +244,7 @@ def _accumulated(pair: Pair, problem: Any, options: Mapping[str, Any]) -> dict[s
         warnings.filterwarnings("ignore", "grad and param do not obey")  # about leaves without elements
         for _ in range(2):
             outs, cotangents = _forward(pair, problem, params, options)
-            torch.autograd.backward(outs, cotangents, inputs=list(params.values()))
+            torch.autograd.backward(outs, cotangents, inputs=None if pair.by_backward else list(params.values()))
     return _filled({path: None if leaf.grad is None else leaf.grad / 2 for path, leaf in params.items()}, params)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -51,11 +52,22 @@ def backward(
     wanted = {path: leaf for path, leaf in params.items() if leaf.requires_grad}
     if not asked:
         return found, dict.fromkeys(wanted)
-    pulled = torch.autograd.grad(
-        [found[path] for path in asked], list(wanted.values()),
-        [cotangents[path].to(found[path].dtype) for path in asked], allow_unused=True,
-    )  # fmt: skip
-    return found, dict(zip(wanted, pulled, strict=True))
+    upstream = [cotangents[path].to(found[path].dtype) for path in asked]
+    return found, pull(pair, [found[path] for path in asked], wanted, upstream)
+
+
+def pull(pair: Pair, outs: list[Any], leaves: Tree, cotangents: list[Any], **how: Any) -> dict[str, Any]:
+    """Path -> gradient of a leaf, or None, by `torch.autograd.grad` or, if the pair asks for it, by ``backward()``."""
+    if not pair.by_backward:
+        found = torch.autograd.grad(outs, list(leaves.values()), cotangents, allow_unused=True, **how)
+        return dict(zip(leaves, found, strict=True))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Using backward\\(\\) with create_graph=True")
+        torch.autograd.backward(outs, cotangents, **how)
+    grads = {path: leaf.grad for path, leaf in leaves.items()}
+    for leaf in leaves.values():
+        leaf.grad = None
+    return grads
 
 
 def _transformed(pair: Pair, problem: PairProblem, options: Mapping[str, Any]) -> tuple[Any, Tree]:

@@ -58,6 +58,7 @@ class Pair:
         name: name of the class of problems; by default the function's name.
         framework: ``jax`` or ``torch``; by default it is found from the functions.
         devices: ``interpreter`` (Triton's), ``cuda``: the first that the machine has runs the function; none: the CPU.
+        by_backward: whether gradients are taken by ``backward()``, because the function refuses `torch.autograd.grad`.
 
     Raises:
         UsageError: the declaration is wrong; the message says what is legal. Errors that only the functions show are
@@ -95,6 +96,7 @@ class Pair:
     name: str = ""
     framework: str = ""
     devices: Sequence[str] = ()
+    by_backward: bool = False
 
     def __post_init__(self) -> None:
         """Check the declaration, as far as it can be without importing either function.
@@ -145,8 +147,7 @@ class Pair:
         return found
 
     def _load(self, role: str) -> Callable[..., Any]:
-        given = getattr(self, role)
-        found = places.loaded(given, self.devices if role == "function" else ())
+        found = places.loaded(getattr(self, role), self.devices if role == "function" else ())
         if not callable(found):
             raise UsageError(f"{role} of {self.called} is a {type(found).__name__}, and cannot be called")
         return found
