@@ -28,6 +28,7 @@ _COMMON_GPU_LIMITS = {
     "block_dim_limit_y": 65535,
     "block_dim_limit_z": 65535,
 }
+VENDOR = '  device_vendor: "NVIDIA Corporation"\n'
 # "Ran out of memory on HBM, the total memory required for HLO temporaries (298.02G) exceeds …" or "Used 20.5G of …".
 _WANTED = re.compile(r"(?:required[^(]*\(|Used )([0-9.]+)([KMGT]?)")
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -129,8 +130,14 @@ def _devices(profile: Profile) -> list[Any]:
     if profile.compiler == "cuda":
         import jax_plugins.xla_cuda12  # noqa: F401  registers the platform
 
-        target = gpu_target(profile)
-        return list(topologies.get_topology_desc("", platform="cuda", target_config=target, topology="1x1x1").devices)
+        target, describe = gpu_target(profile), topologies.get_topology_desc
+        try:
+            return list(describe("", platform="cuda", target_config=target, topology="1x1x1").devices)
+        except Exception as error:
+            if "Failed to parse GpuTargetConfigProto" not in str(error):
+                raise
+        older = target.replace(VENDOR, "")  # up to 0.9.2 the description has no such field
+        return list(describe("", platform="cuda", target_config=older, topology="1x1x1").devices)
     config = profile.target.get("chip_config")
     extra = {"chip_config_name": config} if config else {}
     return list(topologies.get_topology_desc(profile.target["topology"], platform="tpu", **extra).devices)
@@ -155,7 +162,7 @@ def gpu_target(profile: Profile) -> str:
     return (
         f"gpu_device_info {{\n{lines}"
         f"  cuda_compute_capability {{ major: {major} minor: {minor or 0} }}\n"
-        '  device_vendor: "NVIDIA Corporation"\n}\n'
+        f"{VENDOR}}}\n"
         'platform_name: "CUDA"\n'
         "dnn_version_info { major: 9 minor: 10 }\n"
         "runtime_version { major: 12 minor: 9 }\n"
