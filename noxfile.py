@@ -188,6 +188,16 @@ def bench(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none")
+def gallery(session: nox.Session) -> None:
+    """Judge public libraries, each in its own environment: ``nox -s gallery [-- NAME… --shard I/N]``. Resumes.
+
+    The rows are written to report/gallery; ``--keep`` also puts them into suites/gallery/results.json, from which ``nox
+    -s site`` makes pages. Cost: about an hour on two cores; a library that has not changed takes seconds.
+    """
+    run(session, "gradgate.suites.gallery.run", *session.posargs)
+
+
+@nox.session(venv_backend="none")
 def publish(session: nox.Session) -> None:
     """Unite the results of machines, check that history did not shrink, and put bytes and verdicts into site/.
 

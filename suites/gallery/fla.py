@@ -1,3 +1,14 @@
+# /// script
+# dependencies = ["fla-core==0.6.0"]
+#
+# [tool.gradgate]
+# home = "https://github.com/fla-org/flash-linear-attention"
+# framework = "torch"
+# no-deps = true
+# seconds = 600
+# limit = 1500
+# notes = "kernels of Triton, judged in its interpreter"
+# ///
 """Kernels of flash-linear-attention 0.6.0 against their recurrences in plain PyTorch, in Triton's interpreter."""
 
 import torch

@@ -1,3 +1,14 @@
+# /// script
+# dependencies = ["liger-kernel==0.8.5"]
+#
+# [tool.gradgate]
+# home = "https://github.com/linkedin/Liger-Kernel"
+# framework = "torch"
+# no-deps = true
+# seconds = 300
+# limit = 1500
+# notes = "kernels of Triton, judged in its interpreter"
+# ///
 """Kernels of Liger-Kernel 0.8.5 against plain PyTorch, in Triton's interpreter."""
 
 from typing import Any

@@ -7,6 +7,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import sys
 import sysconfig
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -34,8 +35,11 @@ JUDGING = (
 )
 """Modules that judge a claim: the worker, which imports every check, and the parts of pairs, which are imported by
 name."""
-TOLD = ("XLA_", "JAX_", "PYTORCH_", "MKL_", "OMP_")
-"""Prefixes of environment variables that change what a framework computes and that no framework sets itself."""
+TOLD = ("XLA_", "JAX_", "PYTORCH_", "MKL_", "OMP_", "GRADGATE_ENVIRONMENT")
+"""Prefixes of environment variables that change what a framework computes and that no framework sets itself. The last
+one is the hash of the environment in which the gallery judges a library."""
+SITES = ("site-packages", "dist-packages")
+"""Names of folders of installed packages."""
 
 
 class Keys:
@@ -150,6 +154,7 @@ def _elsewhere(name: str) -> Path | None:
     inside = list(spec.submodule_search_locations or ())
     place = Path(inside[0]) if inside else Path(spec.origin or "")
     installed = {Path(sysconfig.get_path(kind)).resolve() for kind in ("purelib", "platlib", "stdlib", "platstdlib")}
+    installed |= {Path(path).resolve() for path in sys.path if Path(path).name in SITES}  # added by a .pth file
     if has_distribution(name) and any(place.resolve().is_relative_to(folder) for folder in installed):
         return None
     return place if place.exists() and place != Path() else None

@@ -30,7 +30,6 @@ ROOMS = (
     ("suites.pairs.quick", "judges a pair at given arguments with the engine"),
     ("suites.pairs.pytest_tests", "pytest tests that judge pairs with the engine"),
     ("suites.api", "the module gradgate itself: names from the modules of pairs"),
-    ("suites.gallery", "kernels of public libraries as pairs"),
     ("suites.keeping.sources", "finds the files that hold a method's program, by their imports"),
     ("suites.workers", "runs the engine in processes that may die"),
     ("suites.keeping", "keeps the verdicts of workers, under a hash of everything that they depend on"),
@@ -46,6 +45,7 @@ ROOMS = (
     ("suites.guide", "a drawing for the guide that shows what the suite does"),
     ("suites.commands", "each is one command, which may use everything above"),
     ("suites.cli", "finds the command"),
+    ("suites.gallery", "judges public libraries with the commands; a library file uses only the module gradgate"),
     ("suites.site", "pages of the guide, the registry, the ledgers and the commands' help; nothing imports it"),
     ("suites.plugin", "an entry point: pytest imports it, nothing else does"),
     ("suites.test_methods", "the claims as pytest collects them"),
@@ -68,8 +68,6 @@ CALLED_FROM_OUTSIDE = {
     "suites.guide.examples.cross_entropy": "likewise",
     "suites.guide.examples.rms_norm": "likewise",
     "suites.guide.examples.triton_conv": "likewise, of the page on kernels",
-    "suites.gallery.liger": "pairs that readers verify as a file",
-    "suites.gallery.fla": "likewise",
     "suites.site.conf": "Sphinx reads a copy of it next to the pages",
     "references.invertible.refusal": "users check their chain with it before they train it",
 }
@@ -242,7 +240,17 @@ def test_every_room_that_is_declared_is_there() -> None:
 def _is_table(name: str, module: Module) -> bool:
     """Whether gradgate finds a module because the file exists: a module with mutants, or with pairs to break."""
     mutants = name.startswith("suites.bugs.") and "MUTANTS" in module.names
-    return mutants or bool(re.fullmatch(r"suites\.bugs\.of_pairs\.(torch|jax|bugs)_\w+", name))
+    beside = re.fullmatch(r"suites\.bugs\.of_pairs\.(torch|jax|bugs)_\w+", name)
+    return mutants or bool(beside) or _is_of_the_gallery(name)
+
+
+def _is_of_the_gallery(name: str) -> bool:
+    """Whether a module is a library file of the gallery, or a script that shows a finding."""
+    script = name.startswith("suites.gallery.findings.")
+    path = ROOT / f"{name.replace('.', '/')}.py"
+    return script or (
+        name.startswith("suites.gallery.") and path.is_file() and path.read_text("utf-8").startswith("# ///")
+    )
 
 
 def test_no_module_is_left_over() -> None:
