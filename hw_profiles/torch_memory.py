@@ -25,21 +25,15 @@ class TorchMemory:
     """Bytes that are alive at the moment when the sum is largest.
 
     Attributes:
-        parameter_bytes, buffer_bytes, optimizer_bytes: of modules and optimizers among the tracked objects.
-        argument_bytes: tensors that were passed in.
-        activation_bytes: tensors made outside a backward pass, including recomputed ones.
-        temporary_bytes: tensors made during a backward pass, including gradients of plain tensors.
-        gradient_bytes: gradients of the parameters of modules.
+        held_bytes: tensors that were passed in; parameters, buffers and optimizer state that existed before the run.
+        activation_bytes: tensors made outside a backward pass.
+        temporary_bytes: tensors made during a backward pass, including recomputed ones, and gradients.
         total_bytes: their sum.
     """
 
-    parameter_bytes: int
-    buffer_bytes: int
-    optimizer_bytes: int
-    argument_bytes: int
+    held_bytes: int
     activation_bytes: int
     temporary_bytes: int
-    gradient_bytes: int
     total_bytes: int
 
 
@@ -58,28 +52,15 @@ def peak(program: Callable[..., Any], arguments: Sequence[Any], track: Sequence[
     Raises:
         Whatever the program raises.
     """
-    from torch.distributed._tools.mem_tracker import MemTracker
+    from gradgate.hw_profiles.torch_tracker import Tracker
 
-    tracker = MemTracker()
-    tracker.track_external(*_trackable((*arguments, *track)))
+    tracker = Tracker()
+    for value in _trackable((*arguments, *track)):
+        tracker.hold(value)
     gc.collect()  # a cycle of dead tensors would be freed at a moment that differs from run to run
     with tracker:
         program(*arguments)
-    sums: dict[str, int] = {}
-    for categories in tracker.get_tracker_snapshot("peak").values():
-        for category, size in categories.items():
-            name = getattr(category, "value", category)
-            sums[name] = sums.get(name, 0) + int(size)
-    return TorchMemory(
-        parameter_bytes=sums.get("Parameter", 0),
-        buffer_bytes=sums.get("Buffer", 0),
-        optimizer_bytes=sums.get("Optstate", 0),
-        argument_bytes=sums.get("Other", 0),
-        activation_bytes=sums.get("Activation", 0),
-        temporary_bytes=sums.get("Temp", 0),
-        gradient_bytes=sums.get("Gradient", 0),
-        total_bytes=sums.get("Total", 0),
-    )
+    return TorchMemory(*tracker.peak, total_bytes=sum(tracker.peak))
 
 
 def measure(
@@ -88,8 +69,8 @@ def measure(
     """The result of ``peak`` and the FLOPs of one run, as a measurement.
 
     Eager PyTorch makes the same tensors on every device, so the bytes hold for any profile; ``fits`` compares them
-    with the profile's memory. ``argument_bytes`` are parameters, buffers, optimizer state and arguments;
-    ``temp_bytes`` is the rest of the peak, including results. If the program raises, the status is ``failed``. The
+    with the profile's memory. ``argument_bytes`` are ``held_bytes``; ``temp_bytes`` is the rest of the peak,
+    including results. If the program raises, the status is ``failed``. The
     program is run twice, once for bytes and once for FLOPs.
 
     Raises:
@@ -147,13 +128,12 @@ def on_profile(figures: tuple[TorchMemory, int | None], profile: Profile | str) 
     if isinstance(profile, str):
         profile = load(profile)
     memory, flops = figures
-    held = memory.parameter_bytes + memory.buffer_bytes + memory.optimizer_bytes + memory.argument_bytes
     available = profile.device_memory_bytes
     return Measurement(
         profile=profile.name,
         status="measured",
-        temp_bytes=memory.total_bytes - held,
-        argument_bytes=held,
+        temp_bytes=memory.total_bytes - memory.held_bytes,
+        argument_bytes=memory.held_bytes,
         peak_bytes=memory.total_bytes,
         required_bytes=memory.total_bytes,
         fits=None if available is None else memory.total_bytes <= available,

@@ -75,7 +75,7 @@ BYTE_BFLOAT16 = Claim(
 SHARDED: dict[str, dict[str, Any]] = {
     "jax": {"sharded": f"{HERE}.in_jax.sharded:on_profile"},
     "torch": {
-        "unmeasured": "it runs in processes of its own, which MemTracker does not see",
+        "unmeasured": "it runs in processes of its own, which the tracker of bytes does not see",
         "disclaims": ("vmap", "second_order"),
     },
 }
@@ -93,6 +93,7 @@ def _methods(framework: str) -> tuple[Method, ...]:
             disclaims=("second_order",) if framework == "jax" else (),
         ),
         declare("reverse_over_forward", source="Proposition 3.1"),
+        declare("forward_mode", module=f"{here}.forward", source="§2.3"),
         declare(
             "momentum_inversion", module=f"{here}.static", kappa=KAPPA_INVERTED, rounding="loss_by_inversion",
             where=MOMENTUM, source="App. A.2, Maclaurin et al. 2015", replaced=(DRIFT,),

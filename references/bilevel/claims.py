@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from gradgate.references.bilevel.counts import claims as counted
+from gradgate.references.bilevel.paper import printed
 from gradgate.references.bilevel.paper.laws import LINEAR_GAIN
 from gradgate.references.contract import Claim
 from gradgate.references.counts import joined
@@ -129,7 +130,7 @@ def _eager(method: Callable[..., Any], **fields: Any) -> float:
 
     problem = BilevelSpec(dtype="float32", **fields).build("torch")
     measured = peak(method, (problem,), track=leaves([problem.params, problem.data]))
-    return measured.total_bytes - measured.argument_bytes
+    return measured.total_bytes - measured.held_bytes
 
 
 LINEAR = "its FLOPs grow linearly with T"
@@ -264,5 +265,8 @@ TORCH: dict[str, tuple[Claim, ...]] = {
     ),
 }  # fmt: skip
 
-PROMISES = {"jax": joined(JAX, counted("jax")), "torch": joined(TORCH, counted("torch"))}
+PROMISES = {
+    "jax": joined(JAX, counted("jax"), printed.JAX),
+    "torch": joined(TORCH, counted("torch"), printed.TORCH),
+}
 """Framework -> method -> its claims about memory, work and counts."""

@@ -123,7 +123,7 @@ PRINTED = (
 SHARDED: dict[str, dict[str, Any]] = {
     "jax": {"sharded": f"{HERE}.in_jax.distributed:on_profile"},
     "torch": {
-        "unmeasured": "it runs in processes of its own, which MemTracker does not see",
+        "unmeasured": "it runs in processes of its own, which the tracker of bytes does not see",
         "disclaims": ("vmap", "second_order"),
     },
 }

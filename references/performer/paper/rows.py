@@ -113,7 +113,7 @@ def jax_step_bytes(method: str, name: str, profile: str, **options: Any) -> int:
 
 
 def torch_step_bytes(method: str, name: str, **options: Any) -> int:
-    """Peak bytes of a method that runs in PyTorch, by MemTracker, plus the two moments of Adam."""
+    """Peak bytes of a method that runs in PyTorch, plus the two moments of Adam."""
     from gradgate.hw_profiles.torch_memory import peak
     from gradgate.references.backends import leaves
     from gradgate.references.performer.in_torch import methods as torch_impl

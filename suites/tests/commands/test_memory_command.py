@@ -50,7 +50,7 @@ def test_what_cannot_be_measured_has_a_sentence_and_status_2(tmp_path, capsys):
             ["--profile", "nvidia-h100"],
             "it runs on 4 devices, and nvidia-h100 is one; tpu profiles and cpu have several",
         ),
-        (["--framework", "torch"], "it runs in processes of its own, which MemTracker does not see"),
+        (["--framework", "torch"], "it runs in processes of its own, which the tracker of bytes does not see"),
     ],
 )
 def test_what_nobody_can_measure_is_inapplicable_in_words_and_no_failure(chosen, said, tmp_path, capsys):

@@ -26,8 +26,7 @@ def checkpointed(model, x):
 def test_the_peak_is_told_by_category_and_adds_up():
     x = torch.ones(BATCH, WIDTH)
     peak = torch_memory.peak(plain, (model(), x))
-    assert peak.parameter_bytes == LAYERS * (WIDTH * WIDTH + WIDTH) * 4
-    assert peak.argument_bytes == x.nbytes
+    assert peak.held_bytes == LAYERS * (WIDTH * WIDTH + WIDTH) * 4 + x.nbytes
     assert peak.activation_bytes == pytest.approx(LAYERS * BATCH * WIDTH * 4, rel=0.1)
     parts = [value for name, value in vars(peak).items() if name != "total_bytes"]
     assert sum(parts) == peak.total_bytes
@@ -39,6 +38,49 @@ def test_checkpointing_lowers_the_peak_and_both_repeat_to_the_byte():
     again = [torch_memory.peak(program, arguments) for program in (plain, checkpointed)]
     assert first == again
     assert first[1].activation_bytes < 0.6 * first[0].activation_bytes
+
+
+def freed_early(x):
+    wide = x.repeat(8, 1)
+    wide.untyped_storage().resize_(0)
+    return x.repeat(4, 1)
+
+
+def kept(x):
+    wide = x.repeat(8, 1)
+    return x.repeat(4, 1), wide
+
+
+@pytest.mark.parametrize(("program", "copies"), [(freed_early, 8), (kept, 12)])
+def test_a_storage_that_is_resized_counts_with_its_new_size(program, copies):
+    x = torch.ones(BATCH, WIDTH)
+    assert torch_memory.peak(program, (x,)).activation_bytes == copies * x.nbytes
+
+
+def test_tensors_without_memory_are_not_counted_unless_the_whole_program_has_none():
+    def shapes_alone(x):
+        return torch.empty(1000, device="meta") + 1, x + 1
+
+    x = torch.ones(BATCH, WIDTH)
+    assert torch_memory.peak(shapes_alone, (x,)).activation_bytes == x.nbytes
+    assert torch_memory.peak(lambda x: x + 1, (x.to("meta"),)).activation_bytes == x.nbytes
+
+
+def plain_vjp(x):
+    return torch.func.vjp(lambda y: y.sin().cos().sum(), x)[1](torch.ones(()))
+
+
+@pytest.mark.parametrize("program", [freed_early, kept, plain_vjp])
+def test_the_total_is_that_of_mem_tracker(program):
+    from torch.distributed._tools.mem_tracker import MemTracker
+
+    x = torch.ones(BATCH, WIDTH)
+    tracker = MemTracker()
+    tracker.track_external(x)
+    with tracker:
+        program(x)
+    (peak,) = tracker.get_tracker_snapshot("peak").values()
+    assert torch_memory.peak(program, (x,)).total_bytes == peak["Total"]
 
 
 def test_a_measurement_holds_for_any_profile_and_carries_the_work():

@@ -1,0 +1,137 @@
+"""The bytes of tensors that are alive while a PyTorch program runs, operation by operation.
+
+PyTorch's ``MemTracker`` takes five times as long for each operation, because it also keeps statistics of modules. Its
+totals are the same, except where forward-mode differentiation makes tensors on the device ``meta`` to compute shapes:
+``MemTracker`` counts them, although they have no memory.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils import _pytree
+from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
+
+HELD, ACTIVATION, TEMPORARY = range(3)
+"""What a storage is: given before the run, made outside a backward pass, made during one."""
+
+
+class Tracker(TorchDispatchMode):
+    """A context in which the storages that operations return are counted while they are alive.
+
+    Attributes:
+        now: bytes that are alive, by kind (`HELD`, `ACTIVATION`, `TEMPORARY`).
+        peak: `now` at the end of the operation after which its sum was largest.
+
+    Cost: about 15 microseconds for each operation.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = [0, 0, 0]
+        self.peak = [0, 0, 0]
+        self._sum = self._largest = 0
+        self._alive: dict[int, tuple[weakref.ref[Any], list[int]]] = {}
+        self._depth = 0
+        self._on_meta = False
+
+    def hold(self, value: Any) -> None:
+        """Count a tensor, the parameters and buffers of a module, or the state of an optimizer, as given before."""
+        if isinstance(value, torch.nn.Module):
+            for tensor in (*value.parameters(), *value.buffers()):
+                self._add(tensor, HELD)
+                if tensor.grad is not None:
+                    self._add(tensor.grad, TEMPORARY)
+        elif isinstance(value, torch.optim.Optimizer):
+            for tensor in _pytree.tree_leaves([dict(state) for state in value.state.values()]):
+                if isinstance(tensor, torch.Tensor):
+                    self._add(tensor, HELD)
+        else:
+            self._on_meta |= value.is_meta
+            self._add(value, HELD)
+
+    def __enter__(self) -> Tracker:
+        if not self._depth:
+            self._resize = torch.UntypedStorage.resize_
+            torch.UntypedStorage.resize_ = self._resized()  # type: ignore[method-assign]  # no operation: not dispatched
+            self._settle()
+        self._depth += 1
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        self._depth -= 1
+        if not self._depth:
+            torch.UntypedStorage.resize_ = self._resize  # type: ignore[method-assign]
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if types and any(kind.__name__ == "DTensor" for kind in types):
+            return NotImplemented  # its operations on local tensors are counted in its place
+        results = func(*args, **(kwargs or {}))
+        kind = TEMPORARY if torch._C._current_graph_task_id() != -1 else ACTIVATION
+        for result in results if isinstance(results, (tuple, list)) else (results,):
+            if isinstance(result, torch.Tensor):
+                self._add(result, kind)
+            elif isinstance(result, (tuple, list)):
+                for tensor in _pytree.tree_leaves(result):
+                    if isinstance(tensor, torch.Tensor):
+                        self._add(tensor, kind)
+        if self._sum > self._largest:
+            self._settle()
+        return results
+
+    def _settle(self) -> None:
+        self._largest, self.peak = self._sum, list(self.now)
+
+    def _add(self, tensor: torch.Tensor, kind: int) -> None:
+        """Count the storages of a tensor that are not counted, and the changed size of those that are.
+
+        Tensors on the device ``meta`` are counted if a given one is there, as the whole program runs there then.
+        """
+        if tensor.is_meta and not self._on_meta:
+            return
+        for storage in _storages(tensor):
+            key, size = storage._cdata, storage.nbytes()
+            known = self._alive.get(key)
+            if known is None:
+                entry = [size, kind]
+                self._alive[key] = weakref.ref(storage, lambda _, key=key, entry=entry: self._drop(key, entry)), entry
+                self._change(size, kind)
+            elif known[1][0] != size:
+                self._change(size - known[1][0], known[1][1])
+                known[1][0] = size
+
+    def _drop(self, key: int, entry: list[int]) -> None:
+        del self._alive[key]
+        self._change(-entry[0], entry[1])
+
+    def _change(self, size: int, kind: int) -> None:
+        self.now[kind] += size
+        self._sum += size
+
+    def _resized(self) -> Any:
+        """``UntypedStorage.resize_``, with which libraries free memory early, and the new size counted."""
+
+        def resize_(storage: torch.UntypedStorage, size: int) -> None:
+            self._resize(storage, size)
+            known = self._alive.get(storage._cdata)
+            if known is not None:
+                self._change(storage.nbytes() - known[1][0], known[1][1])
+                known[1][0] = storage.nbytes()
+
+        return resize_
+
+
+def _storages(tensor: torch.Tensor) -> Iterator[torch.UntypedStorage]:
+    """The storages of a tensor, or those of the tensors that a wrapper keeps."""
+    if type(tensor) is not torch.Tensor and is_traceable_wrapper_subclass(tensor):
+        for name in tensor.__tensor_flatten__()[0]:
+            inner = getattr(tensor, name)
+            if isinstance(inner, torch.Tensor):
+                yield from _storages(inner)
+    else:
+        yield tensor.untyped_storage()
