@@ -182,6 +182,16 @@ def ends(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none")
+def releases(session: nox.Session) -> None:
+    """Measure the methods under releases of JAX or PyTorch: ``nox -s releases -- jax 0.8.3 0.9.2 0.10.2``. Resumes.
+
+    Each release has an environment in .nox/releases. ``-- known`` runs the known regressions. Cost: 1.4 GB and about 10
+    minutes of a core for each release of JAX, half of this for each release of PyTorch.
+    """
+    run(session, "gradgate.suites.releases", *session.posargs)
+
+
+@nox.session(venv_backend="none")
 def bench(session: nox.Session) -> None:
     """Benchmark commits per profile: ``nox -s bench -- --profiles cpu,nvidia-h100 --commits main~5..main --full``."""
     _asv(session, "bench.py", *session.posargs)

@@ -1,4 +1,4 @@
-"""Measure releases, confirm rises, and write the page: ``python -m gradgate.suites.releases jax 0.8.3 0.9.2 0.10.2``."""
+"""Measure releases, and confirm rises: ``python -m gradgate.suites.releases jax 0.8.3 0.9.2 0.10.2``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gradgate.references.contract import UsageError
 from gradgate.suites.gate.process import Unmeasurable
-from gradgate.suites.releases import cells, environments, history, measuring, rises
+from gradgate.suites.releases import cells, environments, history, known, measuring, rises
 from gradgate.suites.releases.environments import Release
 
 ROOT = Path(__file__).parents[2]
@@ -23,6 +23,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for shard in chosen.names:
                 print(f"{history.unite(Path(shard), chosen.history)} cells of {shard}")
             return 0
+        if chosen.framework == "known":
+            for line in known.run(chosen.names, chosen.environments, ROOT):
+                print(line)
+            return 0
+        if not chosen.names:
+            raise UsageError(f"name the releases, such as: {chosen.framework} 0.9.2 0.10.2")
         return _measure([Release.of(f"{chosen.framework}-{name}") for name in chosen.names], chosen)
     except UsageError as error:
         print(f"releases: {error}", file=sys.stderr)
@@ -35,9 +41,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="releases", description=(__doc__ or "").splitlines()[0])
     add = parser.add_argument
-    legal = (*environments.FRAMEWORKS, "unite")
-    add("framework", choices=legal, help="whose releases; unite: add the histories of shards to this one")
-    add("names", nargs="+", help="releases, such as 0.9.2; after unite: folders")
+    legal = (*environments.FRAMEWORKS, "unite", "known")
+    said = "whose releases; unite: add the histories of shards to this one; known: run the known regressions"
+    add("framework", choices=legal, help=said)
+    add("names", nargs="*", help="releases, such as 0.9.2; after unite: folders; after known: names, or none for all")
     add("--profiles", help="names, separated by commas (default: those of suites/releases/cells.py)")
     add("--shard", default="1/1", metavar="K/N", help="measure the K-th of N parts of the methods")
     add("--jobs", type=int, default=1, metavar="N", help="processes that measure at once (default 1)")
@@ -107,9 +114,9 @@ def _confirm(
         for change in rises.changes(history.steps(chosen.history)):
             key = (change.name, change.profile)
             step = history.read(chosen.history, release, change.profile)
-            if change.rise and release in (change.release, change.before) and key in named:
-                if change.name not in step.again:
-                    wanted[key] = named[key]
+            mine = change.rise and release in (change.release, change.before) and change.name not in step.again
+            if mine and key in named:
+                wanted[key] = named[key]
         if not wanted:
             continue
         for found in measuring.measure(python, overlay, list(wanted.values()), release.name, chosen.jobs, again=True):

@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,18 +50,22 @@ class Release:
         return f"{self.framework}-{self.version}"
 
 
-def requirements(project: Mapping[str, Any], release: Release) -> list[str]:
+def requirements(project: Mapping[str, Any], release: Release, extras: Sequence[str] = ()) -> list[str]:
     """What to install for a release: the dependencies of gradgate, and its extras with the framework pinned.
 
     Args:
         project: the ``[project]`` table of gradgate's pyproject.toml.
-        release: the release.
+        release: the release; it may be older than gradgate's range.
+        extras: names of extras; by default those of `FRAMEWORKS`.
     """
-    extras = project["optional-dependencies"]
     wanted = list(project["dependencies"])
-    for extra in FRAMEWORKS[release.framework]:
-        wanted += [need for need in extras[extra] if not need.startswith("gradgate[")]
-    return [*dict.fromkeys(wanted), f"{release.framework}=={release.version}"]
+    for extra in extras or FRAMEWORKS[release.framework]:
+        wanted += [need for need in project["optional-dependencies"][extra] if not need.startswith("gradgate[")]
+    ranged = re.compile(rf"{release.framework}[<>=]")
+    return [
+        *(need for need in dict.fromkeys(wanted) if not ranged.match(need)),
+        f"{release.framework}=={release.version}",
+    ]
 
 
 def python_of(folder: Path) -> Path:
@@ -69,13 +73,14 @@ def python_of(folder: Path) -> Path:
     return folder / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
 
 
-def make(release: Release, folder: Path, root: Path) -> Path:
+def make(release: Release, folder: Path, root: Path, extras: Sequence[str] = ()) -> Path:
     """The interpreter of a release's environment, which is installed if it is not complete.
 
     Args:
         release: the release.
         folder: the environments' folder.
         root: the folder of gradgate's pyproject.toml.
+        extras: as for `requirements`.
 
     Raises:
         UsageError: pip cannot install the release; its last line says why.
@@ -85,8 +90,9 @@ def make(release: Release, folder: Path, root: Path) -> Path:
     """
     place = folder / release.name
     python, stamp = python_of(place), place / "installed"
-    wanted = requirements(tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"], release)
-    if stamp.is_file() and stamp.read_text() == "\n".join(wanted):
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = requirements(project, release, extras)
+    if stamp.is_file() and set(wanted) <= set(stamp.read_text().splitlines()):
         return python
     subprocess.run([sys.executable, "-m", "venv", "--clear", str(place)], check=True)
     pip = [str(python), "-m", "pip", "install", "--disable-pip-version-check", "--quiet", "--no-cache-dir"]

@@ -1,4 +1,4 @@
-"""The figures of releases as asv keeps results: one file per machine and step; a machine is a profile, a step a release.
+"""The figures of releases as asv keeps results: a machine is a profile, a step is a release.
 
 ``<folder>/<profile>/<release>.json`` has the benchmarks of `BENCHMARKS`, each with one value per method. What asv does
 not know stands under the key ``gradgate``: why a value is missing, and the values of second compilations.

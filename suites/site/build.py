@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from gradgate.references.errors import UsageError
+from gradgate.suites.releases import page as releases
 from gradgate.suites.site import atlas, changes, checking, guide, navigation, reference
 
 HERE = Path(__file__).parent
@@ -37,7 +38,7 @@ def assemble(target: Path, out: Path) -> list[str]:
         UsageError: the navigation lacks a page of the guide; says which.
     """
     pages = guide.copy(target)
-    pages += reference.write(target) + atlas.write(target)
+    pages += reference.write(target) + atlas.write(target) + releases.write(target)
     (target / "published.md").write_text(published(out), encoding="utf-8")
     (target / "gallery.md").write_text(guide.gallery(), encoding="utf-8")
     pages += ["published", "gallery"]

@@ -25,6 +25,7 @@ napoleon_custom_sections = [
 ]  # fmt: skip
 html_theme = "furo"
 html_static_path = ["_static"]
+html_extra_path = ["extra"]  # feeds and JSON, copied as they are
 html_css_files = ["site.css"]
 html_show_sourcelink = False
 html_copy_source = False

@@ -35,13 +35,13 @@ SECTIONS = (
             "checkpointed_models",
         ),
     ),
-    Section("Explanations", ("claims", "sixty_digits", "digits_lost", "bytes", "trial")),
+    Section("Explanations", ("claims", "sixty_digits", "digits_lost", "bytes", "trial", "releases")),
     Section("The atlas of claims", ("atlas/index",)),
     Section(
         "Reference",
         ("reference/index", "reference/commands", "reference/classes", "reference/calibration", "glossary", "where"),
     ),
-    Section("The project", ("published", "changelog")),
+    Section("The project", ("published", "memory_by_release", "changelog")),
 )  # fmt: skip
 
 

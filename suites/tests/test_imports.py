@@ -46,6 +46,7 @@ ROOMS = (
     ("suites.commands", "each is one command, which may use everything above"),
     ("suites.cli", "finds the command"),
     ("suites.gallery", "judges public libraries with the commands; a library file uses only the module gradgate"),
+    ("suites.releases", "measures the references under releases of their frameworks, as the gate measures a side"),
     ("suites.site", "pages of the guide, the registry, the ledgers and the commands' help; nothing imports it"),
     ("suites.plugin", "an entry point: pytest imports it, nothing else does"),
     ("suites.test_methods", "the claims as pytest collects them"),
