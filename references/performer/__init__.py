@@ -5,6 +5,7 @@ Paper: Likhosherstov, Choromanski, Davis, Song, Weller, "Sub-linear memory: how 
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Sequence
 from typing import Any
@@ -82,6 +83,11 @@ REBUILT = Claim(
     "§4.2",
     where={"sharpness": (0.1, 0.5, 1.0, 10.0)},
 )  # fmt: skip
+REVERSIBLE = {"residual": "reversible"}
+"""The problems whose layers can be undone."""
+UNDONE = tuple(
+    dataclasses.replace(claim, where={**claim.where, **REVERSIBLE}, source="§5") for claim in (SUBTRACTING[0], REBUILT)
+)
 SHARPEST = Claim(
     "stability_sharp", "stability", "loses twelve bits at most with FAVOR+ at sharpness 3", "§4.2", "refuted", LOST,
     where={"sharpness": SHARP}, settings=TWELVE_BITS,
@@ -120,6 +126,10 @@ def _methods(framework: str) -> tuple[Method, ...]:
             "slim_checkpointed", options=(CHUNK, PREFIX_SUM), kappa=KAPPA_SUBTRACTED, rounding=SUBTRACTED,
             source="§5", replaced=SUBTRACTING,
         ),
+        declare(
+            "slim_reversible", module=f"in_{framework}.reversible", options=(CHUNK,), kappa=KAPPA_SUBTRACTED,
+            rounding=SUBTRACTED, source="§5", where=REVERSIBLE, replaced=UNDONE,
+        ),
         declare("slim_kept", options=(CHUNK, PREFIX_SUM, EVERY), source="beyond the paper", replaced=(KEEPING,)),
         printed(
             "block_printed", *PRINTED_TERMS, options=(TERM,), source="App. B", declared_reason=REASONS["all"],
@@ -138,8 +148,9 @@ def _shape(L: int, s: int, k: int, d: int, rest: str, M: int = 0, **more: Any) -
 
 # Every pair of two settings of feature map, norm and task occurs, and every size at its edge. But d_model is never 2:
 # layer norm turns any two numbers into ± its gain, so gradients through it are only what cancellation leaves, and eight
-# samples do not measure their noise. The last shape is longer than the usual tiles of 32, 64 and 128 tokens and is no
-# multiple of any. `strategies.pick_options` gives it to the methods in slices of 64 and in blocks.
+# samples do not measure their noise. One shape has reversible layers. The last shape is longer than the usual tiles of
+# 32, 64 and 128 tokens and is no multiple of any. `strategies.pick_options` gives it to the methods in slices of 64 and
+# in blocks.
 SHAPES = (
     _shape(1, 1, 1, 1, "square sublayer window"),
     _shape(1, 2, 2, 2, "favor pre next_token", M=1),
@@ -150,13 +161,13 @@ SHAPES = (
     _shape(5, 2, 2, 2, "square sublayer next_token"),
     _shape(5, 3, 2, 2, "favor post window", M=3, batch=2, dropout=0.25),
     _shape(7, 2, 2, 3, "square pre window", dropout=0.5),
-    _shape(8, 1, 2, 2, "favor pre copying", M=5),
+    _shape(8, 2, 2, 2, "favor pre copying", M=5, dropout=0.25, residual="reversible"),
     _shape(132, 1, 2, 2, "square post copying", expansion=1),
 )
 
 STRESS = (
     {**SHAPES[6], "length": 192},
-    {**SHAPES[8], "length": 65, "scale": 10.0, "sharpness": 0.1},
+    {**SHAPES[8], "length": 65, "scale": 10.0, "sharpness": 0.1, "residual": "reversible"},
     {**SHAPES[6], "length": 64, "sharpness": 10.0},
     {**SHAPES[6], "length": 48, "feature_map": "favor", "features": 4, "sharpness": SHARP},
     {**SHAPES[7], "sharpness": 1.0},

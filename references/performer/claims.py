@@ -63,10 +63,11 @@ def _full(sizes: tuple[int, ...], spec: dict[str, Any]) -> tuple[Claim, ...]:
 
 
 def _checkpointed(sizes: tuple[int, ...], spec: dict[str, Any], chunk: int) -> tuple[Claim, ...]:
+    """Of methods that run a slice's layers again, or undo them."""
     return (
         _memory(
             "memory_law", f"at a chunk of {chunk} its temporary memory does not grow with L", sizes, 0, spec=spec,
-            options={"chunk": chunk},
+            options={"chunk": chunk}, source="§5",
         ),
     )  # fmt: skip
 
@@ -145,6 +146,7 @@ TORCH: dict[str, tuple[Claim, ...]] = {
     "full_iterative": _full(SHORT, EAGER),
     "slim": _laws(SHORT, EAGER, 4, (128, 256, 512, 1024, 2048)),
     "slim_checkpointed": _checkpointed(SHORT, EAGER, 4),
+    "slim_reversible": _checkpointed(SHORT, {**EAGER, "residual": "reversible"}, 4),
     "slim_kept": (
         _memory(
             "memory_law", "with a chunk of 4 and every state kept, memory grows with L, by s·D1 numbers per slice",

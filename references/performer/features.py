@@ -7,7 +7,8 @@ from typing import Any
 
 from gradgate.references.backends import precision, to_backend, to_numpy
 
-FEATURE_MAPS = ("square", "favor")
+FEATURE_MAPS = ("square", "favor", "sum")
+"""``sum`` is no feature map: a layer of type (23) that is not attention."""
 
 
 def random_features(xp: Any, x: Any, projection: Any) -> Any:

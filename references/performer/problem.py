@@ -20,10 +20,12 @@ from gradgate.references.performer import tokens
 from gradgate.references.performer.dropout import scaled_mask
 from gradgate.references.performer.features import FEATURE_MAPS, orthogonal_rows, random_features
 from gradgate.references.performer.once import gelu_once
+from gradgate.references.performer.rowwise import sigmoid, sinusoids
 
 CHOICES = {
     "feature_map": FEATURE_MAPS,
     "norm": ("sublayer", "pre", "post"),
+    "residual": ("plain", "reversible", "gated"),
     "task": tokens.TASKS,
 }
 FLOOR = 1e-18
@@ -41,9 +43,13 @@ class PerformerSpec(Spec):
         heads: k.
         head_width: d; the model is k·d = d_model wide.
         features: M, how many numbers g makes from a key; 0 means d, which the elementwise square needs.
-        feature_map: ``square``, g(x)_i = x_i²; or ``favor``, positive orthogonal random features (FAVOR+).
+        feature_map: ``square``, g(x)_i = x_i²; ``favor``, positive orthogonal random features (FAVOR+); or ``sum``, no
+            attention but another layer of type (23): tanh(σ(mean of Q_l)·Σ_{l'≤l} σ(K_l')·V_l'), with M = 1.
         norm: where layer norm is: ``sublayer``, LN(f(x)) + x, as Eq. 5 and 6 print it; ``pre``, f(LN(x)) + x, as in
             GPT-2, which the paper says it follows; ``post``, LN(f(x) + x).
+        residual: ``plain``, x + f(x); ``reversible``, two streams of which each half of a layer reads one and changes
+            the other (Kitaev et al., 2020), both start from the embedding, and the head reads their mean; ``gated``,
+            x + σ(xW + b)·f(x) (Parisotto et al., 2019).
         expansion: d_ff / d_model.
         task: ``next_token``, Eq. 10, where the last token has no target; ``copying``, input 0ω0ω of even length, loss
             on the second ω; ``window``, a window of a longer text, where every token has a target.
@@ -61,6 +67,7 @@ class PerformerSpec(Spec):
     features: int = 0
     feature_map: str = "square"
     norm: str = "sublayer"
+    residual: str = "plain"
     expansion: int = 2
     task: str = "next_token"
     vocabulary: int = 5
@@ -77,7 +84,7 @@ class PerformerSpec(Spec):
     @property
     def feature_count(self) -> int:
         """M."""
-        return self.features or self.head_width
+        return self.features or (1 if self.feature_map == "sum" else self.head_width)
 
     @property
     def state_numbers(self) -> int:
@@ -100,6 +107,10 @@ class PerformerSpec(Spec):
             raise UsageError(
                 f"the elementwise square makes head_width features: leave features at 0, not {self.features}"
             )
+        if self.feature_map == "sum" and self.feature_count != 1:
+            raise UsageError(f"a layer that sums has one feature: leave features at 0, not {self.features}")
+        if self.residual == "reversible" and self.norm == "post":
+            raise UsageError("layer norm after the addition cannot be undone: norm must be pre or sublayer, not 'post'")
         if self.task == "copying" and (self.length < 4 or self.length % 2):
             raise UsageError(f"length of the copying task must be even and at least 4, not {self.length}")
         if not 0 <= self.dropout < 1:
@@ -127,6 +138,9 @@ class PerformerSpec(Spec):
                 "w1": dense(D, H, self.scale), "b1": Normal((s, H), 0.1), "w2": dense(H, D), "b2": Normal((s, D), 0.1),
             },
         }  # fmt: skip
+        if self.residual == "gated":
+            weights, shifts = dense(D, D), Normal((s, D), 0.1)
+            layers["gates"] = {"w1": weights, "b1": shifts, "w2": weights, "b2": shifts}
         params = {
             "layers": layers,
             "embedding": Normal((V, D)),
@@ -160,14 +174,17 @@ class PerformerProblem(Problem):
 
     With D = d_model, V = vocabulary, H = expansion·D, M features, ``params`` is ``{"embedding": (V, D), "head": {"w":
     (D, V), "b": (V,)}, "layers": {"attention": {"query" | "key" | "value": (s, D, D)}, "norms": {"gain1" | "shift1" |
-    "gain2" | "shift2": (s, D)}, "feed_forward": {"w1": (s, D, H), "b1": (s, H), "w2": (s, H, D), "b2": (s, D)}}}``.
-    Head j reads columns j·d … (j+1)·d − 1 of the projections. ``data`` holds ``tokens`` and ``targets`` (L, batch)
-    int32, a target of −1 meaning none; ``dropout_seed`` () int32; ``upstream`` (), the factor of the loss; and for
-    FAVOR+ ``projection`` (M, d).
+    "gain2" | "shift2": (s, D)}, "feed_forward": {"w1": (s, D, H), "b1": (s, H), "w2": (s, H, D), "b2": (s, D)}}}``;
+    gated layers have ``"gates": {"w1" | "w2": (s, D, D), "b1" | "b2": (s, D)}`` besides. Head j reads columns
+    j·d … (j+1)·d − 1 of the projections. ``data`` holds ``tokens`` and ``targets`` (L, batch) int32, a target of −1
+    meaning none; ``dropout_seed`` () int32; ``upstream`` (), the factor of the loss; for FAVOR+ ``projection`` (M, d).
 
     A slice is the n tokens from number `start` on, counted from 0. Every map here except the prefix sum works row by
     row, so it may be applied to any slice; `start` may be traced by JAX, n may not. Masks of dropout depend on the
     position, not on the slice (see `dropout`).
+
+    In reversible layers X has two streams, (n, batch, 2D): attention reads the second and changes the first, the
+    feed-forward network reads the first and changes the second.
 
     A denominator S·Q̃ of at most `FLOOR` counts as 1. So if all features of a query, or of every key so far, are zero,
     the output of attention is (nearly) zero with a finite gradient, and never NaN.
@@ -195,8 +212,9 @@ class PerformerProblem(Problem):
         xp, spec = self.xp, self.spec
         ids = self.rows(self.data["tokens"], start, count)
         flat = xp.take(embedding, xp.reshape(ids, (-1,)), axis=0)
-        angle = self._sinusoids(start, count, embedding.dtype)
-        return xp.reshape(flat, (count, spec.batch, spec.width)) + angle[:, None, :]
+        angle = sinusoids(xp, start, count, spec.width, embedding.dtype)
+        X = xp.reshape(flat, (count, spec.batch, spec.width)) + angle[:, None, :]
+        return xp.concat([X, X], axis=-1) if spec.residual == "reversible" else X
 
     def F(self, params: Tree, r: Any, X: Any) -> tuple[Any, tuple[Any, Any]]:
         """X^(r) (n, batch, D) -> T (n, batch, k, d+1, M), and Γ: X and Q̃ (n, batch, k, M). Row by row (Eq. 11, 14).
@@ -219,6 +237,7 @@ class PerformerProblem(Problem):
         """X^(s) (n, batch, D) of a slice -> its share of the loss, a scalar; the shares add up to the loss (Eq. 10)."""
         xp, head = self.xp, params["head"]
         targets = self.rows(self.data["targets"], start, X.shape[0])
+        X = 0.5 * (X[..., : self.spec.width] + X[..., self.spec.width :]) if self.spec.residual == "reversible" else X
         out = xp.matmul(X, head["w"]) + head["b"]
         top = stop_gradient(self.backend, xp.max(out, axis=-1, keepdims=True))
         log_sum = xp.log(xp.sum(xp.exp(out - top), axis=-1)) + top[..., 0]
@@ -248,19 +267,15 @@ class PerformerProblem(Problem):
         first sum is that of the forward pass. The second is over the T that the backward pass computes again, from
         rebuilt states in the layers below. So each error in the T of a later token is an error of this state, however
         small the state is. To have both sums, two passes go through the layers at once. In exact arithmetic U' is the
-        prefix sum of T, so it gets the derivative of that sum. Sums are scaled by 1 + amount, so that each amount
-        rounds differently.
+        prefix sum of T, so it gets the derivative of that sum. Sums scaled by 1 + amount round differently.
         """
         xp, backend = self.xp, self.backend
         factor = xp.astype(1 + amount, self.widen(params["embedding"]).dtype)
 
-        def constant(tree: Tree) -> Tree:
-            return tree_map(lambda leaf: stop_gradient(backend, leaf), tree)
-
         def layer(both: Any, xs: tuple[Tree, Any]) -> tuple[Any, Tree]:
             (first, X), (p, r) = both, xs
             q, k, v = self.project(p, X)
-            T, fixed = self.widen(outer(v, k)), constant(p)
+            T, fixed = self.widen(outer(v, k)), tree_map(lambda leaf: stop_gradient(backend, leaf), p)
             old_q, old_k, old_v = self.project(fixed, first)
             old = self.widen(outer(old_v, old_k))
             U, again = self.prefix_sum(T), stop_gradient(backend, T) * factor
@@ -291,9 +306,13 @@ class PerformerProblem(Problem):
         """
         xp, spec = self.xp, self.spec
         shape = (*X.shape[:-1], spec.heads, spec.head_width)
-        x = self._norm(p, X, 1) if spec.norm == "pre" else X
+        x = X[..., spec.width :] if spec.residual == "reversible" else X
+        x = self._norm(p, x, 1) if spec.norm == "pre" else x
         q, k, v = (xp.reshape(xp.matmul(x, p["attention"][name]), shape) for name in ("query", "key", "value"))
         ones = xp.ones_like(v[..., :1])
+        if spec.feature_map == "sum":
+            gated = xp.concat([v * sigmoid(xp, k), ones], axis=-1)
+            return sigmoid(xp, xp.mean(q, axis=-1, keepdims=True)), ones, gated
         return self._features(q), self._features(k), xp.concat([v, ones], axis=-1)
 
     def contract(self, U: Any, q: Any) -> Any:
@@ -303,16 +322,30 @@ class PerformerProblem(Problem):
     def finish(self, p: Tree, X: Any, out: Any, r: Any, start: Any) -> Any:
         """X and U Q̃ (n, batch, k, d+1) -> the next X: N / D, and the rest of the layer (Eq. 5, 6, 9).
 
-        Reads ``p["norms"]`` and ``p["feed_forward"]`` of one layer.
+        Reads ``p["norms"]``, ``p["feed_forward"]`` and ``p["gates"]`` of one layer.
         """
-        xp, norm = self.xp, self.spec.norm
-        denominator = out[..., -1:]
-        ratio = out[..., :-1] / xp.where(denominator > FLOOR, denominator, xp.ones_like(denominator))
-        Y = xp.astype(xp.reshape(ratio, X.shape), X.dtype)
-        H = self._join(p, X, Y, 1, r, start)
-        f, x = p["feed_forward"], self._norm(p, H, 2) if norm == "pre" else H
+        if self.spec.residual == "reversible":
+            H = X[..., : self.spec.width] + self.attended(p, out, r, start)
+            return self.xp.concat([H, X[..., self.spec.width :] + self.fed(p, H, r, start)], axis=-1)
+        H = self._join(p, X, self.attended(p, out, r, start), 1)
+        return self._join(p, H, self.fed(p, H, r, start), 2)
+
+    def attended(self, p: Tree, out: Any, r: Any, start: Any) -> Any:
+        """U Q̃ (n, batch, k, d+1) -> what attention adds to its stream, (n, batch, D): N / D (Eq. 5)."""
+        xp, denominator = self.xp, out[..., -1:]
+        if self.spec.feature_map == "sum":
+            ratio = xp.tanh(out[..., :-1])
+        else:
+            ratio = out[..., :-1] / xp.where(denominator > FLOOR, denominator, xp.ones_like(denominator))
+        Y = xp.astype(xp.reshape(ratio, (*out.shape[:-2], self.spec.width)), self.params["embedding"].dtype)
+        return self._grown(p, Y, 1, r, start)
+
+    def fed(self, p: Tree, H: Any, r: Any, start: Any) -> Any:
+        """H (n, batch, D) -> what the feed-forward network adds to its stream (Eq. 6, 9)."""
+        xp, f = self.xp, p["feed_forward"]
+        x = self._norm(p, H, 2) if self.spec.norm == "pre" else H
         hidden = gelu_once(self.backend, gelu, xp, xp.matmul(x, f["w1"]) + f["b1"])
-        return self._join(p, H, xp.matmul(hidden, f["w2"]) + f["b2"], 2, r, start)
+        return self._grown(p, xp.matmul(hidden, f["w2"]) + f["b2"], 2, r, start)
 
     def zero_states(self) -> Any:
         """U before the first token, of every layer: zeros (s, batch, k, d+1, M)."""
@@ -333,12 +366,17 @@ class PerformerProblem(Problem):
         xp = self.xp
         return xp.astype(x, xp.float32) if self.dtype == "bfloat16" else x
 
-    def _join(self, p: Tree, X: Any, f: Any, place: int, r: Any, start: Any) -> Any:
-        norm = self.spec.norm
-        f = self._norm(p, f, place) if norm == "sublayer" else f
-        if self.spec.dropout:
-            f = f * scaled_mask(self.xp, f, self.spec.dropout, self.data["dropout_seed"], 2 * r + place, start)
-        return self._norm(p, X + f, place) if norm == "post" else X + f
+    def _grown(self, p: Tree, f: Any, place: int, r: Any, start: Any) -> Any:
+        """What is added: f, with the layer norm that belongs to it, and with dropout."""
+        f = self._norm(p, f, place) if self.spec.norm == "sublayer" else f
+        if not self.spec.dropout:
+            return f
+        return f * scaled_mask(self.xp, f, self.spec.dropout, self.data["dropout_seed"], 2 * r + place, start)
+
+    def _join(self, p: Tree, X: Any, f: Any, place: int) -> Any:
+        if self.spec.residual == "gated":
+            f = f * sigmoid(self.xp, self.xp.matmul(X, p["gates"][f"w{place}"]) + p["gates"][f"b{place}"])
+        return self._norm(p, X + f, place) if self.spec.norm == "post" else X + f
 
     def _norm(self, p: Tree, x: Any, place: int) -> Any:
         xp = self.xp
@@ -350,16 +388,6 @@ class PerformerProblem(Problem):
         if self.spec.feature_map == "square":
             return x * x
         return random_features(self.xp, x, self.data["projection"])
-
-    def _sinusoids(self, start: Any, count: int, dtype: Any) -> Any:
-        """Positions start+1 … start+count -> (count, D): sin and cos alternate, as in Vaswani et al. (2017)."""
-        xp, D = self.xp, self.spec.width
-        wide = xp.float32 if self.dtype == "bfloat16" else dtype  # bfloat16 cannot count beyond 256
-        unit = xp.arange(D, dtype=wide)
-        parity = unit - 2 * xp.floor(unit / 2)
-        frequency = xp.exp((unit - parity) * (-math.log(1e4) / D))
-        position = xp.astype(start + 1 + xp.arange(count, dtype=xp.int32), wide)
-        return xp.astype(xp.sin(position[:, None] * frequency + parity * (math.pi / 2)), dtype)
 
 
 def gelu(xp: Any, x: Any) -> Any:

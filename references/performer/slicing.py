@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from gradgate.references.contract import IllegalOption
+from gradgate.references.contract import IllegalOption, UsageError
 
 PREFIX_SUMS = ("explicit", "iterative", "matrix", "block")
 TERMS = ("all", "key", "query", "suffix")
@@ -45,3 +45,16 @@ def check_term(value: Any) -> str:
     if isinstance(value, str) and value in TERMS:
         return value
     raise IllegalOption(f"term must be all, key, query or suffix, not {value!r}")
+
+
+def check_reversible(residual: str) -> None:
+    """Check that the layers of a problem can be undone.
+
+    Raises:
+        UsageError: they cannot; the message states what to do.
+    """
+    if residual != "reversible":
+        raise UsageError(
+            f"slim_reversible undoes reversible layers, and the problem has residual={residual!r}: build it with "
+            f"residual='reversible', or call slim_checkpointed"
+        )

@@ -213,8 +213,33 @@ CHECKPOINTED = (
     ),
 )  # fmt: skip
 
+_undone = functools.partial(_bug, method="slim_reversible")
+_TR, _JR = functools.partial(Edit, "in_torch.reversible"), functools.partial(Edit, "in_jax.reversible")
+
+REVERSIBLE = (
+    *_undone(
+        name="undone_from_the_output", story="attention is undone at the second stream of the layer's output",
+        source="operator: reversed order",
+        torch=_TR("vjp(project, first, X_second)", "vjp(project, first, Y[..., D:])"),
+        jax=_JR("jax.vjp(attended, p, second, state)", "jax.vjp(attended, p, Y[..., D:], state)"),
+    ),
+    *_undone(
+        name="undone_with_other_masks", story="a layer is undone with the dropout masks of the next position",
+        source="OLMo-core PR 828: checkpointing with preserve_rng_state=False under dropout; guided-diffusion#167",
+        torch=_TR("problem.fed(p, H, r, start)", "problem.fed(p, H, r, start + 1)"),
+        jax=_JR("problem.fed(p, H, r, start)", "problem.fed(p, H, r, start + 1)"),
+    ),
+    *_undone(
+        name="stream_without_its_path", story="the first stream's cotangent lacks what the feed-forward network reads",
+        source="operator: missing residual path",
+        torch=_TR("g_first = g[..., :D] + d_H", "g_first = g[..., :D]"),
+        jax=_JR("g_first = g[..., :D] + d_H", "g_first = g[..., :D]"),
+    ),
+)  # fmt: skip
+
 MUTANTS = (
     *CHECKPOINTED,
+    *REVERSIBLE,
     *PUBLISHED,
     *STRUCTURAL,
     *MEMORY,

@@ -220,7 +220,39 @@ def slim_checkpointed(problem: PerformerProblem, *, chunk: int, prefix_sum: str 
 def _slices(
     problem: PerformerProblem, chunk: int, inside: Attention, every: int | None, again: bool = False
 ) -> tuple[Any, Tree]:
-    """Algorithm 1. The last slice, of 1 … C tokens, is treated by itself, because the states before it are known."""
+    """`in_slices` with Algorithm 2 on backprop."""
+
+    def pull(*given: Any) -> tuple[Any, Any, Any, Tree]:
+        return _pull_slice(problem, inside, *given, again)
+
+    return in_slices(problem, chunk, inside, every, pull)
+
+
+def in_slices(
+    problem: PerformerProblem, chunk: int, inside: Attention, every: int | None, pull: Callable[..., Any]
+) -> tuple[Any, Tree]:
+    """Algorithm 1. The last slice, of 1 … C tokens, is treated by itself, because the states before it are known.
+
+    Args:
+        problem: any PerformerProblem of JAX arrays.
+        chunk: C, tokens per slice, at least 1.
+        inside: the attention inside a slice.
+        every: m: the states before every m-th slice are kept; None: no states are kept.
+        pull: Algorithm 2: (the function that gives the states before the slice, cotangents of the states after it,
+            gradient of later slices, start, count) -> (loss, states before, their cotangents, gradient).
+
+    Returns:
+        The loss, a scalar, and its gradient, a tree like ``problem.params`` with the same shapes and dtypes.
+
+    Source:
+        Algorithm 1.
+
+    Stores:
+        As `slim`, or with `every` as `slim_kept`.
+
+    Computes:
+        As `slim`.
+    """
     n = (problem.length - 1) // chunk  # full slices before the last one
     zero = problem.zero_states()
     kept = None if every is None else jnp.zeros((-(-n // every), *zero.shape), zero.dtype)
@@ -236,16 +268,14 @@ def _slices(
         before = _subtracted(states)
         if every is not None:
             before = _taken(kept, i // every, before if every > 1 else None, i % every == 0)
-        part, states, cotangents, grads = _pull_slice(
-            problem, inside, before, cotangents, grads, i * chunk, chunk, again
-        )
+        part, states, cotangents, grads = pull(before, cotangents, grads, i * chunk, chunk)
         return (states, cotangents, loss + part, grads), None
 
     numbers = jnp.arange(n, dtype=jnp.int32)
     (states, kept), _ = jax.lax.scan(forward, (zero, kept), numbers) if n else ((zero, kept), None)
     grads = jax.tree.map(lambda leaf: wide(jnp.zeros_like(leaf)), problem.params)
-    loss, states, cotangents, grads = _pull_slice(
-        problem, inside, lambda r, total: states[r], zero, grads, n * chunk, problem.length - n * chunk, again
+    loss, states, cotangents, grads = pull(
+        lambda r, total: states[r], zero, grads, n * chunk, problem.length - n * chunk
     )
     if n:
         carry = (states, cotangents, loss, grads)
@@ -356,7 +386,7 @@ def _first(p: Tree) -> Tree:
 
 def _second(p: Tree) -> Tree:
     """What G reads of a layer."""
-    return {"norms": p["norms"], "feed_forward": p["feed_forward"]}
+    return {name: p[name] for name in p if name != "attention"}
 
 
 def _added_at(grads: Tree, part: Tree, r: Any) -> Tree:

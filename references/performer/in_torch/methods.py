@@ -201,8 +201,9 @@ def slim_checkpointed(problem: PerformerProblem, *, chunk: int, prefix_sum: str 
 
 
 def in_slices(
-    problem: PerformerProblem, chunk: int, inside: Attend, every: int | None, again: bool = False
-) -> tuple[torch.Tensor, Tree]:
+    problem: PerformerProblem, chunk: int, inside: Attend, every: int | None, again: bool = False,
+    pull: Callable[..., Any] | None = None,
+) -> tuple[torch.Tensor, Tree]:  # fmt: skip
     """Algorithm 1. The states before the last slice are known, so the last slice is not run forward twice.
 
     Args:
@@ -211,6 +212,7 @@ def in_slices(
         inside: the attention inside a slice.
         every: m: the states before every m-th slice are kept; None: no states are kept.
         again: as for `pull_slice`.
+        pull: takes the place of `pull_slice`, with its arguments but for `again`.
 
     Returns:
         The loss, a scalar, and its gradient, a tree like ``problem.params`` with the same shapes and dtypes.
@@ -239,7 +241,8 @@ def in_slices(
         start = starts[i]
         before = _taken(kept.pop(i)) if i in kept else _subtracted(states)
         count = min(chunk, problem.length - start)
-        loss, states, cotangents = pull_slice(problem, layers, inside, before, cotangents, grads, start, count, again)
+        given = (problem, layers, inside, before, cotangents, grads, start, count)
+        loss, states, cotangents = pull(*given) if pull else pull_slice(*given, again)
         losses.append(loss)
     return torch.stack(losses).sum(), tree_map(lambda total, p: total.to(p.dtype), grads, problem.params)
 
@@ -297,7 +300,7 @@ def pull_slice(
 
     def layer(r: int, X: torch.Tensor, state: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor, Any]:
         first = {name: layers[r][name] for name in ("attention", "norms")}
-        second = {name: layers[r][name] for name in ("norms", "feed_forward")}
+        second = {name: layers[r][name] for name in layers[r] if name != "attention"}
         (q, k, v), pull_first = vjp(problem.project, first, X)
         state = before(r, k, v) if state is None else state
         out, _, pull_attention = inside(q, k, v, state)

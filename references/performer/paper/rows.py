@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from gradgate.references.performer.paper import costs, said
+from gradgate.references.performer.paper import costs, said, variants
 from gradgate.references.performer.problem import PerformerSpec
 from gradgate.references.published import Published, at_most, equal, unexplained, upheld
 
@@ -377,5 +377,6 @@ PUBLISHED = (
     *_figure_2(),
     *said.ROWS,
     *costs.ROWS,
+    *variants.ROWS,
     *_ours(),
 )

@@ -8,7 +8,7 @@ import pytest
 
 from gradgate.references import oracle, registry
 from gradgate.references.backends import precision
-from gradgate.references.contract import IllegalOption
+from gradgate.references.contract import IllegalOption, UsageError
 from gradgate.references.oracle import split
 from gradgate.references.performer.problem import PerformerSpec
 from gradgate.references.performer.slicing import block_size
@@ -147,3 +147,25 @@ def test_a_training_in_slices_stays_as_close_as_rounding_and_a_wrong_gradient_do
     assert training.distance(training.train(spec, full, 12, then=sliced), plain) <= allowed
     assert training.distance(training.train(spec, wrong, 12), plain) > allowed
     assert plain.losses[-1] != plain.losses[0]
+
+
+@pytest.mark.parametrize("fields", [{"dropout": 0.4}, {"norm": "pre", "feature_map": "favor", "features": 3}])
+def test_reversible_layers_give_the_gradient_of_backprop_without_their_inputs(
+    fields: dict[str, Any], torch: Any
+) -> None:
+    spec = PerformerSpec(length=11, layers=3, residual="reversible", seed=3, **fields)
+    assert worst("torch", "slim_reversible", spec, chunk=4) < 1000
+    assert worst("torch", "slim", spec, chunk=4) < 1000
+    plain = PerformerSpec(length=11, layers=3, seed=3, **fields)
+    assert run("torch", "slim", spec, chunk=4)[0] != run("torch", "slim", plain, chunk=4)[0]
+
+
+def test_layers_that_cannot_be_undone_are_refused_with_what_to_do(framework: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        run(framework, "slim_reversible", PerformerSpec(), chunk=2)
+    assert str(caught.value) == (
+        "slim_reversible undoes reversible layers, and the problem has residual='plain': build it with "
+        "residual='reversible', or call slim_checkpointed"
+    )
+    with pytest.raises(UsageError, match="layer norm after the addition cannot be undone"):
+        PerformerSpec(residual="reversible", norm="post")
