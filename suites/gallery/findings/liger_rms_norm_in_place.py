@@ -1,4 +1,5 @@
 """Liger-Kernel 0.8.5: by default, the backward pass of RMSNorm overwrites the cotangent that it is given."""
+
 import os
 import sys
 

@@ -1,4 +1,5 @@
 """Liger-Kernel 0.8.5: with retain_graph, a second backward pass gives another gradient, without an error."""
+
 import os
 import sys
 

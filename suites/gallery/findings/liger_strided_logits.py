@@ -1,4 +1,5 @@
 """Liger-Kernel 0.8.5: cross entropy of logits that are not contiguous returns the logits as their gradient."""
+
 import os
 import sys
 

@@ -1,4 +1,5 @@
 """Liger-Kernel 0.8.5: if only the weight requires a gradient, fused linear cross entropy gives it none."""
+
 import os
 import sys
 
