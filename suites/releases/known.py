@@ -206,10 +206,10 @@ def _by_gate(row: Row, pythons: Sequence[Path], root: Path) -> dict[str, Any]:
             said = (ran.stderr.strip().splitlines() or ["nothing"])[-1]
             return {"before": None, "after": None, "verdict": "not measured", "reason": said}
         document = json.loads((place / "gate.json").read_text())
-    return _of_gate(document)
+    return of_gate(document)
 
 
-def _of_gate(document: Mapping[str, Any]) -> dict[str, Any]:
+def of_gate(document: Mapping[str, Any]) -> dict[str, Any]:
     """The temporary bytes of both sides, and the verdict, from the gate's document."""
     moved = [f for f in document["findings"] if f["quantity"] == "temp_bytes" and f["kind"] in ("rise", "fall")]
     failed = [f["sentence"] for f in document["findings"] if f["kind"] in ("failed", "unmeasured")]

@@ -1,4 +1,7 @@
-"""The programs that have a gradient, as pairs: the gate compares their bytes under two releases.
+"""The programs as pairs: the gate compares their bytes under two releases.
+
+A pair is measured with its gradient. So that a gradient adds nothing to the program that a thread is about, a pair is
+scaled by a factor, and only the factor gets a gradient.
 
 JAX before 0.8 is older than gradgate's range, and lacks one name that gradgate uses. It is added here.
 """
@@ -16,24 +19,35 @@ if not hasattr(jax, "enable_x64"):
     jax.enable_x64 = experimental.enable_x64
 
 
-def conditional(weight, inputs, flags):
-    """A scan that updates its carry under a condition. weight: (W, W); inputs: (T, W); flags: (T,)."""
+def conditional(scale, weight, inputs, flags):
+    """A scan that updates its carry under a condition. scale: (); weight: (W, W); inputs: (T, W); flags: (T,)."""
 
     def step(weight, given):
         x, flag = given
         return lax.cond(flag, lambda w: w - 0.1 * jnp.tanh(w @ x)[:, None] * x, lambda w: w, weight), None
 
-    return lax.scan(step, weight, (inputs, flags))[0]
+    return scale * lax.scan(step, weight, (inputs, flags))[0]
 
 
-def selected(weight, inputs, flags):
+def selected(scale, weight, inputs, flags):
     """As `conditional`, with a selection in place of the condition."""
 
     def step(weight, given):
         x, flag = given
         return jnp.where(flag, weight - 0.1 * jnp.tanh(weight @ x)[:, None] * x, weight), None
 
-    return lax.scan(step, weight, (inputs, flags))[0]
+    return scale * lax.scan(step, weight, (inputs, flags))[0]
+
+
+def gathered(scale, a, b, phase, first, second):
+    """Gathered rows, multiplied with a phase and summed. a, b, phase: (L, M, N); first, second: (K,), int32."""
+    turned = jnp.exp(1j * (phase[:, second] - phase[:, first]))
+    return scale * (a[:, first] * jnp.conj(b[:, second]) * turned).sum(0).real
+
+
+def cosines(scale, a, b, phase, first, second):
+    """As `gathered`, in real numbers."""
+    return scale * (a[:, first] * b[:, second] * jnp.cos(phase[:, second] - phase[:, first])).sum(0)
 
 
 def ragged(x, up, sizes):
@@ -62,8 +76,24 @@ def chosen(x, index):
 scan_with_a_condition = gradgate.Pair(
     conditional,
     reference=selected,
-    inputs={"weight": normal("W W", scale="W**-0.5"), "inputs": normal("T W"), "flags": mask("T", share=0.5)},
+    inputs={
+        "scale": normal(""),
+        "weight": normal("W W", scale="W**-0.5", gradient=False),
+        "inputs": normal("T W", gradient=False),
+        "flags": mask("T", share=0.5),
+    },
     dims={"W": (2, 64), "T": (3, 16)},
+    dtypes=("float32",),
+)
+sum_of_gathered_products = gradgate.Pair(
+    gathered,
+    reference=cosines,
+    inputs={
+        "scale": normal(""),
+        **{name: normal("L M N", gradient=False) for name in ("a", "b", "phase")},
+        **{name: integers("K", below="M") for name in ("first", "second")},
+    },
+    dims={"L": (2, 20), "M": (3, 50), "N": (2, 20), "K": (2, 20)},
     dtypes=("float32",),
 )
 experts = gradgate.Pair(
@@ -78,45 +108,5 @@ segment_sums = gradgate.Pair(
     reference=chosen,
     inputs={"x": normal("T W"), "index": integers("T", below="64")},
     dims={"T": (16, 512), "W": (2, 64)},
-    dtypes=("float32",),
-)
-
-
-def updated(x):
-    """An array is updated, read by a loop, and updated again. x: (N,)."""
-    waves = jnp.exp(x)
-    step = len(x) // 8
-    read = lax.fori_loop(0, 8, lambda i, total: total + waves[i * step], jnp.zeros((), x.dtype))
-    return waves * read
-
-
-def unrolled(x):
-    """As `updated`, without a loop."""
-    waves = jnp.exp(x)
-    return waves * waves[: len(x) // 8 * 8 : len(x) // 8].sum()
-
-
-def gathered(a, b, phase, first, second):
-    """Gathered rows, multiplied with a phase and summed. a, b, phase: (L, M, N); first, second: (K,), int32."""
-    turned = jnp.exp(1j * (phase[:, second] - phase[:, first]))
-    return (a[:, first] * jnp.conj(b[:, second]) * turned).sum(0).real
-
-
-def cosines(a, b, phase, first, second):
-    """As `gathered`, in real numbers."""
-    return (a[:, first] * b[:, second] * jnp.cos(phase[:, second] - phase[:, first])).sum(0)
-
-
-updated_across_a_loop = gradgate.Pair(
-    updated, reference=unrolled, inputs={"x": normal("N")}, dims={"N": (8, 65_536)}, dtypes=("float32",)
-)
-sum_of_gathered_products = gradgate.Pair(
-    gathered,
-    reference=cosines,
-    inputs={
-        **{name: normal("L M N") for name in ("a", "b", "phase")},
-        **{name: integers("K", below="M") for name in ("first", "second")},
-    },
-    dims={"L": (2, 20), "M": (3, 50), "N": (2, 20), "K": (2, 20)},
     dtypes=("float32",),
 )
