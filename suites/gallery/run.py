@@ -71,10 +71,10 @@ def _run(given: argparse.Namespace) -> int:
         results.write(given.report, rows)
     else:
         rows = _judged(libraries, every, given)
-    _show(rows)
+    _show(rows, given.scripts)
     if given.keep:
         print(f"kept: {results.keep(given.folder, given.report)}")
-    return judge.status(rows)
+    return judge.status(rows, given.scripts)
 
 
 def _judged(libraries: Sequence[Any], every: Sequence[declared.Finding], given: argparse.Namespace) -> list[judge.Row]:
@@ -90,7 +90,7 @@ def _judged(libraries: Sequence[Any], every: Sequence[declared.Finding], given: 
         own = [finding for finding in every if finding.library == library.name]
         row = judge.row_of(library, own, settings)
         _say(f"  {words(row)} ({time.monotonic() - began:.0f} s)")
-        for fault in judge.faults(row):
+        for fault in judge.faults(row, given.scripts):
             _say(f"  ! {fault}")
         rows.append(row)
     return rows
@@ -110,14 +110,14 @@ def words(row: Mapping[str, Any]) -> str:
     return told + (f" · {row['state']}: {row['reason']}" if row["reason"] else "")
 
 
-def _show(rows: Sequence[Mapping[str, Any]]) -> None:
+def _show(rows: Sequence[Mapping[str, Any]], scripts_only: bool) -> None:
     """The table at the end of a run."""
     wide = max((len(row["name"]) for row in rows), default=0)
     print()
     for row in rows:
-        mark = "!" if judge.faults(row) else "✓" if row["state"] == judge.JUDGED else "–"
+        mark = "!" if judge.faults(row, scripts_only) else "✓" if row["state"] == judge.JUDGED else "–"
         print(f"{mark} {row['name']:{wide}}  {words(row)}")
-    bad = [row["name"] for row in rows if judge.faults(row)]
+    bad = [row["name"] for row in rows if judge.faults(row, scripts_only)]
     left = [row["name"] for row in rows if row["state"] != judge.JUDGED]
     told = f"{len(rows)} libraries, {sum(row['problems'] for row in rows)} problems"
     told += f", {sum(len(row['findings']) for row in rows)} findings"
