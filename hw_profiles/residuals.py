@@ -19,14 +19,14 @@ def of_torch(forward: Callable[[], Any], inputs: Sequence[Any]) -> int:
 
     Returns:
         The bytes, counted by storage: a view costs nothing, and a storage that is saved twice counts once. Storages of
-        inputs and outputs do not count.
+        inputs and outputs do not count. A storage that was resized counts with its last size.
     """
     import torch
     from torch.multiprocessing.reductions import StorageWeakRef
     from torch.utils import _pytree
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    made: dict[int, tuple[Any, int]] = {}
+    made: dict[int, Any] = {}
 
     class Watch(TorchDispatchMode):
         def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -34,7 +34,7 @@ def of_torch(forward: Callable[[], Any], inputs: Sequence[Any]) -> int:
             for leaf in _pytree.tree_leaves(answer):
                 if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided:
                     storage = leaf.untyped_storage()
-                    made[storage._cdata] = (StorageWeakRef(storage), storage.nbytes())
+                    made[storage._cdata] = StorageWeakRef(storage)
             return answer
 
     with torch.enable_grad(), Watch():
@@ -42,7 +42,9 @@ def of_torch(forward: Callable[[], Any], inputs: Sequence[Any]) -> int:
     gc.collect()
     around = [leaf for leaf in _pytree.tree_leaves([outputs, list(inputs)]) if isinstance(leaf, torch.Tensor)]
     left_out = {leaf.untyped_storage()._cdata for leaf in around if leaf.layout is torch.strided}
-    return sum(size for place, (alive, size) in made.items() if place not in left_out and not alive.expired())
+    refs = [ref.cdata for place, ref in made.items() if place not in left_out]
+    kept = [torch.UntypedStorage._new_with_weak_ptr(ref) for ref in refs]
+    return sum(storage.nbytes() for storage in kept if storage is not None)
 
 
 _VIEWS = ("transpose", "reshape", "squeeze", "expand_dims")

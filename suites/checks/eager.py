@@ -215,10 +215,11 @@ def _retained(pair: Pair, problem: Any, options: Mapping[str, Any]) -> dict[str,
 
 
 def _two_in_flight(pair: Pair, problem: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    params, others = _leaves(problem), _leaves(problem)
+    params = _leaves(problem)
     outs, cotangents = _forward(pair, problem, params, options)
     # A module has one set of parameters, so the other call differs only in its inputs.
-    twice = {p: (2.0 * leaf if p in pair.leaves else leaf).detach().requires_grad_() for p, leaf in others.items()}
+    inputs = {p: (2.0 * leaf).detach().requires_grad_() for p, leaf in params.items() if p in pair.leaves}
+    twice = {**params, **inputs}
     _forward(pair, problem, twice, options)
     return _pull(pair, outs, cotangents, params)
 

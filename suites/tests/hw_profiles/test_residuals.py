@@ -151,3 +151,23 @@ def test_float64_counts_twice_as_much() -> None:
 
     given = [jax.ShapeDtypeStruct((ROWS, WIDTH), "float64")]
     assert residuals.of_jax(lambda x: jnp.exp(x).sum(), given, x64=True) == 2 * WHOLE
+
+
+def test_a_storage_that_is_freed_by_hand_does_not_count() -> None:
+    """As a reversible layer frees its input; the twin keeps it."""
+    torch = pytest.importorskip("torch")
+
+    x = torch.randn(100, requires_grad=True)
+    sizes = []
+    for freed in (True, False):
+
+        def forward(freed: bool = freed) -> Any:
+            kept = x * 2
+            y = kept + 1
+            y.kept = kept
+            if freed:
+                kept.untyped_storage().resize_(0)
+            return y
+
+        sizes.append(residuals.of_torch(forward, [x]))
+    assert sizes == [0, 400]
