@@ -47,6 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     add("names", nargs="*", help="releases, such as 0.9.2; after unite: folders; after known: names, or none for all")
     add("--profiles", help="names, separated by commas (default: those of suites/releases/cells.py)")
     add("--shard", default="1/1", metavar="K/N", help="measure the K-th of N parts of the methods")
+    add("--revision", default="HEAD", metavar="REV", help="the commit whose methods are measured (default HEAD)")
     add("--jobs", type=int, default=1, metavar="N", help="processes that measure at once (default 1)")
     add("--history", type=Path, default=history.FOLDER, help="the folder of the figures")
     add("--environments", type=Path, default=ROOT / ".nox" / "releases", help="the folder of the environments")
@@ -59,7 +60,7 @@ def _measure(releases: Sequence[Release], chosen: argparse.Namespace) -> int:
     profiles = chosen.profiles.split(",") if chosen.profiles else cells.PROFILES[framework]
     part, parts = _shard(chosen.shard)
     status = 0
-    with measuring.tree(ROOT) as (overlay, commit):
+    with measuring.tree(ROOT, chosen.revision) as (overlay, commit):
         methods: dict[str, list[dict[str, object]]] = {}
         for row in measuring.cells(overlay, framework, profiles):
             methods.setdefault(str(row["method"]) + str(row["family"]), []).append(row)

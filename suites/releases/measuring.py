@@ -49,10 +49,14 @@ class Found:
 
 
 @contextlib.contextmanager
-def tree(root: Path) -> Iterator[tuple[Overlay, str]]:
-    """The files of HEAD in a temporary folder, as a process imports them, and the commit."""
+def tree(root: Path, revision: str = "HEAD") -> Iterator[tuple[Overlay, str]]:
+    """The files of a revision in a temporary folder, as a process imports them, and the commit.
+
+    Raises:
+        UsageError: the revision is unknown.
+    """
     repository = Repository.around(root)
-    commit = repository.commit("HEAD")
+    commit = repository.commit(revision)
     with tempfile.TemporaryDirectory(prefix="gradgate-releases-") as place:
         project = repository.extract(commit, Path(place) / "tree")
         yield Overlay.make(Path(place) / "import", project, judge=project), commit

@@ -49,7 +49,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "tree").mkdir()
 
     @contextlib.contextmanager
-    def tree(root: Path) -> Iterator[tuple[Overlay, str]]:
+    def tree(root: Path, revision: str) -> Iterator[tuple[Overlay, str]]:
         yield Overlay(tmp_path / "tree", (tmp_path / "tree",)), "c0ffee"
 
     def listed(overlay: Overlay, framework: str, profiles: Sequence[str]) -> list[dict[str, Any]]:
