@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import dataclasses
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -92,8 +93,9 @@ def _family_package(place: str) -> str:
     return package
 
 
-def _imported(package: str, text: str) -> list[str]:
-    """The modules of a package, at any depth, that a text imports."""
+@functools.lru_cache(maxsize=1_000)
+def _imported(package: str, text: str) -> tuple[str, ...]:
+    """The modules of a package, at any depth, that a text imports; kept, because hundreds of mutants ask again."""
     found = []
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
@@ -101,7 +103,7 @@ def _imported(package: str, text: str) -> list[str]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             found += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
     within = [name for name in dict.fromkeys(found) if name.startswith(f"{package}.")]
-    return [name for name in within if _is_module(name)]
+    return tuple(name for name in within if _is_module(name))
 
 
 def _is_module(name: str) -> bool:

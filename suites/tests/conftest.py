@@ -18,11 +18,10 @@ from gradgate.references.registry import spec_class
 from gradgate.suites import cli
 from gradgate.suites.judging.engine import Run
 from gradgate.suites.workers.supervisor import Limits, Supervisor
-from gradgate.suites.workers.worker import environment
+from gradgate.suites.workers.worker import collect_rarely, environment
 
-# This runs before any test imports JAX: several devices on the CPU and a quick compiler, as in a worker.
-# There is no persistent cache here: a test really compiles its programs.
-os.environ.update({name: value for name, value in environment().items() if "CACHE" not in name})
+# This runs before any test imports JAX: several devices on the CPU, a quick compiler and XLA's cache, as in a worker.
+os.environ.update(environment())
 
 GOOD = {
     "torch": """
@@ -49,6 +48,11 @@ class Ran:
     status: int
     out: str
     err: str
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage as rarely as a worker does."""
+    collect_rarely()
 
 
 @pytest.hookimpl(tryfirst=True)
