@@ -232,7 +232,7 @@ def scripts(
         if key in known:
             found.append(dict(known[key]))
             continue
-        ran = run([environment.python, path.resolve()], SCRIPT, cwd=settings.report, env=QUIET)
+        ran = run([environment.python, "-P", path.resolve()], SCRIPT, cwd=settings.report, env=QUIET)
         status = "stopped: it took too long" if ran.status is None else f"exit status {ran.status}"
         output = ran.output[-4000:]
         row = {"script": name, "text": text, "shown": ran.status == 0, "status": status, "output": output, "key": key}

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from gradgate.references.errors import UsageError
+from gradgate.suites.gallery import page as libraries
 from gradgate.suites.releases import page as releases
 from gradgate.suites.site import atlas, changes, checking, guide, navigation, reference
 
@@ -40,8 +41,8 @@ def assemble(target: Path, out: Path) -> list[str]:
     pages = guide.copy(target)
     pages += reference.write(target) + atlas.write(target) + releases.write(target)
     (target / "published.md").write_text(published(out), encoding="utf-8")
-    (target / "gallery.md").write_text(guide.gallery(), encoding="utf-8")
-    pages += ["published", "gallery"]
+    (target / "examples.md").write_text(guide.gallery(), encoding="utf-8")
+    pages += ["published", "examples", *libraries.write(target)]
     if forgotten := navigation.missing(pages):
         raise UsageError(f"the navigation lacks {', '.join(forgotten)}: name them in suites/site/navigation.py")
     log = target / "changelog.md"

@@ -8,7 +8,7 @@ project = "gradgate"
 version = release = metadata.version("gradgate")
 html_title = f"gradgate {version}"
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
-exclude_patterns = ["examples/*"]
+exclude_patterns = ["examples/*", "extra"]
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 4
 suppress_warnings = ["myst.header"]
@@ -25,6 +25,7 @@ napoleon_custom_sections = [
 ]  # fmt: skip
 html_theme = "furo"
 html_static_path = ["_static"]
+html_extra_path = ["extra"]
 html_extra_path = ["extra"]  # feeds and JSON, copied as they are
 html_css_files = ["site.css"]
 html_show_sourcelink = False

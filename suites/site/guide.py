@@ -39,7 +39,7 @@ def copy(target: Path) -> list[str]:
 def gallery() -> str:
     """The examples as one page: the docstring and the whole text of each."""
     told = [
-        "# Gallery\n",
+        "# Examples\n",
         "Files of pairs to start from. `gradgate verify suites/guide/examples/NAME.py` judges one, in a checkout.\n",
     ]
     for path in sorted((FOLDER / "examples").glob("*.py")):

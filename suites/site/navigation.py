@@ -25,7 +25,7 @@ SECTIONS = (
         "How to",
         (
             "pairs", "jax_op", "torch_module", "kernels", "own_method", "own_model", "own_class", "own_profile",
-            "gate", "clusters", "gallery",
+            "gate", "clusters", "examples",
         ),
     ),
     Section(
@@ -37,6 +37,7 @@ SECTIONS = (
     ),
     Section("Explanations", ("claims", "sixty_digits", "digits_lost", "bytes", "trial", "releases")),
     Section("The atlas of claims", ("atlas/index",)),
+    Section("Real libraries", ("libraries", "gallery")),
     Section(
         "Reference",
         ("reference/index", "reference/commands", "reference/classes", "reference/calibration", "glossary", "where"),
