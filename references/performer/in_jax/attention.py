@@ -51,7 +51,9 @@ def explicit() -> Attention:
     return Attention(prepare, total, attend)
 
 
-def blocked(prefix_sum: str, keep: bool = False, backward: Callable[..., Any] | None = None) -> Attention:
+def blocked(
+    prefix_sum: str, keep: bool = False, backward: Callable[..., Any] | None = None, size: int = 0
+) -> Attention:
     """Attention with the T and U of one block at a time in memory.
 
     Args:
@@ -60,6 +62,7 @@ def blocked(prefix_sum: str, keep: bool = False, backward: Callable[..., Any] | 
         keep: True: keep the state before each block, and do not rebuild it by subtraction.
         backward: the backward pass of a block; None: `pull_block`, or `pull_masked` of ``matrix``. An erratum gives
             another.
+        size: c, tokens per block; 0: what `block_size` chooses.
 
     Returns:
         The attention.
@@ -78,17 +81,17 @@ def blocked(prefix_sum: str, keep: bool = False, backward: Callable[..., Any] | 
 
     @jax.custom_vjp
     def attend(prepared: Any, state: Any) -> tuple[Any, Any]:
-        return _run(prefix_sum, prepared, state)[0]
+        return _run(prefix_sum, size, prepared, state)[0]
 
     def forward(prepared: Any, state: Any) -> tuple[Any, Any]:
-        result, states = run(prefix_sum, prepared, state)
+        result, states = run(prefix_sum, size, prepared, state)
         return result, (prepared, states)
 
     def pull(residuals: Any, cotangents: Any) -> tuple[Any, Any]:
         prepared, states = residuals
         g, grad = cotangents
         n = len(prepared[0])
-        xs = jax.tree.map(lambda x: _blocks(wide(x), block_size(prefix_sum, n)), (*prepared, g))
+        xs = jax.tree.map(lambda x: _blocks(wide(x), size or block_size(prefix_sum, n)), (*prepared, g))
         last, befores = (states[0], states) if keep else (states, None)
         own = pull_masked if prefix_sum == "matrix" else pull_block
         rule = functools.partial(_pulled, backward or own)
@@ -100,13 +103,13 @@ def blocked(prefix_sum: str, keep: bool = False, backward: Callable[..., Any] | 
     return Attention(lambda q, k, v: (q, k, v), lambda prepared: summed(prepared[1], prepared[2]), attend)
 
 
-def _run(prefix_sum: str, prepared: Any, state: Any) -> tuple[Any, Any]:
+def _run(prefix_sum: str, size: int, prepared: Any, state: Any) -> tuple[Any, Any]:
     """App. B, Eq. 24 and 25: ((out, state after the slice), the state from which the backward pass starts)."""
-    (out, after), _ = _run_keeping(prefix_sum, prepared, state)
+    (out, after), _ = _run_keeping(prefix_sum, size, prepared, state)
     return (out, after), after
 
 
-def _run_keeping(prefix_sum: str, prepared: Any, state: Any) -> tuple[Any, Any]:
+def _run_keeping(prefix_sum: str, size: int, prepared: Any, state: Any) -> tuple[Any, Any]:
     """As `_run`, but the backward pass gets the state before each block."""
     n = len(prepared[0])
 
@@ -114,7 +117,7 @@ def _run_keeping(prefix_sum: str, prepared: Any, state: Any) -> tuple[Any, Any]:
         out, after = attended(prefix_sum, state, *xs)
         return after, (out, state)
 
-    blocks = jax.tree.map(lambda x: _blocks(wide(x), block_size(prefix_sum, n)), prepared)
+    blocks = jax.tree.map(lambda x: _blocks(wide(x), size or block_size(prefix_sum, n)), prepared)
     after, (out, states) = jax.lax.scan(block, state, blocks)
     return (out.reshape(-1, *out.shape[2:])[:n], after), states
 
