@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,8 +47,12 @@ class Finding:
         return {name: list(value) if isinstance(value := getattr(self, name), tuple) else value for name in FIELDS}
 
 
-def findings(folder: Path = FOLDER) -> list[Finding]:
+def findings(folder: Path = FOLDER, libraries: Collection[str] | None = None) -> list[Finding]:
     """The findings that a folder declares.
+
+    Args:
+        folder: where ``findings.toml`` is.
+        libraries: return, and check, the findings of these only.
 
     Raises:
         UsageError: a field is missing, unknown or wrong; says what is legal.
@@ -60,7 +64,8 @@ def findings(folder: Path = FOLDER) -> list[Finding]:
         found = tomllib.loads(path.read_text(encoding="utf-8")).get("finding", [])
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"findings.toml is not TOML: {error}") from None
-    return [_finding(place, given) for place, given in enumerate(found, 1)]
+    asked = [one for one in enumerate(found, 1) if libraries is None or one[1].get("library") in libraries]
+    return [_finding(place, given) for place, given in asked]
 
 
 def _finding(place: int, given: dict[str, Any]) -> Finding:
@@ -77,8 +82,9 @@ def _finding(place: int, given: dict[str, Any]) -> Finding:
             raise UsageError(f"{who}: {name} is a list of names, not {value!r}")
     if given["kind"] not in KINDS:
         raise unknown(f"kind of {who}", given["kind"], KINDS)
-    if given["documented"] != "no" and not given["documented"].startswith("yes: "):
-        raise UsageError(f"{who}: documented is 'no', or 'yes: ' and the place, not {given['documented']!r}")
+    if given["documented"] != "no" and not given["documented"].startswith(("yes: ", "no: ")):
+        said = "documented is 'no', or 'yes: ' and the place, or 'no: ' and a remark"
+        raise UsageError(f"{who}: {said}, not {given['documented']!r}")
     return Finding(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
 
 

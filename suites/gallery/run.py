@@ -56,10 +56,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(given: argparse.Namespace) -> int:
-    every = declared.findings(given.folder)
     libraries = chosen(given.names, given.folder, given.shard)
     names = {library.name for library in libraries}
-    own = [finding for finding in every if finding.library in names]
+    own = declared.findings(given.folder, names)
     if wrong := declared.faults(names, own, given.folder):
         raise UsageError("\n".join(wrong))
     if given.list:
@@ -70,7 +69,7 @@ def _run(given: argparse.Namespace) -> int:
         rows = results.united(given.unite)
         results.write(given.report, rows)
     else:
-        rows = _judged(libraries, every, given)
+        rows = _judged(libraries, own, given)
     _show(rows, given.scripts)
     if given.keep:
         print(f"kept: {results.keep(given.folder, given.report)}")

@@ -145,7 +145,7 @@ def test_a_finding_of_no_library_or_pair_and_a_script_of_no_finding_are_faults(f
     ("old", "new", "words"),
     [
         ('kind = "crashes"', 'kind = "bad"', "unknown kind of finding 1"),
-        ('documented = "no"', 'documented = "yes"', "documented is 'no', or 'yes: '"),
+        ('documented = "no"', 'documented = "yes"', "documented is 'no', or 'yes: ' and"),
         ('claims = ["value"]', 'claims = "value"', "claims is a list of names"),
         ("cause", "couse", "unknown field of finding 1"),
         ('cause = "It divides by zero."', "", "lacks cause"),

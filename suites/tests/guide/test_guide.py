@@ -23,8 +23,8 @@ from gradgate.suites.tests.guide.test_worked_pages import FRAMEWORK
 
 FOLDER = Path(gradgate.suites.guide.__file__).parent
 HERE = Path(__file__).parent
-GENERATED = ("atlas/", "reference/")
-"""Folders that the build of the site makes; `site/test_site.py` checks the links into them."""
+GENERATED = ("atlas/", "reference/", "libraries")
+"""Folders and pages that the build of the site makes; `site/test_site.py` checks the links into them."""
 
 
 def has_a_test_of_its_own(page: Path) -> bool:

@@ -51,6 +51,30 @@ def test_a_key_changes_with_what_the_claim_is_asked_for_and_with_the_flags_of_th
     assert len(found) == 5
 
 
+def test_a_key_changes_with_the_environment_in_which_a_library_is_judged(
+    keys: Callable[[], Keys], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = {keys().verdict(["mine.py"], TASK, Run())}
+    for name in ("one", "other"):
+        monkeypatch.setenv("GRADGATE_ENVIRONMENT", name)
+        found.add(keys().verdict(["mine.py"], TASK, Run()))
+    assert len(found) == 3
+
+
+def test_a_package_that_a_pth_file_adds_is_identified_by_its_version(
+    tmp_path: Path, keys: Callable[[], Keys], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in ("site-packages", "elsewhere"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / f"added_{folder[:4]}.py").write_text("x = 1\n")
+        monkeypatch.syspath_prepend(str(tmp_path / folder))
+    monkeypatch.setattr("gradgate.suites.keeping.keys.has_distribution", lambda name: name.startswith("added_"))
+    Path("mine.py").write_text("import added_site\nimport added_else\n")
+    read = keys().imports.closure(["mine.py"])
+    assert "added_else" in read.files, "no version identifies its text"
+    assert "added_site" in read.foreign
+
+
 def test_a_file_that_the_settings_name_is_part_of_the_key(tmp_path: Path, keys: Callable[[], Keys]) -> None:
     before = Keys.here(["*.bin"]).verdict(["mine.py"], TASK, Run())
     (tmp_path / "table.bin").write_bytes(b"1")
