@@ -79,7 +79,8 @@ def row_of(library: Library, findings: Sequence[Finding], settings: Settings) ->
         "framework": library.framework, "home": library.home, "notes": library.notes,
         "dependencies": list(library.dependencies), "version": "", "state": FAILED, "reason": "",
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(), "examples": settings.examples,
-        "seeds": settings.seeds, "seconds": 0.0, "claims": 0, "verdicts": {}, "problems": 0, "pairs": {},
+        "seeds": settings.seeds, "seconds": 0.0, "judging_seconds": 0.0, "claims": 0,
+        "verdicts": {}, "problems": 0, "pairs": {},
         "findings": [finding.to_dict() for finding in findings],
     }  # fmt: skip
     row |= declared.compared({}, findings, whole=False) | {"scripts": []}
@@ -101,7 +102,8 @@ def row_of(library: Library, findings: Sequence[Finding], settings: Settings) ->
 
 
 JUDGEMENT = (
-    "state", "reason", "date", "examples", "seeds", "seconds", "claims", "verdicts", "problems", "pairs", "refuted",
+    "state", "reason", "date", "examples", "seeds", "seconds", "judging_seconds", "claims", "verdicts",
+    "problems", "pairs", "refuted",
     "unexplained", "gone", "unsteady", "toolchain", "reused",
 )  # fmt: skip
 """What a run that only runs scripts takes from the row before."""
@@ -120,16 +122,16 @@ def _judge(
     library: Library, environment: Environment, findings: Sequence[Finding], settings: Settings, row: Row
 ) -> None:
     """Fill in the verdicts under every seed, the comparison with the findings, and the kept bytes."""
-    left, by_seed = float(library.limit), {}
+    by_seed = {}
     for seed in range(settings.seeds):
-        document = _verify(library, environment, settings, seed, left, row)
+        document = _verify(library, environment, settings, seed, row)
         by_seed[seed] = document.get("verdicts", [])
-        left = max(1.0, library.limit - row["seconds"]) if settings.seeds == 1 else float(library.limit)
         if row["state"] != JUDGED:
             break
     rows = by_seed[0]
     row["verdicts"] = {name: count for name in VERDICTS if (count := sum(one["verdict"] == name for one in rows))}
     row["problems"] = sum(one["examples"] for found in by_seed.values() for one in found)
+    row["judging_seconds"] = round(sum(one["seconds"] for found in by_seed.values() for one in found), 1)
     row["reused"] = all(one.get("reused") for found in by_seed.values() for one in found)
     row["pairs"] = _pairs(rows)
     row |= declared.compared(by_seed, findings, whole=row["state"] == JUDGED)
@@ -137,9 +139,7 @@ def _judge(
         _add_kept(library, environment, row)
 
 
-def _verify(
-    library: Library, environment: Environment, settings: Settings, seed: int, limit: float, row: Row
-) -> dict[str, Any]:
+def _verify(library: Library, environment: Environment, settings: Settings, seed: int, row: Row) -> dict[str, Any]:
     """Run ``gradgate verify`` in the library's environment; returns its document, and puts its state into the row."""
     path = settings.report / "verdicts" / f"{library.name}_{seed}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -158,7 +158,7 @@ def _verify(
             settings.say(f"  {library.name}: {count} of {done['claims']} claims")
             told[0] = count
 
-    ran = run(command, limit, env=_variables(environment), watch=watch)
+    ran = run(command, float(library.limit), env=_variables(environment), watch=watch)
     (settings.report / "verdicts" / f"{library.name}_{seed}.log").write_text(ran.output, encoding="utf-8")
     document = _document(path)
     row["seconds"] = round(row["seconds"] + ran.seconds, 1)
@@ -166,7 +166,10 @@ def _verify(
     row["toolchain"] = document.get("fingerprint", {})
     count = len(document.get("verdicts", []))
     if ran.status is None:
-        row |= {"state": CUT, "reason": f"stopped after {limit:.0f} s: {count} of {row['claims']} claims were judged"}
+        row |= {
+            "state": CUT,
+            "reason": f"stopped after {library.limit} s: {count} of {row['claims']} claims were judged",
+        }
     elif ran.status in (0, 1, 2) and count:
         row |= {"state": JUDGED, "reason": ""}
     elif ran.status < 0:

@@ -190,7 +190,7 @@ def _facts(row: Row) -> list[str]:
         f'<img src="../gallery/{name}.svg" alt="gradgate: {badge_text}">\n',
         f"- library: [{_mark(row['library'])}]({row['home']}) {row['version']}, in {row['framework']}",
         f"- judged on {row['date']}: {row['claims']} claims on {row['problems']:,} problems, {row['examples']} for "
-        f"each claim, {row['seeds']} seed{'s' if row['seeds'] > 1 else ''}, {row['seconds']:.0f} s",
+        f"each claim, {row['seeds']} seed{'s' if row['seeds'] > 1 else ''}, {row['judging_seconds']:.0f} s of judging",
     ]
     shared = row.get("toolchain", {})
     known = [f"{one} {shared[one]}" for one in ("python", "jax", "torch", "triton") if one in shared]

@@ -62,9 +62,9 @@ def keep(folder: Path, report: Path) -> Path:
     """Put the rows of a folder of reports into `KEPT`, in place of older rows of these libraries; returns its path."""
     rows = {row["name"]: row for row in kept(folder)} | {row["name"]: _short(row) for row in read(report)}
     there = {path.stem for path in folder.glob("*.py")}
-    document = {"schema": SCHEMA, "rows": [row for name, row in sorted(rows.items()) if name in there]}
+    lines = ",\n".join(json.dumps(row, ensure_ascii=False) for name, row in sorted(rows.items()) if name in there)
     path = folder / KEPT
-    write_atomically(path, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    write_atomically(path, f'{{"schema": {SCHEMA}, "rows": [\n{lines}\n]}}\n')
     return path
 
 

@@ -36,7 +36,8 @@ def row(name: str = "thing", **different: Any) -> dict[str, Any]:
     return {
         "schema": 1, "name": name, "title": "A thing.", "library": "a-thing", "framework": "jax", "notes": "",
         "home": "https://example.org/", "dependencies": ["a-thing==1.0"], "version": "1.0", "state": "judged",
-        "reason": "", "date": "2026-11-23", "examples": 12, "seeds": 1, "seconds": 3.0, "claims": 4, "problems": 30,
+        "reason": "", "date": "2026-11-23", "examples": 12, "seeds": 1, "judging_seconds": 3.0, "seconds": 3.0,
+        "claims": 4, "problems": 30,
         "verdicts": {"upheld": 3, "refuted": 1}, "pairs": {"one": pair}, "findings": [FINDING], "refuted": [refuted],
         "unexplained": [], "gone": [], "unsteady": [], "scripts": [script],
     } | different  # fmt: skip
