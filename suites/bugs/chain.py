@@ -204,12 +204,6 @@ MEMORY = (
         source="jax#27748: bytes of rematerialised programs change between versions", profiles=_PROFILES,
         jax=_J(_SPLIT_J, _SPLIT_J.replace("plan.left))", "plan.left), prevent_cse=False)")),
     ),
-    *_bug(
-        name="all_at_once", method="recompute_all", kill=("memory_law",),
-        story="recomputations do not wait for their cotangents, so all of them can run at once",
-        source="jax#27748: bytes of rematerialised programs change between versions", profiles=_PROFILES,
-        jax=_J(_TIED_J, "lambda _, cotangents: cotangents)"),
-    ),
 )  # fmt: skip
 
 

@@ -1,0 +1,129 @@
+"""Statements about real networks, tables and small cases: each measurement tells a right case from a wrong one."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from gradgate.references.chain.paper import as_printed, errata, layers, memoised, small_cases
+from gradgate.references.chain.paper.as_printed import Printed
+from gradgate.references.chain.schedules import classic
+from gradgate.references.chain.schedules.costs import Costs
+from gradgate.references.chain.schedules.simulate import simulate
+from gradgate.references.chain.schedules.solver import minimum_budget, precise_dp
+
+UNEVEN = Costs.of([9, 1, 1, 9, 1, 1, 1, 1], [1] * 8, [2, 8, 1, 1, 8, 1, 1, 1, 1], [0, 1, 0, 4, 0, 0, 1, 0])
+
+
+@pytest.fixture
+def of(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Put costs in the place of a network's."""
+    layers._two_solvers.cache_clear()
+    layers._searched.cache_clear()
+
+    def put(costs: Costs) -> None:
+        monkeypatch.setattr(layers, "_costs", lambda network: costs)
+
+    yield put
+    layers._two_solvers.cache_clear()
+    layers._searched.cache_clear()
+
+
+def test_uniform_layers_have_no_spread_and_uneven_ones_have(of: Any) -> None:
+    of(Costs.uniform(8))
+    assert layers.flops_spread("any") == layers.bytes_spread("any") == 1.0
+    of(UNEVEN)
+    assert layers.flops_spread("any") == 9 / 3
+    assert layers.bytes_spread("any") > 2
+
+
+def test_a_solver_that_knows_no_compute_runs_fewer_stages_again_and_dearer_ones(of: Any) -> None:
+    of(UNEVEN)
+    assert layers.uniform_runs("any") <= 1.0 <= layers.uniform_price("any")
+    assert layers._extra(classic.recompute_all(8), UNEVEN) == sum(
+        n * f for n, f in zip(range(7, -1, -1), UNEVEN.forward, strict=True)
+    )
+
+
+def test_values_that_hold_recordings_need_no_less_than_values_alone(of: Any) -> None:
+    of(UNEVEN)
+    assert layers.as_one_budget("any") >= 1.0 <= layers.as_one_flops("any")
+    bare = dataclasses.replace(UNEVEN, saved=(0,) * 8, saves_input=(False,) * 8, saves_output=(True,) * 8)
+    assert minimum_budget(layers.as_one(bare)) == minimum_budget(bare)  # where a stage saves its output, both are one
+
+
+def test_chens_heuristic_with_a_large_limit_is_plain_and_its_search_is_never_below_the_solver(of: Any) -> None:
+    of(UNEVEN)
+    assert layers.greedy(UNEVEN, sum(layers.kept(UNEVEN))) == classic.save_all(8)
+    assert max(layers.greedy(UNEVEN, 9).runs()) == 2  # one recomputation at most
+    assert layers.greedy_peak("any") >= 1.0 <= layers.greedy_flops("any")
+
+
+def test_quadratic_segments_are_counted_in_stages() -> None:
+    assert layers.quadratic(classic.recompute_all(7)) == 7
+    assert layers.quadratic(classic.save_all(7)) == 1
+    assert layers.quadratic(classic.segments(12, 3)) == 1
+    costs = Costs.uniform(12)
+    assert layers.quadratic(precise_dp(costs, minimum_budget(costs), slot=1)) > 2
+
+
+def test_the_listing_ends_at_its_first_tensor_and_its_second_comment_is_wrong() -> None:
+    pytest.importorskip("torch")
+    assert (small_cases.listing_2_1("Tensor"), small_cases.listing_2_1("tensor")) == (0.0, 80.0)
+
+
+def test_differences_evaluate_once_per_parameter(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert small_cases.difference_evaluations() == 1.0
+    once = small_cases.background._differences
+
+    def twice(*given: Any) -> Any:
+        once(*given)
+        return once(*given)
+
+    monkeypatch.setattr(small_cases.background, "_differences", twice)
+    assert small_cases.difference_evaluations() > 2
+
+
+def test_the_least_memory_within_m_is_that_of_the_corrected_solver_and_outside_m_it_is_more() -> None:
+    for p, _ in errata.drawn()[:60]:
+        least = small_cases._least_within(p, 0, p.N + 1) + p.beta_f[0]
+        assert as_printed.solve(p, least).compute < as_printed.INFINITE == as_printed.solve(p, least - 1).compute
+    alike = Printed([1] * 6, [1] * 6, [1] * 6, [1] * 6)
+    large = Printed([1] * 6, [1] * 6, [1] * 6, [1] * 5 + [9])
+    stated = [p.beta_b[5] + small_cases._least_outside(p, 0, 5) for p in (alike, large)]
+    assert stated[0] >= small_cases._least_within(alike, 0, 5)
+    assert stated[1] > small_cases._least_within(large, 0, 5)
+
+
+def test_targets_that_the_caller_holds_are_counted_and_nested_checkpoints_keep_one_input() -> None:
+    pytest.importorskip("torch")
+    assert small_cases.targets_kept() == 1.0
+    assert small_cases.nested_bytes(3) == 1.0
+
+
+def test_squares_separate_circles_do_not_and_a_path_has_bags_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (small_cases.separators("squares"), small_cases.separators("circles")) == (100.0, 0.0)
+    assert small_cases.largest_bag("skip") == small_cases.largest_bag("merge") == 3
+    monkeypatch.setattr(small_cases, "MERGE", {"x": ("a",), "a": ("b",), "b": ("end",)})
+    assert small_cases.largest_bag("merge") == 2
+
+
+def test_a_policy_without_m_fits_and_is_not_always_least() -> None:
+    assert small_cases.constrained("solved") == 100.0
+    assert 80 < small_cases.constrained("least") < 100
+
+
+def test_kept_sums_give_the_same_tables() -> None:
+    p = errata.drawn()[7][0]
+    assert memoised.Memoised(p, 20).C == as_printed._Tables(p, 20, ()).C
+    wrong = Printed([2 * a for a in p.alpha_f], p.alpha_b, p.beta_f, p.beta_b)
+    assert memoised.Memoised(wrong, 20).C != as_printed._Tables(p, 20, ()).C
+
+
+def test_a_table_has_a_budget_for_every_byte(monkeypatch: pytest.MonkeyPatch) -> None:
+    costs = Costs.uniform(6)
+    monkeypatch.setattr(small_cases, "_costs", lambda network: costs)
+    assert small_cases.states(1) == pytest.approx(1e9, rel=1e-6)
+    assert simulate(classic.save_all(6), costs).peak < 1e9
