@@ -96,12 +96,13 @@ def overview(rows: Sequence[Row]) -> str:
         return f"{HEAD}\n{NOTHING}"
     judged = [row for row in rows if row["state"] == judge.JUDGED]
     problems, findings = sum(row["problems"] for row in rows), sum(len(row["findings"]) for row in judged)
-    dates = sorted(row["date"] for row in rows)
-    told = f"{len(judged)} of {len(rows)} libraries judged on {problems:,} problems, {dates[0]} to {dates[-1]}: "
+    dates = sorted({row["date"] for row in rows})
+    when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+    told = f"{len(judged)} of {len(rows)} libraries judged on {problems:,} problems, {when}: "
     told += f'{findings} findings. The same as <a href="gallery/gallery.json">JSON</a>.\n'
     lines = "\n".join(_line(row) for row in rows)
     tree = "\n".join(f"libraries/{row['name']}" for row in rows)
-    heads = ("library", "version", "judged", "problems", "verdicts", "kept / plain", "findings")
+    heads = ("library", "judged", "problems", "verdicts", "kept / plain", "findings")
     head = "".join(f"<th>{name}</th>" for name in heads)
     return f"""{HEAD}
 {told}
@@ -130,18 +131,17 @@ references keep: the smallest and the largest of its pairs.
 
 def _line(row: Row) -> str:
     """A library as a line of the table."""
-    name = f'<a href="libraries/{row["name"]}.html">{_text(row["name"])}</a><br>{row["framework"]}'
+    version = f"{_text(row['library'])} {_text(row['version'])}"
+    name = f'<a href="libraries/{row["name"]}.html">{_text(row["name"])}</a><br>{version}<br>{row["framework"]}'
     further = " ".join([row["state"], *(finding["kind"] for finding in row["findings"])]).lower()
     if row["state"] != judge.JUDGED:
         state = f'<span class="badge error">{_text(row["state"])}</span> {_text(row["reason"])}'
-        cells = [name, _text(row["version"]), "", str(row["problems"]), state, "", ""]
+        cells = [name, "", str(row["problems"]), state, "", ""]
     else:
-        judged = ", ".join(_text(pair["name"]) for pair in row["pairs"].values())
-        version = f"{_text(row['library'])} {_text(row['version'])}"
-        cells = [
-            name, version, judged, f"{row['problems']:,}", verdicts(row["verdicts"]), ratios(row["pairs"]),
-            _kinds(row),
-        ]  # fmt: skip
+        pairs = "<br>".join(_text(pair["name"]) for pair in row["pairs"].values())
+        judged = f"<details><summary>{len(row['pairs'])} pairs</summary>{pairs}</details>"
+        counts = verdicts(row["verdicts"])
+        cells = [name, judged, f"{row['problems']:,}", counts, ratios(row["pairs"]), _kinds(row)]
     told = "".join(f"<td>{cell}</td>" for cell in cells)
     return f'<tr data-words="{_text(further)}">{told}</tr>'
 
@@ -150,7 +150,7 @@ def _kinds(row: Row) -> str:
     found: dict[str, int] = {}
     for finding in row["findings"]:
         found[finding["kind"]] = found.get(finding["kind"], 0) + 1
-    told = [f"{kind}: {count}" for kind, count in found.items()]
+    told = [f"{kind.partition(' than ')[0]}: {count}" for kind, count in found.items()]
     told += ["not as declared"] if judge.faults(row) else []
     return "".join(f'<span class="badge finding">{_text(one)}</span> ' for one in told)
 
