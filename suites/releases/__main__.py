@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from gradgate.references.contract import UsageError
+from gradgate.suites.gate import manifest
+from gradgate.suites.gate.overlay import Overlay
 from gradgate.suites.gate.process import Unmeasurable
-from gradgate.suites.releases import cells, environments, history, known, measuring, rises
+from gradgate.suites.releases import cells, environments, history, known, libraries, measuring, rises
 from gradgate.suites.releases.environments import Release
+from gradgate.suites.releases.libraries import Subject
 
 ROOT = Path(__file__).parents[2]
 
@@ -47,6 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     add("names", nargs="*", help="releases, such as 0.9.2; after unite: folders; after known: names, or none for all")
     add("--profiles", help="names, separated by commas (default: those of suites/releases/cells.py)")
     add("--shard", default="1/1", metavar="K/N", help="measure the K-th of N parts of the methods")
+    add("--only", choices=("references", "gallery"), help="measure only these; default: both")
     add("--revision", default="HEAD", metavar="REV", help="the commit whose methods are measured (default HEAD)")
     add("--jobs", type=int, default=1, metavar="N", help="processes that measure at once (default 1)")
     add("--history", type=Path, default=history.FOLDER, help="the folder of the figures")
@@ -56,39 +63,64 @@ def _parser() -> argparse.ArgumentParser:
 
 def _measure(releases: Sequence[Release], chosen: argparse.Namespace) -> int:
     """Measure releases, each in its environment, then compile every rise again. A release that fails costs its rows."""
-    framework = chosen.framework
-    profiles = chosen.profiles.split(",") if chosen.profiles else cells.PROFILES[framework]
-    part, parts = _shard(chosen.shard)
     status = 0
-    with measuring.tree(ROOT, chosen.revision) as (overlay, commit):
-        methods: dict[str, list[dict[str, object]]] = {}
-        for row in measuring.cells(overlay, framework, profiles):
-            methods.setdefault(str(row["method"]) + str(row["family"]), []).append(row)
-        rows = [row for place, cell in enumerate(methods.values()) if place % parts == part - 1 for row in cell]
-        pythons: dict[Release, Path] = {}
+    _shard(chosen.shard)  # an error of usage comes before anything is installed
+    pythons: dict[Release, Path] = {}
+    with measuring.tree(ROOT, chosen.revision) as (overlay, commit), tempfile.TemporaryDirectory() as place:
         for release in releases:
             try:
                 pythons[release] = environments.make(release, chosen.environments, ROOT)
-                _one(release, pythons[release], overlay, rows, commit, chosen)
-            except (UsageError, Unmeasurable) as error:
+            except UsageError as error:
                 print(f"releases: {error}", file=sys.stderr)
                 status = 2
-        _confirm(pythons, overlay, rows, chosen)
+        if not pythons:
+            return status
+        subjects = _subjects(overlay, Path(place), max(pythons.items()), chosen)
+        for release, python in pythons.items():
+            for subject in subjects:
+                try:
+                    libraries.install(python, release, subject.needs)
+                    _one(release, python, subject, commit, chosen)
+                except (UsageError, Unmeasurable) as error:
+                    print(f"releases: {error}", file=sys.stderr)
+                    status = 2
+        for subject in subjects:
+            _confirm(pythons, subject, chosen)
     return status
 
 
-def _one(
-    release: Release,
-    python: Path,
-    overlay: measuring.Overlay,
-    rows: Sequence[dict[str, object]],
-    commit: str,
-    chosen: argparse.Namespace,
-) -> None:
+def _subjects(overlay: Overlay, place: Path, newest: tuple[Release, Path], chosen: argparse.Namespace) -> list[Subject]:
+    """What is measured under every release: the references, then each library of the gallery."""
+    release, python = newest
+    part, parts = _shard(chosen.shard)
+    profiles = chosen.profiles.split(",") if chosen.profiles else cells.PROFILES[release.framework]
+    found = []
+    if chosen.only != "gallery":
+        found.append(Subject(overlay, measuring.cells(overlay, release.framework, profiles)))
+    if chosen.only != "references":
+        for library in libraries.entries(release.framework):
+            try:
+                found.append(libraries.subject(library, overlay, place, python, release, profiles))
+            except UsageError as error:
+                print(f"releases: {library.name}: {error}", file=sys.stderr)
+                for profile in profiles:
+                    step = history.read(chosen.history, release, profile)
+                    step.put(cells.name(libraries.unlisted(library, profile)), {}, str(error))
+                    history.write(chosen.history, step)
+    methods = dict.fromkeys(manifest.owner(row) for subject in found for row in subject.rows)
+    mine = {method for place_, method in enumerate(methods) if place_ % parts == part - 1}
+    return [
+        dataclasses.replace(subject, rows=rows)
+        for subject in found
+        if (rows := [row for row in subject.rows if manifest.owner(row) in mine])
+    ]
+
+
+def _one(release: Release, python: Path, subject: Subject, commit: str, chosen: argparse.Namespace) -> None:
     """Measure a release, and write every figure as soon as it is known."""
-    reused = 0
-    found = None
-    for place, found in enumerate(measuring.measure(python, overlay, rows, release.name, chosen.jobs), 1):
+    reused, rows = 0, subject.rows
+    asked = measuring.measure(python, subject.overlay, rows, release.name, chosen.jobs, own=subject.own)
+    for place, found in enumerate(asked, 1):
         step = history.read(chosen.history, release, str(found.row["profile"]))
         name = cells.name(found.row)
         if step.figures.get(name) != dict(found.figures) or not found.figures:
@@ -96,22 +128,17 @@ def _one(
         step.versions, step.commit = dict(found.versions), commit
         history.write(chosen.history, step)
         reused += found.reused
-        if not found.reused or place == len(rows):
+        if not found.reused:
             said = found.reason or ", ".join(f"{value:,} {q}" for q, value in found.figures.items())
             print(f"{release.name} {place}/{len(rows)} {name}@{found.row['profile']}: {said}", flush=True)
     print(f"{release.name}: {len(rows)} cells, {reused} of them kept from before", flush=True)
 
 
-def _confirm(
-    pythons: dict[Release, Path],
-    overlay: measuring.Overlay,
-    rows: Sequence[dict[str, object]],
-    chosen: argparse.Namespace,
-) -> None:
+def _confirm(pythons: dict[Release, Path], subject: Subject, chosen: argparse.Namespace) -> None:
     """Compile every cell with a rise again, under both releases, each in a new process with an empty cache."""
-    named = {(cells.name(row), str(row["profile"])): row for row in rows}
+    named = {(cells.name(row), str(row["profile"])): row for row in subject.rows}
     for release, python in sorted(pythons.items()):
-        wanted: dict[tuple[str, str], dict[str, object]] = {}
+        wanted: dict[tuple[str, str], dict[str, Any]] = {}
         for change in rises.changes(history.steps(chosen.history)):
             key = (change.name, change.profile)
             step = history.read(chosen.history, release, change.profile)
@@ -120,7 +147,10 @@ def _confirm(
                 wanted[key] = named[key]
         if not wanted:
             continue
-        for found in measuring.measure(python, overlay, list(wanted.values()), release.name, chosen.jobs, again=True):
+        asked = list(wanted.values())
+        for found in measuring.measure(
+            python, subject.overlay, asked, release.name, chosen.jobs, again=True, own=subject.own
+        ):
             step = history.read(chosen.history, release, str(found.row["profile"]))
             step.again[cells.name(found.row)] = dict(found.figures)
             history.write(chosen.history, step)

@@ -62,22 +62,31 @@ def tree(root: Path, revision: str = "HEAD") -> Iterator[tuple[Overlay, str]]:
         yield Overlay.make(Path(place) / "import", project, judge=project), commit
 
 
-def cells(overlay: Overlay, framework: str, profiles: Sequence[str]) -> list[dict[str, Any]]:
-    """The cells of every method of a framework, as the tree declares them.
+def cells(
+    overlay: Overlay, framework: str, profiles: Sequence[str], python: Path = Path(sys.executable)
+) -> list[dict[str, Any]]:
+    """The cells of every method of a framework, as the files of an overlay declare them.
 
     Raises:
         UsageError: they cannot be listed; says why.
     """
-    command = [sys.executable, "-m", "gradgate.suites.releases.cells", framework, ",".join(profiles)]
+    command = [str(python), "-m", "gradgate.suites.releases.cells", framework, ",".join(profiles)]
     quiet = overlay.environment() | {"JAX_PLATFORMS": "cpu"}
     ran = subprocess.run(command, cwd=overlay.project, env=quiet, capture_output=True, text=True, check=False)
     if ran.returncode:
-        raise UsageError(f"the cells of {framework} cannot be listed: {ran.stderr.strip().splitlines()[-1:]}")
+        said = (ran.stderr.strip().splitlines() or ["nothing"])[-1]
+        raise UsageError(f"the cells of {framework} in {overlay.project.name} cannot be listed: {said}")
     return list(json.loads(ran.stdout))
 
 
 def measure(
-    python: Path, overlay: Overlay, rows: Sequence[Mapping[str, Any]], who: str, jobs: int = 1, again: bool = False
+    python: Path,
+    overlay: Overlay,
+    rows: Sequence[Mapping[str, Any]],
+    who: str,
+    jobs: int = 1,
+    again: bool = False,
+    own: bool = True,
 ) -> Iterator[Found]:
     """Measure cells in the environment of a release; a cell that fails is a result with a reason.
 
@@ -88,12 +97,13 @@ def measure(
         who: the name of the release in messages.
         jobs: how many processes measure at once.
         again: compile again, in a new process and with an empty cache, whatever is kept.
+        own: whether the cells are of gradgate's own references.
 
     Raises:
         Unmeasurable: the process could not go on.
     """
     request = {
-        "own": True, "base": False, "describe": False, "jobs": jobs, "limit": LIMIT, "timeout": 60.0,
+        "own": own, "base": False, "describe": False, "jobs": jobs, "limit": LIMIT, "timeout": 60.0,
         "paths": [str(path) for path in overlay.paths], "measure": list(rows),
     }  # fmt: skip
     with _cache(again):

@@ -146,11 +146,11 @@ def _plots(steps: Sequence[Step]) -> str:
     told = []
     for (framework, profile), row in sorted(rows.items()):
         names = sorted({name for step in row for name in step.figures})
-        for family in dict.fromkeys(name.partition(":")[0] for name in names):
+        for family in dict.fromkeys(_group(name) for name in names):
             lines = {
-                name.split(":")[1]: [step.figures.get(name, {}).get("required_bytes") for step in row]
+                _label(name): [step.figures.get(name, {}).get("required_bytes") for step in row]
                 for name in names
-                if name.startswith(f"{family}:")
+                if _group(name) == family
             }
             label = f"{family} in {framework} on {profile}: bytes relative to {row[0].release.version}"
             if drawn := plots.over_releases(lines, [step.release.version for step in row], label):
@@ -160,6 +160,16 @@ def _plots(steps: Sequence[Step]) -> str:
         "class without a plot did not move on that profile.\n"
     )
     return "\n".join([head, *told]) if told else ""
+
+
+def _group(name: str) -> str:
+    """The class of a method, or the library of a pair."""
+    return name.partition("/")[0] if "/" in name else name.partition(":")[0]
+
+
+def _label(name: str) -> str:
+    """The method, or the pair."""
+    return name.partition("/")[2].partition(":")[0] or name.split(":")[1]
 
 
 def _gone(steps: Sequence[Step]) -> str:

@@ -14,7 +14,7 @@ import pytest
 
 from gradgate.suites.gate.overlay import Overlay
 from gradgate.suites.releases import __main__ as command
-from gradgate.suites.releases import cells, environments, history, measuring
+from gradgate.suites.releases import cells, environments, history, libraries, measuring
 from gradgate.suites.releases.environments import Release
 
 SCRIPT = """#!{python}
@@ -55,8 +55,12 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def listed(overlay: Overlay, framework: str, profiles: Sequence[str]) -> list[dict[str, Any]]:
         return [row("one"), row("two")]
 
+    def entries(framework: str) -> list[Any]:
+        return []
+
     monkeypatch.setattr(measuring, "tree", tree)
     monkeypatch.setattr(measuring, "cells", listed)
+    monkeypatch.setattr(libraries, "entries", entries)
     monkeypatch.delenv("GRADGATE_CACHE", raising=False)
     return tmp_path
 
