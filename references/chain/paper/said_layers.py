@@ -71,7 +71,8 @@ def _quadratic() -> list[Published]:
         Published(place, "longest", "batch", "stages", f"{LAYERS}:quadratic_curve"),
         Published(
             place, "longest of any batch", "", "stages", VALUE,
-            {"of": f"{place} / longest / batch / stages", "take": "largest"}, 2.0, expects=upheld(at_least("'starting to employ the quadratic strategy': two stages or more")),
+            {"of": f"{place} / longest / batch / stages", "take": "largest"}, 2.0,
+            expects=upheld(at_least("'starting to employ the quadratic strategy': two stages or more")),
         ),
     ]  # fmt: skip
 
