@@ -85,4 +85,6 @@ def exit_status(judged: Iterable[Judged], missing: int = 0) -> int:
 def last_line(judged: Iterable[Judged], missing: int = 0) -> str:
     """The last line of a run, such as ``2 of 3 claims as declared: NOT as claimed``."""
     rows = list(judged)
+    if rows and not missing and all(row.outcome == "inapplicable" for row in rows):
+        return f"none of {len(rows)} claims was judged: all are inapplicable"
     return f"{as_declared(rows)} of {len(rows) + missing} claims as declared: {STATUS_LINE[exit_status(rows, missing)]}"

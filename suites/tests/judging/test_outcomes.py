@@ -48,6 +48,8 @@ def test_the_last_line_counts_what_is_as_declared_among_all_claims() -> None:
     found = [verdict("upheld"), verdict("refuted", "refuted"), verdict("inapplicable")]
     assert last_line(found) == "3 of 3 claims as declared: as claimed"
     assert last_line(found, missing=2) == "3 of 5 claims as declared: not everything could be measured"
+    assert last_line([verdict("inapplicable")] * 2) == "none of 2 claims was judged: all are inapplicable"
+    assert last_line([verdict("inapplicable")], missing=1).startswith("1 of 2 claims")
     assert last_line([*found, verdict("refuted")]) == "3 of 4 claims as declared: NOT as claimed"
 
 
