@@ -168,11 +168,13 @@ def _methods(framework: str) -> tuple[Method, ...]:
     )  # fmt: skip
 
 
-def _shape(structure: str, T: int, K: int, N: int, P: int, batch: int, depth: int, rest: str) -> dict[str, Any]:
+def _shape(
+    structure: str, T: int, K: int, N: int, P: int, batch: int, depth: int, rest: str, maps: str = "full"
+) -> dict[str, Any]:
     activation, norm, head = rest.split()
     return {
         "structure": structure, "length": T, "layers": K, "state": N, "width": P, "batch": batch, "depth": depth,
-        "activation": activation, "norm": norm, "head": head, "vocabulary": 2 + (T * K) % 5,
+        "maps": maps, "activation": activation, "norm": norm, "head": head, "vocabulary": 2 + (T * K) % 5,
     }  # fmt: skip
 
 
@@ -186,7 +188,7 @@ SHAPES = (
     _shape("diagonal", 2, 2, 2, 2, 1, 1, "tanh rms cross_entropy"),
     _shape("unstructured", 3, 1, 2, 1, 2, 2, "silu layer squared_error"),
     _shape("unstructured", 3, 2, 3, 2, 2, 1, "identity layer cross_entropy"),
-    _shape("scalar", 4, 2, 2, 3, 2, 2, "identity rms squared_error"),
+    _shape("scalar", 4, 2, 2, 3, 2, 2, "identity rms squared_error", maps="vectors"),
     _shape("diagonal", 5, 3, 1, 2, 1, 2, "silu rms cross_entropy"),
     _shape("unstructured", 5, 1, 3, 3, 3, 1, "tanh none squared_error"),
     _shape("scalar", 7, 3, 3, 2, 2, 1, "silu layer cross_entropy"),

@@ -146,7 +146,9 @@ def check_segments(segments: Shape, kind: str, x: Shape) -> None:
         raise UsageError(f"segments are {kind} {segments}; legal: integers (length,) or (batch, length), here {x[:2]}")
 
 
-def prepared(xp: Any, given: How, tokens: dict[str, Any], shared: Any, first: Any, repeated: Any) -> tuple[Any, Any]:
+def prepared(
+    xp: Any, given: How, tokens: dict[str, Any], shared: Any, first: Any, repeated: Any, scaled: Any = None
+) -> tuple[Any, Any]:  # fmt: skip
     """The operands of the recurrence for a chunk: decays, and what each token adds to the state.
 
     Args:
@@ -156,6 +158,7 @@ def prepared(xp: Any, given: How, tokens: dict[str, Any], shared: Any, first: An
         shared: a, if there is a delta; else None.
         first: (c, B), whether a sequence begins at the token; None: no sequence does.
         repeated: (array, times) -> the array with each entry of its last axis but one repeated.
+        scaled: (delta, a) -> delta·a, (c, B, channels, N) or (c, B, heads); None: by broadcasting.
 
     Returns:
         Decays (c, B, …), with an axis of 1 if one decay is for several states; and b x, (c, B, …, N).
@@ -167,7 +170,10 @@ def prepared(xp: Any, given: How, tokens: dict[str, Any], shared: Any, first: An
         decay = tokens["a"]
     else:
         delta = tokens["delta"]
-        decay = xp.exp(delta * shared if given.repeat else delta[..., None] * shared)
+        if scaled is not None:
+            decay = xp.exp(scaled(delta, shared))
+        else:
+            decay = xp.exp(delta * shared if given.repeat else delta[..., None] * shared)
         x = x * (delta[..., None] if given.repeat else delta)
     if given.repeat:
         decay = decay[..., None, None]

@@ -17,6 +17,7 @@ from gradgate.references.draws import Constant, Integers, Normal, draw
 
 CHOICES = {
     "structure": ("unstructured", "diagonal", "scalar"),
+    "maps": ("full", "vectors"),
     "activation": ("identity", "tanh", "silu"),
     "norm": ("none", "rms", "layer"),
     "head": ("cross_entropy", "squared_error"),
@@ -29,6 +30,8 @@ class StateSpaceSpec(Spec):
 
     Attributes:
         structure: that of A: ``unstructured`` (N×N), ``diagonal`` (N) or ``scalar`` (1).
+        maps: B and C: ``full``, N×P numbers each; or ``vectors``, N numbers each: B = b·1ᵀ/√P, so that all numbers of a
+            token enter alike, and C = 1·cᵀ, so that all numbers of a token get the same.
         length: T, tokens per sequence.
         layers: K.
         state: N, numbers in h.
@@ -43,6 +46,7 @@ class StateSpaceSpec(Spec):
     """
 
     structure: str = "diagonal"
+    maps: str = "full"
     length: int = 4
     layers: int = 2
     state: int = 3
@@ -70,7 +74,8 @@ class StateSpaceSpec(Spec):
     def net_outputs(self) -> dict[str, int]:
         """Net -> how many numbers it returns per token."""
         a = {"unstructured": self.state**2, "diagonal": self.state, "scalar": 1}[self.structure]
-        return {"A": a, "B": self.state * self.width, "C": self.width * self.state}
+        each = self.state * (self.width if self.maps == "full" else 1)
+        return {"A": a, "B": each, "C": each}
 
     def layout(self) -> tuple[type[StateSpaceProblem], Tree, dict[str, Any]]:
         """The draws of params and data, in the order in which they are drawn."""
@@ -138,10 +143,15 @@ class StateSpaceProblem(Problem):
 
     def B(self, p: Tree, x: Any) -> Any:
         """The input map B^t: (…, P) -> (…, N, P)."""
+        if self.spec.maps == "vectors":
+            P = self.spec.width
+            return self._net(p["B"], x)[..., :, None] * self.xp.ones((P,), dtype=x.dtype) / P**0.5
         return self.xp.reshape(self._net(p["B"], x), (*x.shape[:-1], self.spec.state, self.spec.width))
 
     def C(self, p: Tree, x: Any) -> Any:
         """The output map C^t: (…, P) -> (…, P, N)."""
+        if self.spec.maps == "vectors":
+            return self._net(p["C"], x)[..., None, :] * self.xp.ones((self.spec.width, 1), dtype=x.dtype)
         return self.xp.reshape(self._net(p["C"], x), (*x.shape[:-1], self.spec.width, self.spec.state))
 
     def embed(self, embedding: Any, tokens: Any) -> Any:

@@ -113,6 +113,13 @@ def _repeated(array: Any, times: int) -> Any:
     return jnp.repeat(array, times, axis=-2)
 
 
+# XLA's CPU compiler makes sums over axes of broadcast factors into kernels of a library for neural networks, which take
+# twice the time of the rest of the backward pass. The transposes of this product are products of matrices.
+def _scaled(delta: Any, a: Any) -> Any:
+    """delta·a for all tokens: (c, B, channels, N) or (c, B, heads)."""
+    return jnp.einsum("tbc,cn->tbcn" if a.ndim == 2 else "tbh,h->tbh", delta, a)
+
+
 def _split(given: How, tree: Any, axis: int) -> tuple[Any, Any]:
     """Full chunks (chunks, c, batch, …), and the rest (c', batch, …), of leaves whose time axis is `axis`."""
 
@@ -188,7 +195,7 @@ def _forward(given: How, tokens: dict[str, Any], shared: Any, start: Any, first:
 
     def chunk(start: Any, xs: tuple[dict[str, Any], Any]) -> tuple[Any, tuple[Any, Any]]:
         own, first = _wide(xs[0], start), xs[1]
-        decay, drive = prepared(jnp, given, own, shared, first, _repeated)
+        decay, drive = prepared(jnp, given, own, shared, first, _repeated, _scaled)
         h = _advance(given, decay, drive, start)
         return h[-1], (read(jnp, given, h, own["c"], _repeated).astype(dtype), start)
 
@@ -237,7 +244,7 @@ def _pull_chunk(
         The cotangents of `start`, of `shared`, and of the tokens.
     """
     prepare: Callable[..., Any] = lambda tokens, shared: prepared(  # noqa: E731 - differentiated at once
-        jnp, given, _wide(tokens, start), shared, first, _repeated
+        jnp, given, _wide(tokens, start), shared, first, _repeated, _scaled
     )
     (decay, drive), pull = jax.vjp(prepare, {name: leaf for name, leaf in tokens.items() if name != "c"}, shared)
     h = _advance(given, decay, drive, start)
