@@ -83,6 +83,7 @@ SHARDED: dict[str, dict[str, Any]] = {
 
 
 def _methods(framework: str) -> tuple[Method, ...]:
+    """The methods of a framework; PyTorch also has the baseline of its users, by autograd."""
     declare = functools.partial(reference_method, "bilevel", framework, PROMISES[framework])
     here = f"in_{framework}"
     return (
@@ -112,6 +113,12 @@ def _methods(framework: str) -> tuple[Method, ...]:
             "bilevel_sharded", options=(DEVICES,), module=f"{here}.sharded",
             source="App. A.2, Rajbhandari et al. 2020", **SHARDED[framework],
         ),
+        *((
+            declare(
+                "autograd_checkpoint", options=(REMAT,), module=f"{here}.autograd", source="Listing 2, the baseline",
+                disclaims=("vmap", "second_order"),
+            ),
+        ) if framework == "torch" else ()),
     )  # fmt: skip
 
 

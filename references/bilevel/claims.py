@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from gradgate.references.bilevel import grown
 from gradgate.references.bilevel.counts import claims as counted
 from gradgate.references.bilevel.paper import printed
 from gradgate.references.bilevel.paper.laws import LINEAR_GAIN
@@ -266,7 +267,7 @@ TORCH: dict[str, tuple[Claim, ...]] = {
 }  # fmt: skip
 
 PROMISES = {
-    "jax": joined(JAX, counted("jax"), printed.JAX),
-    "torch": joined(TORCH, counted("torch"), printed.TORCH),
+    "jax": joined(JAX, counted("jax"), printed.JAX, grown.JAX),
+    "torch": joined(TORCH, counted("torch"), printed.TORCH, grown.TORCH),
 }
 """Framework -> method -> its claims about memory, work and counts."""

@@ -30,6 +30,11 @@ def check_devices(spec: Any, value: Any) -> int:
     return devices
 
 
+def reads_eta(spec: Any) -> bool:
+    """Whether the inner loss reads η: in maml and learning_lr it does not; of a user's own model it is not known."""
+    return getattr(spec, "task", "") not in ("maml", "learning_lr")
+
+
 def chosen_arguments(argnums: Any, given: int) -> list[int]:
     """The indices that `argnums` names among `given` positional arguments.
 

@@ -3,12 +3,13 @@
 Fully sharded data parallelism (Rajbhandari et al., 2020): each leaf of η, θ_i, υ_i and their cotangents is flattened,
 padded and cut into D equal parts, and each device holds one part. It also holds one of D equal parts of every batch.
 For a gradient the parts are gathered; the gradients of all devices' data points are summed, and each device keeps its
-part. The update is elementwise, so it acts on parts.
+part. The update is elementwise, so it acts on parts. The parts of all leaves of a dtype travel in one flat array.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -28,7 +29,7 @@ from gradgate.references.bilevel.in_jax.methods import (
     pull_init,
     pull_step,
 )
-from gradgate.references.bilevel.options import check_devices
+from gradgate.references.bilevel.options import check_devices, reads_eta
 from gradgate.references.bilevel.problem import BilevelProblem
 from gradgate.references.contract import IllegalOption, Tree
 
@@ -58,9 +59,9 @@ def bilevel_sharded(problem: BilevelProblem, *, devices: int) -> tuple[Any, Tree
         one step; and what one product needs for 1/D of the batch, with its layers rematerialised.
 
     Computes:
-        Per device: 1/D of `mixflow` with `remat` and without saved gradients. Per step forward, θ and η are gathered
-        and ∇L is summed. Per step backward, θ and η are gathered once or twice, v once, and ∇L and the two products are
-        summed.
+        Per device: 1/D of `mixflow` with `remat` and without saved gradients. Two collectives per step forward: θ and η
+        are gathered, and ∇L is summed. Four per step backward: θ and η are gathered, ∇L is summed, v is gathered, and
+        the two products are summed. η is left out where L does not read it.
 
     Not for:
         An inner model whose θ and the rest do not fit on one device together: all its layers are gathered at once. Not
@@ -124,45 +125,84 @@ def _whole(tree: Tree, like: Tree) -> Tree:
     return jax.tree.map(lambda leaf, whole: leaf.reshape(-1)[: whole.size].reshape(whole.shape), tree, like)
 
 
+def _gathered(tree: Tree, like: Tree) -> Tree:
+    """The whole leaves of every device's parts: one collective for each dtype."""
+    leaves, structure = jax.tree.flatten(tree)
+    found: list[Any] = list(leaves)
+    for places in _by_dtype(leaves):
+        flat = jnp.concatenate([leaves[i] for i in places])
+        columns = jnp.split(jax.lax.all_gather(flat, AXIS), _ends([leaves[i].size for i in places]), axis=1)
+        for i, column in zip(places, columns, strict=True):
+            found[i] = column
+    return _whole(jax.tree.unflatten(structure, found), like)
+
+
+def _shared(tree: Tree, devices: int) -> Tree:
+    """Gradients of the means over each device's data points -> the parts of their mean: one collective per dtype."""
+    leaves, structure = jax.tree.flatten(_parts(tree, devices))
+    found: list[Any] = list(leaves)
+    for places in _by_dtype(leaves):
+        flat = jnp.concatenate([leaves[i] for i in places], axis=1)
+        own = jax.lax.psum_scatter(flat, AXIS) / devices
+        for i, part in zip(places, jnp.split(own, _ends([leaves[i].shape[1] for i in places])), strict=True):
+            found[i] = part
+    return jax.tree.unflatten(structure, found)
+
+
+def _by_dtype(leaves: list[Any]) -> list[list[int]]:
+    """The places of the leaves of each dtype."""
+    dtypes = dict.fromkeys(leaf.dtype for leaf in leaves)
+    return [[i for i, leaf in enumerate(leaves) if leaf.dtype == dtype] for dtype in dtypes]
+
+
+def _ends(sizes: list[int]) -> list[int]:
+    """Where all but the last of consecutive pieces end."""
+    return list(itertools.accumulate(sizes))[:-1]
+
+
 def _mapped(problem: BilevelProblem, devices: int, mesh: Mesh | None) -> Callable[..., Any]:
     """(η, data) in parts -> (loss, gradient in parts). Without a mesh it runs on the mesh of the context."""
     full_eta = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), problem.params)
     full_theta, _ = jax.eval_shape(problem.init, problem.params)
     inner = inner_loss(problem, remat=True)
 
-    def gathered(tree: Tree, like: Tree) -> Tree:
-        return _whole(jax.tree.map(lambda leaf: jax.lax.all_gather(leaf, AXIS), tree), like)
+    reads = reads_eta(problem.spec)
 
-    def shared(tree: Tree) -> Tree:
-        """Gradients of the means over each device's data points -> the parts of their mean."""
-        parts = _parts(tree, devices)
-        return jax.tree.map(lambda leaf: jax.lax.psum_scatter(leaf, AXIS) / devices, parts)
+    def gradient(whole: tuple[Tree, Tree], x: Tree) -> Tree:
+        return _shared(jax.grad(inner)(*whole, x), devices)
 
-    def gradient(theta: Tree, eta: Tree, x: Tree) -> Tree:
-        return shared(jax.grad(inner)(gathered(theta, full_theta), gathered(eta, full_eta), x))
-
-    def product(inner: Inner, theta: Tree, eta: Tree, x: Tree, v: Tree) -> tuple[Tree, Tree]:
-        theta, eta, v = gathered(theta, full_theta), gathered(eta, full_eta), gathered(v, full_theta)
-        hessian, mixed = forward_over_reverse(inner, theta, eta, x, v)
-        return shared(hessian), shared(mixed)
+    def seen(theta: Tree, eta: Tree) -> tuple[Tree, Tree]:
+        """θ and η whole, as L reads them; an η that it does not read is zeros."""
+        if reads:
+            found: tuple[Tree, Tree] = _gathered((theta, eta), (full_theta, full_eta))
+            return found
+        return _gathered(theta, full_theta), jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), full_eta)
 
     def on_device(eta: Tree, data: dict[str, Any]) -> tuple[Any, Tree]:
         eta, theta = jax.tree.map(lambda leaf: leaf[0], (eta, data["theta"]))
         part = problem._replace(params=eta, data={**data, "theta": theta})
 
         def forward(carry: Carry, x: Tree) -> tuple[Carry, Carry]:
-            return part.update(gradient(carry[0], eta, x), *carry, eta, x), carry
+            return part.update(gradient(seen(carry[0], eta), x), *carry, eta, x), carry
 
         def backward(cotangents: Cotangents, inputs: tuple[Tree, Carry]) -> tuple[Cotangents, None]:
             x, carry = inputs
-            grad = gradient(carry[0], eta, x)
-            return pull_step(part, inner, product, carry, grad, x, cotangents), None
+            whole = seen(carry[0], eta)
+
+            def product(inner: Inner, theta: Tree, _: Tree, x: Tree, v: Tree) -> tuple[Tree, Tree]:
+                hessian, mixed = forward_over_reverse(inner, *whole, x, _gathered(v, full_theta))
+                if reads:
+                    found: tuple[Tree, Tree] = _shared((hessian, mixed), devices)
+                    return found
+                return _shared(hessian, devices), jax.tree.map(jnp.zeros_like, eta)
+
+            return pull_step(part, inner, product, carry, gradient(whole, x), x, cotangents), None
 
         (theta, state), kept = jax.lax.scan(forward, part.init(eta), part.xs)
         loss, d_theta = jax.value_and_grad(lambda theta: part.outer_loss(theta, part.y, block=block_of(True)))(
-            gathered(theta, full_theta)
+            _gathered(theta, full_theta)
         )
-        cotangents = shared(d_theta), *jax.tree.map(jnp.zeros_like, (floats(state), eta))
+        cotangents = _shared(d_theta, devices), *jax.tree.map(jnp.zeros_like, (floats(state), eta))
         cotangents, _ = jax.lax.scan(backward, cotangents, (part.xs, kept), reverse=True)
         grads = jax.tree.map(lambda leaf: leaf[None], pull_init(part, cotangents))
         return jax.lax.pmean(loss, AXIS), grads

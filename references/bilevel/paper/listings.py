@@ -68,6 +68,46 @@ def temporary(
     return found.temp_bytes / GiB
 
 
+def toy_assigned(profile: str, transformations: int, fused: bool) -> tuple[Any, Any]:
+    """The buffer assignments of Listing 4, default and mixed mode (B = 1024, D = 4096, T = 2).
+
+    Raises:
+        LookupError: the profile's compiler gives no assignment; says why.
+    """
+    from gradgate.references.bilevel.paper.buffers import assignment
+
+    shapes = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((4096, 4096), *[(2, 1024, 4096)] * 2)]
+    outer = [jax.ShapeDtypeStruct((1024, 4096), jnp.float32)] * 2
+    default, mixed = (
+        assignment(toy(transformations, mixed, False, fused), (*shapes, *outer), profile) for mixed in (False, True)
+    )
+    return default, mixed
+
+
+def toy_saved_fused(profile: str, transformations: int, fused: bool) -> float:
+    """Percent of all bytes that mixed mode saves in Listing 4, with or without loop fusion."""
+    default, mixed = toy_assigned(profile, transformations, fused)
+    return float(100 * (1 - mixed.total / default.total))
+
+
+def toy_graph(profile: str, transformations: int, what: str) -> float:
+    """Buffers or instructions of Listing 4 in mixed mode over those of the default, loop fusion on.
+
+    Args:
+        profile: the profile whose compiler is used.
+        transformations: M of Eq. 9.
+        what: ``buffers``, places in memory of 1 MiB or more; or ``instructions``.
+    """
+
+    def size(found: Any) -> int:
+        if what == "instructions":
+            return int(found.instructions)
+        return len({one.place for one in found.buffers if one.bytes >= 2**20})
+
+    default, mixed = toy_assigned(profile, transformations, True)
+    return size(mixed) / size(default)
+
+
 def toy_saved(profile: str, transformations: int, remat: bool) -> float:
     """Percent of all bytes that mixed mode saves compared with the default in Listing 4 (B = 1024, D = 4096, T = 2).
 
@@ -91,15 +131,22 @@ def toy_saved(profile: str, transformations: int, remat: bool) -> float:
     return 100 * (1 - mixed.required_bytes / default.required_bytes)
 
 
-def toy(transformations: int, mixed: bool, remat: bool) -> Callable[..., Any]:
-    """The meta-gradient of Listing 4: (weights, inputs, targets, outer inputs, outer targets) -> like the weights."""
+def toy(transformations: int, mixed: bool, remat: bool, fused: bool = False) -> Callable[..., Any]:
+    """The meta-gradient of Listing 4: (weights, inputs, targets, outer inputs, outer targets) -> like the weights.
+
+    With `fused` (use_loop_fusion) the transformations run in a Python loop, so that the compiler can fuse them.
+    """
+
+    def one(y: Any, i: Any) -> tuple[Any, None]:
+        return i * (2 + jnp.sin(y)) ** jnp.cos(y), None
 
     def loss(weights: Any, x: tuple[Any, Any]) -> Any:
-        y, _ = jax.lax.scan(
-            lambda y, i: (i * (2 + jnp.sin(y)) ** jnp.cos(y), None),
-            jnp.matmul(x[0], weights),
-            jnp.arange(1, transformations + 1).astype(jnp.float32),
-        )
+        y, numbers = jnp.matmul(x[0], weights), range(1, transformations + 1)
+        if fused:
+            for i in numbers:
+                y, _ = one(y, float(i))
+        else:
+            y, _ = jax.lax.scan(one, y, jnp.arange(1, transformations + 1).astype(jnp.float32))
         return jnp.mean((y - x[1]) ** 2)
 
     grad = fwdrev_grad(loss) if mixed else jax.grad(loss)

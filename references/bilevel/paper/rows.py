@@ -8,6 +8,7 @@ from gradgate.references.bilevel.inner.transformer import Size
 from gradgate.references.bilevel.paper import reasons as reasons
 from gradgate.references.bilevel.paper import scale as scale
 from gradgate.references.bilevel.paper.expected import declared
+from gradgate.references.bilevel.paper.said import SAID
 from gradgate.references.bilevel.paper.scale import DEFAULT, MIXFLOW, PROFILES, GiB
 from gradgate.references.bilevel.paper.times import TIMES
 from gradgate.references.published import Published
@@ -263,4 +264,4 @@ PUBLISHED = tuple(
         *_ablation("Table 2, 489M", 489, TABLE_2), *_beyond(), *_tested(), *_ladder(),
         *_ablation("Table 3, 44M", 44, TABLE_3), *TIMES, *_sweeps(), *_figure_4(), *_figure_1(),
     )
-)  # fmt: skip
+) + SAID  # fmt: skip

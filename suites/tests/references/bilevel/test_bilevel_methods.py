@@ -280,7 +280,7 @@ CLASSES = BilevelSpec(model="mlp", width=2, layers=1, seed=9)
 
 
 def test_listing_1_is_right_on_floating_inputs_and_fails_on_classes(jax: Any) -> None:
-    from gradgate.suites.tests.references.bilevel.printed_jax import listing1_printed
+    from gradgate.references.bilevel.paper.printed_jax import listing1_printed
 
     assert worst("jax", listing1_printed, TOY) < 16
     assert raised("jax", listing1_printed, CLASSES) is TypeError
@@ -288,7 +288,7 @@ def test_listing_1_is_right_on_floating_inputs_and_fails_on_classes(jax: Any) ->
 
 def test_listing_1_has_no_further_derivative_and_ours_has(jax: Any) -> None:
     from gradgate.references.bilevel.in_jax.methods import mixflow
-    from gradgate.suites.tests.references.bilevel.printed_jax import listing1_printed
+    from gradgate.references.bilevel.paper.printed_jax import listing1_printed
 
     def along(method: Any) -> Any:
         with precision("jax", "float64"):
@@ -303,7 +303,7 @@ def test_listing_1_has_no_further_derivative_and_ours_has(jax: Any) -> None:
 
 def test_listing_1_refuses_an_inner_loss_that_closes_over_eta(jax: Any) -> None:
     """Line 12 of Algorithm 2 calls it without η. With this reading, the mistake raises an error."""
-    from gradgate.suites.tests.references.bilevel.printed_jax import _listing1
+    from gradgate.references.bilevel.paper.printed_jax import _listing1
 
     problem = TOY.build("jax")
 
@@ -319,25 +319,25 @@ def test_listing_1_refuses_an_inner_loss_that_closes_over_eta(jax: Any) -> None:
     ("mistake", "error"), [("name", UnboundLocalError), ("result", TypeError), ("unpacking", ValueError)]
 )
 def test_each_mistake_of_listing_3_ends_it(mistake: str, error: type[BaseException], jax: Any) -> None:
-    from gradgate.suites.tests.references.bilevel.printed_jax import listing3_printed
+    from gradgate.references.bilevel.paper.printed_jax import listing3_printed
 
     assert raised("jax", listing3_printed, TOY, mistake=mistake) is error
 
 
 def test_listing_2_names_what_is_not_there(torch: Any) -> None:
-    from gradgate.suites.tests.references.bilevel.printed_torch import listing2_printed
+    from gradgate.references.bilevel.paper.printed_torch import listing2_printed
 
     assert raised("torch", listing2_printed, TOY, mistake="name") is NameError
 
 
 def test_listing_2_forgets_the_hessian_where_parameters_are_a_tree_and_says_nothing(torch: Any) -> None:
-    from gradgate.suites.tests.references.bilevel.printed_torch import listing2_printed
+    from gradgate.references.bilevel.paper.printed_torch import listing2_printed
 
     assert worst("torch", functools.partial(listing2_printed, mistake="trees"), TOY) > 1e9
 
 
 def test_listing_2_is_right_on_floating_tensors_and_fails_on_classes(torch: Any) -> None:
-    from gradgate.suites.tests.references.bilevel.printed_torch import listing2_printed
+    from gradgate.references.bilevel.paper.printed_torch import listing2_printed
 
     assert worst("torch", functools.partial(listing2_printed, mistake="integers"), TOY) < 16
     assert raised("torch", listing2_printed, CLASSES, mistake="integers") is RuntimeError
@@ -345,3 +345,14 @@ def test_listing_2_is_right_on_floating_tensors_and_fails_on_classes(torch: Any)
 
 def test_what_is_measured_builds() -> None:
     assert BilevelSpec(**MEASURED).layout() is not None
+
+
+def test_a_step_of_sgd_on_a_reversible_block_cannot_be_undone() -> None:
+    """App. A.2, read as about updates: for the block y₁ = x₁ + w·x₂ and L = (y₁ − t)²/2, every w moves to one."""
+    x1, x2, target, rate = 0.5, 1.0, 2.0, 1.0
+
+    def step(w: float, rate: float) -> float:
+        return w - rate * (x1 + w * x2 - target) * x2
+
+    assert step(-3.0, rate) == step(7.0, rate) == target - x1
+    assert step(-3.0, rate / 2) != step(7.0, rate / 2)

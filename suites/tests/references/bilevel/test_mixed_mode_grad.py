@@ -180,7 +180,7 @@ def test_in_jax_integers_get_a_cotangent_of_no_numbers(jax: Any) -> None:
 
 
 def test_in_jax_the_printed_rule_refuses_a_loss_that_closes_over_what_is_differentiated(jax: Any) -> None:
-    from gradgate.suites.tests.references.bilevel.printed_jax import _listing1
+    from gradgate.references.bilevel.paper.printed_jax import _listing1
 
     with precision("jax", "float64"):
         inner, theta, eta, x = parts("jax")

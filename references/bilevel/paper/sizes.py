@@ -1,0 +1,203 @@
+"""Bytes of whole sweeps of the paper by the compilers' buffer assignments: Table 6's ladder and Table 1's sweep.
+
+Each function returns a curve, a dict of lists; ``paper.said`` takes single numbers from it. What a compiler answered is
+kept on disk, so that an interrupted sweep resumes.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+from gradgate.references.bilevel.inner.transformer import SIZES, Size
+from gradgate.references.bilevel.paper import scale
+from gradgate.references.bilevel.paper.scale import DEFAULT, MIXFLOW, GiB
+from gradgate.references.bilevel.problem import BilevelSpec
+
+DEVICE = {"nvidia-h100": 80, "tpu-v5p": 96}
+"""Profile -> GiB of the paper's device (§5.2)."""
+TABLE_1 = {
+    57: Size(57, 576, 2304, 64, 9, 9), 106: Size(106, 640, 2560, 64, 10, 16), 163: Size(163, 768, 3072, 64, 12, 18),
+    217: Size(217, 896, 3584, 64, 14, 18), 306: Size(306, 1024, 4096, 64, 16, 20),
+}  # fmt: skip
+"""The models of Table 1, by Hoffmann et al. (2022), Table A9."""
+STEPS, BATCHES, CONTEXTS = (2, 4, 8), (2, 4, 8), (2048, 4096, 8192)
+"""T, B and S of Table 1."""
+COVERING = tuple(
+    (millions, STEPS[j], BATCHES[(j + i) % 3], CONTEXTS[(j + 2 * i) % 3])
+    for i, millions in enumerate(TABLE_1)
+    for j in range(3)
+)
+"""15 of the 135 configurations of Table 1: every pair of values of two parameters occurs in at least one of them."""
+NAMES = (
+    "arguments and results", "kept of every step", "like θ", "scores", "logits", "inputs of layers",
+    "kept of every layer", "others",
+)  # fmt: skip
+"""The kinds of buffers; see `kind`."""
+
+
+@functools.lru_cache(maxsize=1024)
+def assigned(spec: BilevelSpec, optimisations: str, profile: str) -> Mapping[str, Any]:
+    """Bytes of a meta step: ``total``, ``instructions``, and ``named``, kind -> bytes live at the peak.
+
+    Raises:
+        LookupError: the compiler gives no assignment; the message says why.
+    """
+    from gradgate.hw_profiles import cache as caching
+    from gradgate.hw_profiles.compile import PLATFORMS
+    from gradgate.hw_profiles.compiler_process import FLAGS
+    from gradgate.hw_profiles.fingerprint import compile_fingerprint
+    from gradgate.hw_profiles.profile import load
+    from gradgate.hw_profiles.traced import trace
+    from gradgate.references.bilevel.paper.buffers import assignment
+    from gradgate.references.draws import shapes
+
+    known = load(profile)
+    if known.compiler not in ("host", "cuda"):
+        return {"total": scale.total(spec, optimisations, profile)}
+    program, arguments = scale.program(optimisations), (shapes(spec),)
+    text = trace(program, arguments).text(PLATFORMS[known.compiler])
+    facts = compile_fingerprint(known, FLAGS[known.compiler]) | {"what": "buffer assignment by kind, 1"}
+    cache, entry = caching.Cache(), caching.key(text, facts)
+    stored = cache.get(entry)
+    if stored is None:
+        found = assignment(program, arguments, profile)
+        named = dict.fromkeys(NAMES, 0)
+        for one in found.live(found.peak):
+            named[NAMES[0] if one.kept else kind(one.shape, spec)] += one.bytes
+        stored = {"total": found.total, "instructions": found.instructions, "named": named}
+        cache.put(entry, stored)
+    return stored
+
+
+def kind(shape: str, spec: BilevelSpec) -> str:
+    """The kind of a temporary by its shape, one of `NAMES`.
+
+    An array with T in front of the shape of a leaf of θ is kept of every step. With the shape of a leaf it is a
+    parameter, a state, a gradient, a tangent or a cotangent. Scores end in S × S, logits in the vocabulary. Inputs of
+    layers, and their tangents, are (L, B, S, d); any other array with L in front is kept of every layer.
+    """
+    inside = shape.partition("[")[2].partition("]")[0]
+    dims = tuple(int(part) for part in inside.split(",") if part.isdigit())
+    leaves, T, L = _leaves(spec), spec.steps, spec.layers
+    bare = dims[1:] if dims[:1] == (1,) else dims
+    if dims[:1] == (T,) and dims[1:] in leaves:
+        return "kept of every step"
+    if dims in leaves or bare in leaves:
+        return "like θ"
+    if dims[:1] == (L,) and dims[1:] == (spec.batch, spec.sequence, spec.width):
+        return "inputs of layers"
+    if dims[:1] == (L,) and len(dims) > 2:
+        return "kept of every layer"
+    if spec.vocabulary in dims:
+        return "logits"
+    if dims[-2:] == (spec.sequence, spec.sequence):
+        return "scores"
+    return "others"
+
+
+@functools.lru_cache(maxsize=64)
+def _leaves(spec: BilevelSpec) -> frozenset[tuple[int, ...]]:
+    import jax
+
+    from gradgate.references.draws import shapes
+
+    problem: Any = shapes(spec)
+    theta, _ = jax.eval_shape(problem.init, problem.params)
+    return frozenset(tuple(leaf.shape) for leaf in jax.tree.leaves(theta))
+
+
+def ladder(profile: str, models: list[int]) -> dict[str, list[float]]:
+    """Bytes of the models of Table 6, B = 4, T = 2, context 2048, by default and in mixed mode (Fig. 7 and 8).
+
+    Args:
+        profile: the profile whose compiler assigns the buffers.
+        models: rows of Table 6, by their millions of parameters.
+
+    Returns:
+        ``millions``; GiB in all and static GiB of both programs; and what Fig. 7 and 8 show of them.
+    """
+    found: dict[str, list[float]] = {"millions": [float(millions) for millions in models]}
+
+    def add(name: str, value: float) -> None:
+        found.setdefault(name, []).append(value)
+
+    for millions in models:
+        spec = scale.configuration(millions)
+        total = {signs: assigned(spec, signs, profile)["total"] for signs in (DEFAULT, MIXFLOW)}
+        static = {signs: scale.static(spec, signs) for signs in total}
+        for signs in total:
+            add(f"total GiB of {signs}", total[signs] / GiB)
+            add(f"static GiB of {signs}", static[signs] / GiB)
+            add(f"total of {signs} over the device", total[signs] / GiB / DEVICE[profile])
+        dynamic = {signs: total[signs] - static[signs] for signs in total}
+        add("total of -+- over +++", total[DEFAULT] / total[MIXFLOW])
+        add("dynamic of -+- over +++", dynamic[DEFAULT] / dynamic[MIXFLOW])
+        add("static over dynamic of +++", static[MIXFLOW] / dynamic[MIXFLOW])
+        add("dynamic over static of -+-", dynamic[DEFAULT] / static[DEFAULT])
+        one = scale.static(scale.configuration(millions, steps=1), DEFAULT)
+        add("one inner step of -+- over the device", (dynamic[DEFAULT] + one) / GiB / DEVICE[profile])
+    return found
+
+
+def table_1(profile: str, task: str, configurations: list[list[int]]) -> dict[str, list[Any]]:
+    """Bytes of configurations of Table 1, by default and in mixed mode (Fig. 4).
+
+    Args:
+        profile: the profile whose compiler assigns the buffers.
+        task: ``maml``, ``learning_lr`` or ``loss_weighting``.
+        configurations: millions of parameters, T, B and S of each.
+
+    Returns:
+        ``configuration``, in words; ``gain``, the gain in dynamic bytes; and GiB in all of both programs.
+    """
+    found: dict[str, list[Any]] = {"configuration": [], "gain": [], "total GiB of -+-": [], "total GiB of +++": []}
+    for millions, steps, batch, sequence in configurations:
+        size = TABLE_1[millions]
+        spec = scale.configuration(
+            44, task=task, steps=steps, batch=batch, sequence=sequence, width=size.width, ffw=size.ffw,
+            heads=size.heads, key_size=size.key_size, layers=size.layers,
+        )  # fmt: skip
+        total = {signs: assigned(spec, signs, profile)["total"] for signs in (DEFAULT, MIXFLOW)}
+        dynamic = {signs: total[signs] - scale.static(spec, signs) for signs in total}
+        found["configuration"].append(f"{millions}M, T = {steps}, B = {batch}, S = {sequence}")
+        found["gain"].append(dynamic[DEFAULT] / dynamic[MIXFLOW])
+        for signs in total:
+            found[f"total GiB of {signs}"].append(total[signs] / GiB)
+    return found
+
+
+def named(profile: str, optimisations: str, name: str, millions: int, **fields: Any) -> float:
+    """GiB of one kind of buffers that are live at the peak of a meta step.
+
+    Args:
+        profile, optimisations, millions, fields: as for `rows.hbm`.
+        name: one of `NAMES`.
+    """
+    spec = scale.configuration(millions, **fields)
+    return float(assigned(spec, optimisations, profile)["named"][name]) / GiB
+
+
+def lives(profile: str, static: bool, millions: int, optimisations: str = MIXFLOW) -> float:
+    """The share of a program's instructions during which its buffers are live, the mean by bytes.
+
+    Args:
+        profile, optimisations, millions: as for `rows.hbm`.
+        static: of arguments, results and what is kept of every step; else of all others.
+    """
+    from gradgate.references.bilevel.paper.buffers import assignment
+    from gradgate.references.draws import shapes
+
+    spec = scale.configuration(millions)
+    found = assignment(scale.program(optimisations), (shapes(spec),), profile)
+    spans: dict[tuple[int, int], tuple[int, set[int]]] = {}
+    for one in found.buffers:
+        if (one.kept or kind(one.shape, spec) == NAMES[1]) == static:
+            spans.setdefault(one.place, (one.bytes, set()))[1].update(range(one.first, one.last + 1))
+    every = sum(bytes_ for bytes_, _ in spans.values())
+    return sum(bytes_ * len(at) for bytes_, at in spans.values()) / every / (found.instructions + 1)
+
+
+LADDER = tuple(SIZES)
+"""All rows of Table 6."""
