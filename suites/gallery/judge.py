@@ -19,7 +19,7 @@ from gradgate.suites.gallery import declared
 from gradgate.suites.gallery.declared import Finding
 from gradgate.suites.gallery.environment import CannotInstall, Environment, last_words, made, run
 from gradgate.suites.gallery.metadata import Library
-from gradgate.suites.judging.outcomes import VERDICTS
+from gradgate.suites.judging.outcomes import AGAINST, VERDICTS
 
 SCHEMA = 1
 SCRIPT = 180.0
@@ -43,6 +43,7 @@ class Settings:
         environments: where environments are made.
         examples: problems per claim.
         seeds: how many seeds, from 0.
+        refuted: judge only what was refuted under further seeds.
         jobs: worker processes.
         fresh: reuse nothing.
         scripts: run the scripts of findings again, also those whose result is known.
@@ -59,6 +60,7 @@ class Settings:
     fresh: bool = False
     scripts: bool = False
     judge: bool = True
+    refuted: bool = False
     say: Callable[[str], None] = print
 
 
@@ -122,10 +124,12 @@ def _judge(
     library: Library, environment: Environment, findings: Sequence[Finding], settings: Settings, row: Row
 ) -> None:
     """Fill in the verdicts under every seed, the comparison with the findings, and the kept bytes."""
-    by_seed = {}
+    by_seed: dict[int, list[Row]] = {}
     for seed in range(settings.seeds):
-        document = _verify(library, environment, settings, seed, row)
-        by_seed[seed] = document.get("verdicts", [])
+        claims = [""] if seed == 0 or not settings.refuted else _against(by_seed[0])
+        by_seed[seed] = []
+        for claim in claims:
+            by_seed[seed] += _verify(library, environment, settings, seed, row, claim).get("verdicts", [])
         if row["state"] != JUDGED:
             break
     rows = by_seed[0]
@@ -139,15 +143,23 @@ def _judge(
         _add_kept(library, environment, row)
 
 
-def _verify(library: Library, environment: Environment, settings: Settings, seed: int, row: Row) -> dict[str, Any]:
+def _against(rows: Sequence[Row]) -> list[str]:
+    """The names of the claims that are refuted, or end in an error."""
+    return sorted({row["claim"] for row in rows if row["verdict"] in AGAINST})
+
+
+def _verify(
+    library: Library, environment: Environment, settings: Settings, seed: int, row: Row, claim: str = ""
+) -> dict[str, Any]:
     """Run ``gradgate verify`` in the library's environment; returns its document, and puts its state into the row."""
-    path = settings.report / "verdicts" / f"{library.name}_{seed}.json"
+    path = settings.report / "verdicts" / f"{library.name}_{seed}{f'_{claim}' if claim else ''}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     target = shortest(library.path.resolve())
     command = [
         environment.python, "-m", "gradgate.suites.cli", "verify", target, "--json", path, "--seed", str(seed),
         "--examples", str(settings.examples), "--jobs", str(settings.jobs), *(["--fresh"] if settings.fresh else []),
+        *(["--claim", claim] if claim else []),
     ]  # fmt: skip
     told = [0]
 
@@ -159,7 +171,7 @@ def _verify(library: Library, environment: Environment, settings: Settings, seed
             told[0] = count
 
     ran = run(command, float(library.limit), env=_variables(environment), watch=watch)
-    (settings.report / "verdicts" / f"{library.name}_{seed}.log").write_text(ran.output, encoding="utf-8")
+    path.with_suffix(".log").write_text(ran.output, encoding="utf-8")
     document = _document(path)
     row["seconds"] = round(row["seconds"] + ran.seconds, 1)
     row["claims"] = max(row["claims"], document.get("claims", 0))

@@ -26,6 +26,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--shard", type=Shard.parse, metavar="I/N", help="only the I-th of N shares, of about equal cost")
     made.add_argument("--examples", type=int, default=12, metavar="N", help="problems per claim (default 12)")
     made.add_argument("--seeds", type=int, default=1, metavar="N", help="judge under seeds 0 to N-1 (default 1)")
+    refuted = "under seeds after 0, judge only the claims that were refuted"
+    made.add_argument("--refuted", action="store_true", help=refuted)
     made.add_argument("--jobs", type=int, default=2, help="worker processes (default 2)")
     made.add_argument("--fresh", action="store_true", help="make the environments and judge everything again")
     made.add_argument("--scripts", action="store_true", help="run the scripts of findings again, and judge nothing")
@@ -80,7 +82,7 @@ def _judged(libraries: Sequence[Any], every: Sequence[declared.Finding], given: 
     """The rows of the libraries; each is written when it is done."""
     settings = judge.Settings(
         given.folder, given.report.resolve(), given.environments.resolve(), given.examples, given.seeds, given.jobs,
-        given.fresh, given.scripts, not given.scripts, _say,
+        given.fresh, given.scripts, not given.scripts, given.refuted, _say,
     )  # fmt: skip
     rows = []
     for place, library in enumerate(libraries, 1):
