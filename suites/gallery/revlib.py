@@ -82,7 +82,7 @@ def momentum(H):
 
 
 def _pair(function, reference, name, **how):
-    law = gradgate.at_most("residual_bytes", of_reference=0.3, at={"T": 64, "H": 32})
+    law = gradgate.at_most("residual_bytes", of_reference=0.4, at={"T": 64, "H": 32})
     return gradgate.module_pair(
         function, reference, {"x": normal("T 2*H")}, {"T": (3, 1, 17), "H": (4, 1, 3)}, name=name, claims=[law],
         by_backward=True, modes=("train",), **how,
