@@ -163,7 +163,8 @@ def _by_probe(row: Row, pythons: Sequence[Path], root: Path) -> dict[str, Any]:
     from gradgate.hw_profiles.compiler_main import gpu_target
     from gradgate.hw_profiles.profile import load
 
-    figures, reasons = [], []
+    figures: list[int | None] = []
+    reasons: list[str] = []
     profile = load(row.profile)
     with tempfile.TemporaryDirectory(prefix="gradgate-known-") as place:
         target = Path(place) / "target.txt"
@@ -179,7 +180,7 @@ def _by_probe(row: Row, pythons: Sequence[Path], root: Path) -> dict[str, Any]:
             figures.append(found.get("temp_bytes"))
             reasons.append(found.get("reason", ""))
     return {
-        "before": figures[0], "after": figures[1], "verdict": verdict(*figures),
+        "before": figures[0], "after": figures[1], "verdict": verdict(figures[0], figures[1]),
         "reason": "; ".join(filter(None, reasons)),
     }  # fmt: skip
 

@@ -4,6 +4,8 @@ It imports neither gradgate nor anything newer than JAX 0.4, so it measures rele
 TARGET is a file with XLA's description of a GPU; without it, the program is compiled for the host.
 """
 
+# mypy: ignore-errors
+
 import glob
 import json
 import os

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from gradgate.references.contract import UsageError
+from gradgate.suites import guide
 from gradgate.suites.releases import known
 
 ROW = '[[regression]]\nname = "one"\nthread = "a/b#1"\nreported = "twice the bytes"\n'
@@ -95,3 +96,9 @@ def test_the_probe_prints_bytes_or_a_reason() -> None:
 
     assert probe("donated_across_a_loop")["alias_bytes"] == 4 << 20
     assert "AttributeError" in str(probe("nothing")["reason"])
+
+
+def test_the_guide_has_the_rows_of_today() -> None:
+    page = (Path(guide.__file__).parent / "releases.md").read_text(encoding="utf-8")
+    for line in known.table().splitlines():
+        assert not line.startswith("|") or line in page, f"suites/guide/releases.md lacks: {line}"
