@@ -12,7 +12,7 @@ import argparse
 import copy
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -35,14 +35,15 @@ def main() -> None:
     parser.add_argument("--model", choices=sorted(MODELS))
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--without-compile", action="store_true")
+    parser.add_argument("--rows", nargs="+", default=[""], help="only peers whose name contains one of these words")
     args = parser.parse_args()
     for name in [args.model] if args.model else MODELS:
-        for line in table(name, args.batch, not args.without_compile):
+        for line in table(name, args.batch, not args.without_compile, args.rows):
             print(line, flush=True)
 
 
-def table(name: str, batch: int, compiled: bool) -> Iterator[str]:
-    """The rows of one model."""
+def table(name: str, batch: int, compiled: bool, words: Sequence[str] = ("",)) -> Iterator[str]:
+    """The rows of one model; of the peers, those whose name contains one of `words`."""
     torch.manual_seed(0)
     model, x, call, peers = MODELS[name](batch)
     plain = measured(model, x, call)
@@ -57,6 +58,8 @@ def table(name: str, batch: int, compiled: bool) -> Iterator[str]:
             (f"torch.compile, memory budget {s}", functools.partial(under_compile, model, x, call, s)) for s in COMPILED
         ]
     for who, run in listed:
+        if not any(word in who for word in words):
+            continue
         try:
             yield row(who, run(), plain, model, x, call)
         except (RuntimeError, LookupError) as error:

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from gradgate.references.chain.in_jax.methods import _tied, stage_costs
-from gradgate.references.chain.schedules.budget import Budget, check_budget, schedule_within
+from gradgate.references.chain.schedules.budget import Budget, check_budget, in_bytes, schedule_within
 from gradgate.references.chain.schedules.costs import Costs
 from gradgate.references.chain.schedules.schedule import Plan, Save, Schedule, Split
 from gradgate.references.chain.schedules.simulate import Simulation, simulate
@@ -46,6 +46,7 @@ class Checkpointed:
         check_budget(budget)
         self.layers, self.budget = layers, budget
         self.plans: dict[Any, Planned] = {}
+        self._allowed = 0  # the most bytes that a share was so far
 
     def __call__(self, params: Any, x: Any, *side: Any) -> Any:
         """The last layer's output; its derivative by JAX follows the schedule for these shapes.
@@ -71,7 +72,10 @@ class Checkpointed:
         key = (tuple((leaf.shape, str(leaf.dtype)) for leaf in leaves), tree, jax.config.read("jax_enable_x64"))
         if key not in self.plans:
             costs = _costs(layers, arrays, x, side)
-            self.plans[key] = Planned(costs, schedule_within(costs, self.budget))
+            budget = in_bytes([costs], self.budget, allowed=self._allowed)
+            self.plans[key] = Planned(costs, schedule_within(costs, budget))
+            if isinstance(self.budget, float):
+                self._allowed = int(budget)
         return self.plans[key]
 
     def _taken(self, params: Any, side: Any) -> tuple[list[Any], list[Tree], Callable[[Any], None]]:
@@ -103,7 +107,7 @@ def checkpointed(layers: Any, params: Any = None, x: Any = None, *side: Any, bud
         x: an example; None: the first plan is made by the first call.
         side: what every layer takes besides, such as a mask. It is kept throughout.
         budget: bytes, an integer; or a share, a float above 0 and at most 1, of what saving everything takes; or
-            ``least``. It holds values, residuals and cotangents, x among them, not parameters and their gradients.
+            ``least``. A share is at least as many bytes as it was for an earlier kind of call. It holds values, residuals and cotangents, x among them, not parameters and their gradients.
             Bytes are those that the plan counts; XLA's scratch space and its order of operations are not planned.
 
     Returns:

@@ -14,7 +14,7 @@ from gradgate.references.chain.in_torch import fingerprint
 from gradgate.references.chain.in_torch.executor import refuse_transforms
 from gradgate.references.chain.in_torch.graph import Otherwise
 from gradgate.references.chain.in_torch.plan import Plan, make
-from gradgate.references.chain.schedules.budget import Budget, best_within, check_budget
+from gradgate.references.chain.schedules.budget import Budget, best_within, check_budget, in_bytes
 from gradgate.references.chain.schedules.costs import Costs
 from gradgate.references.chain.schedules.schedule import Schedule
 from gradgate.references.contract import UsageError, check_integer
@@ -52,7 +52,8 @@ def checkpointed(
         example_inputs: what it will be called with: a tensor, a tuple of arguments, or a dict of keyword arguments;
             None: the first plan is made by the first call.
         budget: bytes, an integer; or a share, a float above 0 and at most 1, of what plain training is profiled to
-            need; or ``least``, the least with which any schedule works. The budget covers what is alive between the
+            need; or ``least``, the least with which any schedule works. A share is at least as many bytes as it was for
+            an earlier kind of call, so that a smaller last batch fits. The budget covers what is alive between the
             call of the model and the end of its backward pass: values that are kept, recordings, values in passing, and
             cotangents. It does not cover what was in memory before, such as parameters and inputs.
         counts: ``activations``; or ``step``: the budget also holds parameters, buffers, a gradient for each parameter,
@@ -110,6 +111,7 @@ class CheckpointedModel(nn.Module):
         self.budget, self.counts, self.compute = budget, counts, compute
         self.optimizer_state = check_integer("optimizer_state", optimizer_state, 0)
         self._plans: dict[Any, list[Plan]] = {}
+        self._allowed = 0  # the most bytes that a share was so far
         if example_inputs is not None:
             self.plan(example_inputs)
 
@@ -133,7 +135,7 @@ class CheckpointedModel(nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         """Without plans: they are made anew."""
-        return {**self.__dict__, "_plans": {}}
+        return {**self.__dict__, "_plans": {}, "_allowed": 0}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CheckpointedModel:
         """A copy of the model, checkpointed in the same way."""
@@ -183,7 +185,12 @@ class CheckpointedModel(nn.Module):
 
     def _solve(self, costs: Sequence[Costs]) -> tuple[int, Schedule]:
         """The index of the costs with the best schedule for the budget, and that schedule."""
-        return best_within(costs, self.budget, self._beside() if self.counts == "step" else 0)
+        beside = self._beside() if self.counts == "step" else 0
+        budget = in_bytes(costs, self.budget, beside, self._allowed)
+        found = best_within(costs, budget, beside)
+        if isinstance(self.budget, float):
+            self._allowed = int(budget)
+        return found
 
     def _beside(self) -> int:
         """Bytes of parameters, their gradients, buffers and the optimiser's state."""

@@ -10,7 +10,7 @@ from gradgate.references.chain.schedules.costs import Costs
 from gradgate.references.chain.schedules.schedule import Schedule
 from gradgate.references.chain.schedules.simulate import simulate
 from gradgate.references.chain.schedules.solver import BudgetTooSmall, minimum_budget, precise_dp
-from gradgate.references.contract import UsageError, check_integer
+from gradgate.references.contract import IllegalOption, UsageError, check_integer
 
 Budget: TypeAlias = float | Literal["least"]
 """Bytes, an int; a share of what saving everything takes, a float above 0 and at most 1; or ``least``."""
@@ -24,7 +24,26 @@ def check_budget(budget: Any) -> None:
                 f"a budget that is a float is a share, above 0 and at most 1, not {budget}; bytes are an int"
             )
     elif budget != "least":
-        check_integer("budget", budget, 1)
+        try:
+            check_integer("budget", budget, 1)
+        except IllegalOption as error:
+            raise IllegalOption(f"{error}; or a share of what plain training takes, such as 0.5; or 'least'") from None
+
+
+def in_bytes(costs: Sequence[Costs], budget: Budget, beside: int = 0, allowed: int = 0) -> Budget:
+    """A budget with bytes in place of a share.
+
+    Args:
+        costs: those of each way to cut the model. A share is relative to the least that any of them takes when saving
+            everything.
+        budget: as the user gave it.
+        beside: bytes in memory besides the chain, which the budget covers.
+        allowed: bytes that an earlier kind of call was allowed. A share is at least as many bytes: a smaller last batch
+            fits where the full batches did.
+    """
+    if not isinstance(budget, float):
+        return budget
+    return max(int(budget * (min(simulate(classic.save_all(c.stages), c).peak for c in costs) + beside)), allowed)
 
 
 def schedule_within(costs: Costs, budget: Budget, beside: int = 0) -> Schedule:
@@ -56,8 +75,7 @@ def best_within(costs: Sequence[Costs], budget: Budget, beside: int = 0) -> tupl
     if budget == "least":
         chosen = min(range(len(costs)), key=lambda n: minimum_budget(costs[n]))
         return chosen, schedule_within(costs[chosen], "least")
-    if isinstance(budget, float):
-        budget = int(budget * (min(simulate(classic.save_all(c.stages), c).peak for c in costs) + beside))
+    budget = in_bytes(costs, budget, beside)
     found: list[tuple[float, float, int, Schedule]] = []
     refused: list[BudgetTooSmall] = []
     for number, each in enumerate(costs):

@@ -159,6 +159,21 @@ def test_budgets_in_bytes_in_shares_and_of_the_whole_step(models: Any) -> None:
     assert step.value.minimum == beside + least
 
 
+def test_a_share_is_enough_for_a_smaller_last_batch_too() -> None:
+    # The gradients of the weights are as large for three rows as for eight, so 90% is too little for three rows alone.
+    net, (full, last) = nn.Sequential(*(nn.Linear(16, 16) for _ in range(3))), (torch.randn(8, 16), torch.randn(3, 16))
+    with pytest.raises(BudgetTooSmall, match=r"at least \d+ are needed for 3 stages"):
+        checkpointed(net, last, budget=0.9, compute="flops")
+    wrapped = checkpointed(net, full, budget=0.9, compute="flops")
+    wrapped(last).square().mean().backward()
+    _, second = wrapped.plans
+    assert second.simulation.peak <= wrapped._allowed
+    found = [p.grad.clone() for p in net.parameters()]
+    net.zero_grad()
+    net(last).square().mean().backward()
+    assert all(torch.equal(a, p.grad) for a, p in zip(found, net.parameters(), strict=True))
+
+
 def test_a_model_is_copied_pickled_and_loaded_like_the_plain_one(models: Any) -> None:
     model, batches = models.Masked(), [models.inputs()]
     plain = models.train(copy.deepcopy(model), batches, 2)

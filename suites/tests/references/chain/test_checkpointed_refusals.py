@@ -92,6 +92,8 @@ def test_the_same_forward_without_the_fault_is_planned() -> None:
 def test_a_model_without_a_cut_is_refused_and_names_the_place(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match=r"there is no cut: the model is 1 call\(s\), from 0 to 0"):
         checkpointed(nn.Sequential(nn.Linear(4, 4)), X, budget=1.0)
+    with pytest.raises(UsageError, match="from the model: linear to the model: linear"):
+        checkpointed(nn.Linear(4, 4), X, budget=1.0)
     monkeypatch.setattr(cuts, "CROSSING", 0)
     with pytest.raises(UsageError, match="at most 0 tensors may cross one, and at the best place, after one, 1 do"):
         checkpointed(Does(lambda m, x: m.two(m.one(x).tanh())), X, budget=1.0)
@@ -109,7 +111,7 @@ def test_wrong_arguments_are_refused_in_words() -> None:
         ),  # type: ignore[arg-type]
         (lambda: checkpointed(net, X, budget=1.5), "a share, above 0 and at most 1, not 1.5"),
         (lambda: checkpointed(net, X, budget=0), "budget must be an integer"),
-        (lambda: checkpointed(net, X, budget="2GB"), "budget must be an integer"),  # type: ignore[arg-type]
+        (lambda: checkpointed(net, X, budget="2GB"), "must be an integer .*; or a share .* such as 0.5; or 'least'"),  # type: ignore[arg-type]
         (lambda: checkpointed(net, X, budget=1.0, counts="all"), "counts must be 'activations' or 'step'"),  # type: ignore[arg-type]
         (lambda: checkpointed(net, X, budget=1.0, compute="bytes"), "compute must be 'time' or 'flops'"),  # type: ignore[arg-type]
         (lambda: checkpointed(net, X, budget=1.0, optimizer_state=-1), "optimizer_state must be an integer"),
