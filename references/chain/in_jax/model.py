@@ -107,7 +107,8 @@ def checkpointed(layers: Any, params: Any = None, x: Any = None, *side: Any, bud
         x: an example; None: the first plan is made by the first call.
         side: what every layer takes besides, such as a mask. It is kept throughout.
         budget: bytes, an integer; or a share, a float above 0 and at most 1, of what saving everything takes; or
-            ``least``. A share is at least as many bytes as it was for an earlier kind of call. It holds values, residuals and cotangents, x among them, not parameters and their gradients.
+            ``least``. A share is at least as many bytes as it was for an earlier kind of call. The budget holds values,
+            residuals and cotangents, x among them, not parameters and their gradients.
             Bytes are those that the plan counts; XLA's scratch space and its order of operations are not planned.
 
     Returns:

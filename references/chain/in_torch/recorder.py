@@ -207,7 +207,8 @@ class _Recorder(TorchFunctionMode):
             self.inside -= 1
 
     def _record(self, function: Any, name: str, module: nn.Module | None, args: Any, kwargs: Any) -> Any:
-        where = self.names[id(module)] if module is not None else f"{(self.path and self.path[-1]) or 'the model'}: {name}"
+        inside = (self.path and self.path[-1]) or "the model"
+        where = self.names[id(module)] if module is not None else f"{inside}: {name}"
         flat, spec = pytree.tree_flatten((args, kwargs))
         tensors = [leaf for leaf in flat if isinstance(leaf, torch.Tensor)]
         grad, around = torch.is_grad_enabled(), Surroundings.now(self.graph.device)
