@@ -129,6 +129,10 @@ class Case:
         return dict(zip(self.theta, found, strict=True))
 
 
+OTHER_WORK = "other work: its four hypergradients approximate the inverse of a Hessian at the last step"
+"""Why betty has no figures: `darts`, `neumann`, `cg` and `reinforce` do not differentiate through the steps."""
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -149,6 +153,7 @@ def main() -> None:
         "plain torch.func.grad, twice": lambda: case.loop(torch.func.grad),
         f"torchopt {version('torchopt')}": case.torchopt,
         f"higher {version('higher')}": case.higher,
+        f"betty {version('betty-ml')}": lambda: OTHER_WORK,
     }
     print(
         f"PyTorch {torch.__version__}, T = {args.steps}, {args.layers} layers of width {args.width}, batch "
@@ -206,6 +211,8 @@ def outcome(run: Callable[[], Any]) -> Any:
             grads = run()
         except ImportError as error:
             return f"not installed: {error}"
+        if isinstance(grads, str):
+            return grads
         gc.collect()
         with Peak() as peak:
             run()
