@@ -47,7 +47,7 @@ class Settings:
         jobs: worker processes.
         fresh: reuse nothing.
         scripts: run the scripts of findings again, also those whose result is known.
-        judge: whether verdicts are given; if not, only scripts are run.
+        judge: whether verdicts are given; if not, those of the run before are compared with what is declared.
         say: prints a line of progress.
     """
 
@@ -82,7 +82,7 @@ def row_of(library: Library, findings: Sequence[Finding], settings: Settings) ->
         "dependencies": list(library.dependencies), "version": "", "state": FAILED, "reason": "",
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(), "examples": settings.examples,
         "seeds": settings.seeds, "seconds": 0.0, "judging_seconds": 0.0, "claims": 0,
-        "verdicts": {}, "problems": 0, "pairs": {},
+        "verdicts": {}, "problems": 0, "pairs": {}, "again": [],
         "findings": [finding.to_dict() for finding in findings],
     }  # fmt: skip
     row |= declared.compared({}, findings, whole=False) | {"scripts": []}
@@ -97,7 +97,8 @@ def row_of(library: Library, findings: Sequence[Finding], settings: Settings) ->
         if settings.judge:
             _judge(library, environment, findings, settings, row)
         else:
-            row = before | row | {name: before[name] for name in JUDGEMENT if name in before}
+            row |= {name: before[name] for name in JUDGEMENT if name in before}
+            row |= declared.compared(_kept(library, row, settings), findings, whole=row["state"] == JUDGED)
         row["scripts"] = scripts(library, environment, findings, settings, before.get("scripts", []))
     write_atomically(settings.report / f"{library.name}.json", json.dumps(row, indent=1) + "\n")
     return row
@@ -105,10 +106,20 @@ def row_of(library: Library, findings: Sequence[Finding], settings: Settings) ->
 
 JUDGEMENT = (
     "state", "reason", "date", "examples", "seeds", "seconds", "judging_seconds", "claims", "verdicts",
-    "problems", "pairs", "refuted",
-    "unexplained", "gone", "unsteady", "toolchain", "reused",
+    "problems", "pairs", "again", "toolchain", "reused",
 )  # fmt: skip
-"""What a run that only runs scripts takes from the row before."""
+"""What a run that judges nothing takes from the row before."""
+
+
+def _kept(library: Library, row: Row, settings: Settings) -> dict[int, list[Row]]:
+    """Seed -> the verdicts of the run before."""
+    found: dict[int, list[Row]] = {}
+    for seed in range(row["seeds"]):
+        claims = row["again"] if seed else []
+        ends = [f"_{claim}" for claim in claims] or [""]
+        paths = [settings.report / "verdicts" / f"{library.name}_{seed}{end}.json" for end in ends]
+        found[seed] = [one for path in paths for one in _document(path).get("verdicts", [])]
+    return found
 
 
 def _before(library: Library, settings: Settings) -> Row:
@@ -132,7 +143,7 @@ def _judge(
             by_seed[seed] += _verify(library, environment, settings, seed, row, claim).get("verdicts", [])
         if row["state"] != JUDGED:
             break
-    rows = by_seed[0]
+    rows, row["again"] = by_seed[0], _against(by_seed[0]) if settings.refuted else []
     row["verdicts"] = {name: count for name in VERDICTS if (count := sum(one["verdict"] == name for one in rows))}
     row["problems"] = sum(one["examples"] for found in by_seed.values() for one in found)
     row["judging_seconds"] = round(sum(one["seconds"] for found in by_seed.values() for one in found), 1)
@@ -256,12 +267,10 @@ def scripts(
     return found
 
 
-def faults(row: Mapping[str, Any], scripts_only: bool = False) -> list[str]:
+def faults(row: Mapping[str, Any]) -> list[str]:
     """Everything in a row that is not as declared, one sentence each; [] if nothing."""
     shown = [one for one in row["scripts"] if not one["shown"]]
     told = [f"{one['script']} does not show the finding ({one['status']})" for one in shown]
-    if scripts_only:
-        return told
     said = {"unexplained": "unexplained", "gone": "declared, but not refuted", "unsteady": "depends on the seed"}
     for name, words in said.items():
         told += [f"{words}: {one['pair']} {one['claim']}: {one['reason']}" for one in row[name]]
@@ -270,6 +279,6 @@ def faults(row: Mapping[str, Any], scripts_only: bool = False) -> list[str]:
 
 def status(rows: Sequence[Mapping[str, Any]], scripts_only: bool = False) -> int:
     """The exit status: 0 as declared, 1 if something is not, 2 if a library could not be judged."""
-    if any(faults(row, scripts_only) for row in rows):
+    if any(faults(row) for row in rows):
         return 1
     return 2 if not scripts_only and any(row["state"] != JUDGED for row in rows) else 0

@@ -30,7 +30,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--refuted", action="store_true", help=refuted)
     made.add_argument("--jobs", type=int, default=2, help="worker processes (default 2)")
     made.add_argument("--fresh", action="store_true", help="make the environments and judge everything again")
-    made.add_argument("--scripts", action="store_true", help="run the scripts of findings again, and judge nothing")
+    scripts = "judge nothing; compare the last verdicts with what is declared, and run the scripts of findings again"
+    made.add_argument("--scripts", action="store_true", help=scripts)
     made.add_argument("--list", action="store_true", help="list the libraries, and judge nothing")
     made.add_argument(
         "--unite", nargs="+", type=Path, metavar="DIR", help="unite the rows of shares, and judge nothing"
@@ -72,7 +73,7 @@ def _run(given: argparse.Namespace) -> int:
         results.write(given.report, rows)
     else:
         rows = _judged(libraries, own, given)
-    _show(rows, given.scripts)
+    _show(rows)
     if given.keep:
         print(f"kept: {results.keep(given.folder, given.report)}")
     return judge.status(rows, given.scripts)
@@ -91,7 +92,7 @@ def _judged(libraries: Sequence[Any], every: Sequence[declared.Finding], given: 
         own = [finding for finding in every if finding.library == library.name]
         row = judge.row_of(library, own, settings)
         _say(f"  {words(row)} ({time.monotonic() - began:.0f} s)")
-        for fault in judge.faults(row, given.scripts):
+        for fault in judge.faults(row):
             _say(f"  ! {fault}")
         rows.append(row)
     return rows
@@ -111,14 +112,14 @@ def words(row: Mapping[str, Any]) -> str:
     return told + (f" · {row['state']}: {row['reason']}" if row["reason"] else "")
 
 
-def _show(rows: Sequence[Mapping[str, Any]], scripts_only: bool) -> None:
+def _show(rows: Sequence[Mapping[str, Any]]) -> None:
     """The table at the end of a run."""
     wide = max((len(row["name"]) for row in rows), default=0)
     print()
     for row in rows:
-        mark = "!" if judge.faults(row, scripts_only) else "✓" if row["state"] == judge.JUDGED else "–"
+        mark = "!" if judge.faults(row) else "✓" if row["state"] == judge.JUDGED else "–"
         print(f"{mark} {row['name']:{wide}}  {words(row)}")
-    bad = [row["name"] for row in rows if judge.faults(row, scripts_only)]
+    bad = [row["name"] for row in rows if judge.faults(row)]
     left = [row["name"] for row in rows if row["state"] != judge.JUDGED]
     told = f"{len(rows)} libraries, {sum(row['problems'] for row in rows)} problems"
     told += f", {sum(len(row['findings']) for row in rows)} findings"
