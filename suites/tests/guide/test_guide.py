@@ -23,7 +23,7 @@ from gradgate.suites.tests.guide.test_worked_pages import FRAMEWORK
 
 FOLDER = Path(gradgate.suites.guide.__file__).parent
 HERE = Path(__file__).parent
-GENERATED = ("atlas/", "reference/", "libraries")
+GENERATED = ("atlas/", "reference/", "libraries", "memory_by_release")
 """Folders and pages that the build of the site makes; `site/test_site.py` checks the links into them."""
 
 
