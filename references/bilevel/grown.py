@@ -31,7 +31,7 @@ WIDTH = _law(
 )  # fmt: skip
 SEQUENCE = _law(
     "memory_law_sequence", "its temporary memory grows with S no faster than its square", "§5.3, Eq. 12", "sequence",
-    (64, 128, 256, 512, 1024), exponent=2, spec=SCORES,
+    (64, 128, 256, 512, 1024), exponent=2, spec={**SCORES, "optimiser": "sgd"},
 )  # fmt: skip
 STEP = _figure(
     "kept_of_a_step", "with a checkpoint per step it keeps one (θ, υ) of each inner step", "§4", 1, "(θ, υ)",

@@ -14,6 +14,9 @@ _inversion = functools.partial(bug, "bilevel", method="momentum_inversion")
 _compensated = functools.partial(bug, "bilevel", method="compensated_inversion")
 _buffered = functools.partial(bug, "bilevel", method="buffered_inversion")
 _drop_in = functools.partial(bug, "bilevel", method="mixflow_drop_in")
+_forward = functools.partial(bug, "bilevel", method="forward_mode")
+_sharded = functools.partial(bug, "bilevel", method="bilevel_sharded")
+_autograd = functools.partial(bug, "bilevel", method="autograd_checkpoint")
 _I = functools.partial(Edit, "inner.inverses")
 _T, _J, _O = (functools.partial(Edit, module) for module in ("in_torch.methods", "in_jax.methods", "inner.optimisers"))
 
@@ -93,6 +96,23 @@ STRUCTURAL = (
         jax=Edit("in_jax.buffered", "cotangents), (xs, buffer), reverse=True)",
                  "cotangents), (xs, jax.tree.map(lambda leaf: leaf[::-1], buffer)), reverse=True)"),
         kill=("stability",),
+    ),
+    *_forward(
+        name="direction_of_two", story="the direction of forward mode has length 2 and not 1",
+        source="operator: a wrong factor",
+        jax=Edit("in_jax.forward", ".at[i].set(1)", ".at[i].set(2)"),
+        torch=Edit("in_torch.forward", "units[place][i] = 1", "units[place][i] = 2"),
+    ),
+    *_autograd(
+        name="no_graph_of_the_gradient", story="inner gradients are taken without a graph, so the Hessian is lost",
+        source="mrcl#15: create_graph missing, silently first order",
+        torch=Edit("in_torch.autograd", "flat, create_graph=True)", "flat)"),
+    ),
+    *_sharded(
+        name="first_part_for_all", story="every device keeps the first device's part of a sum",
+        source="operator: a wrong index",
+        jax=Edit("in_jax.sharded", "jax.lax.psum_scatter(flat, AXIS) / devices", "jax.lax.psum(flat, AXIS)[0] / devices"),
+        torch=Edit("in_torch.sharded", "own = flat[dist.get_rank()] / ranks", "own = flat[0] / ranks"),
     ),
     *_mixflow(
         name="hessian_sign", story="the Hessian's product enters with the wrong sign", source="operator: flip a sign",

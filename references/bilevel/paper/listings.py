@@ -12,6 +12,7 @@ Why does mixed mode save more there? The default then keeps the activations of e
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -68,6 +69,7 @@ def temporary(
     return found.temp_bytes / GiB
 
 
+@functools.lru_cache(maxsize=8)
 def toy_assigned(profile: str, transformations: int, fused: bool) -> tuple[Any, Any]:
     """The buffer assignments of Listing 4, default and mixed mode (B = 1024, D = 4096, T = 2).
 
