@@ -129,6 +129,22 @@ def projected_forward(problem: InvertibleProblem, *, seed: int = 0) -> tuple[Any
         Optimisers that cannot stand an error of that size, about √P times the gradient itself.
     """
     direction = random_direction(problem, seed)
+    return along(problem, direction)
+
+
+def along(problem: InvertibleProblem, direction: Tree) -> tuple[Any, Tree]:
+    """Loss and (∇J · u) u for a given direction u: the gradient's projection where u has length 1 (Eq. 5).
+
+    Args:
+        problem: any InvertibleProblem.
+        direction: u, like ``problem.params``.
+
+    Returns:
+        The loss, a scalar, and the projection, a tree like ``problem.params``.
+
+    Computes:
+        One JVP of the loss.
+    """
     loss, slope = jax.jvp(problem.loss, (problem.params,), (direction,))
     return loss, jax.tree.map(lambda u: slope * u, direction)
 

@@ -77,9 +77,16 @@ def lost(method: str, scale: float = 0.3, steps: int = 400, seeds: int = SEEDS) 
     return 100 * float((~(error < LOST)).any(0).mean())
 
 
+def apart(method: str, scale: float = 0.3, steps: int = 400, seeds: int = SEEDS) -> float:
+    """How far from backprop's the parameters end up, over how far backprop's are from the start: the median (§6.6)."""
+    ours, other = (_trained(name, scale, steps, seeds) for name in (method, "backprop"))
+    gap = np.linalg.norm(ours["end"] - other["end"], axis=1)
+    return float(np.median(gap / np.linalg.norm(other["end"] - other["start"], axis=1)))
+
+
 @functools.cache
 def _trained(method: str, scale: float, steps: int, seeds: int) -> dict[str, Any]:
-    """Records (steps / EVERY, seeds) of ``accuracy`` and ``error``, and ``final`` (seeds,).
+    """Records (steps / EVERY, seeds) of ``accuracy`` and ``error``, ``final`` (seeds,), ``start``, ``end`` (seeds, P).
 
     Cost: two compilations; every step takes `seeds` gradients at once.
     """
@@ -112,11 +119,14 @@ def _trained(method: str, scale: float, steps: int, seeds: int) -> dict[str, Any
         off = sum(jnp.sum((a - b) ** 2) for a, b in zip(ours, exact, strict=True))
         return right(given, params, x, targets), jnp.sqrt(off / sum(jnp.sum(b**2) for b in exact))
 
+    def flat(params: Tree) -> Any:
+        return np.concatenate([to_numpy(leaf).reshape(seeds, -1) for leaf in leaves(params)], axis=1)
+
     with precision("jax", template.dtype):
         given = template.build("jax")
         starts = [network(seed, scale).build("jax").params for seed in range(seeds)]
         params = tree_map(lambda *parts: jnp.stack(parts), *starts)
-        state = jax.vmap(adam_state)(params)
+        start, state = flat(params), jax.vmap(adam_state)(params)
         stepped = jax.jit(jax.vmap(functools.partial(step, given), in_axes=(0, 0, None, None, None)))
         judge = jax.jit(jax.vmap(functools.partial(judged, given), in_axes=(0, None, None)))
         score = jax.jit(jax.vmap(functools.partial(right, given), in_axes=(0, None, None)))
@@ -128,4 +138,4 @@ def _trained(method: str, scale: float, steps: int, seeds: int) -> dict[str, Any
             params, state = stepped(params, state, x, targets, float(number + 1))
         final = to_numpy(score(params, to_backend("jax", xs, template.dtype), to_backend("jax", classes)))
     accuracy, error = (np.stack(rows) for rows in zip(*records, strict=True))
-    return {"accuracy": accuracy, "error": error, "final": final}
+    return {"accuracy": accuracy, "error": error, "final": final, "start": start, "end": flat(params)}

@@ -12,6 +12,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from gradgate.references.invertible.paper import said_sizes
 from gradgate.references.invertible.paper.said import SAID
 from gradgate.references.invertible.problem import InvertibleSpec
 from gradgate.references.published import Published, at_least, at_most, equal, unexplained, upheld
@@ -355,4 +356,5 @@ PUBLISHED = (
     *_digits(),
     *_ours(),
     *SAID,
+    *said_sizes.ROWS,
 )

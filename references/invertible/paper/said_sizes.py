@@ -1,0 +1,125 @@
+"""Statements about n, d, the largest layer, seconds and directions, as figures that can fail.
+
+The measurements are in `sizes`, `timings`, `directions` and `digits`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gradgate.references.published import Expectation, Published, at_least, at_most, equal, refuted, upheld
+
+PAPER = "gradgate.references.invertible.paper"
+LONG: dict[str, Any] = {"steps": 1000, "seeds": 4}
+"""36 epochs of the digits, from 4 starts."""
+
+
+def _row(
+    place: str, series: str, x: str | int, unit: str, measured: str, told: dict[str, Any], printed: float | None,
+    expects: Expectation | None, reason: str = "",
+) -> Published:  # fmt: skip
+    return Published(place, series, x, unit, f"{PAPER}.{measured}", told, printed, reason, expects=expects)
+
+
+def _outperform() -> list[Published]:
+    place, net = "§1, both time and memory", "64 couplings, n = 2, 32 hidden, 4096 samples"
+    both = upheld(at_most('"can outperform Backprop in both time and memory requirements": here it does'))
+    fewer = "it runs more FLOPs than backprop, but reads and writes far fewer bytes"
+    columns = "forward pushes d tangents whatever n is: with d above n the ratio goes on growing with d"
+    small = upheld(at_most('"particularly when the dimensionality of the input is small"'))
+    wide = equal(0.15, "the factor is n for both d; the parts beyond JVPs weigh a little less in wide layers")
+    return [
+        _row(place, "seconds, moonwalk / backprop, on this CPU", net, "times", "timings:over_backprop",
+             {"method": "moonwalk"}, 1.0, both, fewer),
+        _row(place, "temporary bytes, moonwalk / backprop, nvidia-a4500", net, "times", "sizes:deep_bytes",
+             {"method": "moonwalk"}, 1.0, both),
+        *(
+            _row("§1, work over n", f"{method} / backprop", "4 layers", "times", "sizes:work_curve", {"method": method},
+                 None, None)
+            for method in ("moonwalk", "forward")
+        ),
+        _row("§1, work over n, small against large", "moonwalk / backprop", "n = 2 / n = 32", "times",
+             "sizes:small_over_large", {"method": "moonwalk"}, 1.0, small),
+        _row("§3.2, min(n, d) where d is above n", "work over backprop's, d = 82 / d = 22, n = 4", "one JVP per column",
+             "times", "sizes:work_with_wide", {"method": "forward"}, 1.0, refuted(wide, instead=3.41), columns),
+        _row("§3.2, min(n, d) where d is above n", "work over backprop's, d = 82 / d = 22, n = 4",
+             "n JVPs from each layer on", "times", "sizes:work_with_wide", {"method": "by_suffixes"}, 1.0,
+             upheld(wide)),
+    ]  # fmt: skip
+
+
+def _memory() -> list[Published]:
+    largest = upheld(at_most('"only depends on the largest layer": seven more of its size add nothing', within=0.05))
+    every = upheld(at_least('"methods involving Backprop require storing all the activations"'))
+    widths = "temporary bytes, 8 wide couplings / 1 of 8"
+    kept = equal(0.15, "a float32 per number; the mask of the ReLU takes another eighth")
+    values = "the activations of one layer and their tangents take sixty times the bytes of all gradients"
+    return [
+        *(
+            _row("§5, the largest layer", widths, method, "times", "sizes:all_wide_over_one", {"method": method}, 1.0,
+                 largest)
+            for method in ("forward", "reversible", "moonwalk")
+        ),
+        _row("§5, the largest layer", widths, "backprop", "times", "sizes:all_wide_over_one", {"method": "backprop"},
+             2.0, every),
+        _row("§4.2, the worst case", "peak bytes, moonwalk_mixed / plain autograd", "16 couplings, 256 hidden", "times",
+             "sizes:worst_case", {}, 1.0, upheld(equal(0.1, '"as high as Backprop’s"'))),
+        _row("Fig. 1, caption, 32·32·8 per layer and block", "kept by backprop", "8 channels", "numbers per sample",
+             "sizes:kept_by_a_layer", {}, 8192.0, upheld(kept)),
+        _row("§6.3, what forward takes", "gradients over gradients and temporaries", "8 channels, 10 layers per block",
+             "%", "sizes:gradient_share", {}, 100.0,
+             refuted(equal(0.1, '"consists only of the memory allocated for the storage of gradient updates"'),
+                     instead=1.6), values),
+    ]  # fmt: skip
+
+
+def _seconds() -> list[Published]:
+    joined = (
+        "batch norm joins the samples, so h_0 takes a JVP per number of the batch: even at the device's peak these "
+        "take longer, however many are pushed together"
+    )
+    reach = at_most("a device cannot take less than its peak allows, and took the printed seconds")
+    place = "§6.4, least seconds by the A4500's peak"
+    seconds = [
+        _row(place, series, layers, "s", "sizes:least_seconds", {"method": method, "layers": layers, "norm": norm},
+             printed, refuted(reach, instead=instead) if instead else upheld(reach), joined if instead else "")
+        for series, method, norm, layers, printed, instead in (
+            ("moonwalk", "moonwalk", "batch", 6, 67.0, 11_145.0),
+            ("moonwalk", "moonwalk", "batch", 60, 700.0, 111_362.0),
+            ("moonwalk without batch norm", "moonwalk", "none", 6, 67.0, None),
+            ("moonwalk without batch norm", "moonwalk", "none", 60, 700.0, None),
+            ("forward", "forward", "batch", 6, 1839.0, None), ("forward", "forward", "batch", 60, 80_000.0, None),
+        )
+    ]  # fmt: skip
+    other = "five days and the printed seconds of both on one network give other days: no network has a ratio of 60"
+    return [
+        *seconds,
+        *(
+            _row("§6.4, days of Forward", f"five days of Moonwalk, seconds at {layers} layers", layers, "days",
+                 "sizes:days_of_forward", {"seconds": slow, "over": fast}, 300.0,
+                 refuted(equal(0.1, '"approximately … around"'), instead=days, spread=0.01), other)
+            for layers, slow, fast, days in ((6, 1839.0, 67.0, 137.2), (60, 80_000.0, 700.0, 571.4))
+        ),
+        _row("§6.2, seconds of forward", "256 tangents together / one at a time", "8 layers, on this CPU", "times",
+             "timings:mapped_over_single", {}, 1.0, upheld(at_most('"accelerates computation"'))),
+        _row("§6.2, seconds of compiling forward", "JVPs one after the other, written out / mapped",
+             "1 layer, on this CPU", "times", "timings:compile_unrolled_over_mapped", {}, 2.0,
+             upheld(at_least('"significantly increases compilation time": twice as long'))),
+    ]  # fmt: skip
+
+
+def _directions() -> list[Published]:
+    sine = upheld(equal(1e-6, "what a unit direction leaves out of the gradient is the sine of their angle"))
+    return [
+        *(
+            _row("§6.7, a direction that is known", "error over the sine of its angle", f"{angle:g} radians", "times",
+                 "directions:error_over_sine", {"angle": angle}, 1.0, sine)
+            for angle in (0.1, 0.5, 1.4)
+        ),
+        _row("§3.3, the last step's gradient as u", "share of the gradient that is kept", "digits, 60 steps",
+             "times a normal u's", "directions:past_share", {}, 1.0,
+             upheld(at_least('"predicted based on past gradients": better than at random'))),
+    ]  # fmt: skip
+
+
+ROWS = (*_outperform(), *_memory(), *_seconds(), *_directions())
