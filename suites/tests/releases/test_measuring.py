@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from gradgate.references.contract import UsageError
+from gradgate.suites.gallery.metadata import Library
 from gradgate.suites.gate.overlay import Overlay
 from gradgate.suites.releases import __main__ as command
 from gradgate.suites.releases import cells, environments, history, libraries, measuring
@@ -158,3 +160,33 @@ def test_a_changed_problem_changes_the_name_of_its_line() -> None:
     other = row("one") | {"spec": {"layers": 3}}
     assert cells.name(row("one")).startswith("chain:one:jax~")
     assert cells.name(row("one")) != cells.name(other)
+
+
+def test_a_library_without_packages_is_listed_by_its_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "tiny.py"
+    path.write_text('# /// script\n# ///\n"""A library."""\n')
+    library = Library("tiny", path, (), "https://example.org", "jax", "jax")
+    seen: list[str] = []
+
+    def listed(overlay: Overlay, framework: str, profiles: Sequence[str], python: Path) -> list[dict[str, Any]]:
+        seen.append((overlay.project / "pyproject.toml").read_text())
+        return [row("pair") | {"origin": "tiny.py:pair"}]
+
+    monkeypatch.setattr(measuring, "cells", listed)
+    overlay = Overlay(tmp_path, (tmp_path / "import",))
+    subject = libraries.subject(library, overlay, tmp_path / "p", Path("x"), Release.of("jax-0.9.2"), ["nvidia-h100"])
+    assert not subject.own
+    assert subject.overlay.paths == (tmp_path / "import", tmp_path / "p" / "tiny")
+    assert seen == ['[tool.gradgate]\npairs = ["tiny.py"]\n']
+    assert cells.name(subject.rows[0]).startswith("tiny/chain:pair:jax~")
+
+
+def test_a_library_that_cannot_be_installed_says_why(tmp_path: Path) -> None:
+    pip = tmp_path / "python"
+    pip.write_text(f"#!{sys.executable}\nimport sys\nsys.exit('ERROR: it needs another release')\n")
+    pip.chmod(0o755)
+    with pytest.raises(
+        UsageError, match=r"thing==1 cannot be installed with jax-0\.9\.2: ERROR: it needs another release"
+    ):
+        libraries.install(pip, Release.of("jax-0.9.2"), ["thing==1"])
+    libraries.install(tmp_path / "nowhere", Release.of("jax-0.9.2"), [])
