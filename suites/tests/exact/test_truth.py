@@ -40,6 +40,26 @@ def test_float64_backprop_strays_from_the_truth_by_its_rounding(family: str, fra
     assert max(float(np.abs(rest).max(initial=0.0)) for rest in ref.rest.values()) <= UNIT_ROUNDOFF["float64"] * whole
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
+def test_the_truth_of_both_frameworks_is_evaluated_once(
+    family: str, dtype: str, jax: Any, torch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = largest(family)
+    shared = truth.reference(spec, "torch", dtype)
+    monkeypatch.setattr(truth, "_held_together", lambda _: False)
+    own = truth.reference(spec, "torch", dtype)
+    assert shared.noise == own.noise
+    for name, leaf in own.grads.items():
+        apart = (shared.grads[name] - leaf) + (shared.rest[name] - own.rest[name])
+        assert np.linalg.norm(apart) <= 1e-28 * float(np.linalg.norm([np.linalg.norm(g) for g in own.grads.values()]))
+
+
+def test_only_classes_whose_oracles_are_compared_share_their_truth() -> None:
+    assert all(truth._held_together(registry.spec_class(family)) for family in FAMILIES)
+    assert not truth._held_together(type("Own", (registry.spec_class("chain"),), {}))
+
+
 def test_the_low_part_is_what_float64_cannot_hold(framework: str) -> None:
     found = truth.of_spec(largest("chain"), framework, False, "loss", ())
     assert found is not None
