@@ -328,4 +328,19 @@ def _listing_4() -> list[Published]:
     ]  # fmt: skip
 
 
-SAID: tuple[Published, ...] = (*_seconds(), *_sweeps(), *_ladder(), *_named(), *_numbers(), *_listing_4())
+def _figure_2() -> list[Published]:
+    place, series = "Fig. 2, 44M, +++, GPU", "share of the instructions, mean by bytes"
+    told: dict[str, Any] = {"profile": GPU, "millions": 44}
+    return [
+        _row(
+            place, series, "static", "", f"{SIZES_OF}:lives", told | {"static": True}, 1.0,
+            upheld(equal(0.1, '"allocated at the beginning of a program for the whole execution time"')),
+        ),
+        _row(
+            place, series, "dynamic", "", f"{SIZES_OF}:lives", told | {"static": False}, 0.5,
+            upheld(at_most('"re-purposed for new activations": each is live for less than half of the program')),
+        ),
+    ]  # fmt: skip
+
+
+SAID: tuple[Published, ...] = (*_seconds(), *_sweeps(), *_ladder(), *_named(), *_numbers(), *_listing_4(), *_figure_2())

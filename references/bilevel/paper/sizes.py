@@ -12,6 +12,7 @@ from typing import Any
 
 from gradgate.references.bilevel.inner.transformer import SIZES, Size
 from gradgate.references.bilevel.paper import scale
+from gradgate.references.bilevel.paper.buffers import Assignment, assignment
 from gradgate.references.bilevel.paper.scale import DEFAULT, MIXFLOW, GiB
 from gradgate.references.bilevel.problem import BilevelSpec
 
@@ -50,7 +51,6 @@ def assigned(spec: BilevelSpec, optimisations: str, profile: str) -> Mapping[str
     from gradgate.hw_profiles.fingerprint import compile_fingerprint
     from gradgate.hw_profiles.profile import load
     from gradgate.hw_profiles.traced import trace
-    from gradgate.references.bilevel.paper.buffers import assignment
     from gradgate.references.draws import shapes
 
     known = load(profile)
@@ -186,17 +186,21 @@ def lives(profile: str, static: bool, millions: int, optimisations: str = MIXFLO
         profile, optimisations, millions: as for `rows.hbm`.
         static: of arguments, results and what is kept of every step; else of all others.
     """
-    from gradgate.references.bilevel.paper.buffers import assignment
-    from gradgate.references.draws import shapes
-
     spec = scale.configuration(millions)
-    found = assignment(scale.program(optimisations), (shapes(spec),), profile)
+    found = _assignment(spec, optimisations, profile)
     spans: dict[tuple[int, int], tuple[int, set[int]]] = {}
     for one in found.buffers:
         if (one.kept or kind(one.shape, spec) == NAMES[1]) == static:
             spans.setdefault(one.place, (one.bytes, set()))[1].update(range(one.first, one.last + 1))
     every = sum(bytes_ for bytes_, _ in spans.values())
     return sum(bytes_ * len(at) for bytes_, at in spans.values()) / every / (found.instructions + 1)
+
+
+@functools.lru_cache(maxsize=2)
+def _assignment(spec: BilevelSpec, optimisations: str, profile: str) -> Assignment:
+    from gradgate.references.draws import shapes
+
+    return assignment(scale.program(optimisations), (shapes(spec),), profile)
 
 
 LADDER = tuple(SIZES)
