@@ -85,7 +85,8 @@ def _finding(place: int, given: dict[str, Any]) -> Finding:
     if given["documented"] != "no" and not given["documented"].startswith(("yes: ", "no: ")):
         said = "documented is 'no', or 'yes: ' and the place, or 'no: ' and a remark"
         raise UsageError(f"{who}: {said}, not {given['documented']!r}")
-    return Finding(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
+    rest = {name: str(given[name]) for name in FIELDS if name not in ("pairs", "claims")}
+    return Finding(pairs=tuple(given["pairs"]), claims=tuple(given["claims"]), **rest)
 
 
 def faults(known: Iterable[str], declared: Sequence[Finding], folder: Path = FOLDER) -> list[str]:
@@ -111,7 +112,7 @@ def without_finding(declared: Sequence[Finding], folder: Path = FOLDER) -> list[
     """The scripts that no finding names."""
     owned = {finding.script for finding in declared}
     found = (f"findings/{path.name}" for path in sorted((folder / "findings").glob("*.py")))
-    return [name for name in found if name not in owned and name != "findings/__init__.py"]
+    return [name for name in found if name not in owned]
 
 
 def _names(path: Path, pair: str) -> bool:

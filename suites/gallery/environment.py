@@ -183,7 +183,7 @@ def _install(library: Library, place: Path, shared: Path) -> None:
         return
     flags = ["--no-deps"] if library.no_deps else []
     flags += ["--no-build-isolation"] if library.no_build_isolation else []
-    pip = [_python(place), "-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--quiet"]
+    pip = [str(_python(place)), "-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--quiet"]
     ran = run([*pip, *flags, *library.dependencies], INSTALLING)
     if ran.status is None:
         raise CannotInstall(f"pip did not end within {INSTALLING:.0f} s")

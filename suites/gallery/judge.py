@@ -167,7 +167,7 @@ def _verify(
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     target = shortest(library.path.resolve())
-    command = [
+    command: list[str | Path] = [
         environment.python, "-m", "gradgate.suites.cli", "verify", target, "--json", path, "--seed", str(seed),
         "--examples", str(settings.examples), "--jobs", str(settings.jobs), *(["--fresh"] if settings.fresh else []),
         *(["--claim", claim] if claim else []),

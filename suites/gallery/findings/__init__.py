@@ -1,1 +1,0 @@
-"""Scripts that show the findings of the gallery, each by itself. They run in the environment of their library."""
