@@ -6,6 +6,7 @@ import json
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +61,23 @@ def subject(
     (project / library.path.name).write_bytes(library.path.read_bytes())
     (project / "pyproject.toml").write_text(f"[tool.gradgate]\npairs = {json.dumps([library.path.name])}\n")
     over = Overlay(project, (overlay.paths[0], project))
-    install(python, release, library.dependencies)
-    return Subject(over, measuring.cells(over, release.framework, profiles, python), library.dependencies, own=False)
+    needs = needed(library)
+    install(python, release, needs)
+    return Subject(over, measuring.cells(over, release.framework, profiles, python), needs, own=False)
+
+
+def needed(library: Library) -> tuple[str, ...]:
+    """What pip installs for a library: what its file names, or else the version of this environment.
+
+    Raises:
+        UsageError: its file names nothing, because this environment should have it, and it has not.
+    """
+    if library.dependencies or library.judges == library.framework:
+        return library.dependencies
+    try:
+        return (f"{library.judges}=={version(library.judges)}",)
+    except PackageNotFoundError:
+        raise UsageError(f"{library.judges} is not installed here, so its version is not known") from None
 
 
 def install(python: Path, release: Release, needs: Sequence[str]) -> None:

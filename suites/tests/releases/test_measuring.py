@@ -190,3 +190,14 @@ def test_a_library_that_cannot_be_installed_says_why(tmp_path: Path) -> None:
     ):
         libraries.install(pip, Release.of("jax-0.9.2"), ["thing==1"])
     libraries.install(tmp_path / "nowhere", Release.of("jax-0.9.2"), [])
+
+
+def test_a_library_of_this_environment_is_installed_in_its_version(tmp_path: Path) -> None:
+    def needed(judges: str, *dependencies: str) -> tuple[str, ...]:
+        return libraries.needed(Library("x", tmp_path, dependencies, "https://example.org", "jax", judges))
+
+    assert needed("jax") == ()
+    assert needed("thing", "thing==1") == ("thing==1",)
+    assert needed("pytest") == (f"pytest=={pytest.__version__}",)
+    with pytest.raises(UsageError, match="not installed here"):
+        needed("no-such-thing")
