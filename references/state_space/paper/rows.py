@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gradgate.references.published import Published, at_least, at_most, equal, refuted, unexplained, upheld
+from gradgate.references.state_space.paper import kept
 from gradgate.references.state_space.paper.costs import BATCH, OUTPUTS, STATE, WIDTH
 
 DEPTH = {"jax": 256, "torch": 8}
@@ -344,5 +345,5 @@ def _chains() -> list[Published]:
 
 
 PUBLISHED = (
-    *_training(), *_losses(), *_vjps(), *_truncated(), *_table_1(), *_stored(), *_devices(), *_chains(),
+    *kept.ROWS, *_training(), *_losses(), *_vjps(), *_truncated(), *_table_1(), *_stored(), *_devices(), *_chains(),
 )  # fmt: skip
