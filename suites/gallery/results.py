@@ -10,10 +10,13 @@ from typing import Any
 from gradgate.references.errors import UsageError
 from gradgate.suites.console.files import write_atomically
 from gradgate.suites.gallery.judge import SCHEMA
+from gradgate.suites.judging.outcomes import VERDICTS
 
 KEPT = "results.json"
 """The file with the rows of the last run that was kept, in the folder of the library files."""
 Row = dict[str, Any]
+MANY = 100
+"""More problems than this say much about a library."""
 
 
 def read(folder: Path) -> list[Row]:
@@ -80,3 +83,19 @@ def kept(folder: Path) -> list[Row]:
         return []
     found = json.loads(path.read_text(encoding="utf-8"))
     return list(found["rows"]) if found.get("schema") == SCHEMA else []
+
+
+def table(rows: Sequence[Row]) -> str:
+    """The rows as a table in Markdown, with the totals below."""
+    heads = ("library", "version", "framework", "pairs", "problems", *VERDICTS, "findings", "seconds")
+    told = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+    for row in rows:
+        counts = [str(row["verdicts"].get(name, 0)) for name in VERDICTS]
+        cells = [f"`{row['name']}`", f"{row['library']} {row['version']}", row["framework"], str(len(row["pairs"]))]
+        cells += [f"{row['problems']:,}", *counts, str(len(row["findings"])), f"{row['judging_seconds']:.0f}"]
+        told.append(f"| {' | '.join(cells if row['verdicts'] else [*cells[:3], row['state'], *[''] * 7])} |")
+    many = sum(row["problems"] > MANY for row in rows)
+    dates = sorted({row["date"] for row in rows})
+    problems, findings = (sum(row["problems"] for row in rows), sum(len(row["findings"]) for row in rows))
+    said = f"{len(rows)} libraries, {many} of them on more than {MANY} problems; {problems:,} problems, {findings} findings"
+    return "\n".join([*told, f"\n{said} ({', '.join(dates)})"])

@@ -36,6 +36,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--unite", nargs="+", type=Path, metavar="DIR", help="unite the rows of shares, and judge nothing"
     )
+    made.add_argument("--table", action="store_true", help="print the kept rows as Markdown, and judge nothing")
     made.add_argument("--keep", action="store_true", help="also write the rows to suites/gallery/results.json")
     made.add_argument("--report", type=Path, default=Path("report/gallery"), help="where rows and logs are written")
     made.add_argument("--environments", type=Path, default=Path(".nox/gallery"), help="where environments are made")
@@ -59,6 +60,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(given: argparse.Namespace) -> int:
+    if given.table:
+        print(results.table(results.kept(given.folder)))
+        return 0
     libraries = chosen(given.names, given.folder, given.shard)
     names = {library.name for library in libraries}
     own = declared.findings(given.folder, names)

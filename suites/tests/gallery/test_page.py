@@ -133,3 +133,12 @@ def test_shares_are_united_by_the_command(tmp_path: Path, capsys: Any) -> None:
     assert run.main(["--unite", str(tmp_path / "1"), str(tmp_path / "2"), *where]) == 1
     assert "NOT as declared: worse" in capsys.readouterr().out
     assert {path.name for path in (tmp_path / "all").iterdir()} == {"thing.json", "worse.json"}
+
+
+def test_the_kept_rows_are_printed_as_a_table(tmp_path: Path, capsys: Any) -> None:
+    keep(tmp_path, row(problems=130), row("broken", **BROKEN))
+    assert run.main(["--table", "--folder", str(tmp_path)]) == 0
+    told = capsys.readouterr().out
+    assert "| `thing` | a-thing 1.0 | jax | 1 | 130 | 3 | 1 | 0 | 0 | 1 | 3 |" in told
+    assert "| `broken` | a-thing 1.0 | jax | not installed |" in told
+    assert "2 libraries, 1 of them on more than 100 problems; 130 problems, 1 findings (2026-11-23)" in told
