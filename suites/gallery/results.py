@@ -97,5 +97,6 @@ def table(rows: Sequence[Row]) -> str:
     many = sum(row["problems"] > MANY for row in rows)
     dates = sorted({row["date"] for row in rows})
     problems, findings = (sum(row["problems"] for row in rows), sum(len(row["findings"]) for row in rows))
-    said = f"{len(rows)} libraries, {many} of them on more than {MANY} problems; {problems:,} problems, {findings} findings"
+    said = f"{len(rows)} libraries, {many} of them on more than {MANY} problems; "
+    said += f"{problems:,} problems, {findings} findings"
     return "\n".join([*told, f"\n{said} ({', '.join(dates)})"])
