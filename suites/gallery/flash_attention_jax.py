@@ -75,7 +75,8 @@ CAST = "the row sums of the forward pass are float32, and so the carry of the ba
 OTHER = ("outputs", "gradient_exact", "gradient_float64")
 masked = gradgate.Pair(
     flash, reference=plain_flash, inputs={**HEADS, "real": mask("B T", share=0.7)}, dims=SIZES, claims=[KEPT],
-    composes=("jit", "vmap"), name="flash_attention_jax_masked", expected={**dict.fromkeys(OTHER, EPSILON), "gradient_bfloat16": CAST},
+    composes=("jit", "vmap"), name="flash_attention_jax_masked",
+    expected={**dict.fromkeys(OTHER, EPSILON), "gradient_bfloat16": CAST},
 )  # fmt: skip
 causal_pair = gradgate.Pair(
     causal, reference=plain_causal, inputs=HEADS, dims=SIZES, claims=[KEPT], composes=("jit", "vmap"),
@@ -89,7 +90,10 @@ cosine_pair = gradgate.Pair(
     expected=dict.fromkeys((*OTHER, "gradient_float32"), WHOLE),
 )  # fmt: skip
 CHUNKS = "the last chunk of 1024 is not shortened, so 1025 tokens give 2048 rows, and 1023 keys count twice"
-SHAPED = ("tree", "outputs", "gradient_exact", "gradient_float32", "cotangents", "upstream")
+SHAPED = (
+    "tree", "outputs", "gradient_exact", "gradient_float32", "cotangents", "upstream", "not_finite", "deterministic",
+    "pure",
+)  # fmt: skip
 long_pair = gradgate.Pair(
     long_flash, reference=attention, inputs=HEADS, dims={"T": (1025,), "D": (1,), "H": (1,), "B": (1,)},
     dtypes=("float32",), name="flash_attention_jax_long", expected=dict.fromkeys(SHAPED, CHUNKS),

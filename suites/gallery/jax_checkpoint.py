@@ -129,7 +129,8 @@ nothing_saved = gradgate.Pair(
 )  # fmt: skip
 checkpointed_scan = gradgate.Pair(
     scanned, reference=plain_scan, inputs=WEIGHTS, dims={"T": (3, 1), "H": (2, 1), "L": (2, 3)}, composes=ALL,
-    name="jax_scan_of_checkpoint", claims=[gradgate.at_most("residual_bytes", of_reference=0.5, at={"T": 256, "H": 8, "L": 8})],
+    name="jax_scan_of_checkpoint",
+    claims=[gradgate.at_most("residual_bytes", of_reference=0.5, at={"T": 256, "H": 8, "L": 8})],
 )  # fmt: skip
 nested_scan = gradgate.Pair(
     rows, reference=plain_rows, inputs={"a": uniform("N", 0.5, 1.0), "x": normal("R 8 N")}, composes=ALL,

@@ -51,7 +51,8 @@ def root(a, b, adjoint="implicit"):
     """The root x of sinh(a·x) = b by Newton's method."""
     chosen = optx.Newton(**small(b), linear_solver=lx.LU())
     found = optx.root_find(
-        lambda x, given: jnp.sinh(shifted(given[0]) @ x) - given[1], chosen, jnp.zeros_like(b), (a, b), max_steps=24, throw=False,
+        lambda x, given: jnp.sinh(shifted(given[0]) @ x) - given[1], chosen, jnp.zeros_like(b), (a, b),
+        max_steps=24, throw=False,
         adjoint=ADJOINTS[adjoint],
     )  # fmt: skip
     return value(found)

@@ -8,7 +8,7 @@ import jax
 jax.config.update("jax_enable_x64", True)
 
 
-def last(a, adjoint):
+def last(a, adjoint):  # noqa: D103
     term = diffrax.ODETerm(lambda t, y, a: a * y)
     return diffrax.diffeqsolve(term, diffrax.Heun(), 0.0, 2.0, 0.5, 1.0, a, adjoint=adjoint).ys[0]
 
