@@ -2,7 +2,8 @@
 
 Kept bytes are those of the storages that the outputs keep alive (`gradgate.hw_profiles.residuals`), without inputs and
 outputs. Peak bytes are those of tensors in PyTorch, and of temporaries of the compiled gradient in JAX. Seconds are the
-least of several runs in one process; the rows take turns, so that a busy machine slows down all rows equally.
+processor time of the fastest of several runs in one process. A busy machine distorts it less than the time of a clock,
+and the rows take turns. The cotangent of the output is drawn: XLA would not store a constant one.
 """
 
 from __future__ import annotations
@@ -81,10 +82,13 @@ def of_torch(rows: Sequence[Row], inputs: Sequence[Any], repeats: int = 3) -> di
 
     there = [row for row in rows if row.function is not None]
 
+    torch.manual_seed(1)
+    y = there[0].called(*inputs)
+    g = torch.randn_like(y) / y.numel() ** 0.5
+
     def gradient(function: Any, *given: Any) -> Any:
         leaves = [x.detach().requires_grad_() for x in given]
-        y = function(*leaves)
-        return torch.autograd.grad(y, leaves, torch.ones_like(y) / y.numel() ** 0.5)
+        return torch.autograd.grad(function(*leaves), leaves, g)
 
     grads = {row.name: gradient(row.function, *inputs) for row in there}
     runs = {row.name: functools.partial(gradient, row.function, *inputs) for row in there}
@@ -107,15 +111,16 @@ def of_jax(rows: Sequence[Row], inputs: Sequence[Any], repeats: int = 3) -> dict
     from gradgate.hw_profiles import residuals
 
     found, programs, grads = {}, {}, {}
+    y = jax.eval_shape(rows[0].called, *inputs)
+    g = jax.random.normal(jax.random.key(1), y.shape, y.dtype) / y.size**0.5
     for row in rows:
 
-        def gradient(*given: Any, row: Row = row) -> Any:
-            y, pull = jax.vjp(row.called, *given)
-            return pull(jnp.ones_like(y) / y.size**0.5)
+        def gradient(g: Any, *given: Any, row: Row = row) -> Any:
+            return jax.vjp(row.called, *given)[1](g)
 
-        programs[row.name] = jax.jit(gradient).lower(*inputs).compile()
-        grads[row.name] = programs[row.name](*inputs)
-    times = in_turns({name: functools.partial(_finished, run, *inputs) for name, run in programs.items()}, repeats)
+        programs[row.name] = jax.jit(gradient).lower(g, *inputs).compile()
+        grads[row.name] = programs[row.name](g, *inputs)
+    times = in_turns({name: functools.partial(_finished, run, g, *inputs) for name, run in programs.items()}, repeats)
     for row in rows:
         kept = residuals.of_jax(row.called, inputs)
         memory: Any = programs[row.name].memory_analysis()
@@ -135,11 +140,11 @@ def _finished(program: Callable[..., Any], *inputs: Any) -> None:
 
 
 def in_turns(runs: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
-    """Name -> least seconds of `repeats` runs, which take turns."""
+    """Name -> least seconds of processor time of `repeats` runs, which take turns."""
     least = dict.fromkeys(runs, float("inf"))
     for _ in range(repeats):
         for name, run in runs.items():
-            begun = time.perf_counter()
+            begun = time.process_time()
             run()
-            least[name] = min(least[name], time.perf_counter() - begun)
+            least[name] = min(least[name], time.process_time() - begun)
     return least
