@@ -87,6 +87,10 @@ def not_finite(case: Case) -> None:
         plain = _all_outputs(pair, "reference", given, {})
         got = case.subject.guard(given, case.options, _all_outputs, pair, "function", given, case.options)
         for name, out in plain.items():
+            if got[name].shape != out.shape:
+                raise Refuted(
+                    f"another function: {name} has shape {got[name].shape}, the reference's {out.shape}", path
+                )
             if out.dtype.kind == "f" and (np.isfinite(got[name]) & ~np.isfinite(out) & outs[name]).any():
                 raise Refuted(f"with NaN in {path}[0], {name} is finite where the reference's is not", path)
         expected = _plain_gradient(given)

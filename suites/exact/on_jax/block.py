@@ -181,6 +181,8 @@ class Flat:
             elif _changes_nothing(equation):
                 self._note(equation)
                 outputs = inputs
+            elif (body := _written(equation)) is not None:
+                outputs = self._inline(body.jaxpr, self._known(body.jaxpr, body.consts, inputs), (*callers, equation))
             else:
                 outputs = [self._slot() for _ in equation.outvars]
                 self.equations.append((equation, inputs, outputs, callers))
@@ -197,9 +199,12 @@ class Flat:
         else:
             body = params[INLINED[equation.primitive.name]]
         jaxpr, consts = (body.jaxpr, body.consts) if hasattr(body, "consts") else (body, ())
+        return self._inline(jaxpr, self._known(jaxpr, consts, inputs), callers)
+
+    def _known(self, jaxpr: Any, consts: Sequence[Any], inputs: list[int]) -> dict[Any, int]:
+        """The slots of a body's constants and inputs."""
         known = {v: self._slot(rules.data(c, v.aval.dtype)) for v, c in zip(jaxpr.constvars, consts, strict=True)}
-        known.update(zip(jaxpr.invars, inputs, strict=True))
-        return self._inline(jaxpr, known, callers)
+        return known | dict(zip(jaxpr.invars, inputs, strict=True))
 
     def block(self, needed: Sequence[bool] | None = None) -> tuple[Block, list[bool]]:
         """The steps for the needed outputs, and which inputs they use."""
@@ -281,6 +286,17 @@ def _changes_nothing(equation: Any) -> bool:
     if equation.primitive.name == "convert_element_type":
         return rules.kind(equation.invars[0]) == rules.kind(equation.outvars[0]) in ("f", "c")
     return rules.RULES.get(equation.primitive.name) is _identity
+
+
+def _written(equation: Any) -> Any:
+    """The jaxpr of a library's own primitive, from its `impl` in Python; None for JAX's, which are compiled."""
+    primitive = equation.primitive
+    impl = primitive.impl
+    where = str(getattr(getattr(impl, "func", impl), "__module__", None) or "jax")
+    if where.partition(".")[0] in ("jax", "jaxlib", "functools") or primitive.name in {**rules.RULES, **rules.LOCKSTEP}:
+        return None
+    with jax.enable_x64(True):
+        return jax.make_jaxpr(lambda *given: impl(*given, **equation.params))(*(a.aval for a in equation.invars))
 
 
 def _identity(equation: Any) -> rules.Run:

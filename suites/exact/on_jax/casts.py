@@ -93,3 +93,16 @@ def _bits_of(values: Any, dtype: Any) -> Any:
     if not all((a == b) or (a.is_nan() and b.is_nan()) for a, b in zip(same.ravel(), values.ravel(), strict=True)):
         raise balls.Unknown("the bits of a number that was computed")
     return plain
+
+
+@rule("nextafter")
+def nextafter(equation: Any) -> Run:
+    """The next float of the dtype, of a number that is known exactly."""
+    dtype = equation.outvars[0].aval.dtype
+
+    def run(one: Any, other: Any) -> Any:
+        if not all(ball.is_exact() for ball in np.ravel(one)):
+            raise balls.Undecided("which float is next to a number that is not known exactly")
+        return balls.exact(np.nextafter(balls.floats(one).astype(dtype), balls.floats(other).astype(dtype)))
+
+    return run

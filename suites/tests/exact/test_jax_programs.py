@@ -86,7 +86,7 @@ def test_what_no_output_needs_is_not_evaluated() -> None:
 @pytest.mark.parametrize(("function", "name"), [
     (lambda x: jax.pure_callback(np.sin, x, x), "pure_callback"),
     (lambda x: jnp.linalg.eigh(x @ x.T)[0], "eigh"),
-    (lambda x: jnp.nextafter(x, x + 1), "nextafter"),
+    (lambda x: jnp.linalg.svd(x, compute_uv=False), "svd"),
 ])  # fmt: skip
 def test_an_operation_without_a_rule_is_named(function: Any, name: str) -> None:
     with pytest.raises(balls.Unknown, match=rf"{name}.*test_jax_programs\.py:\d+"):
@@ -109,9 +109,9 @@ def test_a_callback_for_its_effect_only_is_refused_and_one_for_debugging_ignored
 
 
 def test_a_branch_that_is_not_taken_need_not_be_known() -> None:
-    program = on_jax.trace(lambda x: lax.cond(x.sum() > 0, jnp.sin, lambda x: jnp.nextafter(x, x), x), X)
+    program = on_jax.trace(lambda x: lax.cond(x.sum() > 0, jnp.sin, lambda x: jax.pure_callback(np.sin, x, x), x), X)
     program.evaluate(X)
-    with pytest.raises(balls.Unknown, match="nextafter"):
+    with pytest.raises(balls.Unknown, match="pure_callback"):
         program.evaluate(-X)
 
 

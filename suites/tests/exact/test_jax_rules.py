@@ -86,6 +86,7 @@ case("convert_element_type", lambda: [INTS.astype(np.int8), jnp.asarray(MASK).as
 case("bitcast_convert_type", lambda: lax.bitcast_convert_type(jnp.asarray(BITS[:4]), jnp.float32))
 case("bitcast_convert_type", lambda: lax.bitcast_convert_type(jnp.asarray(BITS.reshape(5, 1)), jnp.uint8))
 case("bitcast_convert_type", lambda x: lax.bitcast_convert_type(lax.stop_gradient(x), jnp.int64), X)
+case("nextafter", lambda x: jnp.nextafter(lax.stop_gradient(x), jnp.inf), X)
 
 case("and or xor", lambda: [INTS & jnp.asarray(MORE), INTS | jnp.asarray(MORE), INTS ^ jnp.asarray(MORE)])
 case("not and or", lambda: [~jnp.asarray(INTS), ~jnp.asarray(MASK), jnp.asarray(MASK) & MASK, jnp.asarray(MASK) | MASK])
