@@ -14,7 +14,7 @@ from gradgate.references.contract import Tree
 from gradgate.references.invertible.paper import rows
 from gradgate.references.invertible.problem import InvertibleSpec
 
-NARROW = {"dtype": "float32", "layers": 4, "batch": 8, "depth": 2, "activation": "tanh"}
+NARROW: dict[str, Any] = {"dtype": "float32", "layers": 4, "batch": 8, "depth": 2, "activation": "tanh"}
 """Spec of the networks on which work is counted over n and d."""
 
 
