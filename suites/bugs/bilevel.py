@@ -112,7 +112,6 @@ STRUCTURAL = (
         name="first_part_for_all", story="every device keeps the first device's part of a sum",
         source="operator: a wrong index",
         jax=Edit("in_jax.sharded", "psum_scatter(flat, AXIS) / devices", "psum(flat, AXIS)[0] / devices"),
-        torch=Edit("in_torch.sharded", "own = flat[dist.get_rank()] / ranks", "own = flat[0] / ranks"),
     ),
     *_mixflow(
         name="hessian_sign", story="the Hessian's product enters with the wrong sign", source="operator: flip a sign",
