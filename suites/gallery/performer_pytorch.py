@@ -17,7 +17,6 @@ import contextlib
 import io
 import warnings
 
-import torch
 from torch import nn
 
 import gradgate
