@@ -5,7 +5,7 @@
 # home = "https://github.com/leopard-ai/betty"
 # framework = "torch"
 # no-deps = true
-# seconds = 60
+# seconds = 100
 # notes = "the functions of betty.hypergradient get stand-ins for its problems; the lower level is quadratic"
 # ///
 """betty-ml 0.1.1: its hypergradients against the derivative of the solution of a quadratic problem."""

@@ -5,7 +5,7 @@
 # home = "https://github.com/facebookresearch/fairscale"
 # framework = "torch"
 # no-deps = true
-# seconds = 120
+# seconds = 200
 # notes = "checkpoint_wrapper refuses torch.autograd.grad, so it is judged by backward()"
 # ///
 """fairscale 0.4.13: checkpoint_wrapper against the same modules without it."""

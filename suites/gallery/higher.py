@@ -5,7 +5,7 @@
 # home = "https://github.com/facebookresearch/higher"
 # framework = "torch"
 # no-deps = true
-# seconds = 120
+# seconds = 180
 # notes = "Rprop and RMSprop warn themselves of wrong gradients; Rprop is left out, because its derivative is 0"
 # ///
 """higher 0.2.1: three steps of each differentiable optimiser against the update rule of torch.optim."""

@@ -5,7 +5,7 @@
 # home = "https://github.com/alxndrTL/mamba.py"
 # framework = "torch"
 # no-deps = true
-# seconds = 60
+# seconds = 120
 # ///
 """mambapy 1.2.0: its parallel scan, with a backward pass written by hand, against a loop."""
 

@@ -5,7 +5,7 @@
 # home = "https://github.com/silvandeleemput/memcnn"
 # framework = "torch"
 # no-deps = true
-# seconds = 120
+# seconds = 240
 # notes = "a wrapped module frees its input and refuses torch.autograd.grad, so it gets a copy and is judged by backward()"
 # ///
 """memcnn 1.5.2: reversible couplings against the same couplings in plain PyTorch."""

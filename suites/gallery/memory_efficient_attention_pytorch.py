@@ -5,7 +5,7 @@
 # home = "https://github.com/lucidrains/memory-efficient-attention-pytorch"
 # framework = "torch"
 # no-deps = true
-# seconds = 90
+# seconds = 240
 # notes = "flash attention is judged in float32, the only dtype in which both of its passes run"
 # ///
 """memory-efficient-attention-pytorch 0.1.6: flash attention and attention in chunks against plain attention."""

@@ -8,7 +8,7 @@
 # home = "https://github.com/lucidrains/performer-pytorch"
 # framework = "torch"
 # no-deps = true
-# seconds = 120
+# seconds = 200
 # notes = "without its CUDA code; reversible layers are judged by backward()"
 # ///
 """performer-pytorch 1.1.4: linear attention and reversible layers against plain PyTorch."""

@@ -5,7 +5,7 @@
 # home = "https://github.com/clashluke/revlib"
 # framework = "torch"
 # no-deps = true
-# seconds = 120
+# seconds = 260
 # notes = "gradients of parameters appear only in .grad, so it is judged by backward()"
 # ///
 """revlib 1.7.2: ReversibleSequential in its memory modes against the same couplings in plain PyTorch."""

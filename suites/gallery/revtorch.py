@@ -5,7 +5,7 @@
 # home = "https://github.com/RobinBruegger/RevTorch"
 # framework = "torch"
 # no-deps = true
-# seconds = 120
+# seconds = 220
 # notes = "gradients of parameters appear only in .grad, so it is judged by backward()"
 # ///
 """revtorch 0.2.4: reversible blocks against the same blocks in plain PyTorch."""

@@ -5,7 +5,7 @@
 # home = "https://github.com/pytorch/pytorch"
 # framework = "torch"
 # judges = "torch"
-# seconds = 90
+# seconds = 160
 # notes = "torch.utils.checkpoint; reentrant checkpoints are judged by backward(), the only way that they allow"
 # ///
 """PyTorch 2.13.0, torch.utils.checkpoint: recomputation against the same layers in plain autograd."""

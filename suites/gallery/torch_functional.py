@@ -5,7 +5,7 @@
 # home = "https://github.com/pytorch/pytorch"
 # framework = "torch"
 # judges = "torch"
-# seconds = 60
+# seconds = 120
 # notes = "derivatives that PyTorch itself writes by hand, on a CPU"
 # ///
 """PyTorch 2.13.0, torch.nn.functional: norms and attention against their formulas in elementary operations."""

@@ -5,7 +5,7 @@
 # home = "https://github.com/metaopt/torchopt"
 # framework = "torch"
 # no-deps = true
-# seconds = 150
+# seconds = 250
 # ///
 """torchopt 0.7.3: three steps of each differentiable optimiser against its update rule."""
 
