@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gradgate.references.bilevel.growth import SCORES, SMALL, WIDE
+from gradgate.references.bilevel.growth import SMALL, WIDE
 from gradgate.references.contract import Claim
 from gradgate.references.laws import figure, memory_law, work_law
 
@@ -29,10 +29,6 @@ WIDTH = _law(
     "memory_law_width", "its temporary memory grows like |θ|, the square of the width: no Hessian, |θ|², is made",
     "§2.3", "width", (16, 32, 64, 128, 256), exponent=2, spec=WIDE, not_by=PADDED,
 )  # fmt: skip
-SEQUENCE = _law(
-    "memory_law_sequence", "its temporary memory grows with S no faster than its square", "§5.3, Eq. 12", "sequence",
-    (64, 128, 256, 512, 1024), exponent=2, spec={**SCORES, "optimiser": "sgd"},
-)  # fmt: skip
 STEP = _figure(
     "kept_of_a_step", "with a checkpoint per step it keeps one (θ, υ) of each inner step", "§4", 1, "(θ, υ)",
     tolerance=0.02,
@@ -56,14 +52,14 @@ ALLOCATED = (
 
 JAX: dict[str, tuple[Claim, ...]] = {
     "truncated_bptt": (
-        BATCH, WIDTH, SEQUENCE, STEP, DYNAMIC,
+        BATCH, WIDTH, STEP, DYNAMIC,
         _figure(
             "activations_of_a_bare_step", "without a checkpoint per step it keeps at least one (θ, υ) and the "
             "activations of each step: T·(|A| + |θ| + |υ|)", "§4", 1, bound="at most", tolerance=0.0,
         ),
     ),
     "mixflow": (
-        BATCH, WIDTH, SEQUENCE, STEP, DYNAMIC,
+        BATCH, WIDTH, STEP, DYNAMIC,
         _figure(
             "over_reverse_over_reverse", "its product takes at most as many bytes as reverse over reverse mode", "§2.2",
             1, bound="at most", tolerance=0.0,
