@@ -222,8 +222,8 @@ def _slices(
 ) -> tuple[Any, Tree]:
     """`in_slices` with Algorithm 2 on backprop."""
 
-    def pull(*given: Any) -> tuple[Any, Any, Any, Tree]:
-        return _pull_slice(problem, inside, *given, again)
+    def pull(before: Before, cotangents: Any, grads: Tree, start: Any, count: int) -> tuple[Any, Any, Any, Tree]:
+        return _pull_slice(problem, inside, before, cotangents, grads, start, count, again)
 
     return in_slices(problem, chunk, inside, every, pull)
 

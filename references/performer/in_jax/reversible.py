@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from gradgate.references.contract import Tree, check_integer
 from gradgate.references.performer.in_jax.attention import Attention, attention
-from gradgate.references.performer.in_jax.methods import in_slices
+from gradgate.references.performer.in_jax.methods import Before, in_slices
 from gradgate.references.performer.problem import PerformerProblem
 from gradgate.references.performer.slicing import check_reversible
 
@@ -51,14 +51,14 @@ def slim_reversible(problem: PerformerProblem, *, chunk: int) -> tuple[Any, Tree
     check_reversible(problem.spec.residual)
     inside = attention("matrix")
 
-    def pull(*given: Any) -> tuple[Any, Any, Any, Tree]:
-        return _pull_slice(problem, inside, *given)
+    def pull(before: Before, cotangents: Any, grads: Tree, start: Any, count: int) -> tuple[Any, Any, Any, Tree]:
+        return _pull_slice(problem, inside, before, cotangents, grads, start, count)
 
     return in_slices(problem, check_integer("chunk", chunk, 1), inside, None, pull)
 
 
 def _pull_slice(
-    problem: PerformerProblem, inside: Attention, before: Any, cotangents: Any, grads: Tree, start: Any, count: int
+    problem: PerformerProblem, inside: Attention, before: Before, cotangents: Any, grads: Tree, start: Any, count: int
 ) -> tuple[Any, Any, Any, Tree]:
     """Algorithm 2: one slice forward once more, and back with each layer's input computed from its output."""
     params = problem.params

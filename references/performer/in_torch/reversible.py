@@ -98,8 +98,8 @@ def _pull_layer(
     def project(p: Tree, second: torch.Tensor) -> Any:
         return problem.project(p, torch.cat([second, second], dim=-1))  # only the second stream is read
 
-    qkv, pull_project = vjp(project, first, X_second)
-    out, _, pull_attention = inside(*qkv, state)
+    (q, k, v), pull_project = vjp(project, first, X_second)
+    out, _, pull_attention = inside(q, k, v, state)
     norms = {"norms": p["norms"]}
     grown, pull_attended = vjp(lambda p, out: problem.attended(p, out, r, start), norms, out)
     d_norms, d_out = pull_attended(g_first)

@@ -159,7 +159,9 @@ def program(model: str, length: int) -> tuple[Callable[..., Any], tuple[Any, ...
     given = ({"W": square, "V": square}, x)
     if model == "undone":
         return undone, given
-    plain = {"RNN": recurrent, "Residual": functools.partial(recurrent, residual=True), "coupled": coupled}
+    plain: dict[str, Callable[..., Any]] = {
+        "RNN": recurrent, "Residual": functools.partial(recurrent, residual=True), "coupled": coupled,
+    }  # fmt: skip
     return jax.value_and_grad(plain[model]), given
 
 

@@ -10,6 +10,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from gradgate.references.contract import Backend
 from gradgate.references.performer.problem import PerformerSpec
 from gradgate.references.published import Published, at_least, at_most, equal, refuted, upheld
 
@@ -18,7 +19,7 @@ LENGTH, CHUNK = 24, 5
 """Tokens, and tokens per slice, of the problems on which gradients are compared."""
 
 
-def distance(framework: str, wrong: float = 0.0, **fields: Any) -> float:
+def distance(framework: Backend, wrong: float = 0.0, **fields: Any) -> float:
     """‖∇^(C) − ∇‖ / ‖∇‖ in float64 of Algorithm 1 on a variant of the model; ∇ is plain backprop's.
 
     Args:
@@ -45,7 +46,7 @@ def _methods(framework: str) -> Any:
     return importlib.import_module(f"gradgate.references.performer.in_{framework}.methods")
 
 
-def shared(framework: str, wrong: float = 0.0) -> float:
+def shared(framework: Backend, wrong: float = 0.0) -> float:
     """`distance` with one layer's weights in all layers: the sum over layers, and backprop through the copies.
 
     Args:
