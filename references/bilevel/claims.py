@@ -10,9 +10,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from gradgate.references.bilevel import grown
+from gradgate.references.bilevel import grown as grown
 from gradgate.references.bilevel.counts import claims as counted
-from gradgate.references.bilevel.paper import printed
+from gradgate.references.bilevel.paper import printed as printed
 from gradgate.references.bilevel.paper.laws import LINEAR_GAIN
 from gradgate.references.contract import Claim
 from gradgate.references.counts import joined

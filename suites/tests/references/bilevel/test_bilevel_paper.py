@@ -28,7 +28,8 @@ def recorded(place: str, series: str, x: Any) -> float:
 def test_every_figure_is_listed_once_and_names_what_measures_it() -> None:
     assert max(Counter(item.key for item in paper.PUBLISHED).values()) == 1
     for item in paper.PUBLISHED:
-        inspect.signature(registry.load(item.measured)).bind(**item.arguments)
+        told = {key: value for key, value in item.arguments.items() if key != "between"}  # `derive` reads it itself
+        inspect.signature(registry.load(item.measured)).bind(**told)
 
 
 def test_every_setting_is_a_legal_problem() -> None:
