@@ -6,7 +6,7 @@
 # framework = "torch"
 # no-deps = true
 # seconds = 240
-# notes = "a wrapped module frees its input, so it gets a copy; it refuses autograd.grad and is judged by backward()"
+# notes = "a wrapped module frees its input, so it gets a copy; only backward() works, so that takes the gradients"
 # ///
 """memcnn 1.5.2: reversible couplings against the same couplings in plain PyTorch."""
 
