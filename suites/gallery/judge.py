@@ -226,8 +226,8 @@ def _pairs(rows: Sequence[Mapping[str, Any]]) -> dict[str, Row]:
 
 def _add_kept(library: Library, environment: Environment, row: Row) -> None:
     """Add to each pair what it keeps between its passes, and what its reference keeps."""
-    command = [environment.python, "-m", "gradgate.suites.gallery.kept", shortest(library.path.resolve())]
-    ran = run(command, KEPT, env=_variables(environment))
+    target = shortest(library.path.resolve())
+    ran = run([environment.python, "-m", "gradgate.suites.gallery.kept", target], KEPT, env=_variables(environment))
     try:
         found = json.loads(ran.output.strip().splitlines()[-1])["pairs"] if ran.status == 0 else {}
     except (ValueError, IndexError, KeyError, TypeError):
