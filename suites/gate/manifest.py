@@ -10,6 +10,7 @@ from typing import Any
 from gradgate.hw_profiles.profile import load
 from gradgate.references import laws, registry
 from gradgate.references.contract import Claim, Family, Method, Spec, UsageError
+from gradgate.references.restriction import fits
 from gradgate.suites.gate.settings import Settings, Target
 from gradgate.suites.measuring.cells import MethodCell, usual_options
 
@@ -32,6 +33,9 @@ class Gated:
             return
         family = registry.family(self.declared.family)
         spec = measured_spec(family, self.declared.framework, self.given.spec)
+        where = next((claim.where for claim in self.declared.claims if claim.name == "tree"), {})
+        if all(isinstance(value, str) for value in where.values()) and not fits(spec, where):
+            spec = measured_spec(family, self.declared.framework, {**self.given.spec, **where})
         options = usual_options(self.declared, spec) | dict(self.given.options)
         for profile in profiles if self.declared.framework == "jax" else profiles[:1]:
             compiler = load(profile).compiler
