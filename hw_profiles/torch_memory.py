@@ -66,7 +66,8 @@ def peak(program: Callable[..., Any], arguments: Sequence[Any], track: Sequence[
     finally:
         if collects:
             gc.enable()
-    return TorchMemory(*tracker.peak, total_bytes=sum(tracker.peak))
+    held, activation, temporary = tracker.peak
+    return TorchMemory(held, activation, temporary, held + activation + temporary)
 
 
 def measure(

@@ -7,6 +7,7 @@ totals are the same, except where forward-mode differentiation makes tensors on 
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -99,13 +100,13 @@ class Tracker(TorchDispatchMode):
             known = self._alive.get(key)
             if known is None:
                 entry = [size, kind]
-                self._alive[key] = weakref.ref(storage, lambda _, key=key, entry=entry: self._drop(key, entry)), entry
+                self._alive[key] = weakref.ref(storage, functools.partial(self._drop, key, entry)), entry
                 self._change(size, kind)
             elif known[1][0] != size:
                 self._change(size - known[1][0], known[1][1])
                 known[1][0] = size
 
-    def _drop(self, key: int, entry: list[int]) -> None:
+    def _drop(self, key: int, entry: list[int], _: Any) -> None:
         del self._alive[key]
         self._change(-entry[0], entry[1])
 

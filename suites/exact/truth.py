@@ -48,16 +48,20 @@ def reference(
     wide = spec if spec.dtype == "float64" else dataclasses.replace(spec, dtype="float64")
     asked = dtype == "bfloat16", loss, tuple(sorted(options.items()))
     known = None
-    if backend == "torch" and asked[1:] == ("loss", ()) and "jax" in sys.modules and _held_together(type(spec)):
+    if backend == "torch" and asked[1:] == ("loss", ()) and "jax" in sys.modules and _held_together(_place(type(spec))):
         known = of_spec(wide, "jax", *asked)
     known = known or of_spec(wide, backend, *asked)
     return oracle.measure(oracle.in_float64(wide, backend, dtype), dtype, loss, None, rounding, known, **options)
 
 
+def _place(cls: type[Spec]) -> str:
+    """What a family of gradgate names its class by."""
+    return f"{cls.__module__}:{cls.__qualname__}"
+
+
 @functools.cache
-def _held_together(cls: type[Spec]) -> bool:
+def _held_together(place: str) -> bool:
     """Whether a claim compares the plain gradients of a class of gradgate in JAX and PyTorch."""
-    place = f"{cls.__module__}:{cls.__qualname__}"
     return any(
         one.framework == "jax" and claim.check == "oracles_agree"
         for family in registry.families().values() if family.spec == place

@@ -176,7 +176,8 @@ def _by_probe(row: Row, pythons: Sequence[Path], root: Path) -> dict[str, Any]:
                 command, cwd=place, capture_output=True, text=True, check=False, timeout=LIMIT, env=_clean()
             )  # fmt: skip
             lines = [line for line in ran.stdout.splitlines() if line.startswith("{")]
-            found = json.loads(lines[-1]) if lines else {"reason": f"the process ended with status {ran.returncode}"}
+            ended = {"reason": f"the process ended with status {ran.returncode}"}
+            found: dict[str, Any] = json.loads(lines[-1]) if lines else ended
             figures.append(found.get("temp_bytes"))
             reasons.append(found.get("reason", ""))
     return {

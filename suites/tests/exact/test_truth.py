@@ -56,8 +56,8 @@ def test_the_truth_of_both_frameworks_is_evaluated_once(
 
 
 def test_only_classes_whose_oracles_are_compared_share_their_truth() -> None:
-    assert all(truth._held_together(registry.spec_class(family)) for family in FAMILIES)
-    assert not truth._held_together(type("Own", (registry.spec_class("chain"),), {}))
+    assert all(truth._held_together(truth._place(registry.spec_class(family))) for family in FAMILIES)
+    assert not truth._held_together(truth._place(type("Own", (registry.spec_class("chain"),), {})))
 
 
 def test_the_low_part_is_what_float64_cannot_hold(framework: str) -> None:
