@@ -121,6 +121,36 @@ def check_features(given: tuple[int, ...], q: tuple[int, ...], k: tuple[int, ...
         )
 
 
+def check_state(state: Any, normalise: bool, leading: tuple[int, ...], features: int, values: int) -> tuple[Any, ...]:
+    """The arrays of the state before the first token: S, and z if `normalise`.
+
+    Args:
+        state: as given by the user: the pair (S, z), or S if not `normalise`.
+        normalise: whether the output is divided by Σ g(q)·g(k).
+        leading: the leading sizes of q.
+        features: M, the features of a token after the feature map.
+        values: the last size of v.
+
+    Raises:
+        UsageError: `state` has another form, shape or dtype; the message says what is legal.
+    """
+    wanted = {"S": (*leading, features, values), **({"z": (*leading, features)} if normalise else {})}
+    legal = ", ".join(f"{name} {shape}" for name, shape in wanted.items())
+    legal = f"the pair (S, z) with {legal}" if normalise else f"with normalise=False {legal} alone, an array"
+    arrays = tuple(state) if normalise and isinstance(state, (tuple, list)) else (state,)
+    if len(arrays) != len(wanted) or not all(hasattr(x, "shape") and hasattr(x, "dtype") for x in arrays):
+        told = f"{type(state).__name__} ({', '.join(type(x).__name__ for x in arrays)})"
+        raise UsageError(f"state is a {told}; legal: {legal}, such as return_state=True returns")
+    shapes = {name: tuple(x.shape) for name, x in zip(wanted, arrays, strict=True)}
+    if shapes != wanted:
+        told = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+        raise UsageError(f"the state does not fit: {told}; legal: {legal}")
+    dtypes = [str(x.dtype).removeprefix("torch.") for x in arrays]
+    if not all(kind.startswith(("float", "bfloat")) for kind in dtypes):
+        raise UsageError(f"the state is {', '.join(dtypes)}; legal: floating numbers")
+    return arrays
+
+
 def check_chunk(chunk: Any) -> int:
     """`chunk` as an int.
 

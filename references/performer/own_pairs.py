@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
+import importlib
 from collections.abc import Callable
 from typing import Any
 
-from gradgate import Pair, at_most, grows, module_pair, normal
+from gradgate import Pair, at_most, grows, module_pair, normal, uniform
 from gradgate.references.backends import namespace
 from gradgate.references.performer.features import mapped
 from gradgate.references.performer.problem import FLOOR
@@ -25,13 +26,14 @@ def arguments(feature_map: str) -> dict[str, Any]:
     return {"feature_map": squared if feature_map == "squared" else feature_map, "normalise": feature_map != "identity"}
 
 
+def _wide(xp: Any, x: Any) -> Any:
+    return xp.astype(x, xp.float32) if x is not None and x.dtype == xp.bfloat16 else x
+
+
 def plain(backend: str, q: Any, k: Any, v: Any, projection: Any = None, *, feature_map: str) -> Any:
     """The matrix of all weights, masked, and its product with v; sums of bfloat16 numbers are float32."""
     xp = namespace(backend)
-
-    def wide(x: Any) -> Any:
-        return xp.astype(x, xp.float32) if x is not None and x.dtype == xp.bfloat16 else x
-
+    wide = functools.partial(_wide, xp)
     q, k, value, projection = wide(q), wide(k), wide(v), wide(projection)
     q, k = (squared(x) if feature_map == "squared" else mapped(xp, feature_map, x, projection) for x in (q, k))
     weights = xp.tril(xp.matmul(q, xp.matrix_transpose(k)))
@@ -90,6 +92,41 @@ def favor_in_torch(q: Any, k: Any, v: Any, projection: Any, *, chunk: int = 64) 
     return linear_attention(q, k, v, feature_map="favor", projection=projection, chunk=chunk)
 
 
+def plain_carried(backend: str, q: Any, k: Any, v: Any, S: Any, z: Any, *, feature_map: str) -> Any:
+    """As `plain`, after tokens whose sums are S and z, and the sums after the last token."""
+    xp, kind = namespace(backend), v.dtype
+    q, k, v, S, z = (_wide(xp, x) for x in (q, k, v, S, z))
+    q, k = (squared(x) if feature_map == "squared" else mapped(xp, feature_map, x, None) for x in (q, k))
+    weights = xp.tril(xp.matmul(q, xp.matrix_transpose(k)))
+    y = xp.matmul(weights, v) + xp.matmul(q, S)
+    after = S + xp.matmul(xp.matrix_transpose(k), v)
+    if feature_map == "identity":
+        return xp.astype(y, kind), after, z
+    D = xp.sum(weights, axis=-1, keepdims=True) + xp.matmul(q, z[..., None])
+    y = y / xp.where(xp.abs(D) > FLOOR, D, xp.ones_like(D))
+    return xp.astype(y, kind), after, z + xp.sum(k, axis=-2)
+
+
+def carried(backend: str) -> tuple[Any, Any]:
+    """`linear_attention` with state in and out, and the plain reference."""
+
+    def attention(
+        q: Any, k: Any, v: Any, S: Any, z: Any, *, feature_map: str = "elu", chunk: int = 64
+    ) -> tuple[Any, Any, Any]:
+        place = f"gradgate.references.performer.in_{backend}.linear_attention"
+        linear_attention = importlib.import_module(place).linear_attention
+        more = {**arguments(feature_map), "chunk": chunk, "return_state": True}
+        if feature_map == "identity":
+            return *linear_attention(q, k, v, state=S, **more), _wide(namespace(backend), z)
+        y, state = linear_attention(q, k, v, state=(S, z), **more)
+        return y, *state
+
+    def matrix(q: Any, k: Any, v: Any, S: Any, z: Any, *, feature_map: str = "elu") -> Any:
+        return plain_carried(backend, q, k, v, S, z, feature_map=feature_map)
+
+    return attention, matrix
+
+
 LEAN = (
     at_most("residual_bytes", of_reference=0.02, at={"L": 1024, "B": 1, "D": 8, "V": 8}),
     grows("residual_bytes", L=1, at={"B": 1, "D": 8, "V": 8}),
@@ -126,6 +163,22 @@ favor_torch = _favor(
     favor_in_torch, reference=plain_favor_torch, framework="torch", composes=("vmap", "second_order"),
     name="favor_torch",
 )  # fmt: skip
+
+
+def _carried(backend: str) -> Pair:
+    function, reference = carried(backend)
+    return Pair(
+        function, reference=reference, framework=backend, name=f"carried_{backend}",
+        inputs={
+            "q": normal("B L D"), "k": normal("B L D"), "v": normal("B L V"), "S": normal("B D V"),
+            "z": uniform("B D", 0.5, 4.0),
+        },
+        options={"feature_map": MAPS, "chunk": (4, 1, 64)},
+        composes=("vmap", "second_order", *(("jit",) if backend == "jax" else ())), **SHARED,
+    )  # fmt: skip
+
+
+carried_jax, carried_torch = _carried("jax"), _carried("torch")
 
 
 def layer_torch(heads: int) -> Any:

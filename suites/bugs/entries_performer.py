@@ -8,6 +8,7 @@ from gradgate.suites.bugs.entries import entry_bugs
 
 _bug = functools.partial(entry_bugs, "performer:linear_attention", "linear_attention")
 _favor = functools.partial(entry_bugs, "performer:linear_attention", "favor")
+_carried = functools.partial(entry_bugs, "performer:linear_attention", "carried")
 
 MUTANTS = (
     *_bug(
@@ -40,7 +41,7 @@ MUTANTS = (
     ),
     *_bug(
         "carry_replaced", "only the next chunk's part of the state's cotangent arrives", "gradient_exact",
-        torch=("before = after + summed(prepared[0], g[span])", "before = summed(prepared[0], g[span])"),
+        torch=("before = after + summed(prepared[0], here)", "before = summed(prepared[0], here)"),
         jax=("before = after + _batch(summed)", "before = _batch(summed)"),
     ),
     *_bug(
@@ -59,8 +60,8 @@ MUTANTS = (
     *_bug(
         "kept_as_constant", "residuals of the forward pass are constants in a further derivative",
         "second_order_exact",
-        torch=("projection, *output)", "projection, *(x.detach() for x in output))"),
-        jax=("projection, y, D)\n", "projection, *jax.lax.stop_gradient((y, D)))\n"),
+        torch=("else output[:2]))", "else [x.detach() for x in output[:2]]))"),
+        jax=("projection, *kept)\n", "projection, *jax.lax.stop_gradient(kept))\n"),
     ),
     *_bug(
         "cotangent_narrow", "cotangents pass from chunk to chunk in half precision", "gradient_float64",
@@ -74,7 +75,40 @@ MUTANTS = (
     ),
     *_favor(
         "projection_constant", "the projection gets no gradient", "gradient_exact",
-        torch=("return *joined, total\n", "return *joined, None if total is None else 0 * total\n"),
+        torch=("return *joined, total,", "return *joined, None if total is None else 0 * total,"),
         jax=("reverse=True)\n    return", "reverse=True)\n    total = jax.tree.map(jnp.zeros_like, total)\n    return"),
+    ),
+    *_carried(
+        "last_state_has_no_cotangent", "the cotangent of the returned state is dropped", "cotangents",
+        torch=("(g, of_D, after) = operands, outputs, cotangents\n",
+               "(g, of_D, after) = operands, outputs, cotangents\n    after = 0 * after\n"),
+        jax=("    carry = of_after, jax.tree.map", "    carry = 0 * of_after, jax.tree.map"),
+    ),
+    *_carried(
+        "first_state_has_no_gradient", "the initial state gets no gradient", "gradient_exact",
+        torch=("None if start is None else after\n", "None if start is None else 0 * after\n"),
+        jax=("None if start is None else of_start\n", "None if start is None else 0 * of_start\n"),
+    ),
+    *_carried(
+        "first_normaliser_forgotten", "earlier tokens are in the sums of values, but not in the sums of weights",
+        "outputs",
+        torch=("(S.mT, *(x[..., None, :] for x in z))", "(S.mT, *(0 * x[..., None, :] for x in z))"),
+        jax=("*(x[..., None, :] for x in z))]", "*(0 * x[..., None, :] for x in z))]"),
+    ),
+    *_carried(
+        "first_normaliser_constant", "the sum of weights of earlier tokens gets no gradient", "gradient_exact",
+        torch=("(S.mT, *(x[..., None, :] for x in z))", "(S.mT, *(x[..., None, :].detach() for x in z))"),
+        jax=("*(x[..., None, :] for x in z))]", "*(jax.lax.stop_gradient(x)[..., None, :] for x in z))]"),
+    ),
+    *_carried(
+        "backward_from_zero", "the backward pass adds up again from a zero state", "gradient_exact",
+        torch=("    state, befores = _zeros(given, q, v, projection) if start is None else start, []\n",
+               "    state, befores = _zeros(given, q, v, projection), []\n"),
+        jax=("    first = _zeros(given, q, v, projection) if start is None else start\n",
+             "    first = _zeros(given, q, v, projection)\n"),
+    ),
+    *_carried(
+        "filling_counted", "the tokens that fill up the last chunk are in the sum of weights", "outputs",
+        jax=("v if there is None else v * (jnp.arange(len(v)) < there)[:, None]", "v"),
     ),
 )  # fmt: skip

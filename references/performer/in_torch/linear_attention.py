@@ -22,7 +22,7 @@ from gradgate.references.performer.in_torch.attention import (
     summed_block,
     wide,
 )
-from gradgate.references.performer.operands import CHUNK, How, check_features, how
+from gradgate.references.performer.operands import CHUNK, How, check_features, check_state, how
 from gradgate.references.performer.problem import FLOOR
 
 vjp: Callable[..., Any] = torch.func.vjp
@@ -31,8 +31,8 @@ vjp: Callable[..., Any] = torch.func.vjp
 def linear_attention(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *,
     feature_map: str | Callable[[torch.Tensor], torch.Tensor] = "elu", projection: torch.Tensor | None = None,
-    chunk: int = CHUNK, normalise: bool = True, causal: bool = True,
-) -> torch.Tensor:  # fmt: skip
+    chunk: int = CHUNK, normalise: bool = True, causal: bool = True, state: Any = None, return_state: bool = False,
+) -> Any:  # fmt: skip
     """Causal linear attention that keeps no prefix sum between its forward and its backward pass.
 
     y_l = Σ_{j≤l} (g(q_l)·g(k_j)) v_j / Σ_{j≤l} g(q_l)·g(k_j), in chunks of tokens.
@@ -47,10 +47,13 @@ def linear_attention(
         normalise: whether to divide by the sum of weights. A sum of at most 1e-18 in absolute value counts as 1.
             Use False with features of both signs, such as ``identity`` has.
         causal: must be True. Bidirectional attention has no prefix sums; the error message says what to use.
+        state: the state before the first token: the pair (S, z), S = Σ g(k_j) v_jᵀ (..., M, values) and z = Σ g(k_j)
+            (..., M); without `normalise` S alone; None: zeros. Of any floating dtype; sums are float32 at least.
+        return_state: whether the state after the last token is returned too.
 
     Returns:
-        y, (..., length, values), in the dtype of v. `torch.func`, vmap and a further derivative work; forward mode does
-        not.
+        y, (..., length, values), in the dtype of v; with `return_state` (y, state), the state in the form of `state`
+        and in at least float32. `torch.func`, vmap and a further derivative work; forward mode does not.
 
     Raises:
         UsageError: shapes, dtypes or options do not fit, or `causal` is not True; the message says what is legal.
@@ -63,15 +66,17 @@ def linear_attention(
         Between the passes q, k, v, y and one sum of weights per token, but no prefix sum. The backward pass holds one
         state per chunk, ⌈length/chunk⌉·M·(values + 1) numbers per head, float32 at least, and one chunk's chunk² or
         chunk·M·(values + 1) numbers, whichever are fewer. If `feature_map` is a function, its features are kept too:
-        2·length·M numbers.
+        2·length·M numbers. In bfloat16 only q, k and v are kept. A given `state` is kept in one copy; the returned one
+        is not kept.
 
     Computes:
-        Four products of length·chunk·width or length·M·values numbers forward, and ten or eleven backward. FLOPs grow
-        linearly with the length.
+        Four products of length·chunk·width or length·M·values numbers forward, and ten or eleven backward, two
+        more in bfloat16, where the outputs are computed again in float32. FLOPs grow linearly with the length.
 
     Not for:
         Short sequences, of less than about M tokens, where the matrix of all weights is small: use softmax attention,
-        or plain autograd. Not for generating token by token, which needs only one step of the recurrence.
+        or plain autograd. Not for generating token by token: a call for each token, with `state`,
+        does more work than one step of the recurrence.
     """
     if callable(feature_map):
         shapes = (tuple(q.shape), tuple(k.shape), tuple(v.shape))
@@ -83,8 +88,9 @@ def linear_attention(
     given = how(shapes, _dtypes(q, k, v), name, _shape(projection), chunk, normalise, causal)
     if projection is not None:
         projection = projection.to(torch.promote_types(q.dtype, torch.float32))
-    y: torch.Tensor = _Attend.apply(q, k, v, projection, given)[0]
-    return y
+    start = None if state is None else _joined(given, state, q, v, projection)
+    y, _, after = _Attend.apply(q, k, v, projection, start, given)
+    return (y, _parted(given, after, v)) if return_state else y
 
 
 def favor_projection(
@@ -114,6 +120,24 @@ def _dtypes(*tensors: torch.Tensor) -> tuple[str, ...]:
 
 def _shape(projection: torch.Tensor | None) -> tuple[int, ...] | None:
     return None if projection is None else tuple(projection.shape)
+
+
+def _features(q: torch.Tensor, projection: torch.Tensor | None) -> int:
+    """M."""
+    return q.shape[-1] if projection is None else projection.shape[0]
+
+
+def _joined(given: How, state: Any, q: torch.Tensor, v: torch.Tensor, projection: torch.Tensor | None) -> torch.Tensor:
+    """The user's state as one array (…, values + 1 or values, M), in at least float32."""
+    S, *z = check_state(state, given.normalise, tuple(q.shape[:-2]), _features(q, projection), v.shape[-1])
+    dtype = torch.promote_types(q.dtype, torch.float32)
+    return torch.cat([x.to(dtype) for x in (S.mT, *(x[..., None, :] for x in z))], -2)
+
+
+def _parted(given: How, after: torch.Tensor, v: torch.Tensor) -> Any:
+    """The inverse of `_joined`."""
+    S = after[..., : v.shape[-1], :].mT
+    return (S, after[..., -1, :]) if given.normalise else S
 
 
 def _prepared(
@@ -158,11 +182,26 @@ def _spans(given: How, length: int) -> list[slice]:
     return [slice(first, first + given.chunk) for first in range(0, length, given.chunk)]
 
 
-def _start(given: How, q: torch.Tensor, v: torch.Tensor, projection: torch.Tensor | None) -> torch.Tensor:
-    """The state before the first token; q and v have the time first."""
-    features = q.shape[-1] if projection is None else projection.shape[0]
+def _zeros(given: How, q: torch.Tensor, v: torch.Tensor, projection: torch.Tensor | None) -> torch.Tensor:
+    """The state before the first token if none is given; q and v have the time first."""
     dtype = torch.promote_types(q.dtype, torch.float32)
-    return q.new_zeros((*q.shape[1:-1], v.shape[-1] + given.normalise, features), dtype=dtype)
+    return q.new_zeros((*q.shape[1:-1], v.shape[-1] + given.normalise, _features(q, projection)), dtype=dtype)
+
+
+def _run(given: How) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
+    return masked_block if given.form == "matrix" else summed_block
+
+
+def _again(given: How, v: torch.Tensor) -> bool:
+    """Whether the backward pass computes N and D again, because y is coarser than the sums."""
+    return given.normalise and v.dtype != torch.promote_types(v.dtype, torch.float32)
+
+
+def _of_sums(g: torch.Tensor, of_D: torch.Tensor, y: torch.Tensor, D: torch.Tensor) -> torch.Tensor:
+    """The cotangents of N and D, side by side, from those of y and of D."""
+    g = g / _safe(D)
+    down = -(g * wide(y)).sum(-1, keepdim=True)
+    return torch.cat([g, of_D + torch.where(D.abs() > FLOOR, down, torch.zeros_like(D))], -1)
 
 
 def _plain(device: torch.device) -> Any:
@@ -171,78 +210,85 @@ def _plain(device: torch.device) -> Any:
 
 
 # y = N/D. For the cotangent g of y, that of N is g/D and that of D is −(g·y)/D. So only y and D are kept from the
-# forward pass. D is an output that no user sees, so that a further derivative goes through what was kept.
+# forward pass. D is an output that no user sees, so that a further derivative goes through what was kept. A y of 16
+# bits is too coarse: where N and D cancel in the gradient of q, its rounding remains. It is then not kept, and the
+# backward pass computes N and D again.
 class _Attend(torch.autograd.Function):
-    """q, k, v, projection, how -> y (…, length, values), D (…, length, 1 or 0)."""
+    """q, k, v, projection, first state, how -> y (…, length, values), D (…, length, 1 or 0), last state."""
 
     generate_vmap_rule = True
 
     @staticmethod
     def forward(
-        q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, projection: torch.Tensor | None, given: How
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+        q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, projection: torch.Tensor | None, start: torch.Tensor | None,
+        given: How,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
         """Chunk after chunk."""
         width, ys, Ds = v.shape[-1], [], []
-        run = masked_block if given.form == "matrix" else summed_block
+        run = _run(given)
         with _plain(q.device):
             times = [x.movedim(-2, 0) for x in (q, k, v)]
-            state = _start(given, times[0], times[2], projection)
+            state = _zeros(given, times[0], times[2], projection) if start is None else start
             for span in _spans(given, q.shape[-2]):
                 out, state = run(state, *_prepared(given, times[0][span], times[1][span], times[2][span], projection))
                 N, D = out[..., :width], out[..., width:]
                 ys.append((N / _safe(D) if given.normalise else N).to(v.dtype))
                 Ds.append(D.clone())  # a view would keep all of out alive
             if not ys:
-                return torch.zeros_like(v), state.new_zeros((*v.shape[:-1], int(given.normalise)))
-            return torch.cat(ys).movedim(0, -2).contiguous(), torch.cat(Ds).movedim(0, -2).contiguous()
+                return torch.zeros_like(v), state.new_zeros((*v.shape[:-1], int(given.normalise))), state.clone()
+            return torch.cat(ys).movedim(0, -2).contiguous(), torch.cat(Ds).movedim(0, -2).contiguous(), state
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        """Keeps the inputs and the outputs."""
-        q, k, v, projection, ctx.given = inputs
-        ctx.save_for_backward(q, k, v, projection, *output)
+        """Keeps the inputs, and y and D unless they are computed again."""
+        *operands, ctx.given = inputs
+        ctx.save_for_backward(*operands, *((None, None) if _again(ctx.given, inputs[2]) else output[:2]))
 
     @staticmethod
-    def backward(ctx: Any, g: torch.Tensor, of_D: torch.Tensor) -> Any:
+    def backward(ctx: Any, g: torch.Tensor, of_D: torch.Tensor, of_after: torch.Tensor) -> Any:
         """Runs the sums of the chunks forward again, then takes the chunks from the last to the first."""
-        q, k, v, projection, y, D = ctx.saved_tensors
-        with _plain(q.device):
-            *pulled, of_projection = _backward(ctx.given, (q, k, v, projection), (y, D), (wide(g), of_D))
-        return *pulled, of_projection, None
+        *operands, y, D = ctx.saved_tensors
+        with _plain(g.device):
+            found = _backward(ctx.given, tuple(operands), (y, D), (wide(g), of_D, of_after))
+        return *found, None
 
 
 def _backward(
-    given: How, operands: tuple[Any, ...], outputs: tuple[torch.Tensor, ...], cotangents: tuple[torch.Tensor, ...]
+    given: How, operands: tuple[Any, ...], outputs: tuple[Any, ...], cotangents: tuple[torch.Tensor, ...]
 ) -> tuple[torch.Tensor | None, ...]:
-    """The cotangents of q, k, v and the projection.
+    """The cotangents of q, k, v, the projection and the first state.
 
     Args:
         given: how the call is computed.
-        operands: q, k, v and the projection or None.
-        outputs: y and D.
-        cotangents: the cotangents of y and D.
+        operands: q, k, v, the projection or None, the first state or None.
+        outputs: y and D, or None and None if they are computed again.
+        cotangents: the cotangents of y, D and the last state.
     """
-    (*own, projection), (y, D), (g, of_D) = operands, outputs, cotangents
-    if given.normalise:
-        g = g / _safe(D)
-        down = -(g * wide(y)).sum(-1, keepdim=True)
-        g = torch.cat([g, of_D + torch.where(D.abs() > FLOOR, down, torch.zeros_like(D))], -1)
-    q, k, v, g = (x.movedim(-2, 0) for x in (*own, g))
+    (*own, projection, start), (y, D), (g, of_D, after) = operands, outputs, cotangents
+    if given.normalise and y is not None:
+        g = _of_sums(g, of_D, y, D)
+    q, k, v, g, of_D = (x.movedim(-2, 0) for x in (*own, g, of_D))
     if not len(q):  # empty, but with a graph, which a further derivative needs
-        return *(x.clone() for x in own), None if projection is None else 0 * projection
-    state, befores = _start(given, q, v, projection), []
+        empty = None if projection is None else 0 * projection
+        return *(x.clone() for x in own), empty, None if start is None else after.clone()
+    state, befores = _zeros(given, q, v, projection) if start is None else start, []
     spans = _spans(given, len(q))
     for span in spans:
         befores.append(state)
         state = state + summed(*_held(given, k[span], v[span], projection))
     rule: Callable[..., Any] = pull_masked if given.form == "matrix" else pull_block
-    after, parts, total = torch.zeros_like(state), [], None
+    parts, total = [], None
     for span in reversed(spans):
         prepared, pull = _pulled(given, (q[span], k[span], v[span]), projection)
-        before = after + summed(prepared[0], g[span])
-        *part, extra = (*pull(rule(befores.pop(), after, before, *prepared, g[span])), None)[:4]
+        state, here = befores.pop(), g[span]
+        if _again(given, v):
+            out, _ = _run(given)(state, *prepared)
+            N, D = out[..., : v.shape[-1]], out[..., v.shape[-1] :]
+            here = _of_sums(here, of_D[span], N / _safe(D), D)
+        before = after + summed(prepared[0], here)
+        *part, extra = (*pull(rule(state, after, before, *prepared, here)), None)[:4]
         parts.append(part)
         total = extra if total is None or extra is None else total + extra
         after = before
     joined = (torch.cat(p[::-1]).movedim(0, -2) for p in zip(*parts, strict=True))
-    return *joined, total
+    return *joined, total, None if start is None else after
