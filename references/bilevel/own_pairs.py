@@ -94,15 +94,22 @@ def plain_penalty_torch(
 
 
 def optimiser_of(framework: str, name: str) -> Callable[[Any], Any]:
-    """η -> an optimiser whose learning rates are η: optax's in JAX, ours in PyTorch; ``momentum`` is ours in both."""
+    """η -> an optimiser with learning rates from η: optax's or ours in JAX, ours in PyTorch.
+
+    Args:
+        framework: ``jax`` or ``torch``.
+        name: ``adamw``, which in JAX is optax's, in a chain with clipping; or ``momentum`` or ``adam``, which are ours.
+    """
     torch, jax = "in_torch.optimisers", "in_jax.meta_gradient"
     ours = importlib.import_module(f"gradgate.references.bilevel.{torch if framework == 'torch' else jax}")
-    theirs = ours if framework == "torch" or name == "momentum" else importlib.import_module("optax")
+    theirs = ours if framework == "torch" or name != "adamw" else importlib.import_module("optax")
 
     def made(eta: Any) -> Any:
         rate = RATE * (1 + (eta * eta).mean())
         if name == "momentum":
             return ours.sgd(rate, MU)
+        if name == "adam":
+            return ours.adam(lambda step: rate / (1 + step), 0.5, 0.75, eps_root=ROOT)
         adamw = theirs.adamw(lambda step: rate / (1 + step), 0.5, 0.75, eps_root=ROOT, weight_decay=DECAY)
         return theirs.chain(theirs.clip_by_global_norm(CLIP), adamw)
 
@@ -110,21 +117,22 @@ def optimiser_of(framework: str, name: str) -> Callable[[Any], Any]:
 
 
 def plain_step(backend: str, name: str, step: int, grad: Tree, theta: Tree, state: Tree, eta: Any) -> Any:
-    """A step of the same optimisers in one function: momentum, or clipping and AdamW with a schedule."""
+    """A step of the same optimisers in one function: momentum, or Adam with a schedule; AdamW with clipping."""
     xp, rate = namespace(backend), RATE * (1 + (eta * eta).mean())
     if name == "momentum":
         velocity = tree_map(lambda v, g: MU * v + g, state, grad)
         return tree_map(lambda p, v: p - rate * v, theta, velocity), velocity
-    norm = safe_root(xp, sum(xp.sum(leaf * leaf) for leaf in leaves(grad)))
-    factor = xp.where(norm > CLIP, CLIP / xp.where(norm > CLIP, norm, xp.ones_like(norm)), xp.ones_like(norm))
-    grad = tree_map(lambda g: factor * g, grad)
+    if name == "adamw":
+        norm = safe_root(xp, sum(xp.sum(leaf * leaf) for leaf in leaves(grad)))
+        factor = xp.where(norm > CLIP, CLIP / xp.where(norm > CLIP, norm, xp.ones_like(norm)), xp.ones_like(norm))
+        grad = tree_map(lambda g: factor * g, grad)
     m = tree_map(lambda m, g: (m + g) / 2, state[0], grad)
     v = tree_map(lambda v, g: (3 * v + g * g) / 4, state[1], grad)
     first, second = 1 - 0.5 ** (step + 1), 1 - 0.75 ** (step + 1)
 
     def moved(p: Any, m: Any, v: Any) -> Any:
         direction = m / first / (safe_root(xp, v / second + ROOT) + 1e-8)
-        return p - rate / (1 + step) * (direction + DECAY * p)
+        return p - rate / (1 + step) * (direction + (DECAY * p if name == "adamw" else 0))
 
     return tree_map(moved, theta, m, v), (m, v)
 
@@ -260,3 +268,11 @@ meta_gradient_torch = _kept(
 )  # fmt: skip
 inversion_jax = _inverted(meta_jax, reference=plain_meta_jax, framework="jax", name="inversion_jax")
 inversion_torch = _inverted(meta_torch, reference=plain_meta_torch, framework="torch", name="inversion_torch")
+_adam = functools.partial(_meta, dims={"T": (6, 1, 8), "B": (2, 1), "H": (3, 1)})
+_taken_back = functools.partial(
+    _adam, options={"optimiser": ("adam",), "checkpointing": ("inversion",), "remat": (False, True)}
+)  # fmt: skip
+adam_inversion_jax = _taken_back(meta_jax, reference=plain_meta_jax, framework="jax", name="adam_inversion_jax")
+adam_inversion_torch = _taken_back(
+    meta_torch, reference=plain_meta_torch, framework="torch", name="adam_inversion_torch"
+)  # fmt: skip

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from gradgate.references.backends import namespace, scan, to_backend, tree_map
 from gradgate.references.bilevel.inner.gradient import gradient
 from gradgate.references.bilevel.inner.models import ACTIVATIONS, MODELS, Block, as_it_is, score_draws
-from gradgate.references.bilevel.inner.optimisers import OPTIMISERS
+from gradgate.references.bilevel.inner.optimisers import DIRECTIONS, OPTIMISERS
 from gradgate.references.bilevel.rounding import loss_by_inversion
 from gradgate.references.contract import Backend, Problem, Spec, Tree, UsageError, counting, unknown, value_field
 from gradgate.references.draws import Constant, Integers, Normal, draw
@@ -207,6 +207,18 @@ class BilevelProblem(Problem):
     def rates(self, theta: Tree, eta: Tree) -> Tree:
         """The learning rates, a tree like θ whose leaves are arrays like it, or ()."""
         return eta if self.spec.task == "learning_lr" else tree_map(lambda _: self.data["learning_rate"], theta)
+
+    def moves(self, h: dict[str, Any], theta: Tree, state: Tree, x: Tree) -> Tree:
+        """What a step of momentum or Adam subtracts from θ: α ⊙ a direction that reads only υ_{i+1}, which is `state`.
+
+        Args:
+            h: the optimiser's numbers, as in ``data``, perhaps in a wider dtype.
+            theta: a tree like θ; its numbers are not read.
+            state: υ_{i+1}.
+            x: the batch of the step.
+        """
+        direction = DIRECTIONS[self.spec.optimiser](self.xp, h, x["step"], state)
+        return tree_map(lambda a, d: a * d, self.rates(theta, self.params), direction)
 
     def outer_loss(self, theta: Tree, y: Tree, *, block: Block = as_it_is) -> Any:
         """V(θ_T, y), a scalar, times ``upstream``; `block` as in `inner_loss`."""

@@ -14,20 +14,29 @@ from gradgate.suites.bugs.entries import ROOM, EntryMutant, entry_bugs
 from gradgate.suites.bugs.of_pairs.mutant import edited_module
 from gradgate.suites.pairs.pair import Pair
 
-LOOP = f"{ROOM}.bilevel.inner.loop"
+INNER = f"{ROOM}.bilevel.inner"
+LOOP, PAIRS = f"{INNER}.loop", f"{INNER}.pairs"
 
 
 @dataclass(frozen=True)
 class LoopMutant(EntryMutant):
-    """A bug in `inner.loop`, which `meta_gradient` of both frameworks imports; the edits are of that module."""
+    """A bug in `inner.loop`, or in `inner.pairs` below it, which `meta_gradient` of both frameworks imports.
+
+    Attributes:
+        place: the module that the edits are of.
+    """
+
+    place: str = LOOP
 
     def broken(self) -> Pair:
         """The pair with the bug; its reference is unchanged."""
         pair, entry = self.unbroken(), f"{ROOM}.{self.module}"
         optimisers = entry.replace("meta_gradient", "optimisers")
-        loop = edited_module(LOOP, self.edits, self.name)
-        with mock.patch.dict(sys.modules, {LOOP: loop}):
-            made = {LOOP: loop, entry: edited_module(entry, (), self.name)}
+        importlib.import_module(entry)  # what is first imported under the patches below is forgotten after them
+        made = {self.place: edited_module(self.place, self.edits, self.name)}
+        for module in (LOOP, entry) if self.place == PAIRS else (entry,):
+            with mock.patch.dict(sys.modules, made):
+                made[module] = edited_module(module, (), self.name)
         if ".in_torch." in entry:
             importlib.import_module(optimisers)
             with mock.patch.dict(sys.modules, made):
@@ -42,11 +51,13 @@ class LoopMutant(EntryMutant):
         return dataclasses.replace(pair, function=call, name=self.name.replace(".", "_"))
 
 
-def _loop(name: str, story: str, kill: str, old: str, new: str, pair: str = "meta_gradient") -> tuple[LoopMutant, ...]:
+def _loop(
+    name: str, story: str, kill: str, old: str, new: str, pair: str = "meta_gradient", place: str = LOOP
+) -> tuple[LoopMutant, ...]:  # fmt: skip
     return tuple(
         LoopMutant(
             f"bilevel.{framework}.loop.{name}", story, f"bilevel:{pair}_{framework}", kill,
-            f"bilevel.in_{framework}.meta_gradient", ((old, new),),
+            f"bilevel.in_{framework}.meta_gradient", ((old, new),), place,
         )
         for framework in ("jax", "torch")
     )  # fmt: skip
@@ -108,11 +119,21 @@ LOOPS = (
     *_loop("start_anew", "θ_0 is treated as a constant", "gradient_exact",
            'params.get("theta", self.flat["theta"]), self.state', 'self.flat["theta"], self.state'),
     *_loop("decay_forgotten", "the optimiser gets the gradient in place of θ", "outputs",
-           'else state, self._tree("theta", theta)', 'else state, self._tree("theta", grad)'),
+           'state, x), self._tree("theta", theta)', 'state, x), self._tree("theta", grad)'),
     *_loop("step_doubled", "the update is added to θ twice", "outputs",
            "frame.added(p, move) for p, move", "frame.added(p, 2 * move) for p, move"),
     *_loop("rate_of_the_inverse", "a step is inverted with another rate than that of the step", "gradient_exact",
            "self.told.frame.number(a, p) for a, p", "1.001 * self.told.frame.number(a, p) for a, p", "inversion"),
+    *_loop("number_of_the_step_after", "Adam's step is differentiated with the bias correction of the step after it",
+           "gradient_exact", '"step": x[-1] - 1', '"step": x[-1]', "adam_inversion"),
+    *_loop("schedule_of_the_step_after", "a step of Adam in double words reads the learning rate of the step after",
+           "outputs", "pair.rates(theta, x[-1] - 1)", "pair.rates(theta, x[-1])", "adam_inversion"),
+    *_loop("share_of_the_other_moment", "in double words the squared gradient has the share of the first moment",
+           "outputs", '"decay_rest": 1 - pair.b2', '"decay_rest": 1 - pair.b1', "adam_inversion"),
+    *_loop("moment_of_the_step_before", "the derivative of Adam's step reads the second moment before this gradient",
+           "gradient_exact",
+           "self.directions(m, v, step)", 'self.directions(m, self.frame.flatten(state["v"])[0], step)',
+           "adam_inversion", PAIRS),
 )  # fmt: skip
 
 OPTIMISERS = (
@@ -129,17 +150,14 @@ OPTIMISERS = (
     ),
     *_optimiser(
         "schedule_late", "a schedule is read one step late", "outputs",
-        torch=('return _moves(learning_rate, state["step"], found)', "return _moves(learning_rate, step, found)"),
-    ),
-    *_optimiser(
-        "moment_of_the_step_before", "Adam's step reads the second moment before this gradient", "outputs",
-        torch=("(safe_root(xp, v / second + eps_root) + eps), m, v)",
-               '(safe_root(xp, v / second + eps_root) + eps), m, state["v"])'),
+        torch=('return _moves(learning_rate, state["step"], found), after',
+               'return _moves(learning_rate, after["step"], found), after'),
     ),
     *_optimiser(
         "decay_coupled", "weight decay is divided by the root of the second moment", "outputs",
-        torch=("        m = _mapped(", "        grads = _mapped(lambda g, p: g + 0.25 * p, grads, params)\n"
-               "        m = _mapped("),
+        torch=("        found, after = pair.advanced(grads, state)\n",
+               "        grads = _mapped(lambda g, p: g + 0.25 * p, grads, params)\n"
+               "        found, after = pair.advanced(grads, state)\n"),
     ),
     *_optimiser(
         "chain_reversed", "the transformations of a chain are applied in reversed order", "outputs",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
 
 from gradgate.references.bilevel.in_jax.methods import (
     Cotangents,
+    Inner,
     block_of,
     forward_over_reverse,
     inner_loss,
@@ -53,7 +55,12 @@ def compensated_inversion(problem: BilevelProblem) -> tuple[Any, Tree]:
         roundoffs.
     """
     check_invertible(problem)
-    inner, eta, steps = inner_loss(problem, remat=True), problem.params, Steps(problem)
+    return taken_back(problem, inner_loss(problem, remat=True), block_of(True))
+
+
+def taken_back(problem: BilevelProblem, inner: Inner, block: Callable[..., Any]) -> tuple[Any, Tree]:
+    """The walk of `compensated_inversion`, with the wrapper of the outer loss's layers."""
+    eta, steps = problem.eta, Steps(problem)
 
     # Barriers around it keep the gradient the same program forward and back, so that it rounds the same.
     def gradient(theta: Tree, x: Tree) -> Tree:
@@ -71,6 +78,6 @@ def compensated_inversion(problem: BilevelProblem) -> tuple[Any, Tree]:
         return (carry, cotangents), None
 
     carry, _ = jax.lax.scan(forward, steps.start(), problem.xs)
-    loss, cotangents = pull_outer(problem, *steps.rounded(carry), block_of(True))
+    loss, cotangents = pull_outer(problem, *steps.rounded(carry), block)
     (_, cotangents), _ = jax.lax.scan(backward, (carry, cotangents), problem.xs, reverse=True)
     return loss, pull_init(problem, cotangents)

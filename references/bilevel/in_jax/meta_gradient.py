@@ -10,10 +10,12 @@ import jax
 import jax.numpy as jnp
 
 from gradgate.references.bilevel.in_jax.buffered import inverted
+from gradgate.references.bilevel.in_jax.compensated import taken_back
 from gradgate.references.bilevel.in_jax.methods import forward_over_reverse, stored
 from gradgate.references.bilevel.in_jax.replay import replayed
 from gradgate.references.bilevel.in_jax.static import halved
-from gradgate.references.bilevel.inner.loop import Frame, Functions, HeavyBall
+from gradgate.references.bilevel.inner.loop import Functions
+from gradgate.references.bilevel.inner.pairs import Adam, Frame, HeavyBall
 from gradgate.references.contract import Tree
 
 
@@ -89,7 +91,8 @@ def meta_gradient(
         if checkpointing == "states":
             found, grads = stored(loop, inner, forward_over_reverse, save_inner_grads, **block)
         else:
-            walk = {"gradients": replayed, "logarithmic": halved, "inversion": inverted}[checkpointing]
+            back = taken_back if loop.spec.optimiser == "adam" else inverted
+            walk = {"gradients": replayed, "logarithmic": halved, "inversion": back}[checkpointing]
             found, grads = walk(loop, inner, **block)
         return found, loop.gathered(grads)
 
@@ -112,6 +115,27 @@ def sgd(learning_rate: Any, momentum: Any) -> HeavyBall:
     return HeavyBall(FRAME, learning_rate, momentum)
 
 
+def adam(learning_rate: Any, b1: Any = 0.9, b2: Any = 0.999, *, eps: Any = 1e-8, eps_root: Any = 0.0) -> Adam:
+    """Adam as ``optax.adam``, with an inverse that `meta_gradient` can use.
+
+    Args:
+        learning_rate: a number, a () array, a tree like θ, or a function of the step, counted from 0, that gives one of
+            these, such as a schedule of optax.
+        b1, b2: the decay of the first and second moment, numbers between 0 and 1, or () arrays.
+        eps: added to the root of the second moment.
+        eps_root: added under the root.
+
+    Returns:
+        An object with ``init`` and ``update`` as optax has them. Its state has the trees ``m`` and ``v``, like θ, and
+        ``step``, an integer.
+
+    Source:
+        Kingma and Ba (2014), Algorithm 1; its inverse: App. A.2. The derivative of the root at v̂ = 0 is set to 0, which
+        gives the right derivative of the step (see `inner.optimisers`); optax's derivative is infinite there.
+    """
+    return Adam(FRAME, learning_rate, b1, b2, eps, eps_root)
+
+
 def _as_it_is(layer: Callable[..., Any]) -> Callable[..., Any]:
     return layer
 
@@ -131,5 +155,6 @@ def _unflatten(structure: Any, leaves: Sequence[Any]) -> Tree:
 FRAME = Frame(
     "jax", jax.tree.flatten, _unflatten, _is_floating, lambda p, move: jnp.asarray(p + move, p.dtype), jnp.zeros_like,
     _number, lambda pair, grads, state, params: pair.update(grads, state, params),
+    lambda begun, steps: begun + jnp.arange(1, steps + 1),
 )  # fmt: skip
 """The operations that differ between frameworks, in JAX."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from gradgate.references.bilevel.in_torch.methods import (
+    Inner,
     forward_over_reverse,
     gradient,
     inner_loss,
@@ -50,11 +53,16 @@ def compensated_inversion(problem: BilevelProblem) -> tuple[torch.Tensor, Tree]:
         roundoffs.
     """
     check_invertible(problem)
-    inner, eta, words = inner_loss(problem, remat=True), problem.params, Steps(problem)
+    return taken_back(problem, inner_loss(problem, remat=True), remat=True)
+
+
+def taken_back(problem: BilevelProblem, inner: Inner, remat: bool) -> tuple[Any, Tree]:
+    """The walk of `compensated_inversion`."""
+    eta, words = problem.eta, Steps(problem)
     batches, carry = list(steps(problem)), words.start()
     for x in batches:
         carry = words.forward(gradient(inner, words.rounded(carry)[0], eta, x), carry, x)
-    loss, cotangents = pull_outer(problem, words.rounded(carry), remat=True)
+    loss, cotangents = pull_outer(problem, words.rounded(carry), remat)
     for x in reversed(batches):
         carry = words.theta_before(carry, x)
         grad = gradient(inner, words.rounded(carry)[0], eta, x)

@@ -11,11 +11,13 @@ import torch
 from torch.utils import _pytree
 
 from gradgate.references.bilevel.in_torch.buffered import inverted
+from gradgate.references.bilevel.in_torch.compensated import taken_back
 from gradgate.references.bilevel.in_torch.methods import forward_over_reverse, stored
 from gradgate.references.bilevel.in_torch.remat import remat as rematerialised
 from gradgate.references.bilevel.in_torch.replay import replayed
 from gradgate.references.bilevel.in_torch.static import halved
-from gradgate.references.bilevel.inner.loop import Frame, Functions
+from gradgate.references.bilevel.inner.loop import Functions
+from gradgate.references.bilevel.inner.pairs import Frame
 from gradgate.references.contract import NotComposable, Tree
 
 
@@ -93,7 +95,8 @@ def meta_gradient(
         if checkpointing == "states":
             found, grads = stored(loop, inner, forward_over_reverse, save_inner_grads, remat)
         else:
-            walk = {"gradients": replayed, "logarithmic": halved, "inversion": inverted}[checkpointing]
+            back = taken_back if loop.spec.optimiser == "adam" else inverted
+            walk = {"gradients": replayed, "logarithmic": halved, "inversion": back}[checkpointing]
             found, grads = walk(loop, inner, remat)
         answer: tuple[Any, Tree] = _once((found, loop.gathered(grads)), recorded)
         return answer
@@ -160,6 +163,6 @@ def _update(pair: Any, grads: Tree, state: Tree, params: Tree) -> tuple[Tree, Tr
 
 FRAME = Frame(
     "torch", _pytree.tree_flatten, _unflatten, _is_floating, lambda p, move: (p + move).to(p.dtype), torch.zeros_like,
-    _number, _update,
+    _number, _update, lambda begun, steps: range(begun + 1, begun + steps + 1),
 )  # fmt: skip
 """The operations that differ between frameworks, in PyTorch."""

@@ -10,8 +10,9 @@ import torch
 from torch.utils import _pytree
 
 from gradgate.references.bilevel.in_torch.meta_gradient import FRAME
-from gradgate.references.bilevel.inner.loop import HeavyBall, is_pair
+from gradgate.references.bilevel.inner.loop import is_pair
 from gradgate.references.bilevel.inner.optimisers import safe_root
+from gradgate.references.bilevel.inner.pairs import Adam, HeavyBall, rates
 from gradgate.references.contract import Tree, UsageError
 
 Rate = Any
@@ -67,9 +68,7 @@ def sgd(
     return Transformation(init, update)
 
 
-def adam(
-    learning_rate: Rate, b1: Any = 0.9, b2: Any = 0.999, *, eps: Any = 1e-8, eps_root: Any = 0.0
-) -> Transformation:
+def adam(learning_rate: Rate, b1: Any = 0.9, b2: Any = 0.999, *, eps: Any = 1e-8, eps_root: Any = 0.0) -> Adam:
     """Adam as in ``torch.optim.Adam``, with a finite derivative even if a parameter never had a gradient.
 
     Args:
@@ -79,13 +78,14 @@ def adam(
         eps_root: added under the root.
 
     Returns:
-        A pair (init, update). The state has the trees ``m`` and ``v``, like θ, and ``step``, an integer.
+        A pair (init, update), whose steps `meta_gradient` can take back. The state has the trees ``m`` and ``v``, like
+        θ, and ``step``, an integer.
 
     Source:
-        Kingma and Ba (2014), Algorithm 1. The derivative of the root at v̂ = 0 is set to 0, which yields the right
-        derivative of the step: see `inner.optimisers`.
+        Kingma and Ba (2014), Algorithm 1; its inverse: App. A.2. The derivative of the root at v̂ = 0 is set to 0, which
+        yields the right derivative of the step: see `inner.optimisers`.
     """
-    return adamw(learning_rate, b1, b2, eps=eps, eps_root=eps_root, weight_decay=0.0)
+    return Adam(FRAME, learning_rate, b1, b2, eps, eps_root)
 
 
 def adamw(
@@ -96,7 +96,7 @@ def adamw(
     eps: Any = 1e-8,
     eps_root: Any = 0.0,
     weight_decay: Any = 0.01,
-) -> Transformation:
+) -> Transformation | Adam:
     """Adam with decoupled weight decay, as in ``torch.optim.AdamW``.
 
     Args:
@@ -104,27 +104,21 @@ def adamw(
         weight_decay: θ also moves by −learning_rate·weight_decay·θ.
 
     Returns:
-        A pair (init, update), with the state of `adam`.
+        A pair (init, update), with the state of `adam`. With weight decay its steps are not taken back.
 
     Source:
         Loshchilov and Hutter (2019), Algorithm 2; the learning rate includes its schedule multiplier.
     """
-
-    def init(theta: Tree) -> Tree:
-        return {"step": 0, "m": _mapped(torch.zeros_like, theta), "v": _mapped(torch.zeros_like, theta)}
+    pair = adam(learning_rate, b1, b2, eps=eps, eps_root=eps_root)
+    if _is_zero(weight_decay):
+        return pair
 
     def update(grads: Tree, state: Tree, params: Tree = None) -> tuple[Tree, Tree]:
-        step = state["step"] + 1
-        m = _mapped(lambda m, g: b1 * m + (1 - b1) * g, state["m"], grads)
-        v = _mapped(lambda v, g: b2 * v + (1 - b2) * g * g, state["v"], grads)
-        first, second = 1 - b1**step, 1 - b2**step
+        found, after = pair.advanced(grads, state)
+        found = _mapped(lambda d, p: d + weight_decay * p, found, _given(params))
+        return _moves(learning_rate, state["step"], found), after
 
-        found = _mapped(lambda m, v: m / first / (safe_root(xp, v / second + eps_root) + eps), m, v)
-        if not _is_zero(weight_decay):
-            found = _mapped(lambda d, p: d + weight_decay * p, found, _given(params))
-        return _moves(learning_rate, state["step"], found), {"step": step, "m": m, "v": v}
-
-    return Transformation(init, update)
+    return Transformation(pair.init, update)
 
 
 def clip_by_global_norm(max_norm: Any) -> Transformation:
@@ -187,9 +181,9 @@ def _mapped(function: Callable[..., Any], *trees: Tree) -> Tree:
 
 def _moves(learning_rate: Rate, step: int, directions: Tree) -> Tree:
     """−α ⊙ direction."""
-    ball = HeavyBall(FRAME, learning_rate(step) if callable(learning_rate) else learning_rate, 0.0)
     leaves, structure = _pytree.tree_flatten(directions)
-    return _pytree.tree_unflatten([-a * d for a, d in zip(ball.rates(leaves), leaves, strict=True)], structure)
+    each = rates(FRAME, learning_rate(step) if callable(learning_rate) else learning_rate, leaves)
+    return _pytree.tree_unflatten([-a * d for a, d in zip(each, leaves, strict=True)], structure)
 
 
 def _is_zero(value: Any) -> bool:

@@ -17,14 +17,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from gradgate.references.backends import namespace, tree_map
+from gradgate.references.backends import namespace
 from gradgate.references.bilevel.inner import words
-from gradgate.references.bilevel.inner.optimisers import adam_direction
 from gradgate.references.bilevel.inner.words import Word, Words
 from gradgate.references.contract import Tree
 
 State = dict[str, Words]
 """The state's trees by name, as double words: ``velocity``, or ``m`` and ``v``."""
+NUMBERS = ("momentum", "decay", "epsilon", "epsilon_root", "momentum_rest", "decay_rest")
+"""What the optimisers read of a problem's ``data``; the last two are 1 − β₁ and 1 − β₂, where 1 − β has lost digits."""
 
 
 @dataclass(frozen=True)
@@ -35,14 +36,12 @@ class Inverse:
         state: the problem's tree υ -> its trees by name.
         tree: the trees by name -> the problem's tree υ.
         advance: ``(backend, h, grad, state) -> state``, forward.
-        direction: ``(xp, h, step, highs of the state after the step) -> tree``, which the rates multiply.
         retreat: ``(backend, h, grad, state) -> state``, backward.
     """
 
     state: Callable[[Tree], dict[str, Tree]]
     tree: Callable[[dict[str, Tree]], Tree]
     advance: Callable[..., State]
-    direction: Callable[..., Tree]
     retreat: Callable[..., State]
 
 
@@ -62,12 +61,13 @@ def _unmixed(backend: str, factor: Any, word: Word, added: Word) -> Word:
 
 def _parts_of_adam(backend: str, h: dict[str, Any], turn: Callable[..., Word], grad: Tree, state: State) -> State:
     b1, b2 = h["momentum"], h["decay"]
+    rest1, rest2 = h.get("momentum_rest", 1 - b1), h.get("decay_rest", 1 - b2)
 
     def first(g: Any, word: Word) -> Word:
-        return turn(backend, b1, word, words.product_of(backend, g, 1 - b1))
+        return turn(backend, b1, word, words.product_of(backend, g, rest1))
 
     def second(g: Any, word: Word) -> Word:
-        return turn(backend, b2, word, words.times(backend, words.product_of(backend, g, g), 1 - b2))
+        return turn(backend, b2, word, words.times(backend, words.product_of(backend, g, g), rest2))
 
     return {"m": _each(first, grad, state["m"]), "v": _each(second, grad, state["v"])}
 
@@ -84,14 +84,12 @@ INVERSES = {
         state=lambda tree: {"velocity": tree},
         tree=lambda named: named["velocity"],
         advance=lambda backend, h, grad, state: _momentum_part(backend, h, _mixed, grad, state),
-        direction=lambda xp, h, step, state: state["velocity"],
         retreat=lambda backend, h, grad, state: _momentum_part(backend, h, _unmixed, grad, state),
     ),
     "adam": Inverse(
         state=dict,
         tree=dict,
         advance=lambda backend, h, grad, state: _parts_of_adam(backend, h, _mixed, grad, state),
-        direction=adam_direction,
         retreat=lambda backend, h, grad, state: _parts_of_adam(backend, h, _unmixed, grad, state),
     ),
 }
@@ -103,7 +101,7 @@ class Steps:
     """The steps of one problem in double words, forward and back.
 
     Attributes:
-        problem: a BilevelProblem whose optimiser is in `INVERSES`.
+        problem: a BilevelProblem whose optimiser is in `INVERSES`, or what has its attributes, such as a `Loop`.
     """
 
     problem: Any
@@ -144,15 +142,13 @@ class Steps:
         return theta, self.inverse.retreat(self.problem.backend, self._h(), grad, state)
 
     def _h(self) -> dict[str, Any]:
-        names = ("momentum", "decay", "epsilon", "epsilon_root")
-        found: dict[str, Any] = words.widened(self.problem.backend, {name: self.problem.data[name] for name in names})
+        known = {name: self.problem.data[name] for name in NUMBERS if name in self.problem.data}
+        found: dict[str, Any] = words.widened(self.problem.backend, known)
         return found
 
     def _moved(self, theta: Words, state: State, x: Tree, sign: int) -> Words:
         """θ + sign·α ⊙ direction; the product rounds in the same way forward and back."""
         problem = self.problem
-        xp, highs = namespace(problem.backend), {name: tree[0] for name, tree in state.items()}
-        direction = self.inverse.direction(xp, self._h(), x["step"], highs)
-        rates = words.widened(problem.backend, problem.rates(theta[0], problem.params))
-        moves = words.fixed(problem.backend, tree_map(lambda a, d: a * d, rates, direction))
+        highs = self.inverse.tree({name: tree[0] for name, tree in state.items()})
+        moves = words.fixed(problem.backend, problem.moves(self._h(), theta[0], highs, x))
         return _each(lambda d, word: words.plus(word, sign * d), moves, theta)

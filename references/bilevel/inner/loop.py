@@ -10,79 +10,17 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
+from gradgate.references.bilevel.inner.pairs import Adam, Frame, HeavyBall
 from gradgate.references.contract import Tree, UsageError
 
 CHECKPOINTING = ("states", "gradients", "logarithmic", "inversion")
 """What can be kept in memory of the inner steps; see `meta_gradient`."""
+INVERTIBLE = {HeavyBall: "momentum", Adam: "adam"}
+"""Optimiser whose steps can be taken back -> its name."""
 ARGUMENTS = ("eta", "theta")
 """What a meta-gradient can be taken by, in the order of the arguments."""
-
-
-class Frame(NamedTuple):
-    """The operations that differ between frameworks.
-
-    Attributes:
-        backend: ``jax`` or ``torch``.
-        flatten: tree -> (leaves, structure).
-        unflatten: (structure, leaves) -> tree.
-        is_floating: leaf -> whether it has a cotangent.
-        added: (θ, update) -> θ moved, leaf by leaf.
-        zeros: leaf -> zeros like it.
-        number: (number, leaf) -> the number as a () array in the leaf's dtype, or in float32 if that is wider.
-        update: (optimiser, grads, state, params) -> (updates, state), in the user's trees.
-    """
-
-    backend: str
-    flatten: Callable[[Tree], tuple[list[Any], Any]]
-    unflatten: Callable[[Any, Sequence[Any]], Tree]
-    is_floating: Callable[[Any], bool]
-    added: Callable[[Any, Any], Any]
-    zeros: Callable[[Any], Any]
-    number: Callable[[Any, Any], Any]
-    update: Callable[..., tuple[Tree, Tree]]
-
-
-@dataclass(frozen=True)
-class HeavyBall:
-    """SGD with momentum as an (init, update) pair, whose step can be taken back: υ' = μυ + g, θ' = θ − α ⊙ υ'.
-
-    Attributes:
-        frame: the framework's `Frame`.
-        learning_rate: α: a number, a () array, or a tree like θ.
-        momentum: μ, between 0 and 1.
-    """
-
-    frame: Frame
-    learning_rate: Any
-    momentum: Any
-
-    def init(self, params: Tree) -> Tree:
-        """υ_0: zeros, a tree like θ."""
-        leaves, structure = self.frame.flatten(params)
-        return self.frame.unflatten(structure, [self.frame.zeros(leaf) for leaf in leaves])
-
-    def update(self, grads: Tree, state: Tree, params: Tree | None = None) -> tuple[Tree, Tree]:
-        """The change of θ, and υ after the step."""
-        leaves, structure = self.frame.flatten(grads)
-        velocity = [self.momentum * v + g for v, g in zip(self.frame.flatten(state)[0], leaves, strict=True)]
-        moves = [-a * v for a, v in zip(self.rates(leaves), velocity, strict=True)]
-        return self.frame.unflatten(structure, moves), self.frame.unflatten(structure, velocity)
-
-    def rates(self, leaves: Sequence[Any]) -> list[Any]:
-        """α of every leaf.
-
-        Raises:
-            UsageError: the learning rates have a different number of leaves than θ.
-        """
-        found, _ = self.frame.flatten(self.learning_rate)
-        found = found * len(leaves) if len(found) == 1 else found
-        if len(found) != len(leaves):
-            raise UsageError(
-                f"learning_rate has {len(found)} leaves and θ {len(leaves)}: give one number, or a tree like θ"
-            )
-        return list(found)
 
 
 @dataclass(frozen=True)
@@ -168,7 +106,7 @@ class Functions:
                 "xs = arange(T)"
             )
         found = Loop(
-            self, SimpleNamespace(steps=lengths.pop()), {name: leaves for name, (leaves, _) in flat.items()},
+            self, lengths.pop(), {name: leaves for name, (leaves, _) in flat.items()},
             {name: structure for name, (_, structure) in flat.items()}, y, state,
         )  # fmt: skip
         if self.checkpointing == "inversion":
@@ -193,7 +131,7 @@ class Loop:
 
     Attributes:
         told: the user's functions.
-        spec: its ``steps`` is T.
+        steps: T.
         flat: the leaves of ``eta``, ``theta`` (θ_0) and ``xs``.
         structure: how their trees are put together.
         y: the batch of the outer loss.
@@ -201,7 +139,7 @@ class Loop:
     """
 
     told: Functions
-    spec: Any
+    steps: int
     flat: dict[str, list[Any]]
     structure: dict[str, Any]
     y: Tree
@@ -211,6 +149,14 @@ class Loop:
     def backend(self) -> str:
         """``jax`` or ``torch``."""
         return self.told.frame.backend
+
+    @property
+    def spec(self) -> Any:
+        """``steps``, T, and ``optimiser``, the name of one whose steps can be taken back, or an empty name."""
+        pair = self._pair(self.eta)
+        return SimpleNamespace(
+            steps=self.steps, optimiser=next((name for kind, name in INVERTIBLE.items() if isinstance(pair, kind)), "")
+        )
 
     @property
     def has_aux(self) -> bool:
@@ -229,8 +175,11 @@ class Loop:
 
     @property
     def xs(self) -> list[Any]:
-        """The batches of the inner steps, stacked on axis 0."""
-        return self.flat["xs"]
+        """The batches of the inner steps, stacked on axis 0; and if steps of Adam are taken back, their numbers."""
+        if not self._numbered(self._pair(self.eta)):
+            return self.flat["xs"]
+        begun = 0 if self.state is None else self.state["step"]
+        return [*self.flat["xs"], self.told.frame.counted(begun, self.steps)]
 
     def init(self, params: dict[str, list[Any]]) -> tuple[list[Any], Tree]:
         """θ_0 and υ_0."""
@@ -238,7 +187,7 @@ class Loop:
         pair = self._pair(self._eta(params))
         if state is None:
             state = pair.init(self._tree("theta", theta))
-        return theta, self.told.frame.flatten(state)[0] if isinstance(pair, HeavyBall) else state
+        return theta, self._flat_state(pair, state)
 
     def start(self, params: dict[str, list[Any]]) -> tuple[list[Any], Tree, list[Any]]:
         """θ_0, υ_0 and η."""
@@ -246,7 +195,7 @@ class Loop:
 
     def inner_loss(self, theta: list[Any], eta: list[Any], x: list[Any], **block: Any) -> Any:
         """L(θ, η, x)."""
-        given = self._tree("theta", theta), self._known(eta), self._tree("xs", x)
+        given = self._tree("theta", theta), self._known(eta), self._tree("xs", x[: len(self.flat["xs"])])
         return _scalar(self.told.inner_loss(*given, **_taken(self.told.inner_loss, block)), "inner_loss", self.told)
 
     def outer(self, theta: list[Any], eta: list[Any], **block: Any) -> Any:
@@ -263,8 +212,7 @@ class Loop:
     def update(self, grad: list[Any], theta: list[Any], state: Tree, eta: list[Any], x: Any) -> tuple[list[Any], Tree]:
         """The optimiser's step."""
         pair, frame = self._pair(eta), self.told.frame
-        ball = isinstance(pair, HeavyBall)
-        trees = self._tree("theta", grad), self._tree("theta", state) if ball else state, self._tree("theta", theta)
+        trees = self._tree("theta", grad), self._user_state(pair, state, x), self._tree("theta", theta)
         updates, state = frame.update(pair, *trees)
         moves = frame.flatten(updates)[0]
         if len(moves) != len(theta):
@@ -272,17 +220,27 @@ class Loop:
                 f"the optimiser's update has {len(moves)} leaves and θ {len(theta)}: they must be trees alike"
             )
         moved = [frame.added(p, move) for p, move in zip(theta, moves, strict=True)]
-        return moved, frame.flatten(state)[0] if ball else state
+        return moved, self._flat_state(pair, state)
 
     def rates(self, theta: list[Any], params: dict[str, list[Any]]) -> list[Any]:
         """The learning rates of `HeavyBall`, for its inverse."""
         rates = self._pair(self._eta(params)).rates(theta)
         return [self.told.frame.number(a, p) for a, p in zip(rates, theta, strict=True)]
 
+    def moves(self, h: dict[str, Any], theta: list[Any], state: Tree, x: list[Any]) -> list[Any]:
+        """What a step of `Adam` subtracts from θ, for its inverse; `state` is υ_{i+1}, and `h` is not read."""
+        pair = self._pair(self.eta)
+        directions = pair.directions(state["m"], state["v"], x[-1])
+        return [a * d for a, d in zip(pair.rates(theta, x[-1] - 1), directions, strict=True)]
+
     @property
     def data(self) -> dict[str, Any]:
-        """μ of `HeavyBall`, for its inverse."""
-        return {"momentum": self.told.frame.number(self._pair(self.eta).momentum, self.flat["theta"][0])}
+        """μ of `HeavyBall`, or β₁, β₂, 1 − β₁ and 1 − β₂ of `Adam`, for their inverses."""
+        pair, first = self._pair(self.eta), self.flat["theta"][0]
+        if isinstance(pair, HeavyBall):
+            return {"momentum": self.told.frame.number(pair.momentum, first)}
+        given = {"momentum": pair.b1, "decay": pair.b2, "momentum_rest": 1 - pair.b1, "decay_rest": 1 - pair.b2}
+        return {name: self.told.frame.number(value, first) for name, value in given.items()}
 
     def check_invertible(self) -> None:
         """Check that steps can be taken back exactly.
@@ -291,17 +249,22 @@ class Loop:
             UsageError: no inverse of the optimiser is known, or the dtypes of θ and η differ.
         """
         pair = self._pair(self.eta)
-        if not isinstance(pair, HeavyBall):
+        if not isinstance(pair, tuple(INVERTIBLE)):
             raise UsageError(
                 f"checkpointing='inversion' takes steps back, and no inverse of this optimiser ({type(pair).__name__}) "
-                f"is known: use sgd(learning_rate, momentum) of gradgate.in_{self.backend}, whose inverse is exact, or "
-                "checkpointing='logarithmic', which needs no inverse"
+                "is known, since the numbers and the order of its steps cannot be read from it: use "
+                f"sgd(learning_rate, momentum) or adam(learning_rate) of gradgate.in_{self.backend} alone, without a "
+                "chain and without weight decay, or checkpointing='logarithmic', which needs no inverse"
             )
-        if isinstance(pair.momentum, (int, float)) and not 0 < pair.momentum < 1:
-            raise UsageError(
-                f"the step of sgd with momentum {pair.momentum} cannot be taken back: momentum must lie between 0 and "
-                "1; or use checkpointing='logarithmic', which needs no inverse"
-            )
+        name, numbers = "sgd", {"momentum": getattr(pair, "momentum", None)}
+        if isinstance(pair, Adam):
+            name, numbers = "adam", {"b1": pair.b1, "b2": pair.b2}
+        for number, value in numbers.items():
+            if isinstance(value, (int, float)) and not 0 < value < 1:
+                raise UsageError(
+                    f"the step of {name} with {number} {value} cannot be taken back: {number} must lie between 0 and "
+                    "1; or use checkpointing='logarithmic', which needs no inverse"
+                )
         kinds = {str(leaf.dtype) for leaves in (self.flat["theta"], *self.params.values()) for leaf in leaves}
         if len(kinds) > 1:
             raise UsageError(
@@ -316,6 +279,23 @@ class Loop:
 
     def _tree(self, name: str, leaves: Sequence[Any]) -> Tree:
         return self.told.frame.unflatten(self.structure[name], leaves)
+
+    def _numbered(self, pair: Any) -> bool:
+        """Whether the number of a step is in x and not in υ, as in `BilevelProblem`."""
+        return self.told.checkpointing == "inversion" and isinstance(pair, Adam)
+
+    def _flat_state(self, pair: Any, state: Tree) -> Tree:
+        """υ as the methods have it: what can be taken back has lists of leaves."""
+        flatten = self.told.frame.flatten
+        if self._numbered(pair):
+            return {name: flatten(state[name])[0] for name in ("m", "v")}
+        return flatten(state)[0] if isinstance(pair, HeavyBall) else state
+
+    def _user_state(self, pair: Any, state: Tree, x: list[Any]) -> Tree:
+        """υ as the optimiser has it."""
+        if self._numbered(pair):
+            return {"step": x[-1] - 1, **{name: self._tree("theta", state[name]) for name in ("m", "v")}}
+        return self._tree("theta", state) if isinstance(pair, HeavyBall) else state
 
     def _eta(self, params: dict[str, list[Any]]) -> list[Any]:
         return params.get("eta", [])

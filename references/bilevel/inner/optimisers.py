@@ -104,3 +104,5 @@ OPTIMISERS = {
     "adam": Optimiser(lambda xp, theta: {"m": _zeros(xp, theta), "v": _zeros(xp, theta)}, adam_update),
 }
 """Name -> inner optimiser."""
+DIRECTIONS: dict[str, Callable[..., Tree]] = {"momentum": lambda xp, h, step, state: state, "adam": adam_direction}
+"""Name -> what the rates multiply, ``(xp, h, step, state after the step) -> tree``, of steps that read no gradient."""

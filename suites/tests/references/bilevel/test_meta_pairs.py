@@ -18,6 +18,7 @@ USUAL = {
     ),
     "meta_gradient": ("outputs", "gradient_exact", "gradient_float32", "gradient_bfloat16"),
     "inversion": ("gradient_exact", "gradient_float64", "gradient_bfloat16"),
+    "adam_inversion": ("outputs", "gradient_exact", "gradient_float64", "gradient_float32", "gradient_bfloat16"),
 }  # fmt: skip
 """Pair -> the claims that are judged here; ``gradgate verify`` judges all of them."""
 

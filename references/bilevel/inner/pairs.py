@@ -1,0 +1,153 @@
+"""Optimisers as (init, update) pairs whose steps `meta_gradient` can take back, written once for JAX and PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from gradgate.references.backends import namespace
+from gradgate.references.bilevel.inner.optimisers import safe_root
+from gradgate.references.contract import Tree, UsageError
+
+
+class Frame(NamedTuple):
+    """The operations that differ between frameworks.
+
+    Attributes:
+        backend: ``jax`` or ``torch``.
+        flatten: tree -> (leaves, structure).
+        unflatten: (structure, leaves) -> tree.
+        is_floating: leaf -> whether it has a cotangent.
+        added: (θ, update) -> θ moved, leaf by leaf.
+        zeros: leaf -> zeros like it.
+        number: (number, leaf) -> the number as a () array in the leaf's dtype, or in float32 if that is wider.
+        update: (optimiser, grads, state, params) -> (updates, state), in the user's trees.
+        counted: (n, T) -> n + 1 … n + T, of which a loop over T steps reads one in each step.
+    """
+
+    backend: str
+    flatten: Callable[[Tree], tuple[list[Any], Any]]
+    unflatten: Callable[[Any, Sequence[Any]], Tree]
+    is_floating: Callable[[Any], bool]
+    added: Callable[[Any, Any], Any]
+    zeros: Callable[[Any], Any]
+    number: Callable[[Any, Any], Any]
+    update: Callable[..., tuple[Tree, Tree]]
+    counted: Callable[[Any, int], Any]
+
+
+@dataclass(frozen=True)
+class HeavyBall:
+    """SGD with momentum as an (init, update) pair, whose step can be taken back: υ' = μυ + g, θ' = θ − α ⊙ υ'.
+
+    Attributes:
+        frame: the framework's `Frame`.
+        learning_rate: α: a number, a () array, or a tree like θ.
+        momentum: μ, between 0 and 1.
+    """
+
+    frame: Frame
+    learning_rate: Any
+    momentum: Any
+
+    def init(self, params: Tree) -> Tree:
+        """υ_0: zeros, a tree like θ."""
+        return _zeros(self.frame, params)
+
+    def update(self, grads: Tree, state: Tree, params: Tree | None = None) -> tuple[Tree, Tree]:
+        """The change of θ, and υ after the step."""
+        leaves, structure = self.frame.flatten(grads)
+        velocity = [self.momentum * v + g for v, g in zip(self.frame.flatten(state)[0], leaves, strict=True)]
+        moves = [-a * v for a, v in zip(self.rates(leaves), velocity, strict=True)]
+        return self.frame.unflatten(structure, moves), self.frame.unflatten(structure, velocity)
+
+    def rates(self, leaves: Sequence[Any]) -> list[Any]:
+        """α of every leaf.
+
+        Raises:
+            UsageError: the learning rates have a different number of leaves than θ.
+        """
+        return rates(self.frame, self.learning_rate, leaves)
+
+
+@dataclass(frozen=True)
+class Adam:
+    """Adam as an (init, update) pair, whose step can be taken back: θ' = θ − α ⊙ m̂' / (√(v̂' + eps_root) + eps).
+
+    The change of θ reads only m' and v', which are known when the step is taken back.
+
+    Attributes:
+        frame: the framework's `Frame`.
+        learning_rate: α: a number, a () array, a tree like θ, or a function of the step, counted from 0, that gives one
+            of these.
+        b1, b2: the decay of m and v, between 0 and 1.
+        eps: added to the root.
+        eps_root: added under the root.
+    """
+
+    frame: Frame
+    learning_rate: Any
+    b1: Any
+    b2: Any
+    eps: Any
+    eps_root: Any
+
+    def init(self, params: Tree) -> dict[str, Tree]:
+        """``step``, how many steps were made, and ``m`` and ``v``, zeros, trees like θ."""
+        return {"step": 0, "m": _zeros(self.frame, params), "v": _zeros(self.frame, params)}
+
+    def update(self, grads: Tree, state: Tree, params: Tree | None = None) -> tuple[Tree, dict[str, Tree]]:
+        """The change of θ, and the state after the step."""
+        directions, after = self.advanced(grads, state)
+        leaves, structure = self.frame.flatten(directions)
+        moves = [-a * d for a, d in zip(self.rates(leaves, state["step"]), leaves, strict=True)]
+        return self.frame.unflatten(structure, moves), after
+
+    def advanced(self, grads: Tree, state: Tree) -> tuple[Tree, dict[str, Tree]]:
+        """What α multiplies, a tree like θ, and the state after the step."""
+        leaves, structure = self.frame.flatten(grads)
+        m, v = (self.frame.flatten(state[name])[0] for name in ("m", "v"))
+        m = [self.b1 * a + (1 - self.b1) * g for a, g in zip(m, leaves, strict=True)]
+        v = [self.b2 * a + (1 - self.b2) * g * g for a, g in zip(v, leaves, strict=True)]
+        step = state["step"] + 1
+        found, *after = (self.frame.unflatten(structure, part) for part in (self.directions(m, v, step), m, v))
+        return found, {"step": step, "m": after[0], "v": after[1]}
+
+    def directions(self, m: Sequence[Any], v: Sequence[Any], step: Any) -> list[Any]:
+        """What α multiplies, from the leaves of m and v after the step; `step` counts from 1."""
+        xp, first, second = namespace(self.frame.backend), 1 - self.b1**step, 1 - self.b2**step
+
+        def one(a: Any, b: Any) -> Any:
+            return a / first / (safe_root(xp, b / second + self.eps_root) + self.eps)
+
+        return [one(a, b) for a, b in zip(m, v, strict=True)]
+
+    def rates(self, leaves: Sequence[Any], step: Any) -> list[Any]:
+        """α of every leaf in a step, counted from 0.
+
+        Raises:
+            UsageError: the learning rates have a different number of leaves than θ.
+        """
+        rate = self.learning_rate
+        return rates(self.frame, rate(step) if callable(rate) else rate, leaves)
+
+
+def rates(frame: Frame, learning_rate: Any, leaves: Sequence[Any]) -> list[Any]:
+    """α of every leaf, from one number or a tree like θ.
+
+    Raises:
+        UsageError: the learning rates have a different number of leaves than θ.
+    """
+    found, _ = frame.flatten(learning_rate)
+    found = found * len(leaves) if len(found) == 1 else found
+    if len(found) != len(leaves):
+        raise UsageError(
+            f"learning_rate has {len(found)} leaves and θ {len(leaves)}: give one number, or a tree like θ"
+        )
+    return list(found)
+
+
+def _zeros(frame: Frame, params: Tree) -> Tree:
+    leaves, structure = frame.flatten(params)
+    return frame.unflatten(structure, [frame.zeros(leaf) for leaf in leaves])
