@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 import sys
 import types
-from importlib import metadata
+from importlib import metadata as distributions
 from typing import Any
 
 from gradgate.suites.judging.subject import Inapplicable
@@ -25,8 +25,8 @@ def kernels(distribution: str, version: str, module: str, *, bare: str = "") -> 
         Inapplicable: the library is not installed in this version; says how to install it.
     """
     try:
-        found = metadata.version(distribution)
-    except metadata.PackageNotFoundError:
+        found = distributions.version(distribution)
+    except distributions.PackageNotFoundError:
         found = "no version"
     if found != version:
         raise Inapplicable(

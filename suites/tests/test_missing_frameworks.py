@@ -86,7 +86,7 @@ def test_verify_judges_what_it_can_and_says_what_to_install(
     file = tmp_path / "v.json"
     ran = without(
         missing, "-m", "gradgate.suites.cli", "verify", "--family", "state_space", "--method", "backprop",
-        "--examples", 1, "--json", file,
+        "--examples", 12, "--json", file,
     )  # fmt: skip
     assert ran.status == (0 if present else 2), ran.out + ran.err
     assert ("nothing was judged" in ran.err) == (not present)

@@ -73,24 +73,26 @@ def listing_3(profile: str) -> float:
     )
 
 
-def _claim(number: int, statement: str, printed: float, unit: str, reason: str) -> Claim:
+def _claim(name: str, statement: str, printed: float, unit: str, reason: str) -> Claim:
+    listing = name.removesuffix("_printed")
     return figure(
-        f"listing_{number}_printed", statement, f"Listing {number}", printed=printed, unit=unit,
-        measured=f"{HERE}:listing_{number}", tolerance=0.0, expected="refuted", declared_reason=reason,
+        name, statement, listing.replace("listing_", "Listing "), printed=printed, unit=unit,
+        measured=f"{HERE}:{listing}", tolerance=0.0, expected="refuted", declared_reason=reason,
     )  # fmt: skip
 
 
 JAX: dict[str, tuple[Claim, ...]] = {
     "mixflow_drop_in": (
         _claim(
-            1, "as printed, it gives the meta-gradient of models with floating and with integer inputs", 2, "models",
+            "listing_1_printed",
+            "as printed, it gives the meta-gradient of models with floating and with integer inputs", 2, "models",
             "argnums=range(len(inputs) + 1) differentiates by every input, and JAX refuses to differentiate by "
             "integers: tokens end in a TypeError",
         ),
     ),
     "truncated_bptt": (
         _claim(
-            3, "with any one of its three lines as printed, it gives the meta-gradient", 3, "lines",
+            "listing_3_printed", "with any one of its three lines as printed, it gives the meta-gradient", 3, "lines",
             "the checkpointed step is assigned to the name that it reads, the step returns nothing, and the scan's "
             "pair is unpacked into one name: each ends the program with an error",
         ),
@@ -99,7 +101,7 @@ JAX: dict[str, tuple[Claim, ...]] = {
 TORCH: dict[str, tuple[Claim, ...]] = {
     "mixflow_drop_in": (
         _claim(
-            2, "with any one of its three lines as printed, it gives the meta-gradient", 3, "lines",
+            "listing_2_printed", "with any one of its three lines as printed, it gives the meta-gradient", 3, "lines",
             "backward reads `loss`, which is not defined; trees saved as tensors drop the Hessian without an error; "
             "and it differentiates by integers too",
         ),

@@ -33,7 +33,7 @@ def _both(expects: Expectation) -> dict[str, Expectation]:
 def _networks() -> list[Published]:
     uneven = upheld(at_least("'just how not uniform the layers are': the largest is twice the mean; uniform gives 1"))
     fewer = upheld(at_most("'will always choose to recompute … once rather than … twice': no more stages run again"))
-    dearer = upheld(at_least("'a uniform cost policy solver does not know this': what it runs again costs more each"))
+    costlier = upheld(at_least("'a uniform cost policy solver does not know this': what it runs again costs more each"))
     little = upheld(at_most("'very small': below a tenth"))
     worse = upheld(at_least("'suboptimal'"))
     scheme = "what a backward makes beyond its input's cotangent are the gradients of its parameters"
@@ -43,7 +43,7 @@ def _networks() -> list[Published]:
         *_of_networks("Ch. 1, p. 4, uniform compute", "stages that run again, uniform / measured", "times",
                       "uniform_runs", 1.0, _both(fewer)),
         *_of_networks("Ch. 1, p. 4, uniform compute", "FLOPs of each, uniform / measured", "times", "uniform_price",
-                      1.0, _both(dearer)),
+                      1.0, _both(costlier)),
         *_of_networks("Fig. 2.16, weights", "of a step's bytes", "%", "weights_share", 10.0, _both(little)),
         *_of_networks("§3.2.2, values and recordings as one", "least budget", "times that of both apart",
                       "as_one_budget", 1.0, _both(worse)),
@@ -102,7 +102,7 @@ def _tables() -> list[Published]:
 
 def _small() -> list[Published]:
     early = (
-        "torch.Tensor, the constructor of old, makes tensors of the CPU only: it refuses another device, and the "
+        "torch.Tensor, the older constructor, makes tensors of the CPU only: it refuses another device, and the "
         "program ends at line 5"
     )
     leaf = "b is what .cuda() returns, a result and no leaf, so its grad is None; torch.tensor in line 5 mends the rest"

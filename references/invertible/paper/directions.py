@@ -12,7 +12,7 @@ from gradgate.references.backends import leaves, to_numpy
 from gradgate.references.invertible.paper import digits
 from gradgate.references.invertible.problem import InvertibleProblem, InvertibleSpec
 
-ANGLES = (0.1, 0.5, 1.0, 1.4)
+ANGLES = (0.1, 0.5, 1.4)
 """Radians between direction and gradient."""
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gradgate.references.invertible.paper import directions
 from gradgate.references.published import Expectation, Published, at_least, at_most, equal, refuted, upheld
 
 PAPER = "gradgate.references.invertible.paper"
@@ -112,7 +113,7 @@ def _directions() -> list[Published]:
         *(
             _row("§6.7, a direction that is known", "error over the sine of its angle", f"{angle:g} radians", "times",
                  "directions:error_over_sine", {"angle": angle}, 1.0, sine)
-            for angle in (0.1, 0.5, 1.4)
+            for angle in directions.ANGLES
         ),
         _row("§3.3, the last step's gradient as u", "share of the gradient that is kept", "digits, 60 steps",
              "times a normal u's", "directions:past_share", {}, 1.0,
