@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def main(place: Path) -> Iterator[Main]:
+def main(place: Path) -> Main:
     """A function that judges libraries in these environments, with these claims declared refuted; returns its status
     and the rows."""
 
@@ -57,13 +57,13 @@ def main(place: Path) -> Iterator[Main]:
         (place / "findings.toml").write_text(entry if claims else "")
         report, made = place / "report", place / "environments"
         where = ["--folder", place, "--report", report, "--environments", made, "--jobs", "1", "--examples", "2"]
-        status = run.main([*arguments, *map(str, where)])
+        with pytest.MonkeyPatch.context() as patch:  # the cache of a test is its own; here all runs share one
+            patch.setenv("GRADGATE_CACHE", str(place / "cache"))
+            status = run.main([*arguments, *map(str, where)])
         rows = {path.stem: json.loads(path.read_text()) for path in report.glob("*.json")}
         return status, rows
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("GRADGATE_CACHE", str(place / "cache"))
-        yield judged
+    return judged
 
 
 @pytest.fixture(scope="module")
