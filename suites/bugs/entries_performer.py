@@ -97,7 +97,7 @@ MUTANTS = (
     ),
     *_carried(
         "first_normaliser_constant", "the sum of weights of earlier tokens gets no gradient", "gradient_exact",
-        torch=("(S.mT, *(x[..., None, :] for x in z))", "(S.mT, *(x[..., None, :].detach() for x in z))"),
+        torch=("(S.mT, *(x[..., None, :] for x in z))", "(S.mT, *((x.detach() + 0 * x)[..., None, :] for x in z))"),
         jax=("*(x[..., None, :] for x in z))]", "*(jax.lax.stop_gradient(x)[..., None, :] for x in z))]"),
     ),
     *_carried(
