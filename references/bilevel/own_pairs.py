@@ -268,9 +268,9 @@ meta_gradient_torch = _kept(
 )  # fmt: skip
 inversion_jax = _inverted(meta_jax, reference=plain_meta_jax, framework="jax", name="inversion_jax")
 inversion_torch = _inverted(meta_torch, reference=plain_meta_torch, framework="torch", name="inversion_torch")
-_adam = functools.partial(_meta, dims={"T": (6, 1, 8), "B": (2, 1), "H": (3, 1)})
 _taken_back = functools.partial(
-    _adam, options={"optimiser": ("adam",), "checkpointing": ("inversion",), "remat": (False, True)}
+    _meta, dims={"T": (4, 1, 6), "B": (2, 1), "H": (3, 1)},
+    options={"optimiser": ("adam",), "checkpointing": ("inversion",), "remat": (False, True)},
 )  # fmt: skip
 adam_inversion_jax = _taken_back(meta_jax, reference=plain_meta_jax, framework="jax", name="adam_inversion_jax")
 adam_inversion_torch = _taken_back(

@@ -1,0 +1,175 @@
+"""Steps of Adam that `meta_gradient` takes back in double words: digits, memory, state, and what is refused."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gradgate import UsageError
+from gradgate.references.backends import leaves, namespace, precision, to_numpy, tree_map
+from gradgate.references.bilevel.inner import words
+
+LONG = 32
+"""Inner steps after which floats have lost most digits."""
+
+
+def of(framework: str) -> Any:
+    """The public names of a framework."""
+    return importlib.import_module(f"gradgate.in_{framework}")
+
+
+def losses(framework: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """An inner loss of two layers, weighted by η, and an outer loss that also reads η."""
+    xp = namespace(framework)
+
+    def inner(theta: Any, eta: Any, x: Any) -> Any:
+        for w in theta["w"]:
+            x = xp.tanh(xp.matmul(x, w))
+        return xp.mean(x * x * eta["weight"]) + xp.sum(theta["b"] ** 2 * eta["weight"])
+
+    def outer(theta: Any, eta: Any, y: Any) -> Any:
+        return xp.mean(xp.matmul(y, theta["w"][0]) ** 2) + xp.sum(theta["b"] * eta["weight"])
+
+    return inner, outer
+
+
+def arrays(framework: str, steps: int, dtype: str = "float64") -> tuple[Any, ...]:
+    """η, θ_0, the inner batches and the batch of the outer loss."""
+    xp, rng = namespace(framework), np.random.default_rng(1)
+
+    def array(*shape: int) -> Any:
+        return xp.asarray((0.5 * rng.standard_normal(shape)).astype(dtype))
+
+    theta = {"w": [array(4, 4), array(4, 4)], "b": array(4)}
+    return {"weight": array(4), "rate": array()}, theta, array(steps, 5, 4), array(2, 4)
+
+
+def optimiser(framework: str, **numbers: Any) -> Callable[[Any], Any]:
+    """η -> Adam with a schedule whose rates are in η."""
+    return lambda eta: of(framework).adam(lambda step: (0.05 + 0.01 * eta["rate"]) / (1 + 0.1 * step), **numbers)
+
+
+def found(framework: str, checkpointing: str, given: tuple[Any, ...], pair: Any) -> list[Any]:
+    """The loss and the gradients by η and θ_0, as NumPy arrays."""
+    inner, outer = losses(framework)
+    meta = of(framework).meta_gradient(inner, pair, outer, argnums=(0, 1), checkpointing=checkpointing)
+    if framework == "jax":
+        meta = importlib.import_module("jax").jit(meta)
+    return [to_numpy(leaf) for leaf in leaves(meta(*given))]
+
+
+def apart(framework: str, steps: int, dtype: str = "float64", **numbers: Any) -> float:
+    """The largest relative distance of a result of inversion from the same result along saved states."""
+    with precision(framework, dtype):
+        given, pair = arrays(framework, steps, dtype), optimiser(framework, **numbers)
+        both = (found(framework, way, given, pair) for way in ("states", "inversion"))
+        return max(float(np.linalg.norm(a - b) / np.linalg.norm(a)) for a, b in zip(*both, strict=True))
+
+
+@pytest.mark.parametrize("b1", [0.9, 0.5])
+def test_thirty_two_steps_taken_back_give_the_gradient_along_saved_states(b1: float, framework: str) -> None:
+    assert apart(framework, LONG, b1=b1) < 1e-13
+
+
+def test_without_the_low_words_they_do_not(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def high_alone(high: Any, low: Any) -> Any:
+        return high + low, 0 * high
+
+    monkeypatch.setattr(words, "_normal", high_alone)
+    assert apart("torch", LONG, b1=0.5) > 1e-8
+
+
+def test_behind_the_steps_that_float32_allows_digits_are_lost(torch: Any) -> None:
+    assert apart("torch", 16, "float32", b1=0.5) < 1e-5
+    assert apart("torch", 64, "float32", b1=0.5) > 1e-3
+
+
+def test_it_goes_on_from_a_state_that_is_given(framework: str) -> None:
+    with precision(framework, "float64"):
+        eta, theta, xs, y = arrays(framework, 5)
+        pair = optimiser(framework)
+        slopes = tree_map(lambda leaf: 0.1 * leaf + 0.02, theta)
+        state = pair(eta).init(theta)
+        for _ in range(3):
+            _, state = pair(eta).update(slopes, state, theta)
+        assert int(state["step"]) == 3
+        kept = found(framework, "states", (eta, theta, xs, y, state), pair)
+        back = found(framework, "inversion", (eta, theta, xs, y, state), pair)
+        anew = found(framework, "inversion", (eta, theta, xs, y), pair)
+    for one, other in zip(kept, back, strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-12, atol=1e-15)
+    assert abs(anew[0] - back[0]) > 1e-6
+
+
+def test_in_jax_memory_grows_by_the_numbers_of_the_steps_alone(jax: Any) -> None:
+    def temporaries(checkpointing: str, steps: int) -> int:
+        inner, outer = losses("jax")
+        meta = of("jax").meta_gradient(inner, of("jax").adam(0.01), outer, checkpointing=checkpointing)
+        return int(jax.jit(meta).lower(*arrays("jax", steps, "float32")).compile().memory_analysis().temp_size_in_bytes)
+
+    assert temporaries("inversion", 64) - temporaries("inversion", 8) <= 4 * (64 - 8)
+    assert temporaries("states", 64) > 4 * temporaries("states", 8)
+
+
+def test_in_jax_adam_moves_parameters_as_that_of_optax_does(jax: Any) -> None:
+    optax = pytest.importorskip("optax")
+    with precision("jax", "float64"):
+        _, theta, _, _ = arrays("jax", 1)
+        schedule = optax.cosine_decay_schedule(0.2, 5)
+        ours = of("jax").adam(schedule, 0.8, 0.95, eps=1e-3, eps_root=1e-4)
+        theirs = optax.adam(schedule, 0.8, 0.95, eps=1e-3, eps_root=1e-4)
+        states = [ours.init(theta), theirs.init(theta)]
+        for i in range(4):
+            grads = tree_map(lambda leaf: leaf**3 + i, theta)  # noqa: B023 - called at once
+            one, states[0] = ours.update(grads, states[0], theta)
+            other, states[1] = theirs.update(grads, states[1], theta)
+            for a, b in zip(leaves(one), leaves(other), strict=True):
+                np.testing.assert_allclose(to_numpy(a), to_numpy(b), rtol=1e-12)
+
+
+@pytest.mark.parametrize("checkpointing", ["gradients", "logarithmic"])
+def test_other_ways_of_keeping_steps_give_the_same_with_it(checkpointing: str, framework: str) -> None:
+    with precision(framework, "float64"):
+        given, pair = arrays(framework, 3), of(framework).adam(0.05, eps_root=1e-6)
+        known = found(framework, "states", given, pair)
+        for one, other in zip(known, found(framework, checkpointing, given, pair), strict=True):
+            np.testing.assert_allclose(other, one, rtol=1e-11, atol=1e-13)
+
+
+def test_learning_rates_of_each_parameter_may_be_a_tree(framework: str) -> None:
+    with precision(framework, "float64"):
+        given = arrays(framework, 4)
+        pair = of(framework).adam(tree_map(lambda leaf: 0.02 + 0.01 * leaf, given[1]))
+        known = found(framework, "states", given, pair)
+        for one, other in zip(known, found(framework, "inversion", given, pair), strict=True):
+            np.testing.assert_allclose(other, one, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "words"),
+    [
+        ({"b1": 0.0}, "the step of adam with b1 0.0 cannot be taken back: b1 must lie between 0 and 1"),
+        ({"b2": 1.0}, "the step of adam with b2 1.0 cannot be taken back: b2 must lie between 0 and 1"),
+    ],
+)
+def test_numbers_that_forget_a_moment_are_refused(numbers: dict[str, float], words: str, framework: str) -> None:
+    with precision(framework, "float64"), pytest.raises(UsageError) as told:
+        found(framework, "inversion", arrays(framework, 2), of(framework).adam(0.1, **numbers))
+    assert words in str(told.value)
+
+
+def test_adam_whose_numbers_cannot_be_read_is_refused_with_one_that_would_do(framework: str) -> None:
+    if framework == "jax":
+        opaque = (pytest.importorskip("optax").adam(0.1),)
+    else:
+        ours = of("torch")
+        opaque = (ours.adamw(0.1), ours.chain(ours.clip_by_global_norm(1.0), ours.adam(0.1)))  # type: ignore[assignment]
+    for pair in opaque:
+        with precision(framework, "float64"), pytest.raises(UsageError) as told:
+            found(framework, "inversion", arrays(framework, 2), pair)
+        assert f"adam(learning_rate) of gradgate.in_{framework} alone, without a chain" in str(told.value)
+        assert "checkpointing='logarithmic', which needs no inverse" in str(told.value)
