@@ -11,7 +11,7 @@ ROOT = Path(__file__).parent
 FOLDERS = ("hw_profiles", "references", "suites")
 API = "suites/api"
 """The folder of the module ``gradgate`` itself."""
-DATA = ["py.typed", "*.toml", "devices/*.toml", "*.json", "*.html", "*.css", "*.md", "*.svg"]
+DATA = ["py.typed", "*.toml", "devices/*.toml", "history/*/*.json", "*.json", "*.html", "*.css", "*.md", "*.svg"]
 
 
 def packages() -> list[str]:
