@@ -48,8 +48,8 @@ def meta_gradient(
         remat: whether layers are rematerialised one by one (block rematerialisation).
         checkpointing: what is kept in memory of the steps. ``"states"``: θ_i and υ_i of each. ``"gradients"``: ∇L_i of
             each, from which updates are run again. ``"logarithmic"``: states at recursive halves, from which steps are
-            run again. ``"inversion"``: a byte for each number of θ and step; steps of `sgd` with momentum are then
-            taken back exactly.
+            run again. ``"inversion"``: nothing, and steps of `adam` are taken back in double words; or with `sgd` and
+            momentum a byte for each number of θ and step, and its steps are taken back bit for bit.
         save_inner_grads: whether ∇L_i is kept next to θ_i and υ_i, and not computed again.
 
     Returns:
@@ -61,24 +61,28 @@ def meta_gradient(
     Raises:
         NotComposable: ``backward()`` is called on a result.
         UsageError: a function, an option or a tensor does not fit; the message says what is legal. Inversion is refused
-            for every optimiser except `sgd` with momentum.
+            for every optimiser except `adam`, and `sgd` with momentum.
 
     Source:
         Algorithm 2 and Eq. 5–8, with V of θ_T and η (Eq. 5 has V of θ_T); §4; App. A.2.
 
     Stores:
         ``"states"``: T·(|θ| + |υ|) numbers, and T·|θ| more with `save_inner_grads`. ``"gradients"``: T·|θ|.
-        ``"logarithmic"``: (log2(T) + 1)·(|θ| + |υ|). ``"inversion"``: T·|θ| bytes. In each case also the cotangents of
-        one step, and the activations and tangents of one gradient of L; with `remat` the input of every layer and its
-        tangent.
+        ``"logarithmic"``: (log2(T) + 1)·(|θ| + |υ|). ``"inversion"``: with `adam` θ and υ of one step in double words,
+        2·(|θ| + |υ|), for any T; with `sgd` T·|θ| bytes. In each case also the cotangents of one step, and the
+        activations and tangents of one gradient of L; with `remat` the input of every layer and its tangent.
 
     Computes:
         Per step, two gradients of L, one if ∇L_i is kept, and one gradient with tangents, which costs about two more.
         ``"gradients"``: T²/2 updates. ``"logarithmic"``: about T·log2(T)/2 gradients of L more.
+        ``"inversion"`` with `adam`: about a hundred FLOPs per number of θ and υ and step more.
 
     Not for:
         Operations without a formula for forward mode; PyTorch's error names the operation. Dropout in `inner_loss`,
-        which would draw a new mask in the second pass: pass masks in xs. T of thousands with ``"gradients"``.
+        which would draw a new mask in the second pass: pass masks in xs. T of thousands with ``"gradients"``. Inversion
+        with `adam` and more than log2(1/u)/log2(1/β) steps, u the unit roundoff and β the smaller of b1 and b2: each
+        further step loses log2(1/β) bits. At 0.9 that is 348 steps in float64 and 158 in float32, at 0.5 they are 53
+        and 24. Nor for a further derivative of inversion with `adam`: tangents are not in double words.
 
     Example::
 
