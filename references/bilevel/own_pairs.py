@@ -98,7 +98,8 @@ def optimiser_of(framework: str, name: str) -> Callable[[Any], Any]:
 
     Args:
         framework: ``jax`` or ``torch``.
-        name: ``adamw``, which in JAX is optax's, in a chain with clipping; or ``momentum`` or ``adam``, which are ours.
+        name: ``adamw``, which in JAX is optax's, in a chain with clipping; or ours: ``momentum``, ``adam``, and
+            ``decayed``, which is Adam with weight decay.
     """
     torch, jax = "in_torch.optimisers", "in_jax.meta_gradient"
     ours = importlib.import_module(f"gradgate.references.bilevel.{torch if framework == 'torch' else jax}")
@@ -108,8 +109,9 @@ def optimiser_of(framework: str, name: str) -> Callable[[Any], Any]:
         rate = RATE * (1 + (eta * eta).mean())
         if name == "momentum":
             return ours.sgd(rate, MU)
-        if name == "adam":
-            return ours.adam(lambda step: rate / (1 + step), 0.5, 0.75, eps_root=ROOT)
+        if name != "adamw":
+            decay = DECAY if name == "decayed" else 0
+            return ours.adamw(lambda step: rate / (1 + step), 0.5, 0.75, eps_root=ROOT, weight_decay=decay)
         adamw = theirs.adamw(lambda step: rate / (1 + step), 0.5, 0.75, eps_root=ROOT, weight_decay=DECAY)
         return theirs.chain(theirs.clip_by_global_norm(CLIP), adamw)
 
@@ -117,7 +119,7 @@ def optimiser_of(framework: str, name: str) -> Callable[[Any], Any]:
 
 
 def plain_step(backend: str, name: str, step: int, grad: Tree, theta: Tree, state: Tree, eta: Any) -> Any:
-    """A step of the same optimisers in one function: momentum, or Adam with a schedule; AdamW with clipping."""
+    """A step of the same optimisers in one function: momentum, or Adam with a schedule, AdamW with clipping too."""
     xp, rate = namespace(backend), RATE * (1 + (eta * eta).mean())
     if name == "momentum":
         velocity = tree_map(lambda v, g: MU * v + g, state, grad)
@@ -132,7 +134,7 @@ def plain_step(backend: str, name: str, step: int, grad: Tree, theta: Tree, stat
 
     def moved(p: Any, m: Any, v: Any) -> Any:
         direction = m / first / (safe_root(xp, v / second + ROOT) + 1e-8)
-        return p - rate / (1 + step) * (direction + (DECAY * p if name == "adamw" else 0))
+        return p - rate / (1 + step) * (direction + (0 if name == "adam" else DECAY * p))
 
     return tree_map(moved, theta, m, v), (m, v)
 
@@ -270,7 +272,7 @@ inversion_jax = _inverted(meta_jax, reference=plain_meta_jax, framework="jax", n
 inversion_torch = _inverted(meta_torch, reference=plain_meta_torch, framework="torch", name="inversion_torch")
 _taken_back = functools.partial(
     _meta, dims={"T": (4, 1, 6), "B": (2, 1), "H": (3, 1)},
-    options={"optimiser": ("adam",), "checkpointing": ("inversion",), "remat": (False, True)},
+    options={"optimiser": ("adam", "decayed"), "checkpointing": ("inversion",), "remat": (False, True)},
 )  # fmt: skip
 adam_inversion_jax = _taken_back(meta_jax, reference=plain_meta_jax, framework="jax", name="adam_inversion_jax")
 adam_inversion_torch = _taken_back(

@@ -208,8 +208,10 @@ class BilevelProblem(Problem):
         """The learning rates, a tree like θ whose leaves are arrays like it, or ()."""
         return eta if self.spec.task == "learning_lr" else tree_map(lambda _: self.data["learning_rate"], theta)
 
-    def moves(self, h: dict[str, Any], theta: Tree, state: Tree, x: Tree) -> Tree:
+    def moves(self, h: dict[str, Any], theta: Tree, state: Tree, x: Tree) -> tuple[Tree, None]:
         """What a step of momentum or Adam subtracts from θ: α ⊙ a direction that reads only υ_{i+1}, which is `state`.
+
+        The second result is the share of θ that weight decay subtracts: none.
 
         Args:
             h: the optimiser's numbers, as in ``data``, perhaps in a wider dtype.
@@ -218,7 +220,7 @@ class BilevelProblem(Problem):
             x: the batch of the step.
         """
         direction = DIRECTIONS[self.spec.optimiser](self.xp, h, x["step"], state)
-        return tree_map(lambda a, d: a * d, self.rates(theta, self.params), direction)
+        return tree_map(lambda a, d: a * d, self.rates(theta, self.params), direction), None
 
     def outer_loss(self, theta: Tree, y: Tree, *, block: Block = as_it_is) -> Any:
         """V(θ_T, y), a scalar, times ``upstream``; `block` as in `inner_loss`."""

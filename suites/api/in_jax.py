@@ -12,6 +12,7 @@ _PLACES: dict[str, str] = {
     "checkpointed": "gradgate.references.chain.in_jax.model",
     "sgd": "gradgate.references.bilevel.in_jax.meta_gradient",
     "adam": "gradgate.references.bilevel.in_jax.meta_gradient",
+    "adamw": "gradgate.references.bilevel.in_jax.meta_gradient",
     "meta_gradient": "gradgate.references.bilevel.in_jax.meta_gradient",
     "mixed_mode_grad": "gradgate.references.bilevel.in_jax.mixed_mode",
     "linear_attention": "gradgate.references.performer.in_jax.linear_attention",

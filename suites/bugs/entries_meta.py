@@ -131,9 +131,18 @@ LOOPS = (
     *_loop("share_of_the_other_moment", "in double words the squared gradient has the share of the first moment",
            "outputs", '"decay_rest": 1 - pair.b2', '"decay_rest": 1 - pair.b1', "adam_inversion"),
     *_loop("moment_of_the_step_before", "the derivative of Adam's step reads the second moment before this gradient",
-           "gradient_exact",
-           "self.directions(m, v, step)", 'self.directions(m, self.frame.flatten(state["v"])[0], step)',
+           "gradient_exact", "found = state[\"step\"] + 1, self.directions(m, v,",
+           "found = state[\"step\"] + 1, self.directions(m, self.frame.flatten(state[\"v\"])[0],",
            "adam_inversion", PAIRS),
+    *_loop("rate_left_out_of_the_decay", "in double words the weight decay is not multiplied by the learning rate",
+           "outputs", "number(a * pair.weight_decay, p)", "number(pair.weight_decay, p)", "adam_inversion"),
+    *_loop("schedule_late", "a schedule is read one step late", "outputs",
+           'self.rates(leaves, state["step"])', "self.rates(leaves, step)", place=PAIRS)[1:],
+    *_loop("decay_coupled", "weight decay is divided by the root of the second moment", "outputs",
+           "        leaves, structure = self.frame.flatten(grads)\n        m, v =",
+           "        leaves, structure = self.frame.flatten(grads)\n"
+           "        leaves = [g + 0.25 * p for g, p in zip(leaves, self.frame.flatten(params)[0], strict=True)]\n"
+           "        m, v =", place=PAIRS)[1:],  # the pair's AdamW is ours in PyTorch alone
 )  # fmt: skip
 
 OPTIMISERS = (
@@ -147,17 +156,6 @@ OPTIMISERS = (
     *_optimiser(
         "norm_detached", "the norm by which gradients are clipped is treated as a constant", "gradient_exact",
         torch=("safe_root(xp, torch.stack(squares).sum())", "safe_root(xp, torch.stack(squares).sum()).detach()"),
-    ),
-    *_optimiser(
-        "schedule_late", "a schedule is read one step late", "outputs",
-        torch=('return _moves(learning_rate, state["step"], found), after',
-               'return _moves(learning_rate, after["step"], found), after'),
-    ),
-    *_optimiser(
-        "decay_coupled", "weight decay is divided by the root of the second moment", "outputs",
-        torch=("        found, after = pair.advanced(grads, state)\n",
-               "        grads = _mapped(lambda g, p: g + 0.25 * p, grads, params)\n"
-               "        found, after = pair.advanced(grads, state)\n"),
     ),
     *_optimiser(
         "chain_reversed", "the transformations of a chain are applied in reversed order", "outputs",

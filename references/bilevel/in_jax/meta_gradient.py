@@ -45,8 +45,8 @@ def meta_gradient(
         remat: whether layers are rematerialised one by one (block rematerialisation).
         checkpointing: what is kept in memory of the steps. ``"states"``: θ_i and υ_i of each. ``"gradients"``: ∇L_i of
             each, from which updates are run again. ``"logarithmic"``: states at recursive halves, from which steps are
-            run again. ``"inversion"``: nothing, and steps of `adam` are taken back in double words; or with `sgd` and
-            momentum a byte for each number of θ and step, and its steps are taken back bit for bit.
+            run again. ``"inversion"``: nothing, and steps of `adam` and `adamw` are taken back in double words; or with
+            `sgd` and momentum a byte for each number of θ and step, and its steps are taken back bit for bit.
         save_inner_grads: whether ∇L_i is kept next to θ_i and υ_i, and not computed again.
 
     Returns:
@@ -57,8 +57,8 @@ def meta_gradient(
 
     Raises:
         UsageError: a function, an option or an array does not fit; the message says what is legal. Inversion is refused
-            for every optimiser except `adam` of this module, and `sgd` with momentum: from one of optax the numbers
-            that its inverse needs cannot be read.
+            for every optimiser except `adam` and `adamw` of this module, and `sgd` with momentum: from one of optax the
+            numbers that its inverse needs cannot be read.
 
     Source:
         Algorithm 2 and Eq. 5–8, with V of θ_T and η (Eq. 5 has V of θ_T); §4; App. A.2.
@@ -139,6 +139,26 @@ def adam(learning_rate: Any, b1: Any = 0.9, b2: Any = 0.999, *, eps: Any = 1e-8,
         gives the right derivative of the step (see `inner.optimisers`); optax's derivative is infinite there.
     """
     return Adam(FRAME, learning_rate, b1, b2, eps, eps_root)
+
+
+def adamw(
+    learning_rate: Any, b1: Any = 0.9, b2: Any = 0.999, *, eps: Any = 1e-8, eps_root: Any = 0.0,
+    weight_decay: Any = 1e-4,
+) -> Adam:  # fmt: skip
+    """Adam with decoupled weight decay as ``optax.adamw``, with an inverse that `meta_gradient` can use.
+
+    Args:
+        learning_rate, b1, b2, eps, eps_root: as for `adam`.
+        weight_decay: θ also moves by −learning_rate·weight_decay·θ. To take steps back, the product of the two must be
+            below 1.
+
+    Returns:
+        An object with ``init`` and ``update``, with the state of `adam`.
+
+    Source:
+        Loshchilov and Hutter (2019), Algorithm 2; the learning rate includes its schedule multiplier.
+    """
+    return Adam(FRAME, learning_rate, b1, b2, eps, eps_root, weight_decay)
 
 
 def _as_it_is(layer: Callable[..., Any]) -> Callable[..., Any]:

@@ -96,29 +96,21 @@ def adamw(
     eps: Any = 1e-8,
     eps_root: Any = 0.0,
     weight_decay: Any = 0.01,
-) -> Transformation | Adam:
+) -> Adam:
     """Adam with decoupled weight decay, as in ``torch.optim.AdamW``.
 
     Args:
         learning_rate, b1, b2, eps, eps_root: as for `adam`.
-        weight_decay: θ also moves by −learning_rate·weight_decay·θ.
+        weight_decay: θ also moves by −learning_rate·weight_decay·θ. To take steps back, the product of the two must be
+            below 1.
 
     Returns:
-        A pair (init, update), with the state of `adam`. With weight decay its steps are not taken back.
+        A pair (init, update), whose steps `meta_gradient` can take back, with the state of `adam`.
 
     Source:
         Loshchilov and Hutter (2019), Algorithm 2; the learning rate includes its schedule multiplier.
     """
-    pair = adam(learning_rate, b1, b2, eps=eps, eps_root=eps_root)
-    if _is_zero(weight_decay):
-        return pair
-
-    def update(grads: Tree, state: Tree, params: Tree = None) -> tuple[Tree, Tree]:
-        found, after = pair.advanced(grads, state)
-        found = _mapped(lambda d, p: d + weight_decay * p, found, _given(params))
-        return _moves(learning_rate, state["step"], found), after
-
-    return Transformation(pair.init, update)
+    return Adam(FRAME, learning_rate, b1, b2, eps, eps_root, weight_decay)
 
 
 def clip_by_global_norm(max_norm: Any) -> Transformation:

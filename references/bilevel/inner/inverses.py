@@ -59,6 +59,11 @@ def _unmixed(backend: str, factor: Any, word: Word, added: Word) -> Word:
     return words.over(backend, words.plus_word(word, words.minus(added)), factor)
 
 
+def _less(backend: str, word: Word, share: Any) -> Word:
+    """word·(1 − share)."""
+    return words.plus_word(word, words.minus(words.times(backend, word, share)))
+
+
 def _parts_of_adam(backend: str, h: dict[str, Any], turn: Callable[..., Word], grad: Tree, state: State) -> State:
     b1, b2 = h["momentum"], h["decay"]
     rest1, rest2 = h.get("momentum_rest", 1 - b1), h.get("decay_rest", 1 - b2)
@@ -147,8 +152,13 @@ class Steps:
         return found
 
     def _moved(self, theta: Words, state: State, x: Tree, sign: int) -> Words:
-        """θ + sign·α ⊙ direction; the product rounds in the same way forward and back."""
+        """θ + sign·α ⊙ direction, and weight decay; the product rounds in the same way forward and back."""
         problem = self.problem
         highs = self.inverse.tree({name: tree[0] for name, tree in state.items()})
-        moves = words.fixed(problem.backend, problem.moves(self._h(), theta[0], highs, x))
-        return _each(lambda d, word: words.plus(word, sign * d), moves, theta)
+        moves, shares = words.fixed(problem.backend, problem.moves(self._h(), theta[0], highs, x))
+        if shares is not None and sign < 0:
+            theta = _each(lambda s, word: _less(problem.backend, word, s), shares, theta)
+        theta = _each(lambda d, word: words.plus(word, sign * d), moves, theta)
+        if shares is not None and sign > 0:
+            theta = _each(lambda s, word: words.over_rest(problem.backend, word, s), shares, theta)
+        return theta

@@ -227,11 +227,19 @@ class Loop:
         rates = self._pair(self._eta(params)).rates(theta)
         return [self.told.frame.number(a, p) for a, p in zip(rates, theta, strict=True)]
 
-    def moves(self, h: dict[str, Any], theta: list[Any], state: Tree, x: list[Any]) -> list[Any]:
-        """What a step of `Adam` subtracts from θ, for its inverse; `state` is υ_{i+1}, and `h` is not read."""
+    def moves(
+        self, h: dict[str, Any], theta: list[Any], state: Tree, x: list[Any]
+    ) -> tuple[list[Any], list[Any] | None]:  # fmt: skip
+        """What a step of `Adam` subtracts from θ, and what share of θ, for its inverse.
+
+        `state` is υ_{i+1}, and `h` is not read.
+        """
         pair = self._pair(self.eta)
-        directions = pair.directions(state["m"], state["v"], x[-1])
-        return [a * d for a, d in zip(pair.rates(theta, x[-1] - 1), directions, strict=True)]
+        directions, rates = pair.directions(state["m"], state["v"], x[-1]), pair.rates(theta, x[-1] - 1)
+        subtracted = [a * d for a, d in zip(rates, directions, strict=True)]
+        if not pair.decays:
+            return subtracted, None
+        return subtracted, [self.told.frame.number(a * pair.weight_decay, p) for a, p in zip(rates, theta, strict=True)]
 
     @property
     def data(self) -> dict[str, Any]:
@@ -253,8 +261,8 @@ class Loop:
             raise UsageError(
                 f"checkpointing='inversion' takes steps back, and no inverse of this optimiser ({type(pair).__name__}) "
                 "is known, since the numbers and the order of its steps cannot be read from it: use "
-                f"sgd(learning_rate, momentum) or adam(learning_rate) of gradgate.in_{self.backend} alone, without a "
-                "chain and without weight decay, or checkpointing='logarithmic', which needs no inverse"
+                f"sgd(learning_rate, momentum), adam(learning_rate) or adamw(learning_rate) of gradgate.in_{self.backend}, "
+                "not in a chain; or checkpointing='logarithmic', which needs no inverse"
             )
         name, numbers = "sgd", {"momentum": getattr(pair, "momentum", None)}
         if isinstance(pair, Adam):

@@ -73,9 +73,10 @@ class HeavyBall:
 
 @dataclass(frozen=True)
 class Adam:
-    """Adam as an (init, update) pair, whose step can be taken back: θ' = θ − α ⊙ m̂' / (√(v̂' + eps_root) + eps).
+    """Adam as an (init, update) pair, whose step can be taken back.
 
-    The change of θ reads only m' and v', which are known when the step is taken back.
+    θ' = (1 − α·weight_decay) ⊙ θ − α ⊙ m̂' / (√(v̂' + eps_root) + eps) reads only θ, m' and v', of which the last two are
+    known when the step is taken back.
 
     Attributes:
         frame: the framework's `Frame`.
@@ -84,6 +85,7 @@ class Adam:
         b1, b2: the decay of m and v, between 0 and 1.
         eps: added to the root.
         eps_root: added under the root.
+        weight_decay: times α and θ, it is subtracted from θ.
     """
 
     frame: Frame
@@ -92,27 +94,35 @@ class Adam:
     b2: Any
     eps: Any
     eps_root: Any
+    weight_decay: Any = 0.0
+
+    @property
+    def decays(self) -> bool:
+        """Whether there is a weight decay: an array, or a number other than 0."""
+        return not (isinstance(self.weight_decay, (int, float)) and self.weight_decay == 0)
 
     def init(self, params: Tree) -> dict[str, Tree]:
         """``step``, how many steps were made, and ``m`` and ``v``, zeros, trees like θ."""
         return {"step": 0, "m": _zeros(self.frame, params), "v": _zeros(self.frame, params)}
 
     def update(self, grads: Tree, state: Tree, params: Tree | None = None) -> tuple[Tree, dict[str, Tree]]:
-        """The change of θ, and the state after the step."""
-        directions, after = self.advanced(grads, state)
-        leaves, structure = self.frame.flatten(directions)
-        moves = [-a * d for a, d in zip(self.rates(leaves, state["step"]), leaves, strict=True)]
-        return self.frame.unflatten(structure, moves), after
+        """The change of θ, and the state after the step.
 
-    def advanced(self, grads: Tree, state: Tree) -> tuple[Tree, dict[str, Tree]]:
-        """What α multiplies, a tree like θ, and the state after the step."""
+        Raises:
+            UsageError: there is a weight decay, and `params` is not given.
+        """
         leaves, structure = self.frame.flatten(grads)
         m, v = (self.frame.flatten(state[name])[0] for name in ("m", "v"))
         m = [self.b1 * a + (1 - self.b1) * g for a, g in zip(m, leaves, strict=True)]
         v = [self.b2 * a + (1 - self.b2) * g * g for a, g in zip(v, leaves, strict=True)]
-        step = state["step"] + 1
-        found, *after = (self.frame.unflatten(structure, part) for part in (self.directions(m, v, step), m, v))
-        return found, {"step": step, "m": after[0], "v": after[1]}
+        step, found = state["step"] + 1, self.directions(m, v, state["step"] + 1)
+        if self.decays:
+            if params is None:
+                raise UsageError("weight_decay reads θ: call update(grads, state, params=theta)")
+            found = [d + self.weight_decay * p for d, p in zip(found, self.frame.flatten(params)[0], strict=True)]
+        moves = [-a * d for a, d in zip(self.rates(leaves, state["step"]), found, strict=True)]
+        moved, m, v = (self.frame.unflatten(structure, part) for part in (moves, m, v))
+        return moved, {"step": step, "m": m, "v": v}
 
     def directions(self, m: Sequence[Any], v: Sequence[Any], step: Any) -> list[Any]:
         """What α multiplies, from the leaves of m and v after the step; `step` counts from 1."""

@@ -109,6 +109,15 @@ def over(backend: str, word: Word, x: Any) -> Word:
     return _normal(q, (((word[0] - p) - e) + word[1]) / x)
 
 
+def over_rest(backend: str, word: Word, share: Any) -> Word:
+    """word/(1 − share), share a float below 1; 1 − share has an error where it is rounded, so it is a word here."""
+    one = fixed(backend, namespace(backend).ones_like(share))  # XLA takes (1 − share) − 1 to be −share
+    x, low = sum_of(one, -share)
+    q = fixed(backend, word[0] / x)
+    p, e = product_of(backend, q, x)
+    return _normal(q, ((((word[0] - p) - e) + word[1]) - q * low) / x)
+
+
 def _normal(high: Any, low: Any) -> Word:
     """The same sum as a word; |low| must be at most |high|."""
     s = high + low

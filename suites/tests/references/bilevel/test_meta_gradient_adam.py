@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,9 @@ def arrays(framework: str, steps: int, dtype: str = "float64") -> tuple[Any, ...
 
 def optimiser(framework: str, **numbers: Any) -> Callable[[Any], Any]:
     """η -> Adam with a schedule whose rates are in η."""
-    return lambda eta: of(framework).adam(lambda step: (0.05 + 0.01 * eta["rate"]) / (1 + 0.1 * step), **numbers)
+    name = "adamw" if "weight_decay" in numbers else "adam"
+    made = getattr(of(framework), name)
+    return lambda eta: made(lambda step: (0.05 + 0.01 * eta["rate"]) / (1 + 0.1 * step), **numbers)
 
 
 def found(framework: str, checkpointing: str, given: tuple[Any, ...], pair: Any) -> list[Any]:
@@ -70,9 +73,11 @@ def apart(framework: str, steps: int, dtype: str = "float64", **numbers: Any) ->
         return max(float(np.linalg.norm(a - b) / np.linalg.norm(a)) for a, b in zip(*both, strict=True))
 
 
-@pytest.mark.parametrize("b1", [0.9, 0.5])
-def test_thirty_two_steps_taken_back_give_the_gradient_along_saved_states(b1: float, framework: str) -> None:
-    assert apart(framework, LONG, b1=b1) < 1e-13
+@pytest.mark.parametrize("numbers", [{"b1": 0.9}, {"b1": 0.5}, {"b1": 0.5, "weight_decay": 0.3}])
+def test_thirty_two_steps_taken_back_give_the_gradient_along_saved_states(
+    numbers: dict[str, float], framework: str
+) -> None:
+    assert apart(framework, LONG, **numbers) < 1e-13
 
 
 def test_without_the_low_words_they_do_not(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,6 +86,22 @@ def test_without_the_low_words_they_do_not(torch: Any, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(words, "_normal", high_alone)
     assert apart("torch", LONG, b1=0.5) > 1e-8
+
+
+def test_a_decay_that_is_not_undone_is_seen(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(words, "over_rest", lambda backend, word, share: word)
+    assert apart("torch", 4, weight_decay=0.3) > 1e-4
+
+
+def test_a_word_over_a_rest_has_twice_the_digits(framework: str) -> None:
+    xp, rng = namespace(framework), np.random.default_rng(0)
+    with precision(framework, "float64"):
+        a, b, share = (xp.asarray(rng.uniform(0, 0.5, 64)) for _ in range(3))
+        parts = words.over_rest(framework, words.product_of(framework, a, b), share)
+        given = [to_numpy(part).tolist() for part in (*parts, a, b, share)]
+    for high, low, x, y, s in (map(Fraction, row) for row in zip(*given, strict=True)):
+        exact = x * y / (1 - s)
+        assert abs(high + low - exact) <= 8 * Fraction(2) ** -106 * exact
 
 
 def test_behind_the_steps_that_float32_allows_digits_are_lost(torch: Any) -> None:
@@ -115,13 +136,15 @@ def test_in_jax_memory_grows_by_the_numbers_of_the_steps_alone(jax: Any) -> None
     assert temporaries("states", 64) > 4 * temporaries("states", 8)
 
 
-def test_in_jax_adam_moves_parameters_as_that_of_optax_does(jax: Any) -> None:
+@pytest.mark.parametrize(("name", "decay"), [("adam", {}), ("adamw", {}), ("adamw", {"weight_decay": 0.2})])
+def test_in_jax_adam_moves_parameters_as_that_of_optax_does(name: str, decay: dict[str, float], jax: Any) -> None:
     optax = pytest.importorskip("optax")
     with precision("jax", "float64"):
         _, theta, _, _ = arrays("jax", 1)
         schedule = optax.cosine_decay_schedule(0.2, 5)
-        ours = of("jax").adam(schedule, 0.8, 0.95, eps=1e-3, eps_root=1e-4)
-        theirs = optax.adam(schedule, 0.8, 0.95, eps=1e-3, eps_root=1e-4)
+        given: dict[str, Any] = {"b1": 0.8, "b2": 0.95, "eps": 1e-3, "eps_root": 1e-4} | decay
+        ours = getattr(of("jax"), name)(schedule, **given)
+        theirs = getattr(optax, name)(schedule, **given)
         states = [ours.init(theta), theirs.init(theta)]
         for i in range(4):
             grads = tree_map(lambda leaf: leaf**3 + i, theta)  # noqa: B023 - called at once
@@ -167,9 +190,11 @@ def test_adam_whose_numbers_cannot_be_read_is_refused_with_one_that_would_do(fra
         opaque = (pytest.importorskip("optax").adam(0.1),)
     else:
         ours = of("torch")
-        opaque = (ours.adamw(0.1), ours.chain(ours.clip_by_global_norm(1.0), ours.adam(0.1)))  # type: ignore[assignment]
+        opaque = (ours.chain(ours.clip_by_global_norm(1.0), ours.adam(0.1)),)
     for pair in opaque:
         with precision(framework, "float64"), pytest.raises(UsageError) as told:
             found(framework, "inversion", arrays(framework, 2), pair)
-        assert f"adam(learning_rate) of gradgate.in_{framework} alone, without a chain" in str(told.value)
+        assert f"adam(learning_rate) or adamw(learning_rate) of gradgate.in_{framework}, not in a chain" in str(
+            told.value
+        )
         assert "checkpointing='logarithmic', which needs no inverse" in str(told.value)
