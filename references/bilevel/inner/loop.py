@@ -261,8 +261,8 @@ class Loop:
             raise UsageError(
                 f"checkpointing='inversion' takes steps back, and no inverse of this optimiser ({type(pair).__name__}) "
                 "is known, since the numbers and the order of its steps cannot be read from it: use "
-                f"sgd(learning_rate, momentum), adam(learning_rate) or adamw(learning_rate) of gradgate.in_{self.backend}, "
-                "not in a chain; or checkpointing='logarithmic', which needs no inverse"
+                "sgd(learning_rate, momentum), adam(learning_rate) or adamw(learning_rate) of "
+                f"gradgate.in_{self.backend}, not in a chain; or checkpointing='logarithmic', which needs no inverse"
             )
         name, numbers = "sgd", {"momentum": getattr(pair, "momentum", None)}
         if isinstance(pair, Adam):
