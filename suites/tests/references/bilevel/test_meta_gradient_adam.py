@@ -198,3 +198,16 @@ def test_adam_whose_numbers_cannot_be_read_is_refused_with_one_that_would_do(fra
             told.value
         )
         assert "checkpointing='logarithmic', which needs no inverse" in str(told.value)
+
+
+@pytest.mark.parametrize("checkpointing", ["states", "inversion"])
+def test_it_is_finite_where_a_parameter_never_had_a_gradient(checkpointing: str, framework: str) -> None:
+    xp = namespace(framework)
+    with precision(framework, "float32"):
+        meta = of(framework).meta_gradient(
+            lambda theta, eta, x: xp.sum(theta[:2] ** 2 * eta * x), of(framework).adam(0.1),
+            lambda theta, eta, y: xp.sum(theta**2 * y), argnums=1, checkpointing=checkpointing,
+        )  # fmt: skip
+        _, grads = meta(xp.ones(2), xp.ones(3), xp.ones((3, 1)), xp.ones(3))
+        assert np.isfinite(to_numpy(grads)).all()
+        assert float(grads[2]) == 2.0
