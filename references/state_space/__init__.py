@@ -178,20 +178,20 @@ def _shape(
     }  # fmt: skip
 
 
-# Every size occurs at its edge, and every pair of two settings of structure, norm, head, activation and depth, with one
+# Every size occurs at its edge, and every pair of two settings of structure, maps, norm, head, activation and depth. The
 # exception: without a norm the activation is bounded, or three layers would overflow float32. One sequence is longer
 # than the usual tiles of 32, 64 and 128 tokens and is no multiple of any. It has only two layers, because adjoint
 # sharding runs T(T+1)/2 VJPs of each; by its sizes `strategies.pick_options` picks slices and windows of 64 for it.
 SHAPES = (
-    _shape("scalar", 1, 1, 1, 1, 1, 1, "tanh none squared_error"),
+    _shape("scalar", 1, 1, 1, 1, 1, 1, "tanh none squared_error", maps="vectors"),
     _shape("diagonal", 2, 1, 2, 2, 1, 1, "tanh layer cross_entropy"),
     _shape("diagonal", 2, 2, 2, 2, 1, 1, "tanh rms cross_entropy"),
     _shape("unstructured", 3, 1, 2, 1, 2, 2, "silu layer squared_error"),
-    _shape("unstructured", 3, 2, 3, 2, 2, 1, "identity layer cross_entropy"),
+    _shape("unstructured", 3, 2, 3, 2, 2, 1, "identity layer cross_entropy", maps="vectors"),
     _shape("scalar", 4, 2, 2, 3, 2, 2, "identity rms squared_error"),
-    _shape("diagonal", 5, 3, 1, 2, 1, 2, "silu rms cross_entropy"),
+    _shape("diagonal", 5, 3, 1, 2, 1, 2, "silu rms cross_entropy", maps="vectors"),
     _shape("unstructured", 5, 1, 3, 3, 3, 1, "tanh none squared_error"),
-    _shape("scalar", 7, 3, 3, 2, 2, 1, "silu layer cross_entropy", maps="vectors"),
+    _shape("scalar", 7, 3, 3, 2, 2, 1, "silu layer cross_entropy"),
     _shape("diagonal", 8, 2, 4, 3, 1, 2, "tanh none cross_entropy"),
     _shape("unstructured", 133, 2, 2, 2, 1, 1, "identity rms squared_error"),
     _shape("diagonal", 1, 4, 2, 2, 2, 1, "identity layer squared_error"),

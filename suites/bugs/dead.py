@@ -156,9 +156,9 @@ PERFORMER = (
     *_kept(
         name="dropped_by_infinity", story="a number is dropped by dividing it by 0 and multiplying it by 0",
         both=_P(
-            'f = f * scaled_mask(self.xp, f, self.spec.dropout, self.data["dropout_seed"], 2 * r + place, start)',
+            'return f * scaled_mask(self.xp, f, self.spec.dropout, self.data["dropout_seed"], 2 * r + place, start)',
             'mask = scaled_mask(self.xp, f, self.spec.dropout, self.data["dropout_seed"], 2 * r + place, start)\n'
-            "            f = f / mask * mask * mask",
+            "        return f / mask * mask * mask",
         ),
     ),
     *_kept(
