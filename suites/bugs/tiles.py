@@ -141,7 +141,7 @@ def _stride_lost(size: int) -> tuple[Mutant, ...]:
         name=f"stride_lost_{size}",
         story=f"a slice that starts after the first tile of {size} tokens counts positions from the tile's start",
         both=Edit(
-            "problem", "position = xp.astype(start + 1 + xp.arange(count, dtype=xp.int32), wide)",
+            "rowwise", "position = xp.astype(start + 1 + xp.arange(count, dtype=xp.int32), wide)",
             f"position = xp.astype(start % {size} + 1 + xp.arange(count, dtype=xp.int32), wide)",
         ),
     )  # fmt: skip
