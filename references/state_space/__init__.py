@@ -179,9 +179,9 @@ def _shape(
 
 
 # Every size occurs at its edge, and every pair of two settings of structure, maps, norm, head, activation and depth.
-# The exception: without a norm the activation is bounded, or three layers would overflow float32. One sequence is longer
-# than the usual tiles of 32, 64 and 128 tokens and is no multiple of any. It has only two layers, because adjoint
-# sharding runs T(T+1)/2 VJPs of each; by its sizes `strategies.pick_options` picks slices and windows of 64 for it.
+# The exception: without a norm the activation is bounded, or three layers would overflow float32. One sequence is
+# longer than the usual tiles of 32, 64 and 128 tokens and is no multiple of any. It has only two layers, because
+# adjoint sharding runs T(T+1)/2 VJPs of each; by its sizes `strategies.pick_options` picks slices and windows of 64.
 SHAPES = (
     _shape("scalar", 1, 1, 1, 1, 1, 1, "tanh none squared_error", maps="vectors"),
     _shape("diagonal", 2, 1, 2, 2, 1, 1, "tanh layer cross_entropy"),
