@@ -48,14 +48,35 @@ def found(text: str) -> list[str]:
     return told
 
 
+def _made(path: Path) -> bool:
+    """Whether a file is in a folder that tools make."""
+    return bool({"node_modules", "__pycache__", ".asv"} & set(path.parts))
+
+
 def documents() -> Iterator[Path]:
     """Everything that people read: documents and sources."""
     yield from (path for path in ROOT.iterdir() if path.suffix in KINDS)
     for room in ROOMS:
         for path in sorted((ROOT / room).rglob("*")):
-            hidden = {"node_modules", "__pycache__", ".asv"} & set(path.parts)
-            if path.suffix in KINDS and path.is_file() and path != Path(__file__).resolve() and not hidden:
+            if path.suffix in KINDS and path.is_file() and path != Path(__file__).resolve() and not _made(path):
                 yield path
+
+
+INSTALLED = re.compile(r"(?<![\w.~}>-])/(?:[\w.-]+/)+site-packages/")
+"""A file of an installed package, by its place on the machine that wrote the text."""
+
+
+@pytest.mark.parametrize(("text", "there"), [("at /a/b/lib/site-packages/x.py:3", 1), ("lib/site-packages/x.py", 0)])
+def test_a_place_on_a_machine_is_found(text: str, there: int) -> None:
+    assert len(INSTALLED.findall(text)) == there
+
+
+@pytest.mark.skipif(not (ROOT / ".github").exists(), reason="not a checkout")
+def test_no_kept_figures_or_results_name_a_place_on_the_machine_that_measured_them() -> None:
+    for room in ROOMS:
+        for path in (ROOT / room).rglob("*.json"):
+            found = None if _made(path) else INSTALLED.search(path.read_text("utf-8"))
+            assert not found, f"{path.relative_to(ROOT)} names {found[0]}"
 
 
 @pytest.mark.skipif(not (ROOT / ".github").exists(), reason="not a checkout")
