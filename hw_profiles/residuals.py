@@ -22,29 +22,15 @@ def of_torch(forward: Callable[[], Any], inputs: Sequence[Any]) -> int:
         inputs and outputs do not count. A storage that was resized counts with its last size.
     """
     import torch
-    from torch.multiprocessing.reductions import StorageWeakRef
     from torch.utils import _pytree
-    from torch.utils._python_dispatch import TorchDispatchMode
 
-    made: dict[int, Any] = {}
+    from gradgate.hw_profiles.torch_tracker import Tracker
 
-    class Watch(TorchDispatchMode):
-        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            answer = function(*args, **(kwargs or {}))
-            for leaf in _pytree.tree_leaves(answer):
-                if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided:
-                    storage = leaf.untyped_storage()
-                    made[storage._cdata] = StorageWeakRef(storage)
-            return answer
-
-    with torch.enable_grad(), Watch():
+    with torch.enable_grad(), Tracker() as tracker:
         outputs = forward()
     gc.collect()
-    around = [leaf for leaf in _pytree.tree_leaves([outputs, list(inputs)]) if isinstance(leaf, torch.Tensor)]
-    left_out = {leaf.untyped_storage()._cdata for leaf in around if leaf.layout is torch.strided}
-    refs = [ref.cdata for place, ref in made.items() if place not in left_out]
-    kept = [torch.UntypedStorage._new_with_weak_ptr(ref) for ref in refs]
-    return sum(storage.nbytes() for storage in kept if storage is not None)
+    around = _pytree.tree_leaves([outputs, list(inputs)])
+    return tracker.alive(leaf for leaf in around if isinstance(leaf, torch.Tensor))
 
 
 _VIEWS = ("transpose", "reshape", "squeeze", "expand_dims")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -53,6 +53,11 @@ class Tracker(TorchDispatchMode):
         else:
             self._on_meta |= value.is_meta
             self._add(value, HELD)
+
+    def alive(self, left_out: Iterable[torch.Tensor] = ()) -> int:
+        """Bytes of all counted storages that are alive, without those of some tensors."""
+        without = {storage._cdata for tensor in left_out for storage in _storages(tensor)}
+        return sum(size for place, (_, (size, _)) in self._alive.items() if place not in without)
 
     def __enter__(self) -> Tracker:
         if not self._depth:
@@ -134,5 +139,5 @@ def _storages(tensor: torch.Tensor) -> Iterator[torch.UntypedStorage]:
             inner = getattr(tensor, name)
             if isinstance(inner, torch.Tensor):
                 yield from _storages(inner)
-    else:
+    elif tensor.layout is torch.strided:
         yield tensor.untyped_storage()

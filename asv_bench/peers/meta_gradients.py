@@ -17,10 +17,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils import _pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from gradgate.hw_profiles.torch_tracker import HELD, Tracker
 from gradgate.hw_profiles.work import torch_flops
 from gradgate.in_torch import meta_gradient, mixed_mode_grad, sgd
 
@@ -160,9 +158,9 @@ def main() -> None:
         f"{args.batch}, float32, momentum\n\n"
         "| | peak MB | of plain | GFLOP | of plain | difference |\n|---|--:|--:|--:|--:|--:|"
     )
-    plain = outcome(rows[PLAIN])
+    plain = outcome(case, rows[PLAIN])
     for name, run in rows.items():
-        found = plain if name == PLAIN else outcome(run)
+        found = plain if name == PLAIN else outcome(case, run)
         if isinstance(found, str):
             print(f"| {name} | {found} | | | | |", flush=True)
             continue
@@ -175,35 +173,7 @@ def main() -> None:
         )
 
 
-class Peak(TorchDispatchMode):
-    """The most bytes of tensors made inside that are alive at once. MemTracker accepts no module under `torch.func`."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.known: dict[int, tuple[StorageWeakRef, int]] = {}
-        self.sum = self.most = 0
-
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        before = {leaf.untyped_storage()._cdata for leaf in _tensors((args, kwargs))}
-        answer = function(*args, **(kwargs or {}))
-        for leaf in _tensors(answer):
-            storage = leaf.untyped_storage()
-            if storage._cdata not in before:
-                _, dead = self.known.pop(storage._cdata, (None, 0))
-                self.known[storage._cdata] = StorageWeakRef(storage), storage.nbytes()
-                self.sum += storage.nbytes() - dead
-        if self.sum > self.most:  # freed storages are removed only when they could change the maximum
-            self.known = {place: kept for place, kept in self.known.items() if not kept[0].expired()}
-            self.sum = sum(size for _, size in self.known.values())
-            self.most = max(self.most, self.sum)
-        return answer
-
-
-def _tensors(tree: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in _pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
-
-
-def outcome(run: Callable[[], Any]) -> Any:
+def outcome(case: Case, run: Callable[[], Any]) -> Any:
     """Peak bytes without the arguments, FLOPs and the gradient; or the reason why there are none."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -214,9 +184,11 @@ def outcome(run: Callable[[], Any]) -> Any:
         if isinstance(grads, str):
             return grads
         gc.collect()
-        with Peak() as peak:
+        with Tracker() as tracker:
+            for given in (case.net, case.xs, case.y):
+                tracker.hold(given)
             run()
-        return peak.most, torch_flops(run), grads
+        return sum(tracker.peak) - tracker.peak[HELD], torch_flops(run), grads
 
 
 def version(peer: str) -> str:
