@@ -43,7 +43,8 @@ WRITE_EVERY = 1.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``gradgate verify``."""
     arguments.add(parser, "target", "--problem", "--family", "--method", "--framework")
-    parser.add_argument("--claim", help="judge this claim only (see gradgate list)")
+    only = "judge this claim only (see gradgate list); may be given several times"
+    parser.add_argument("--claim", action="append", default=[], help=only)
     arguments.add(parser, "--examples", "--seed")
     arguments.add(parser, "--spec", default="", help="judge this one problem, as printed by a failure")
     arguments.add(parser, "--options", help="options of the method, with --spec")
@@ -240,7 +241,8 @@ def _tasks(chosen: argparse.Namespace, supervisor: Supervisor, kept: Kept) -> li
             raise UsageError(f"nothing is claimed about memory or work, which is all that {chosen.profile} can judge")
     if chosen.claim:
         legal = sorted({task.claim for task in tasks})
-        tasks = [task for task in tasks if task.claim == chosen.claim]
-        if not tasks:
-            raise unknown("claim", chosen.claim, legal)
+        for claim in chosen.claim:
+            if claim not in legal:
+                raise unknown("claim", claim, legal)
+        tasks = [task for task in tasks if task.claim in chosen.claim]
     return tasks

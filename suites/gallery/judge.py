@@ -82,7 +82,7 @@ def row_of(library: Library, findings: Sequence[Finding], settings: Settings) ->
         "dependencies": list(library.dependencies), "version": "", "state": FAILED, "reason": "",
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(), "examples": settings.examples,
         "seeds": settings.seeds, "seconds": 0.0, "judging_seconds": 0.0, "claims": 0,
-        "verdicts": {}, "problems": 0, "pairs": {}, "again": [],
+        "verdicts": {}, "problems": 0, "pairs": {},
         "findings": [finding.to_dict() for finding in findings],
     }  # fmt: skip
     row |= declared.compared({}, findings, whole=False) | {"scripts": []}
@@ -106,20 +106,16 @@ def row_of(library: Library, findings: Sequence[Finding], settings: Settings) ->
 
 JUDGEMENT = (
     "state", "reason", "date", "examples", "seeds", "seconds", "judging_seconds", "claims", "verdicts",
-    "problems", "pairs", "again", "toolchain", "reused",
+    "problems", "pairs", "toolchain", "reused",
 )  # fmt: skip
 """What a run that judges nothing takes from the row before."""
 
 
 def _kept(library: Library, row: Row, settings: Settings) -> dict[int, list[Row]]:
     """Seed -> the verdicts of the run before."""
-    found: dict[int, list[Row]] = {}
-    for seed in range(row["seeds"]):
-        claims = row["again"] if seed else []
-        ends = [f"_{claim}" for claim in claims] or [""]
-        paths = [settings.report / "verdicts" / f"{library.name}_{seed}{end}.json" for end in ends]
-        found[seed] = [one for path in paths for one in _document(path).get("verdicts", [])]
-    return found
+    folder = settings.report / "verdicts"
+    documents = {seed: _document(folder / f"{library.name}_{seed}.json") for seed in range(row["seeds"])}
+    return {seed: list(document["verdicts"]) for seed, document in documents.items() if document}
 
 
 def _before(library: Library, settings: Settings) -> Row:
@@ -137,13 +133,13 @@ def _judge(
     """Fill in the verdicts under every seed, the comparison with the findings, and the kept bytes."""
     by_seed: dict[int, list[Row]] = {}
     for seed in range(settings.seeds):
-        claims = [""] if seed == 0 or not settings.refuted else _against(by_seed[0])
-        by_seed[seed] = []
-        for claim in claims:
-            by_seed[seed] += _verify(library, environment, settings, seed, row, claim).get("verdicts", [])
+        claims = _against(by_seed[0]) if seed and settings.refuted else []
+        if seed and settings.refuted and not claims:
+            break
+        by_seed[seed] = _verify(library, environment, settings, seed, row, claims).get("verdicts", [])
         if row["state"] != JUDGED:
             break
-    rows, row["again"] = by_seed[0], _against(by_seed[0]) if settings.refuted else []
+    rows = by_seed[0]
     row["verdicts"] = {name: count for name in VERDICTS if (count := sum(one["verdict"] == name for one in rows))}
     row["problems"] = sum(one["examples"] for found in by_seed.values() for one in found)
     row["judging_seconds"] = round(sum(one["seconds"] for found in by_seed.values() for one in found), 1)
@@ -160,17 +156,21 @@ def _against(rows: Sequence[Row]) -> list[str]:
 
 
 def _verify(
-    library: Library, environment: Environment, settings: Settings, seed: int, row: Row, claim: str = ""
+    library: Library, environment: Environment, settings: Settings, seed: int, row: Row, claims: Sequence[str]
 ) -> dict[str, Any]:
-    """Run ``gradgate verify`` in the library's environment; returns its document, and puts its state into the row."""
-    path = settings.report / "verdicts" / f"{library.name}_{seed}{f'_{claim}' if claim else ''}.json"
+    """Run ``gradgate verify`` in the library's environment, on some claims or on all if none is named.
+
+    Returns:
+        Its document. Its state is in the row then.
+    """
+    path = settings.report / "verdicts" / f"{library.name}_{seed}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     target = shortest(library.path.resolve())
     command: list[str | Path] = [
         environment.python, "-m", "gradgate.suites.cli", "verify", target, "--json", path, "--seed", str(seed),
         "--examples", str(settings.examples), "--jobs", str(settings.jobs), *(["--fresh"] if settings.fresh else []),
-        *(["--claim", claim] if claim else []),
+        *(word for claim in claims for word in ("--claim", claim)),
     ]  # fmt: skip
     told = [0]
 

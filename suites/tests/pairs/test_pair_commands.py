@@ -88,6 +88,13 @@ def test_one_pair_of_a_file_is_judged_by_its_name(file: Callable[..., Path], ver
     assert "wrong" not in ran.out
 
 
+def test_several_claims_are_judged_and_no_other(file: Callable[..., Path], verify: Callable[..., Any]) -> None:
+    ran = verify(f"{file(WRONG)}:right", "--claim", "gradient_exact", "--claim", "tree")
+    assert "2 of 2 claims as declared" in ran.out
+    ran = verify(f"{file(WRONG)}:right", "--claim", "tree", "--claim", "trees")
+    assert (ran.status, "trees" in ran.err) == (3, True)
+
+
 def test_the_command_that_a_failure_prints_repeats_it(file: Callable[..., Path], verify: Callable[..., Any]) -> None:
     import shlex
 
