@@ -33,6 +33,7 @@ class Gated:
             return
         family = registry.family(self.declared.family)
         spec = measured_spec(family, self.declared.framework, self.given.spec)
+        # A method of a part of its class restricts each claim to it. The claim `tree` is one that every method has.
         where = next((claim.where for claim in self.declared.claims if claim.name == "tree"), {})
         if all(isinstance(value, str) for value in where.values()) and not fits(spec, where):
             spec = measured_spec(family, self.declared.framework, {**self.given.spec, **where})
