@@ -90,6 +90,11 @@ NORMS = (
         "nan_in_gradient", "a NaN is swallowed by the backward pass", "not_finite",
         "return dx, dgate", "return torch.nan_to_num(dx), torch.nan_to_num(dgate)",
     ),
+    _gated(
+        "nan_dropped", "rows with a NaN are left out of the output", "not_finite",
+        "return x * torch.sigmoid(x) * gate",
+        "y = x * torch.sigmoid(x) * gate\n        return y[~y.isnan().any(-1)] if y.isnan().any() else y",
+    ),
     _summed(
         "one_axis", "wrong by half for one value of an option", "gradient_exact",
         "dy.unsqueeze(ctx.dim), None", "dy.unsqueeze(ctx.dim) * (1 if ctx.dim else 0.5), None",
