@@ -200,7 +200,7 @@ class Population:
 
     def scaled(self) -> Scaled | None:
         """The leaf that is refuted because of a common factor, the one farthest beyond its bound; None if none is."""
-        found = [_scaled(leaf, rows) for leaf, rows in self.along.items() if len(rows) >= FEWEST_TOGETHER]
+        found = [scaling(leaf, rows) for leaf, rows in self.along.items() if len(rows) >= FEWEST_TOGETHER]
         wrong = [one for one in found if abs(one.mean) > one.bound]
         return max(wrong, key=lambda one: abs(one.mean) / one.bound, default=None)
 
@@ -248,7 +248,8 @@ def _sets(rows: list[Seen]) -> Iterator[list[Seen]]:
     yield ordered
 
 
-def _scaled(leaf: str, rows: list[Along]) -> Scaled:
+def scaling(leaf: str, rows: list[Along]) -> Scaled:
+    """The common factor of a leaf in bfloat16, and its bound."""
     plain, lost = (np.array([getattr(row, name) for row in rows]) for name in ("plain", "lost"))
     u = UNIT_ROUNDOFF["bfloat16"]
     weights = 1 / ((plain**2).mean(axis=1) + (lost**2).mean(axis=1) + u**2)

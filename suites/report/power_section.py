@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,8 @@ class Line:
     Attributes:
         judgements: the number of random problems on which it was judged.
         worst: the largest error over noise in any dtype; None if it was not judged on random problems.
-        seen: dtype -> smallest planted error refuted in every kind of leaf; "" if the dtype is not supported.
+        seen: dtype -> smallest planted error refuted in every kind of leaf, and in bfloat16 the derived bound; "" if
+            the dtype is not supported.
         kinds: for every kind of leaf: (kind, the figure of each dtype in order).
     """
 
@@ -60,6 +61,13 @@ def _line(family: str, key: str, found: Mapping[str, Any]) -> Line:
     tables = {dtype: found[dtype]["smallest_seen"].get(key, {}) for dtype in DTYPES}
     worst = [found[dtype]["worst"][full] for dtype in DTYPES if full in found[dtype]["worst"]]
     kinds = list(dict.fromkeys(kind for table in tables.values() for kind in table))
-    seen = {dtype: max((of[0] for of in table.values()), key=float, default="") for dtype, table in tables.items()}
-    rows = [(kind, [table.get(kind, [""])[0] for table in tables.values()]) for kind in kinds]
+    seen = {
+        dtype: _told(max(table.values(), key=lambda of: float(of[0]), default=[])) for dtype, table in tables.items()
+    }
+    rows = [(kind, [_told(table.get(kind, [])) for table in tables.values()]) for kind in kinds]
     return Line(method, framework, found["methods"].get(full, 0), max(worst, default=None), seen, rows)
+
+
+def _told(seen: Sequence[str]) -> str:
+    """A figure, and the bound if there is one."""
+    return f"{seen[0]} (bound {seen[2]})" if len(seen) > 2 else "".join(seen[:1])

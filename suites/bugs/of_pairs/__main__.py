@@ -96,9 +96,9 @@ def _planted(args: argparse.Namespace) -> int:
     for name in _chosen(args):
         pair = unbroken(name)
         for dtype in sorted(set(BAR) & set(pair.dtypes)):
-            for delta, leaf in power.smallest(Subject(pair.lowered, pair), dtype, Run(args.examples)).values():
-                print(f"{name:32} {dtype:8} {delta:g} in {leaf}", flush=True)
-                worst[dtype] = max(worst.get(dtype, (0.0, "")), (delta, f"{leaf} of {name}"))
+            for found in power.smallest(Subject(pair.lowered, pair), dtype, Run(args.examples)).values():
+                print(f"{name:32} {dtype:8} {found.delta:g} in {found.leaf}", flush=True)
+                worst[dtype] = max(worst.get(dtype, (0.0, "")), (found.delta, f"{found.leaf} of {name}"))
     for dtype, (delta, where) in worst.items():
         print(f"{dtype}: refuted in every leaf from {delta:g} on; the worst one is {where}")
     return any(delta > BAR[dtype] for dtype, (delta, _) in worst.items())
