@@ -10,6 +10,9 @@ from gradgate.suites.pairs.matching import check_outputs
 from gradgate.suites.pairs.pair import Pair
 from gradgate.suites.pairs.spec import PairProblem, PairSpec
 
+STEPS = 100
+"""Assumed steps of a while loop whose number of steps depends on its numbers, such as a solver's."""
+
 
 def gradient(pair: Pair, problem: PairProblem, options: Mapping[str, Any], role: str = "function") -> tuple[Any, Tree]:
     """⟨cotangents, outputs⟩ and its gradient, by `jax.vjp` of the function, or of the reference.
@@ -53,9 +56,10 @@ def _holding(problem: Any) -> Any:
 
 
 def flops(pair: Pair, spec: PairSpec) -> float:
-    """FLOPs of the reference, counted in its jaxpr."""
+    """FLOPs of the reference, counted in its jaxpr; a loop whose length depends on numbers counts `STEPS` steps."""
     from gradgate.hw_profiles import work
     from gradgate.references.draws import shapes
 
     problem = shapes(spec)
-    return float(work.of(lambda p: pair.outputs("reference", p, p.params), (problem,), x64=True).flops)
+    reference = work.of(lambda p: pair.outputs("reference", p, p.params), (problem,), x64=True, trips=STEPS)
+    return float(reference.flops)

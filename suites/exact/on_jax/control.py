@@ -87,7 +87,11 @@ def _stacked(values: list[Any], aval: Any) -> Any:
 
 @lockstep("while")
 def while_loop(equation: Any, compiled: Any, needed: list[bool]) -> Any:
-    """A loop that runs while a condition holds; devices that have finished wait for the others."""
+    """A loop that runs while a condition holds; devices that have finished wait for the others.
+
+    Under vmap the condition is an array, one element for each lane. The loop runs while any lane goes on, and the state
+    of a lane that has finished stays as it is.
+    """
     params = equation.params
     condition, _ = compiled(params["cond_jaxpr"]).block()
     body, _ = compiled(params["body_jaxpr"]).block()
@@ -99,14 +103,20 @@ def while_loop(equation: Any, compiled: Any, needed: list[bool]) -> Any:
         while going:
             inner = _only(run, going)
             held = condition([[*lanes[i][:first], *states[i]] for i in going], inner)
-            going = [i for i, found in zip(going, held, strict=True) if bool(found[0])]
+            holds = {i: on for i, found in zip(going, held, strict=True) if (on := np.asarray(found[0], bool)).any()}
+            going = list(holds)
             if going:
                 results = body([[*lanes[i][first:second], *states[i]] for i in going], _only(run, going))
                 for i, result in zip(going, results, strict=True):
-                    states[i] = result
+                    states[i] = [_where(holds[i], *pair) for pair in zip(result, states[i], strict=True)]
         return states
 
     return loop
+
+
+def _where(holds: Any, new: Any, old: Any) -> Any:
+    """The new array in the lanes, which are its first axes, whose condition holds."""
+    return new if holds.ndim == 0 else np.where(holds.reshape(holds.shape + (1,) * (new.ndim - holds.ndim)), new, old)
 
 
 def _only(run: Any, which: Sequence[int]) -> Any:

@@ -150,6 +150,15 @@ def test_a_loop_runs_as_often_as_computed_numbers_say() -> None:
     assert turns == 6
 
 
+def test_lanes_of_a_vmapped_loop_stop_when_each_is_through() -> None:
+    def turns(x: Any) -> Any:
+        return lax.while_loop(lambda s: s[1] > 0.01, lambda s: (s[0] + 1, s[1] * x), (0, x))[0]
+
+    x = np.array([0.5, 0.05, 0.001])
+    found = on_jax.trace(jax.vmap(turns), x).evaluate(x)[0]
+    assert np.array(found, int).tolist() == [6, 1, 0]
+
+
 def test_devices_leave_a_loop_when_each_is_through() -> None:
     def body(x: Any) -> Any:
         turns = lax.while_loop(lambda s: s[1].sum() < 10, lambda s: (s[0] + 1, s[1] * 2), (0 * x, x))[0]

@@ -244,6 +244,8 @@ mapped.def_vmap(lambda size, batched, x: (mapped(x), True))
 case("scan", compound, X)
 case("scan", lambda x: lax.scan(lambda c, _: (c * x, None), x, length=0)[0] + x, X)
 case("while", lambda: lax.while_loop(lambda s: s[0] < 7, lambda s: (s[0] + 3, jnp.cos(s[1])), (0, jnp.asarray(X))))
+lanes = jax.vmap(lambda x: lax.while_loop(lambda s: s[1].sum() < 9, lambda s: (s[0] + 1, 1.5 * s[1] + 1), (0, x)))
+case("while", lambda: (lambda turns, y: turns[:, None] * y)(*lanes(jnp.asarray(X))))
 case("while", lambda: lax.fori_loop(0, jnp.argmax(X), lambda i, s: s * jnp.sin(s + i), jnp.asarray(X)))
 case(
     "cond",

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
+import gradgate
 from gradgate.references.contract import installed
 from gradgate.suites.bugs.of_pairs import alarms, corpus, mutant
 from gradgate.suites.bugs.of_pairs.corpus import pairs
+from gradgate.suites.tests.pairs import verdicts
 
 QUICK = ("tree", "outputs", "gradient_exact", "gradient_float64", "cotangents", "not_finite", "layouts", "options")
 """Claims of the sample; ``python -m gradgate.suites.bugs.of_pairs --pairs`` judges all claims of all pairs."""
@@ -79,3 +82,29 @@ def test_a_bug_in_a_pair_raises_alarms_on_random_problems(monkeypatch: pytest.Mo
     monkeypatch.setattr(alarms, "unbroken", lambda name: corpus.corpus()["torch.routed.jacobian"].broken())
     [found] = alarms.measured(20)
     assert len(found["alarms"]) >= 40
+
+
+@pytest.mark.parametrize(("exact", "verdict"), [(True, "upheld"), (False, "refuted")])
+def test_a_solver_whose_number_of_steps_depends_on_its_numbers_is_judged_under_vmap(exact: bool, verdict: str) -> None:
+    jax = pytest.importorskip("jax")
+
+    def root(a: Any) -> Any:
+        def halved(ends: Any) -> Any:
+            middle = (ends[0] + ends[1]) / 2
+            above = middle**3 + middle > a
+            return jax.numpy.where(above, ends[0], middle), jax.numpy.where(above, middle, ends[1])
+
+        low, _ = jax.lax.while_loop(lambda ends: ends[1] - ends[0] > 0.1, halved, (-3 - abs(a), 3 + abs(a)))
+        x = jax.lax.stop_gradient(low)
+        return x - (x**3 + x - a) / (3 * x * x + 1)
+
+    def all_at_once(a: Any) -> Any:
+        return jax.vmap(root)(a if exact else a + 1e-9 * (jax.lax.stop_gradient(a) - a))
+
+    def one_by_one(a: Any) -> Any:
+        return jax.numpy.stack([root(one) for one in a])
+
+    pair = gradgate.Pair(
+        all_at_once, reference=one_by_one, inputs={"a": gradgate.normal("T")}, dims={"T": (2, 3)}, framework="jax"
+    )
+    assert verdicts.judged(pair, ("gradient_exact",), examples=3)["gradient_exact"].verdict == verdict
