@@ -15,7 +15,7 @@ from gradgate.references.backends import precision, to_backend, to_numpy
 from gradgate.references.contract import Problem, Tree
 from gradgate.suites.checks.base import Case, Rejected, describe, farthest
 from gradgate.suites.exact import balls, truth
-from gradgate.suites.judging.subject import Refuted
+from gradgate.suites.judging.subject import Inapplicable, Refuted, first_line
 from gradgate.suites.judging.tolerance import compare
 from gradgate.suites.pairs.pair import Pair
 from gradgate.suites.pairs.spec import ONLY, ZERO
@@ -75,7 +75,8 @@ def not_finite(case: Case) -> None:
 
     An element of an output must not be finite where the reference's is not, and a gradient must have such an element if
     the reference's has one. Elements that do not depend on the input are not judged: a reference may spread a NaN to
-    them, as 0·NaN does in a product with a matrix of zeros and ones.
+    them, as 0·NaN does in a product with a matrix of zeros and ones. If the reference raises, as a factorization does,
+    nothing is judged.
     """
     pair: Pair = case.subject.function  # type: ignore[assignment]
     problem = case.problem(case.widest)
@@ -83,8 +84,12 @@ def not_finite(case: Case) -> None:
         if not np.prod(leaf.shape):
             continue
         given = _with_first(problem, path, np.nan)
+        try:
+            plain = _all_outputs(pair, "reference", given, {})
+        except Exception as error:
+            why = f"{type(error).__name__}: {first_line(error)}"
+            raise Inapplicable(f"with NaN in {path}[0], the reference raises {why}") from None
         outs, grads = _reached(pair, problem, path)
-        plain = _all_outputs(pair, "reference", given, {})
         got = case.subject.guard(given, case.options, _all_outputs, pair, "function", given, case.options)
         for name, out in plain.items():
             if got[name].shape != out.shape:

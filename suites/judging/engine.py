@@ -274,6 +274,11 @@ def _put(search: Search, case: Case, check: Check, progress: Callable[[int], Non
             check.function(case)
         except (Refuted, Fault) as failure:
             search.judged[key] = failure
+        except Exception as error:
+            fault = case.subject.fault_of_reference(error)
+            if fault is None:
+                raise
+            search.judged[key] = fault
         else:
             search.judged[key] = None
             search.passed(case)

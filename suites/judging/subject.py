@@ -21,6 +21,8 @@ from gradgate.references.oracle import split
 from gradgate.suites.judging.frames import last_frames
 from gradgate.suites.judging.surroundings import kept
 
+NARROW = 'a function that does not support bfloat16 declares dtypes=("float64", "float32")'
+
 
 class Fault(Exception):
     """A method gave no answer: it raised, exited or hung. The verdict is ``error`` and this is its reason.
@@ -144,6 +146,13 @@ class Subject:
         finally:
             self.watch(None)
 
+    def fault_of_reference(self, error: Exception) -> Fault | None:
+        """The fault for an error that a pair's reference raised; None if the error is not in its author's files."""
+        if not hasattr(self.function, "reference") or type(error).__module__.startswith("gradgate."):
+            return None
+        at = last_frames(error, self.declared.implementation)
+        return Fault(f"the reference {what_happened(error)}", at) if at else None
+
     def blame(self, fault: Fault, problem: Problem, options: Mapping[str, Any]) -> None:
         """Find out whether a fault is caused by the value of one option, although that value is declared legal.
 
@@ -232,17 +241,19 @@ def _guarded(who: str, authors: tuple[str, ...], function: Callable[..., Any], *
     except BaseException as error:
         if type(error).__name__ == "UsageError":
             raise
-        raise Fault(f"{who} {_what_happened(error)}", last_frames(error, *authors)) from error
+        raise Fault(f"{who} {what_happened(error)}", last_frames(error, *authors)) from error
 
 
-def _what_happened(error: BaseException) -> str:
+def what_happened(error: BaseException) -> str:
+    """What foreign code did, such as ``raised ValueError: no``, and what to do if it does not support bfloat16."""
     if isinstance(error, SystemExit):
         return f"called sys.exit({repr_short(error.code)})"
     if isinstance(error, KeyboardInterrupt):
         return "raised KeyboardInterrupt"
     if isinstance(error, MemoryError):
         return "ran out of memory (MemoryError)"
-    return f"raised {type(error).__name__}: {first_line(error)}"
+    said = f"raised {type(error).__name__}: {first_line(error)}"
+    return f"{said}; {NARROW}" if "bfloat16" in said.lower() else said
 
 
 def first_line(error: BaseException) -> str:

@@ -80,7 +80,7 @@ def environment(device: str = "") -> dict[str, str]:
 def main(receive: TextIO, send: Callable[[dict[str, Any]], None]) -> None:
     """Serve requests until the supervisor closes the pipe."""
     from gradgate.references.contract import UsageError
-    from gradgate.suites.judging.subject import Fault, first_line
+    from gradgate.suites.judging.subject import Fault, what_happened
 
     def watch(call: dict[str, Any] | None) -> None:
         send({"call": call})
@@ -95,7 +95,7 @@ def main(receive: TextIO, send: Callable[[dict[str, Any]], None]) -> None:
             send({"fault": str(fault)})
         except Exception as error:
             traceback.print_exc()
-            send({"fault": f"the check itself failed, please report it: {type(error).__name__}: {first_line(error)}"})
+            send({"fault": f"the check itself failed, please report it: it {what_happened(error)}"})
 
 
 def _serve(

@@ -108,3 +108,26 @@ def test_a_solver_whose_number_of_steps_depends_on_its_numbers_is_judged_under_v
         all_at_once, reference=one_by_one, inputs={"a": gradgate.normal("T")}, dims={"T": (2, 3)}, framework="jax"
     )
     assert verdicts.judged(pair, ("gradient_exact",), examples=3)["gradient_exact"].verdict == verdict
+
+
+def test_a_reference_that_raises_is_told_from_a_check_that_fails() -> None:
+    torch = pytest.importorskip("torch")
+
+    def factor(a: Any) -> Any:
+        return torch.linalg.cholesky(a @ a.mT + torch.eye(len(a), dtype=a.dtype))
+
+    def pair(**how: Any) -> gradgate.Pair:
+        inputs = {"a": gradgate.normal("N N")}
+        return gradgate.Pair(
+            lambda a: 1 * factor(a), reference=factor, inputs=inputs, dims={"N": (2,)}, framework="torch", **how
+        )
+
+    found = verdicts.judged(pair(), ("outputs", "gradient_float64", "not_finite"), examples=2)
+    assert found["gradient_float64"].verdict == "upheld"
+    assert found["outputs"].verdict == "error"
+    assert found["outputs"].reason.startswith("the reference raised NotImplementedError: ")
+    assert 'declares dtypes=("float64", "float32")' in found["outputs"].reason
+    assert "in factor: return torch.linalg.cholesky(" in found["outputs"].reason
+    assert found["not_finite"].verdict == "inapplicable"
+    assert found["not_finite"].reason.startswith("with NaN in a[0], the reference raises ")
+    verdicts.upheld(pair(dtypes=("float64", "float32")), ("outputs",), examples=2)
