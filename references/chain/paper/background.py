@@ -10,6 +10,7 @@ import contextlib
 import functools
 import itertools
 import math
+from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
@@ -92,6 +93,34 @@ def backprop_by_hand(misprint: Misprint = "") -> float:
     return 100 * right / NETS
 
 
+def weights_by_hand(transposed: bool = False) -> float:
+    """Percent of drawn networks on which Eq. 2.18, ∂L/∂w_kj^l = δ_k^l y_j^{l-1}, gives the derivatives by all weights.
+
+    Args:
+        transposed: deltas and inputs change places where they fit, so that a test sees the figure fail.
+    """
+    right = 0
+    for seed in range(NETS):
+        weights, biases, x = _network(np.random.default_rng(seed))
+        inputs = [x]
+        for w, b in zip(weights[:-1], biases, strict=False):
+            inputs.append(np.tanh(w @ inputs[-1] + b))
+        found = [np.outer(d, y) for d, y in zip(_by_hand(weights, biases, x, ""), inputs, strict=True)]
+        if transposed:
+            found = [one.T if one.shape[0] == one.shape[1] else one for one in found]
+        right += all(np.allclose(one, _by_weights(weights, biases, x, n)) for n, one in enumerate(found))
+    return 100 * right / NETS
+
+
+def _by_weights(weights: list[Any], biases: list[Any], x: Any, layer: int) -> Any:
+    told = np.zeros(weights[layer].shape)
+    for at in np.ndindex(told.shape):
+        moved = [w.astype(complex) for w in weights]
+        moved[layer][at] += 1j * STEP
+        told[at] = _loss(moved, biases, x).imag / STEP
+    return told
+
+
 def _complex_step(weights: list[Any], biases: list[Any], x: Any, layer: int) -> Any:
     told = []
     for k in range(len(biases[layer])):
@@ -124,15 +153,33 @@ def _differences(weights: list[Any], biases: list[Any], x: Any, step: float) -> 
     return np.array(told)
 
 
-def trace(what: Literal["y", "x_1", "x_2"]) -> float:
-    """Fig. 2.9: f = ln x_1 + x_1 x_2 − sin x_2 at (2, 5), and its derivatives by complex steps."""
+def trace(what: str) -> float:
+    """Fig. 2.9: f = ln x_1 + x_1 x_2 − sin x_2 at (2, 5), and its derivatives by complex steps.
+
+    Args:
+        what: ``y``, ``x_1``, ``x_2``; ``v_4``, a primal; or the share of one operator in an adjoint: ``v_-1 by v_2``,
+            ``v_0 by v_3``.
+    """
+
+    def product(a: complex, b: complex) -> complex:
+        return a * b
+
+    def sine(a: complex, b: complex) -> complex:
+        return complex(-np.sin(b))
+
+    def v_4(a: complex, b: complex) -> complex:
+        return complex(np.log(a)) + product(a, b)
 
     def f(a: complex, b: complex) -> complex:
-        return complex(np.log(a) + a * b - np.sin(b))
+        return v_4(a, b) + sine(a, b)
 
-    if what == "y":
-        return f(2, 5).real
-    return (f(2 + 1j * STEP, 5) if what == "x_1" else f(2, 5 + 1j * STEP)).imag / STEP
+    first, second = (2 + 1j * STEP, 5), (2, 5 + 1j * STEP)
+    values: dict[str, Callable[[], float]] = {
+        "y": lambda: f(2, 5).real, "v_4": lambda: v_4(2, 5).real, "x_1": lambda: f(*first).imag / STEP,
+        "x_2": lambda: f(*second).imag / STEP, "v_-1 by v_2": lambda: product(*first).imag / STEP,
+        "v_0 by v_3": lambda: sine(*second).imag / STEP,
+    }  # fmt: skip
+    return values[what]()
 
 
 def pebbles(leaves: int, lazy: bool) -> int:
@@ -147,10 +194,79 @@ def pebbles(leaves: int, lazy: bool) -> int:
     return most
 
 
+def counted(leaves: int, lazy: bool, in_place: bool = False) -> tuple[int, int]:
+    """Most pebbles, and operations, of reference counting on that chain of two-input nodes (§2.4.2).
+
+    Args:
+        leaves: L, in L − 1 nodes.
+        lazy: leaves are placed when they are needed; otherwise all first.
+        in_place: a node takes the memory of an input whose count is one.
+    """
+    readers = {f"leaf {n}": 1 for n in range(leaves)} | {f"node {n}": 1 for n in range(leaves - 1)}
+    inputs = {n: (f"leaf {n + 1}", f"node {n - 1}" if n else "leaf 0") for n in range(leaves - 1)}
+    live = set() if lazy else {f"leaf {n}" for n in range(leaves)}
+    most, operations = len(live), len(live)
+    for n, given in inputs.items():
+        for one in given:
+            operations += 1
+            live.add(one)
+        most = max(most, len(live) + (not in_place))
+        for one in given:
+            operations += 1
+            readers[one] -= 1
+            if not readers[one]:
+                live.remove(one)
+        live.add(f"node {n}")
+        most = max(most, len(live))
+    return most, operations
+
+
+def counted_pebbles(leaves: int, lazy: bool) -> int:
+    """The most pebbles of `counted`."""
+    return counted(leaves, lazy)[0]
+
+
+def counted_growth(leaves: int) -> float:
+    """The power of the number of leaves with which the operations of `counted` grow, from L to 10·L."""
+    few, many = (counted(n, lazy=True)[1] for n in (leaves, 10 * leaves))
+    return math.log10(many / few)
+
+
+def optimiser_values(name: str) -> float:
+    """Numbers per parameter that an optimiser of PyTorch keeps after a step, besides its count of steps (§2.4.3)."""
+    import torch
+
+    weights = torch.ones(1000, requires_grad=True)
+    more = {"momentum": 0.9} if name == "SGD" else {}
+    optimiser = getattr(torch.optim, name)([weights], lr=0.1, **more)
+    (weights * weights).sum().backward()
+    optimiser.step()
+    kept = [one for one in optimiser.state[weights].values() if isinstance(one, torch.Tensor) and one.numel() > 1]
+    return sum(one.numel() for one in kept) / weights.numel()
+
+
 def weights_growth(width: int) -> float:
     """By how many times more the logarithm of a dense layer's weights rises from width 2w to 4w than from w to 2w."""
     numbers = [w * w + w for w in (width, 2 * width, 4 * width)]
     return math.log(numbers[2] / numbers[1]) / math.log(numbers[1] / numbers[0])
+
+
+def rises(forward_freed: bool = True) -> float:
+    """Percent of the backward steps of drawn chains that need more than the one before exactly if §2.4.3 says so.
+
+    It says: if b_{i−1}, newly allocated, is larger than f_i and b_{i+1} together, which are freed. What is needed is
+    counted tensor by tensor.
+
+    Args:
+        forward_freed: False leaves f_i out of the condition, so that a test sees the figure fail.
+    """
+    told = []
+    for p, _ in errata.drawn():
+        held = [sum(p.beta_f[: i + 1]) + p.beta_b[i + 1] + p.beta_b[i] for i in range(p.N + 1)]
+        for i in range(p.N, 0, -1):
+            larger = p.beta_b[i - 1] > p.beta_f[i] * forward_freed + p.beta_b[i + 1]
+            told.append((held[i - 1] > held[i]) == larger)
+    return 100 * sum(told) / len(told)
 
 
 def saving_all() -> float:

@@ -11,6 +11,7 @@ from gradgate.references.published import Expectation, Published, at_least, at_m
 
 HERE = "gradgate.references.chain.paper.background"
 EXACT = equal(0.0, "the sentence says so of every case")
+PEBBLES = equal(0.0, "'this will find the Θ(1) strategy from Figure 2.13', which has 3 pebbles")
 
 
 def _row(
@@ -36,6 +37,8 @@ def _learning() -> list[Published]:
              "it converges to a saddle, which is no local minimum, however small η is"),
         _row("§2.1.5, backprop by hand", "Eqs. 2.11 and 2.13 to 2.18, corrected", "20 drawn networks",
              "% with right derivatives", "backprop_by_hand", {"misprint": ""}, 100.0, upheld(EXACT)),
+        _row("§2.1.5, backprop by hand", "Eq. 2.18, by the weights", "20 drawn networks", "% with right derivatives",
+             "weights_by_hand", {}, 100.0, upheld(EXACT)),
         _row("§2.1.5, backprop by hand", "Eq. 2.5 as printed", "20 drawn networks", "% with the loss of Eq. 2.1",
              "backprop_by_hand", {"misprint": "2.5"}, 100.0, refuted(EXACT, instead=0.0), bias),
         _row("§2.1.5, backprop by hand", "Eq. 2.14 as printed", "20 drawn networks", "% with right derivatives",
@@ -49,8 +52,10 @@ def _memory() -> list[Published]:
     digits = equal(5e-4, "four digits are printed")
     trace = [
         _row("Fig. 2.9", "ln x_1 + x_1 x_2 − sin x_2 at (2, 5)", what, "", "trace", {"what": what}, printed,
-             upheld(digits))
-        for what, printed in (("y", 11.652), ("x_1", 5.5), ("x_2", 1.716))
+             upheld(equal(2e-3, "three digits are printed") if what == "v_0 by v_3" else digits))
+        for what, printed in (
+            ("y", 11.652), ("x_1", 5.5), ("x_2", 1.716), ("v_4", 10.693), ("v_-1 by v_2", 5.0), ("v_0 by v_3", -0.284),
+        )
     ]  # fmt: skip
     pebbles = [
         _row("Figs. 2.12 and 2.13, pebbles", "leaves first" if not lazy else "leaves as late as possible",
@@ -58,9 +63,29 @@ def _memory() -> list[Published]:
              upheld(equal(0.0, "a number of pebbles is whole")))
         for leaves, lazy, printed in ((4, False, 5.0), (4, True, 3.0), (100, True, 3.0))
     ]  # fmt: skip
+    counted = [
+        _row("§2.4.2, reference counting", f"most pebbles, leaves {order}", "100 leaves", "pebbles", "counted_pebbles",
+             {"leaves": 100, "lazy": lazy}, 3.0, expects, reason)
+        for order, lazy, expects, reason in (
+            ("as late as possible", True, upheld(PEBBLES), ""),
+            ("first", False, refuted(PEBBLES, instead=101.0),
+             "counts say when to free, and not when to place: the order is given"),
+        )
+    ]  # fmt: skip
+    values = "numbers per parameter"
     return [
         *trace,
         *pebbles,
+        *counted,
+        _row("§2.4.2, reference counting", "growth of the operations", "100 to 1,000 leaves", "power of n",
+             "counted_growth", {"leaves": 100}, 1.0, upheld(equal(0.01, "'in only Θ(n) time'"))),
+        *(
+            _row("§2.4.3, optimisers", "kept after a step", name, values, "optimiser_values", {"name": name}, printed,
+                 upheld(equal(0.0, "'usually … one or two extra values per parameter'")))
+            for name, printed in (("SGD", 1.0), ("Adam", 2.0))
+        ),
+        _row("§2.4.3, the peak moves back", "steps on which it rises if and only if the text says so",
+             "600 drawn chains", "% of the backward steps", "rises", {}, 100.0, upheld(EXACT)),
         _row("§2.4.3, weights of a dense layer", "rise of the logarithm from 2w to 4w over that from w to 2w",
              "w = 1000", "times", "weights_growth", {"width": 1000}, 2.0,
              refuted(equal(0.05, "'an exponential growth' doubles the rise"), instead=1.0),

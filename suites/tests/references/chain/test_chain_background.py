@@ -45,6 +45,32 @@ def test_pebbles_of_a_chain_grow_with_its_leaves_only_if_they_come_first() -> No
     assert [background.pebbles(leaves, lazy=True) for leaves in (2, 4, 50)] == [3, 3, 3]
 
 
+def test_reference_counting_frees_as_the_pebbles_do_and_takes_one_less_in_place() -> None:
+    for leaves in (2, 4, 50):
+        for lazy in (True, False):
+            assert background.counted_pebbles(leaves, lazy) == background.pebbles(leaves, lazy)
+            assert background.counted(leaves, lazy, in_place=True)[0] == background.pebbles(leaves, lazy) - 1
+
+
+def test_derivatives_by_weights_need_deltas_and_inputs_in_this_order() -> None:
+    assert (background.weights_by_hand(), background.weights_by_hand(transposed=True)) == (100.0, 0.0)
+
+
+def test_the_peak_moves_back_on_a_condition_that_has_both_freed_tensors() -> None:
+    assert background.rises() == 100.0 > background.rises(forward_freed=False)
+
+
+def test_optimisers_without_moments_keep_nothing_per_parameter() -> None:
+    pytest.importorskip("torch")
+    kept = [background.optimiser_values(name) for name in ("Adam", "RMSprop", "Rprop")]
+    assert kept == [2.0, 1.0, 2.0]
+
+
+def test_shares_of_an_adjoint_add_up_to_it() -> None:
+    assert background.trace("v_0 by v_3") + 2 == pytest.approx(background.trace("x_2"))
+    assert background.trace("v_-1 by v_2") + 0.5 == pytest.approx(background.trace("x_1"))
+
+
 def test_a_uniform_chain_with_one_slot_is_recomputed_as_a_whole_and_with_many_nowhere() -> None:
     assert background.longest_quadratic(30, 1) == 30
     assert background.longest_quadratic(30, 30) == 1
