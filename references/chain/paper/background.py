@@ -226,6 +226,11 @@ def counted_pebbles(leaves: int, lazy: bool) -> int:
     return counted(leaves, lazy)[0]
 
 
+def saved_in_place(leaves: int) -> int:
+    """Pebbles that operating in place saves where leaves are placed late."""
+    return counted(leaves, lazy=True)[0] - counted(leaves, lazy=True, in_place=True)[0]
+
+
 def counted_growth(leaves: int) -> float:
     """The power of the number of leaves with which the operations of `counted` grow, from L to 10·L."""
     few, many = (counted(n, lazy=True)[1] for n in (leaves, 10 * leaves))

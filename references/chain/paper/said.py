@@ -77,6 +77,9 @@ def _memory() -> list[Published]:
         *trace,
         *pebbles,
         *counted,
+        _row("§2.4.2, reference counting", "saved in place, leaves as late as possible", "100 leaves", "pebbles",
+             "saved_in_place", {"leaves": 100}, 1.0,
+             upheld(equal(0.0, "'on the already allocated memory': one fewer"))),
         _row("§2.4.2, reference counting", "growth of the operations", "100 to 1,000 leaves", "power of n",
              "counted_growth", {"leaves": 100}, 1.0, upheld(equal(0.01, "'in only Θ(n) time'"))),
         *(
@@ -146,4 +149,12 @@ def _executor() -> list[Published]:
     ]  # fmt: skip
 
 
-ROWS = (*_learning(), *_memory(), *_checkpointing(), *_executor())
+def _solver() -> list[Published]:
+    return [
+        Published("Alg. 3.4, corrected", "least compute, and the peak of its policy", "600 drawn pairs",
+                  "% of the pairs", "gradgate.references.chain.paper.errata:solver", {}, 100.0,
+                  expects=upheld(equal(0.0, "§3.1.12: 'the final policy solver algorithm', its misprints corrected"))),
+    ]  # fmt: skip
+
+
+ROWS = (*_learning(), *_memory(), *_checkpointing(), *_solver(), *_executor())
