@@ -209,6 +209,38 @@ def detached(detach: Callable[[Any], Any] | None = None) -> float:
     return _percent(told)
 
 
+def untracked(context: Callable[[], Any] | None = None) -> float:
+    """Percent of operators that keep nothing of a sweep without gradients: its inner value is gone (§3.2.4)."""
+    import torch
+
+    told = []
+    for f, _ in _operators(None):
+        x, y = _leaves()
+        with (context or torch.no_grad)():
+            inside = f(x, y)
+            z, seen = inside * inside, weakref.ref(inside)
+            del inside
+            gc.collect()
+            told.append(seen() is None and bool(z.isfinite().all()))
+    return _percent(told)
+
+
+def reached(context: Callable[[], Any] | None = None) -> float:
+    """Percent of operators past whose result, made without gradients and not detached, a backward pass goes on."""
+    import torch
+
+    told = []
+    for f, _ in _operators(None):
+        x, y = _leaves()
+        with (context or torch.no_grad)():
+            f_k = f(x, y)
+        if f_k.is_leaf:
+            f_k.requires_grad = True  # as line 14 of Alg. 3.5
+        (f_k * f_k).sum().backward()
+        told.append(x.grad is not None)
+    return _percent(told)
+
+
 def weakly_held(hold: Callable[[Any, Any], None] | None = None) -> float:
     """Percent of two gradients, computed and assigned, that are gone although f.grad holds them (§3.2.4).
 
@@ -291,6 +323,9 @@ ROWS = (
          asked=LIBRARY),
     _row("§3.2.1, Listing 3.1", "with ./ before the directory", "beside the clone, without an index", "% that install",
          "installed", asked=f"./{LIBRARY}"),
+    _row("§3.2.4, no_grad", "nothing of a sweep is kept", FOUR, HOLDS, "untracked"),
+    _row("§3.2.4, no_grad", "a backward pass goes past f_k, not detached", FOUR, HOLDS, "reached",
+         refuted(EXACT, instead=0.0), "f_k, made without gradients, has no graph that a backward pass could follow"),
     _row("§3.2.4, weak references", "gradients gone that f.grad holds", "a computed and an assigned one", "%",
          "weakly_held", refuted(EXACT, instead=0.0),
          "PyTorch of today keeps the Python object of a tensor that C++ holds; the thesis ran on 1.2.0, which is not "

@@ -75,6 +75,11 @@ def test_what_is_not_detached_or_is_a_copy_is_seen(detach: Any) -> None:
     assert autograd_facts.detached(detach) == 0.0
 
 
+def test_a_sweep_with_gradients_keeps_its_values_and_is_followed_back() -> None:
+    assert autograd_facts.untracked(torch.enable_grad) == 0.0
+    assert autograd_facts.reached(torch.enable_grad) == 100.0
+
+
 def test_a_gradient_that_nothing_holds_is_gone() -> None:
     assert autograd_facts.weakly_held(lambda leaf, gradient: None) == 100.0
 
