@@ -204,6 +204,27 @@ def quadratic_curve(budget: int = rows.K80) -> dict[str, list[Any]]:
     return found
 
 
+@functools.lru_cache(maxsize=16)
+def _of_batch(batch: int, budget: int) -> tuple[float, int]:
+    """FLOPs and peak of the solver's schedule for ResNet-50 at a batch."""
+    costs = rows.planned("resnet50", batch)
+    found = simulate(precise_dp(costs, budget), costs)
+    return found.compute, found.peak
+
+
+def peak_growth(budget: int = rows.K80) -> float:
+    """The simulated peak at batch 80 over that at batch 40, where memory is plentiful (§4.3)."""
+    return _of_batch(80, budget)[1] / _of_batch(40, budget)[1]
+
+
+def later_rate(budget: int = rows.K80) -> float:
+    """FLOPs that an image more takes from batch 240 to 480, over those from batch 40 to 80 (§4.3)."""
+    early, late = (
+        (_of_batch(high, budget)[0] - _of_batch(low, budget)[0]) / (high - low) for low, high in ((40, 80), (240, 480))
+    )
+    return late / early
+
+
 def convolution_seconds(network: str, profile: str = "nvidia-p100") -> float:
     """Mean seconds of a convolution forward over those of any other layer, by a profile's peak and bandwidth (§5.2)."""
     convolutions, others = _seconds(network, profile)

@@ -85,6 +85,12 @@ def _quadratic() -> list[Published]:
             {"of": f"{place} / longest / batch / stages", "take": "largest"}, 2.0,
             expects=upheld(at_least("'starting to employ the quadratic strategy': two stages or more")),
         ),
+        Published("§4.3, ResNet-50, 12 GiB, the batch", "peak at batch 80", "over batch 40", "times",
+                  f"{LAYERS}:peak_growth", {}, 2.0,
+                  expects=upheld(equal(0.1, "'memory will scale with batch size': what does not scale is small"))),
+        Published("§4.3, ResNet-50, 12 GiB, the batch", "FLOPs of an image more, batch 240 to 480",
+                  "over batch 40 to 80", "times", f"{LAYERS}:later_rate", {}, 1.05,
+                  expects=upheld(at_least("'increases at a faster rate': by a twentieth or more"))),
     ]  # fmt: skip
 
 

@@ -54,6 +54,15 @@ def test_the_least_budget_is_counted_in_whole_slots(of: Any) -> None:
     assert layers.least_slots("any") == 6
 
 
+def test_a_budget_that_never_binds_leaves_the_rate_of_compute_and_a_tight_one_the_peak() -> None:
+    pytest.importorskip("torch")
+    layers._of_batch.cache_clear()
+    assert layers.later_rate(2**40) == pytest.approx(1.0)
+    assert layers.peak_growth(2**40) == pytest.approx(2.0, rel=0.01)
+    assert layers.peak_growth(2 * 2**30) < 1.5
+    layers._of_batch.cache_clear()
+
+
 def test_layers_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
     from gradgate.references.chain.paper import networks, rows
