@@ -112,6 +112,38 @@ def weights_by_hand(transposed: bool = False) -> float:
     return 100 * right / NETS
 
 
+def batch_by_hand(coupled: bool = False, size: int = 5) -> float:
+    """Percent of drawn networks whose batch has the outputs of its inputs one by one, and the sum of their derivatives.
+
+    Args:
+        coupled: the mean over the batch is subtracted before the last tanh, as a batch norm does, so that a test sees
+            the figure fail.
+        size: inputs in a batch.
+    """
+
+    def outputs(weights: list[Any], biases: list[Any], x: Any) -> Any:
+        for n, (w, b) in enumerate(zip(weights, biases, strict=True)):
+            z = w @ x + b[:, None]
+            x = np.tanh(z - z.mean(1, keepdims=True) if coupled and n == len(weights) - 1 else z)
+        return x
+
+    right = 0
+    for seed in range(NETS):
+        rng = np.random.default_rng(seed)
+        weights, biases, _ = _network(rng)
+        batch = rng.normal(size=(WIDTHS[0], size))
+        alone = [outputs(weights, biases, one[:, None])[:, 0] for one in batch.T]
+        same = np.allclose(outputs(weights, biases, batch), np.stack(alone, axis=1))
+        summed = sum(_by_hand(weights, biases, one, "")[0] for one in batch.T)
+        told = []
+        for k in range(len(biases[0])):
+            moved = [b.astype(complex) for b in biases]
+            moved[0][k] += 1j * STEP
+            told.append(((outputs(weights, moved, batch) ** 2).sum() / 2).imag / STEP)
+        right += bool(same and np.allclose(summed, told))
+    return 100 * right / NETS
+
+
 def _by_weights(weights: list[Any], biases: list[Any], x: Any, layer: int) -> Any:
     told = np.zeros(weights[layer].shape)
     for at in np.ndindex(told.shape):
@@ -194,84 +226,10 @@ def pebbles(leaves: int, lazy: bool) -> int:
     return most
 
 
-def counted(leaves: int, lazy: bool, in_place: bool = False) -> tuple[int, int]:
-    """Most pebbles, and operations, of reference counting on that chain of two-input nodes (§2.4.2).
-
-    Args:
-        leaves: L, in L − 1 nodes.
-        lazy: leaves are placed when they are needed; otherwise all first.
-        in_place: a node takes the memory of an input whose count is one.
-    """
-    readers = {f"leaf {n}": 1 for n in range(leaves)} | {f"node {n}": 1 for n in range(leaves - 1)}
-    inputs = {n: (f"leaf {n + 1}", f"node {n - 1}" if n else "leaf 0") for n in range(leaves - 1)}
-    live = set() if lazy else {f"leaf {n}" for n in range(leaves)}
-    most, operations = len(live), len(live)
-    for n, given in inputs.items():
-        for one in given:
-            operations += 1
-            live.add(one)
-        most = max(most, len(live) + (not in_place))
-        for one in given:
-            operations += 1
-            readers[one] -= 1
-            if not readers[one]:
-                live.remove(one)
-        live.add(f"node {n}")
-        most = max(most, len(live))
-    return most, operations
-
-
-def counted_pebbles(leaves: int, lazy: bool) -> int:
-    """The most pebbles of `counted`."""
-    return counted(leaves, lazy)[0]
-
-
-def saved_in_place(leaves: int) -> int:
-    """Pebbles that operating in place saves where leaves are placed late."""
-    return counted(leaves, lazy=True)[0] - counted(leaves, lazy=True, in_place=True)[0]
-
-
-def counted_growth(leaves: int) -> float:
-    """The power of the number of leaves with which the operations of `counted` grow, from L to 10·L."""
-    few, many = (counted(n, lazy=True)[1] for n in (leaves, 10 * leaves))
-    return math.log10(many / few)
-
-
-def optimiser_values(name: str) -> float:
-    """Numbers per parameter that an optimiser of PyTorch keeps after a step, besides its count of steps (§2.4.3)."""
-    import torch
-
-    weights = torch.ones(1000, requires_grad=True)
-    more = {"momentum": 0.9} if name == "SGD" else {}
-    optimiser = getattr(torch.optim, name)([weights], lr=0.1, **more)
-    (weights * weights).sum().backward()
-    optimiser.step()
-    kept = [one for one in optimiser.state[weights].values() if isinstance(one, torch.Tensor) and one.numel() > 1]
-    return sum(one.numel() for one in kept) / weights.numel()
-
-
 def weights_growth(width: int) -> float:
     """By how many times more the logarithm of a dense layer's weights rises from width 2w to 4w than from w to 2w."""
     numbers = [w * w + w for w in (width, 2 * width, 4 * width)]
     return math.log(numbers[2] / numbers[1]) / math.log(numbers[1] / numbers[0])
-
-
-def rises(forward_freed: bool = True) -> float:
-    """Percent of the backward steps of drawn chains that need more than the one before exactly if §2.4.3 says so.
-
-    It says: if b_{i−1}, newly allocated, is larger than f_i and b_{i+1} together, which are freed. What is needed is
-    counted tensor by tensor.
-
-    Args:
-        forward_freed: False leaves f_i out of the condition, so that a test sees the figure fail.
-    """
-    told = []
-    for p, _ in errata.drawn():
-        held = [sum(p.beta_f[: i + 1]) + p.beta_b[i + 1] + p.beta_b[i] for i in range(p.N + 1)]
-        for i in range(p.N, 0, -1):
-            larger = p.beta_b[i - 1] > p.beta_f[i] * forward_freed + p.beta_b[i + 1]
-            told.append((held[i - 1] > held[i]) == larger)
-    return 100 * sum(told) / len(told)
 
 
 def saving_all() -> float:
