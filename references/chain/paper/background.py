@@ -10,6 +10,7 @@ import contextlib
 import functools
 import itertools
 import math
+from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
@@ -92,6 +93,66 @@ def backprop_by_hand(misprint: Misprint = "") -> float:
     return 100 * right / NETS
 
 
+def weights_by_hand(transposed: bool = False) -> float:
+    """Percent of drawn networks on which Eq. 2.18, ∂L/∂w_kj^l = δ_k^l y_j^{l-1}, gives the derivatives by all weights.
+
+    Args:
+        transposed: deltas and inputs change places where they fit, so that a test sees the figure fail.
+    """
+    right = 0
+    for seed in range(NETS):
+        weights, biases, x = _network(np.random.default_rng(seed))
+        inputs = [x]
+        for w, b in zip(weights[:-1], biases, strict=False):
+            inputs.append(np.tanh(w @ inputs[-1] + b))
+        found = [np.outer(d, y) for d, y in zip(_by_hand(weights, biases, x, ""), inputs, strict=True)]
+        if transposed:
+            found = [one.T if one.shape[0] == one.shape[1] else one for one in found]
+        right += all(np.allclose(one, _by_weights(weights, biases, x, n)) for n, one in enumerate(found))
+    return 100 * right / NETS
+
+
+def batch_by_hand(coupled: bool = False, size: int = 5) -> float:
+    """Percent of drawn networks whose batch has the outputs of its inputs one by one, and the sum of their derivatives.
+
+    Args:
+        coupled: the mean over the batch is subtracted before the last tanh, as a batch norm does, so that a test sees
+            the figure fail.
+        size: inputs in a batch.
+    """
+
+    def outputs(weights: list[Any], biases: list[Any], x: Any) -> Any:
+        for n, (w, b) in enumerate(zip(weights, biases, strict=True)):
+            z = w @ x + b[:, None]
+            x = np.tanh(z - z.mean(1, keepdims=True) if coupled and n == len(weights) - 1 else z)
+        return x
+
+    right = 0
+    for seed in range(NETS):
+        rng = np.random.default_rng(seed)
+        weights, biases, _ = _network(rng)
+        batch = rng.normal(size=(WIDTHS[0], size))
+        alone = [outputs(weights, biases, one[:, None])[:, 0] for one in batch.T]
+        same = np.allclose(outputs(weights, biases, batch), np.stack(alone, axis=1))
+        summed = sum(_by_hand(weights, biases, one, "")[0] for one in batch.T)
+        told = []
+        for k in range(len(biases[0])):
+            moved = [b.astype(complex) for b in biases]
+            moved[0][k] += 1j * STEP
+            told.append(((outputs(weights, moved, batch) ** 2).sum() / 2).imag / STEP)
+        right += bool(same and np.allclose(summed, told))
+    return 100 * right / NETS
+
+
+def _by_weights(weights: list[Any], biases: list[Any], x: Any, layer: int) -> Any:
+    told = np.zeros(weights[layer].shape)
+    for at in np.ndindex(told.shape):
+        moved = [w.astype(complex) for w in weights]
+        moved[layer][at] += 1j * STEP
+        told[at] = _loss(moved, biases, x).imag / STEP
+    return told
+
+
 def _complex_step(weights: list[Any], biases: list[Any], x: Any, layer: int) -> Any:
     told = []
     for k in range(len(biases[layer])):
@@ -124,15 +185,33 @@ def _differences(weights: list[Any], biases: list[Any], x: Any, step: float) -> 
     return np.array(told)
 
 
-def trace(what: Literal["y", "x_1", "x_2"]) -> float:
-    """Fig. 2.9: f = ln x_1 + x_1 x_2 − sin x_2 at (2, 5), and its derivatives by complex steps."""
+def trace(what: str) -> float:
+    """Fig. 2.9: f = ln x_1 + x_1 x_2 − sin x_2 at (2, 5), and its derivatives by complex steps.
+
+    Args:
+        what: ``y``, ``x_1``, ``x_2``; ``v_4``, a primal; or the share of one operator in an adjoint: ``v_-1 by v_2``,
+            ``v_0 by v_3``.
+    """
+
+    def product(a: complex, b: complex) -> complex:
+        return a * b
+
+    def sine(a: complex, b: complex) -> complex:
+        return complex(-np.sin(b))
+
+    def v_4(a: complex, b: complex) -> complex:
+        return complex(np.log(a)) + product(a, b)
 
     def f(a: complex, b: complex) -> complex:
-        return complex(np.log(a) + a * b - np.sin(b))
+        return v_4(a, b) + sine(a, b)
 
-    if what == "y":
-        return f(2, 5).real
-    return (f(2 + 1j * STEP, 5) if what == "x_1" else f(2, 5 + 1j * STEP)).imag / STEP
+    first, second = (2 + 1j * STEP, 5), (2, 5 + 1j * STEP)
+    values: dict[str, Callable[[], float]] = {
+        "y": lambda: f(2, 5).real, "v_4": lambda: v_4(2, 5).real, "x_1": lambda: f(*first).imag / STEP,
+        "x_2": lambda: f(*second).imag / STEP, "v_-1 by v_2": lambda: product(*first).imag / STEP,
+        "v_0 by v_3": lambda: sine(*second).imag / STEP,
+    }  # fmt: skip
+    return values[what]()
 
 
 def pebbles(leaves: int, lazy: bool) -> int:

@@ -146,13 +146,16 @@ def greedy(costs: Costs, limit: int) -> Schedule:
     return Schedule.of(plan)
 
 
+def _limits(costs: Costs) -> list[int]:
+    sizes = kept(costs)
+    return [max(sizes) + n * (sum(sizes) - max(sizes)) // 60 for n in range(60)]
+
+
 @functools.lru_cache(maxsize=4)
 def _searched(network: str) -> tuple[int, float]:
     """Peak and FLOPs of the best of 60 limits, in even steps, for Chen's heuristic: the least peak."""
     costs = _costs(network)
-    sizes = kept(costs)
-    limits = [max(sizes) + n * (sum(sizes) - max(sizes)) // 60 for n in range(60)]
-    found = [simulate(greedy(costs, limit), costs) for limit in limits]
+    found = [simulate(greedy(costs, limit), costs) for limit in _limits(costs)]
     best = min(found, key=lambda one: one.peak)
     return best.peak, best.compute
 
@@ -201,8 +204,41 @@ def quadratic_curve(budget: int = rows.K80) -> dict[str, list[Any]]:
     return found
 
 
+@functools.lru_cache(maxsize=16)
+def _of_batch(batch: int, budget: int) -> tuple[float, int]:
+    """FLOPs and peak of the solver's schedule for ResNet-50 at a batch."""
+    costs = rows.planned("resnet50", batch)
+    found = simulate(precise_dp(costs, budget), costs)
+    return found.compute, found.peak
+
+
+def peak_growth(budget: int = rows.K80) -> float:
+    """The simulated peak at batch 80 over that at batch 40, where memory is plentiful (§4.3)."""
+    return _of_batch(80, budget)[1] / _of_batch(40, budget)[1]
+
+
+def later_rate(budget: int = rows.K80) -> float:
+    """FLOPs that an image more takes from batch 240 to 480, over those from batch 40 to 80 (§4.3)."""
+    early, late = (
+        (_of_batch(high, budget)[0] - _of_batch(low, budget)[0]) / (high - low) for low, high in ((40, 80), (240, 480))
+    )
+    return late / early
+
+
 def convolution_seconds(network: str, profile: str = "nvidia-p100") -> float:
-    """Mean seconds of a convolution forward over those of any other layer, by a profile's peak and bandwidth (§5.2).
+    """Mean seconds of a convolution forward over those of any other layer, by a profile's peak and bandwidth (§5.2)."""
+    convolutions, others = _seconds(network, profile)
+    return statistics.mean(convolutions) / statistics.mean(others)
+
+
+def longest_convolution(network: str, profile: str = "nvidia-p100") -> float:
+    """The longest convolution forward over the longest other layer, in such seconds (Ch. 1, p. 4)."""
+    convolutions, others = _seconds(network, profile)
+    return max(convolutions) / max(others)
+
+
+def _seconds(network: str, profile: str) -> tuple[list[float], list[float]]:
+    """Seconds of each convolution and of each other layer, forward.
 
     A layer takes as long as its FLOPs or as its bytes read and written, whichever is longer.
     """
@@ -222,11 +258,36 @@ def convolution_seconds(network: str, profile: str = "nvidia-p100") -> float:
         moved = (given[0].nbytes + y.nbytes + weights) / bandwidth
         spent[is_convolution].append(max(flops / device.peak["float32"], moved))
 
-    leaves = [m for layer in layers for m in layer.modules() if not list(m.children())]
-    hooks = [m.register_forward_hook(told) for m in leaves if not isinstance(m, (torch.nn.Identity, networks.Loss))]
+    leaves = [m for m in _modules(layers) if not isinstance(m, (torch.nn.Identity, networks.Loss))]
+    hooks = [m.register_forward_hook(told) for m in leaves]
     with torch.no_grad():
         for layer in layers[:-1]:
             x = layer(x)
     for hook in hooks:
         hook.remove()
-    return statistics.mean(spent[True]) / statistics.mean(spent[False])
+    return spent[True], spent[False]
+
+
+def _modules(layers: Any) -> list[Any]:
+    """The modules of all layers that have no modules inside."""
+    return [m for layer in layers for m in layer.modules() if not list(m.children())]
+
+
+def dense_layers(network: str) -> float:
+    """Fully-connected layers in percent of all layers with a matrix or filters of weights (§2.4.3)."""
+    import torch
+
+    layers, _ = rows.chain_of(network, 1, 224, device="meta")
+    weighted = [m for m in _modules(layers) if isinstance(m, (torch.nn.Conv2d, torch.nn.Linear))]
+    return 100 * sum(isinstance(m, torch.nn.Linear) for m in weighted) / len(weighted)
+
+
+def least_slots(network: str, megabytes: int = 1) -> int:
+    """The least budget of the solver, in slots of so many megabytes (§3.1.10)."""
+    return math.ceil(minimum_budget(_costs(network)) / (megabytes * rows.MB))
+
+
+def greedy_runs(network: str) -> int:
+    """How often Chen's heuristic runs a stage at most, forward, over all 60 limits."""
+    costs = _costs(network)
+    return max(max(greedy(costs, limit).runs()) for limit in _limits(costs))

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import random
+import sys
 import time
+from types import FrameType
+from typing import Any
 
 from gradgate.references.chain.paper.as_printed import FAILED, INFINITE, Printed, _Tables
 
@@ -62,3 +66,35 @@ def saving(stages: int = 16, slots: int = 60, rounds: int = 5) -> float:
         if (one.B, one.C) != (other.B, other.C):
             raise AssertionError("the two loops state different costs")
     return min(summed) / min(kept)
+
+
+def quadratic_share(stages: int = 16, slots: int = 60) -> float:
+    """Percent of the lines that the loop over j runs, the loop over k in it, that carry "recompute everything" along.
+
+    They are the four lines of `_Tables.row` with the sums and the peaks of Algs. 3.2 and 3.3 (§3.1.11).
+    """
+    rng = random.Random(stages)
+    p = Printed(*([rng.randint(1, 6) for _ in range(stages + 2)] for _ in range(4)))
+    source, start = inspect.getsourcelines(_Tables.row)
+    loop = next(n for n, line in enumerate(source) if line.strip().startswith("for j in"))
+    carried = {
+        start + n for n, line in enumerate(source)
+        if n > loop and line.strip().startswith(("sweep", "quadratic =", "peak ="))
+    }  # fmt: skip
+    codes = {_Tables.row.__code__: start + loop, _Tables.checkpoint.__code__: 0}
+    counted = {True: 0, False: 0}
+
+    def trace(frame: FrameType, event: str, given: Any) -> Any:
+        if frame.f_code not in codes:
+            return None
+        if event == "line" and frame.f_lineno >= codes[frame.f_code]:
+            counted[frame.f_code is _Tables.row.__code__ and frame.f_lineno in carried] += 1
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        _Tables(p, slots, ())
+    finally:
+        sys.settrace(before)
+    return 100 * counted[True] / (counted[True] + counted[False])

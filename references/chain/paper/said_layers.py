@@ -37,7 +37,18 @@ def _networks() -> list[Published]:
     little = upheld(at_most("'very small': below a tenth"))
     worse = upheld(at_least("'suboptimal'"))
     scheme = "what a backward makes beyond its input's cotangent are the gradients of its parameters"
+    once = upheld(equal(0.0, "'restricted to one recomputation': no stage runs forward more than twice"))
+    hardly = upheld(at_most("'hardly use fully-connected layers': below a twentieth of those with weights"))
+    hundreds = upheld(at_least("'could be in the hundreds or thousands', in slots of 1 MB"))
+    longer = upheld(at_least("'at times more compute intensive than any of the other layers'"))
     return [
+        *_of_networks("Fig. 1.4, layers", "longest convolution / longest other layer, by the roofline of nvidia-p100",
+                      "times", "longest_convolution", 1.0, _both(longer)),
+        *_of_networks("§2.4.3, fully-connected layers", "of the layers with weights", "%", "dense_layers", 5.0,
+                      _both(hardly)),
+        *_of_networks("§3.1.10, m_min", "least budget", "slots of 1 MB", "least_slots", 100.0, _both(hundreds)),
+        *_of_networks("§2.5.3, Chen's heuristic with its search", "most forwards of a stage", "forwards", "greedy_runs",
+                      2.0, _both(once)),
         *_of_networks("Fig. 1.4, layers", "FLOPs, largest / mean", "times", "flops_spread", 2.0, _both(uneven)),
         *_of_networks("Fig. 1.4, layers", "bytes, largest / mean", "times", "bytes_spread", 2.0, _both(uneven)),
         *_of_networks("Ch. 1, p. 4, uniform compute", "stages that run again, uniform / measured", "times",
@@ -74,6 +85,12 @@ def _quadratic() -> list[Published]:
             {"of": f"{place} / longest / batch / stages", "take": "largest"}, 2.0,
             expects=upheld(at_least("'starting to employ the quadratic strategy': two stages or more")),
         ),
+        Published("§4.3, ResNet-50, 12 GiB, the batch", "peak at batch 80", "over batch 40", "times",
+                  f"{LAYERS}:peak_growth", {}, 2.0,
+                  expects=upheld(equal(0.1, "'memory will scale with batch size': what does not scale is small"))),
+        Published("§4.3, ResNet-50, 12 GiB, the batch", "FLOPs of an image more, batch 240 to 480",
+                  "over batch 40 to 80", "times", f"{LAYERS}:later_rate", {}, 1.05,
+                  expects=upheld(at_least("'increases at a faster rate': by a twentieth or more"))),
     ]  # fmt: skip
 
 
@@ -132,6 +149,17 @@ def _small() -> list[Published]:
              "separators", {"kind": "squares"}, 100.0, upheld(EXACT)),
         _row("Fig. 5.1, checkpoints", "circles", "two residual blocks", "% that all that follows can be made from",
              "separators", {"kind": "circles"}, 0.0, upheld(EXACT)),
+        *(
+            _row(f"Fig. {figure}, checkpoints", kind, what, "% that all that follows can be made from", "separators",
+                 {"kind": kind}, printed, upheld(EXACT))
+            for figure, kind, what, printed in (
+                ("5.2", "ends of branches", "a split and a merge", 100.0),
+                ("5.2", "single nodes of branches", "a split and a merge", 0.0),
+                ("5.3", "one node of each branch", "a split and a merge", 100.0),
+            )
+        ),
+        _row("Fig. 5.4, checkpoints", "nodes of a tree", "7 nodes", "% that subsume their subtree", "subsumed", {},
+             100.0, upheld(EXACT)),
         _row("§5.2, largest bag of a best tree decomposition", "skip connection", "two blocks", "nodes", "largest_bag",
              {"kind": "skip"}, 3.0, upheld(equal(0.0, "nodes are whole"))),
         _row("§5.2, largest bag of a best tree decomposition", "split and merge", "two branches of two", "nodes",
@@ -145,6 +173,9 @@ def _small() -> list[Published]:
                   "times", "gradgate.references.chain.paper.memoised:saving", {}, 1.0,
                   "the two sums are a quarter of the loop over k: most k fail before the rest of its body is reached",
                   expects=refuted(equal(0.1, "'will not have much effect'"), instead=1.31, spread=0.1)),
+        Published("§3.1.11, memoised over j", "lines that carry 'recompute everything' along", "16 stages, 60 slots",
+                  "% of the loop over j", "gradgate.references.chain.paper.memoised:quadratic_share", {}, 10.0,
+                  expects=upheld(at_most("'very little compared to the size of the j loop': below a tenth"))),
     ]  # fmt: skip
 
 

@@ -217,20 +217,43 @@ MERGE: Graph = {"x": ("a", "b"), "a": ("c",), "b": ("d",), "c": ("end",), "d": (
 """A split, two branches of two layers, and a merge, Fig. 5.2."""
 
 
+TREE: Graph = {"a": ("left",), "b": ("left",), "c": ("right",), "d": ("right",), "left": ("end",), "right": ("end",)}
+"""A computation tree, Fig. 5.4: each node is read once."""
+NODES: dict[str, tuple[Graph, tuple[frozenset[str], ...]]] = {
+    "squares": (SKIP, tuple(map(frozenset, ({"x"}, {"sum"}, {"end"})))),
+    "circles": (SKIP, tuple(map(frozenset, ({"a"}, {"b"}, {"c"}, {"d"})))),
+    "ends of branches": (MERGE, tuple(map(frozenset, ({"x"}, {"end"})))),
+    "single nodes of branches": (MERGE, tuple(map(frozenset, ({"a"}, {"b"}, {"c"}, {"d"})))),
+    "one node of each branch": (
+        MERGE, tuple(map(frozenset, ({"a", "b"}, {"a", "d"}, {"c", "b"}, {"c", "d"}))),
+    ),
+}  # fmt: skip
+"""Kind -> its graph, and the sets of nodes that are tried as checkpoints."""
+
+
 def separators(kind: str) -> float:
-    """Percent of nodes of Fig. 5.1 from which alone all that follows can be recomputed: ``squares`` or ``circles``."""
-    squares = {"x", "sum", "end"}
-    nodes = squares if kind == "squares" else set(SKIP) - squares
-    return 100 * sum(_separates(SKIP, node) for node in nodes) / len(nodes)
+    """Percent of the checkpoints of a kind in `NODES` from which alone all that follows them can be recomputed."""
+    graph, tried = NODES[kind]
+    return 100 * sum(_separates(graph, nodes) for nodes in tried) / len(tried)
 
 
-def _separates(graph: Graph, node: str) -> bool:
-    """Whether no edge leads from what is not after the node, past the node, to what is after it."""
-    after = _reached(graph, node)
+def subsumed(graph: Graph = TREE) -> float:
+    """Percent of the nodes of Fig. 5.4 past which nothing of their own subtree is read (§5.2)."""
+    nodes = sorted(set(graph).union(*graph.values()))
+    told = []
+    for node in nodes:
+        below = {other for other in nodes if node in _reached(graph, other)}
+        told.append(all(set(graph.get(other, ())) <= below | {node} for other in below))
+    return 100 * sum(told) / len(told)
+
+
+def _separates(graph: Graph, nodes: Collection[str]) -> bool:
+    """Whether no edge leads from what is not after the nodes, past them, to what is after them."""
+    after = set().union(*(_reached(graph, node) for node in nodes)) - set(nodes)
     return not any(
         reader in after
         for other, readers in graph.items()
-        if other not in after and other != node
+        if other not in after and other not in nodes
         for reader in readers
     )
 

@@ -10,7 +10,17 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from gradgate.references.performer.paper import alone, costs, heuristics, rivals, said, seeds, times, variants
+from gradgate.references.performer.paper import (
+    alone,
+    costs,
+    equations,
+    heuristics,
+    rivals,
+    said,
+    seeds,
+    times,
+    variants,
+)
 from gradgate.references.performer.problem import PerformerSpec
 from gradgate.references.published import Published, at_most, equal, unexplained, upheld
 
@@ -377,6 +387,6 @@ PUBLISHED = (
     *_figure_2(),
     *said.ROWS,
     *costs.ROWS,
-    *(row for module in (variants, alone, rivals, heuristics, times, seeds) for row in module.ROWS),
+    *(row for module in (variants, alone, rivals, heuristics, times, seeds, equations) for row in module.ROWS),
     *_ours(),
 )

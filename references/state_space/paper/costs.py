@@ -304,6 +304,30 @@ def backward_share(method: str, length: int) -> float:
     return 100 * (1 - forward / _work(method, length, {}))
 
 
+ATTENDED = (2048, 8192)
+"""Lengths between which growth is measured."""
+
+
+def _attention(length: int) -> tuple[Any, tuple[Any, ...]]:
+    """The gradient of softmax attention of one head of 64, and the shapes of its arguments."""
+    import jax
+
+    def loss(q: Any, k: Any, v: Any) -> Any:
+        return (jax.nn.softmax(q @ k.T) @ v).sum()
+
+    return jax.grad(loss, (0, 1, 2)), (jax.ShapeDtypeStruct((length, 64), "float32"),) * 3
+
+
+def attention_work_exponent(profile: str = "cpu") -> float:
+    """The power of T with which the FLOPs of softmax attention and its gradient grow, from 2048 to 8192."""
+    import math
+
+    from gradgate.hw_profiles import work
+
+    few, many = (work.of(*_attention(length)).flops for length in ATTENDED)
+    return math.log(many / few, 4)
+
+
 def attention_exponent(profile: str = "cpu") -> float:
     """The power of T with which the compiled bytes of softmax attention and its gradient grow, from 2048 to 8192.
 
@@ -312,17 +336,11 @@ def attention_exponent(profile: str = "cpu") -> float:
     """
     import math
 
-    import jax
-
     from gradgate.hw_profiles.compile import measure
 
-    def loss(q: Any, k: Any, v: Any) -> Any:
-        return (jax.nn.softmax(q @ k.T) @ v).sum()
-
     found = []
-    for length in (2048, 8192):
-        shapes = (jax.ShapeDtypeStruct((length, 64), "float32"),) * 3
-        measured = measure(jax.grad(loss, (0, 1, 2)), shapes, profile)
+    for length in ATTENDED:
+        measured = measure(*_attention(length), profile)
         if measured.temp_bytes is None:
             raise LookupError(f"{profile}: {measured.reason}")
         found.append(measured.temp_bytes)

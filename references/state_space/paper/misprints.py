@@ -14,29 +14,38 @@ from gradgate.references.backends import precision
 STEPS, THETA = 4, 0.7
 
 
+def b(theta: Any) -> Any:
+    """The first state h⁰, from θ."""
+    return theta**3
+
+
+def f(t: int, h: Any, theta: Any) -> Any:
+    """The next state hᵗ, from hᵗ⁻¹ and θ."""
+    import jax.numpy as jnp
+
+    return jnp.tanh(theta * h + t / 10)
+
+
+def y(h: Any, theta: Any) -> Any:
+    """The output, from the last state and θ."""
+    return theta * h**2
+
+
+def walk(theta: Any) -> list[Any]:
+    """All states, h⁰ … hᵗ."""
+    states = [b(theta)]
+    for t in range(1, STEPS + 1):
+        states.append(f(t, states[-1], theta))
+    return states
+
+
 def initial_state(printed: bool, profile: str = "") -> float:
     """Eq. 4 over the derivative dy^t/dθ of a recurrence that starts from h⁰ = b(θ).
 
-    The state and θ are one number each, so that λ⁰ b(θ) has the shape of λ⁰ ∂b/∂θ. Here b(θ) = θ³,
-    f(t, h, θ) = tanh(θ h + t/10) and y(h, θ) = θ h².
+    The state and θ are one number each, so that λ⁰ b(θ) has the shape of λ⁰ ∂b/∂θ.
     """
     import jax
     import jax.numpy as jnp
-
-    def b(theta: Any) -> Any:
-        return theta**3
-
-    def f(t: int, h: Any, theta: Any) -> Any:
-        return jnp.tanh(theta * h + t / 10)
-
-    def y(h: Any, theta: Any) -> Any:
-        return theta * h**2
-
-    def walk(theta: Any) -> list[Any]:
-        states = [b(theta)]
-        for t in range(1, STEPS + 1):
-            states.append(f(t, states[-1], theta))
-        return states
 
     with precision("jax", "float64"):
         theta = jnp.asarray(THETA, "float64")

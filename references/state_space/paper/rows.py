@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gradgate.references.published import Published, at_least, at_most, equal, refuted, unexplained, upheld
-from gradgate.references.state_space.paper import kept
+from gradgate.references.state_space.paper import identities, kept
 from gradgate.references.state_space.paper.costs import BATCH, OUTPUTS, STATE, WIDTH
 
 DEPTH = {"jax": 256, "torch": 8}
@@ -272,6 +272,9 @@ def _truncated() -> list[Published]:
         ),
         Published("§1, softmax attention", "exponent of bytes over the length", "2048 to 8192", "",
                   f"{COSTS}:attention_exponent", {}, 2.0, expects=upheld(equal(0.05, '"growing quadratically"'))),
+        Published("§1, softmax attention", "exponent of FLOPs over the length", "2048 to 8192", "",
+                  f"{COSTS}:attention_work_exponent", {}, 2.0,
+                  expects=upheld(equal(0.05, '"the L² scaling of transformers"'))),
     ]  # fmt: skip
 
 
@@ -345,5 +348,6 @@ def _chains() -> list[Published]:
 
 
 PUBLISHED = (
-    *kept.ROWS, *_training(), *_losses(), *_vjps(), *_truncated(), *_table_1(), *_stored(), *_devices(), *_chains(),
+    *identities.ROWS, *kept.ROWS, *_training(), *_losses(), *_vjps(), *_truncated(), *_table_1(), *_stored(),
+    *_devices(), *_chains(),
 )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gradgate.references.chain.paper import background, errata, said, tradeoff
+from gradgate.references.chain.paper import background, errata, liveness, said, tradeoff
 from gradgate.references.published import Judged, judge
 from gradgate.references.registry import load
 
@@ -43,6 +43,36 @@ def test_the_formulas_by_hand_are_those_of_complex_steps_and_of_differences() ->
 def test_pebbles_of_a_chain_grow_with_its_leaves_only_if_they_come_first() -> None:
     assert [background.pebbles(leaves, lazy=False) for leaves in (2, 4, 50)] == [3, 5, 51]
     assert [background.pebbles(leaves, lazy=True) for leaves in (2, 4, 50)] == [3, 3, 3]
+
+
+def test_reference_counting_frees_as_the_pebbles_do_and_takes_one_less_in_place() -> None:
+    for leaves in (2, 4, 50):
+        for lazy in (True, False):
+            assert liveness.counted_pebbles(leaves, lazy) == background.pebbles(leaves, lazy)
+            assert liveness.counted(leaves, lazy, in_place=True)[0] == background.pebbles(leaves, lazy) - 1
+
+
+def test_derivatives_by_weights_need_deltas_and_inputs_in_this_order() -> None:
+    assert (background.weights_by_hand(), background.weights_by_hand(transposed=True)) == (100.0, 0.0)
+
+
+def test_a_batch_whose_inputs_are_coupled_is_not_their_sum() -> None:
+    assert background.batch_by_hand() == 100.0 > background.batch_by_hand(coupled=True)
+
+
+def test_the_peak_moves_back_on_a_condition_that_has_both_freed_tensors() -> None:
+    assert liveness.rises() == 100.0 > liveness.rises(forward_freed=False)
+
+
+def test_optimisers_without_moments_keep_nothing_per_parameter() -> None:
+    pytest.importorskip("torch")
+    kept = [liveness.optimiser_values(name) for name in ("Adam", "RMSprop", "Rprop")]
+    assert kept == [2.0, 1.0, 2.0]
+
+
+def test_shares_of_an_adjoint_add_up_to_it() -> None:
+    assert background.trace("v_0 by v_3") + 2 == pytest.approx(background.trace("x_2"))
+    assert background.trace("v_-1 by v_2") + 0.5 == pytest.approx(background.trace("x_1"))
 
 
 def test_a_uniform_chain_with_one_slot_is_recomputed_as_a_whole_and_with_many_nowhere() -> None:

@@ -47,6 +47,37 @@ def test_a_solver_that_knows_no_compute_runs_fewer_stages_again_and_dearer_ones(
     )
 
 
+def test_the_least_budget_is_counted_in_whole_slots(of: Any) -> None:
+    of(UNEVEN)
+    assert layers.least_slots("any") == 1
+    of(dataclasses.replace(UNEVEN, fixed=5 * 2**20))
+    assert layers.least_slots("any") == 6
+
+
+def test_a_budget_that_never_binds_leaves_the_rate_of_compute_and_a_tight_one_the_peak() -> None:
+    pytest.importorskip("torch")
+    layers._of_batch.cache_clear()
+    assert layers.later_rate(2**40) == pytest.approx(1.0)
+    assert layers.peak_growth(2**40) == pytest.approx(2.0, rel=0.01)
+    assert layers.peak_growth(2 * 2**30) < 1.5
+    layers._of_batch.cache_clear()
+
+
+def test_layers_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    from gradgate.references.chain.paper import networks, rows
+
+    def dense(*given: Any, **more: Any) -> Any:
+        with torch.device("meta"):
+            wide = torch.nn.Linear(64, 4096)
+            chain = (torch.nn.Conv2d(3, 4, 1), torch.nn.Flatten(), torch.nn.Linear(256, 64), wide)
+            return (*chain, networks.Loss(torch.randint(10, (2,)))), torch.randn(2, 3, 8, 8)
+
+    monkeypatch.setattr(rows, "chain_of", dense)
+    assert layers.dense_layers("any") == pytest.approx(200 / 3)
+    assert layers.longest_convolution("any") < 1
+
+
 def test_values_that_hold_recordings_need_no_less_than_values_alone(of: Any) -> None:
     of(UNEVEN)
     assert layers.as_one_budget("any") >= 1.0 <= layers.as_one_flops("any")
@@ -59,6 +90,7 @@ def test_chens_heuristic_with_a_large_limit_is_plain_and_its_search_is_never_bel
     assert layers.greedy(UNEVEN, sum(layers.kept(UNEVEN))) == classic.save_all(8)
     assert max(layers.greedy(UNEVEN, 9).runs()) == 2  # one recomputation at most
     assert layers.greedy_peak("any") >= 1.0 <= layers.greedy_flops("any")
+    assert layers.greedy_runs("any") == 2 < max(classic.recompute_all(8).runs())
 
 
 def test_quadratic_segments_are_counted_in_stages() -> None:
@@ -108,6 +140,16 @@ def test_squares_separate_circles_do_not_and_a_path_has_bags_of_two(monkeypatch:
     assert small_cases.largest_bag("skip") == small_cases.largest_bag("merge") == 3
     monkeypatch.setattr(small_cases, "MERGE", {"x": ("a",), "a": ("b",), "b": ("end",)})
     assert small_cases.largest_bag("merge") == 2
+
+
+def test_one_node_of_each_branch_separates_and_a_node_that_is_read_twice_subsumes_nothing() -> None:
+    kinds = ("ends of branches", "single nodes of branches", "one node of each branch")
+    assert [small_cases.separators(kind) for kind in kinds] == [100.0, 0.0, 100.0]
+    assert small_cases.subsumed() == 100.0 > small_cases.subsumed(small_cases.SKIP)
+
+
+def test_lines_that_carry_recompute_everything_along_weigh_more_in_a_short_loop() -> None:
+    assert 0 < memoised.quadratic_share(12, 30) < 10 < memoised.quadratic_share(4, 16)
 
 
 def test_a_policy_without_m_fits_and_is_not_always_least() -> None:
