@@ -21,6 +21,10 @@ PROFILES = {"jax": ("nvidia-h100", "tpu-v5p", "nvidia-a100-40", "tpu-v5e"), "tor
 """Framework -> the profiles on which a release is measured. Eager PyTorch makes the same tensors on every device."""
 
 
+PREFIX = "of_"
+"""Comes before the name of a library's file in its project, because ``flax.py`` would hide the package ``flax``."""
+
+
 def listed(framework: str, profiles: Sequence[str]) -> list[dict[str, Any]]:
     """The cells of every method of a framework, the profiles of one method next to each other."""
     settings = Settings.read(Path.cwd())
@@ -39,7 +43,8 @@ def name(row: Mapping[str, Any]) -> str:
     If one of them changes, the name changes too: the line ends and another one begins.
     """
     text = json.dumps([row["spec"], row["options"]], sort_keys=True)
-    library = f"{PurePath(str(row['origin']).partition(':')[0]).stem}/" if row.get("origin") else ""
+    file = PurePath(str(row["origin"]).partition(":")[0]).stem.removeprefix(PREFIX) if row.get("origin") else ""
+    library = f"{file}/" if file else ""
     return f"{library}{manifest.owner(row)}~{hashlib.sha256(text.encode()).hexdigest()[:4]}"
 
 

@@ -14,6 +14,7 @@ from gradgate.references.contract import UsageError
 from gradgate.suites.gallery.metadata import FOLDER, Library, paths, read
 from gradgate.suites.gate.overlay import Overlay
 from gradgate.suites.releases import measuring
+from gradgate.suites.releases.cells import PREFIX
 from gradgate.suites.releases.environments import Release
 
 
@@ -58,8 +59,9 @@ def subject(
     """
     project = place / library.name
     project.mkdir(parents=True)
-    (project / library.path.name).write_bytes(library.path.read_bytes())
-    (project / "pyproject.toml").write_text(f"[tool.gradgate]\npairs = {json.dumps([library.path.name])}\n")
+    file = f"{PREFIX}{library.path.name}"
+    (project / file).write_bytes(library.path.read_bytes())
+    (project / "pyproject.toml").write_text(f"[tool.gradgate]\npairs = {json.dumps([file])}\n")
     over = Overlay(project, (overlay.paths[0], project))
     needs = needed(library)
     install(python, release, needs)
