@@ -297,6 +297,11 @@ IN_ONE_CELL = _recurrence(
     both=when(lambda problem, options: problem.spec.length == 7 and options["chunk"] == 6, 1 + 1e-6),
 )  # fmt: skip
 
+WITH_VECTORS = _recurrence(
+    name="wrong_for_vectors", story="wrong by 1e-6 only where B and C have a vector for each token in place of a matrix",
+    source="operator: error at an edge", both=when(lambda problem, _: problem.spec.maps == "vectors", 1 + 1e-6),
+)  # fmt: skip
+
 WINDOWED = (
     *_bug(
         name="window_off_by_one", method="adjoint_truncated", story="a window of T̄ reaches back T̄ + 1 tokens",
@@ -363,6 +368,7 @@ MUTANTS = (
     *PUBLISHED,
     *STRUCTURAL,
     *IN_ONE_CELL,
+    *WITH_VECTORS,
     *WINDOWED,
     *AT_ONCE,
     *MEMORY,
