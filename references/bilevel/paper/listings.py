@@ -110,6 +110,11 @@ def toy_graph(profile: str, transformations: int, what: str) -> float:
     return size(mixed) / size(default)
 
 
+def toy_instructions(profile: str, transformations: int, mixed: bool) -> float:
+    """Instructions of Listing 4 whose transformations are in the text one after the other, which the compiler fuses."""
+    return float(toy_assigned(profile, transformations, True)[mixed].instructions)
+
+
 def toy_saved(profile: str, transformations: int, remat: bool) -> float:
     """Percent of all bytes that mixed mode saves compared with the default in Listing 4 (B = 1024, D = 4096, T = 2).
 

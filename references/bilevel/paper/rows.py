@@ -7,6 +7,7 @@ from typing import Any
 from gradgate.references.bilevel.inner.transformer import Size
 from gradgate.references.bilevel.paper import reasons as reasons
 from gradgate.references.bilevel.paper import scale as scale
+from gradgate.references.bilevel.paper.background import ROWS as BACKGROUND
 from gradgate.references.bilevel.paper.expected import declared
 from gradgate.references.bilevel.paper.said import SAID
 from gradgate.references.bilevel.paper.scale import DEFAULT, MIXFLOW, PROFILES, GiB
@@ -92,6 +93,9 @@ TABLE_3 = {
 SWEPT = 278
 """Millions of parameters of the model whose batch, context and inner steps are swept (Table 4 has six models)."""
 REGIME = {"batch": 4, "sequence": 2048, "steps": 2}
+MAXIMA = {"batch": 8, "sequence": 8192, "steps": 8}
+"""What Fig. 5 has on the two other axes (Table 4)."""
+TABLE_4 = {"batch": (2, 4, 6, 8), "sequence": (1024, 2048, 4096, 8192), "steps": (2, 4, 6, 8)}
 DEPTHS = (4, 8, 16, 32, 64)
 COMPONENTS = {
     "d_model": [{"width": 8 * k, "ffw": 1024, "key_size": k, "heads": 8, "layers": 16} for k in (16, 64, 256)],
@@ -152,6 +156,11 @@ def _sweeps() -> list[Published]:
         for value in values:
             told = {"profile": PROFILES["GPU"], "millions": SWEPT, **REGIME, name: value}
             rows.append(Published(f"Fig. 5, {SWEPT}M, GPU, over {name}", "gain", value, "times", f"{HERE}:gain", told))
+    for name, values in TABLE_4.items():
+        place = f"Fig. 5, {SWEPT}M, GPU, at Table 4's maxima, over {name}"
+        for value in values:
+            told = {"profile": PROFILES["GPU"], "millions": SWEPT, **MAXIMA, name: value}
+            rows.append(Published(place, "gain", value, "times", f"{HERE}:gain", told))
     for name, settings in COMPONENTS.items():
         place = f"Fig. 6, GPU, over {name}"
         for fields in settings:
@@ -264,4 +273,4 @@ PUBLISHED = tuple(
         *_ablation("Table 2, 489M", 489, TABLE_2), *_beyond(), *_tested(), *_ladder(),
         *_ablation("Table 3, 44M", 44, TABLE_3), *TIMES, *_sweeps(), *_figure_4(), *_figure_1(),
     )
-) + SAID  # fmt: skip
+) + BACKGROUND + SAID  # fmt: skip

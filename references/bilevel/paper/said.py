@@ -176,6 +176,11 @@ def _seconds() -> list[Published]:
             for take in ("least", "largest")
         ),
         _row(
+            place, "dynamic bytes, spread", "9 of 405 points", "times", f"{DERIVED}:span",
+            {"of": "Fig. 4, dynamic bytes, GPU"}, 1.1,
+            upheld(at_least('"memory gains vary significantly": by more than the tenth that counts as uniform')),
+        ),
+        _row(
             "Table 1", "configurations per task", "5·3·3·3", "", f"{HERE}:configurations", {}, 135.0,
             upheld(equal(0.0, "a number of combinations")),
         ),
@@ -198,6 +203,12 @@ def _sweeps() -> list[Published]:
             "Fig. 5, in words", "exponent of the gain", "over S, 4096 to 8192", "", f"{DERIVED}:growth",
             {"of": f"{fig_5} sequence", "between": [4096, 8192]}, 0.0,
             upheld(at_most('"sub-linearly increase towards" a limit: no growth at the largest contexts')),
+        ),
+        *(
+            _row("Fig. 6, in words", "span of the gain", f"over {name}", "times", f"{DERIVED}:span",
+                 {"of": f"Fig. 6, GPU, over {name}"}, 1.1,
+                 upheld(at_least('"the real numbers differ in practice": by more than a tenth')))
+            for name in ("d_model", "ffw_size", "n_heads")
         ),
     ]  # fmt: skip
 
@@ -328,6 +339,29 @@ def _listing_4() -> list[Published]:
     ]  # fmt: skip
 
 
+def _graphs() -> list[Published]:
+    place, listings = "§3.2, Listing 4 with M in the text, GPU", "gradgate.references.bilevel.paper.listings"
+    kinds = (("default", False), ("mixed mode", True))
+    return [
+        *(
+            _row(
+                place, f"instructions, {name}", transformations, "", f"{listings}:toy_instructions",
+                {"profile": GPU, "transformations": transformations, "mixed": mixed},
+            )
+            for name, mixed in kinds for transformations in (2, 4, 8)
+        ),
+        *(
+            _row(
+                f"{place}, in words", f"instructions, {name}", "M = 8 / M = 2", "times", f"{DERIVED}:quotient",
+                {"over": f"{place} / instructions, {name} / 8", "under": f"{place} / instructions, {name} / 2",
+                 "take": "last"},
+                1.1, upheld(at_least('"gets longer as … M increases": by a tenth; that of a scan grows by 1%')),
+            )
+            for name, _ in kinds
+        ),
+    ]  # fmt: skip
+
+
 def _figure_2() -> list[Published]:
     place, series = "Fig. 2, 44M, +++, GPU", "share of the instructions, mean by bytes"
     told: dict[str, Any] = {"profile": GPU, "millions": 44}
@@ -343,4 +377,6 @@ def _figure_2() -> list[Published]:
     ]  # fmt: skip
 
 
-SAID: tuple[Published, ...] = (*_seconds(), *_sweeps(), *_ladder(), *_named(), *_numbers(), *_listing_4(), *_figure_2())
+SAID: tuple[Published, ...] = (
+    *_seconds(), *_sweeps(), *_ladder(), *_named(), *_numbers(), *_listing_4(), *_graphs(), *_figure_2(),
+)  # fmt: skip
