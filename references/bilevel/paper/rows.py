@@ -170,6 +170,8 @@ def _sweeps() -> list[Published]:
             fixed = {key: value for key, value in settings[0].items() if key != "layers"}
             told = {"profile": PROFILES["GPU"], "variable": "layers", "values": list(DEPTHS), "millions": 44, **fixed}
             rows.append(Published(place, "growth", "exponent of L", "", f"{HERE}:growth", told, 1.0, reasons.KEPT))
+            place = "Fig. 6, GPU, at Table 4's maxima, over n_layers"
+            rows.append(Published(place, "growth", "exponent of L", "", f"{HERE}:growth", told | MAXIMA))
     return rows
 
 
