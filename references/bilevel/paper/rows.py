@@ -93,9 +93,6 @@ TABLE_3 = {
 SWEPT = 278
 """Millions of parameters of the model whose batch, context and inner steps are swept (Table 4 has six models)."""
 REGIME = {"batch": 4, "sequence": 2048, "steps": 2}
-MAXIMA = {"batch": 8, "sequence": 8192, "steps": 8}
-"""What Fig. 5 has on the two other axes (Table 4)."""
-TABLE_4 = {"batch": (2, 4, 6, 8), "sequence": (1024, 2048, 4096, 8192), "steps": (2, 4, 6, 8)}
 DEPTHS = (4, 8, 16, 32, 64)
 COMPONENTS = {
     "d_model": [{"width": 8 * k, "ffw": 1024, "key_size": k, "heads": 8, "layers": 16} for k in (16, 64, 256)],
@@ -156,11 +153,6 @@ def _sweeps() -> list[Published]:
         for value in values:
             told = {"profile": PROFILES["GPU"], "millions": SWEPT, **REGIME, name: value}
             rows.append(Published(f"Fig. 5, {SWEPT}M, GPU, over {name}", "gain", value, "times", f"{HERE}:gain", told))
-    for name, values in TABLE_4.items():
-        place = f"Fig. 5, {SWEPT}M, GPU, at Table 4's maxima, over {name}"
-        for value in values:
-            told = {"profile": PROFILES["GPU"], "millions": SWEPT, **MAXIMA, name: value}
-            rows.append(Published(place, "gain", value, "times", f"{HERE}:gain", told))
     for name, settings in COMPONENTS.items():
         place = f"Fig. 6, GPU, over {name}"
         for fields in settings:
@@ -170,8 +162,6 @@ def _sweeps() -> list[Published]:
             fixed = {key: value for key, value in settings[0].items() if key != "layers"}
             told = {"profile": PROFILES["GPU"], "variable": "layers", "values": list(DEPTHS), "millions": 44, **fixed}
             rows.append(Published(place, "growth", "exponent of L", "", f"{HERE}:growth", told, 1.0, reasons.KEPT))
-            place = "Fig. 6, GPU, at Table 4's maxima, over n_layers"
-            rows.append(Published(place, "growth", "exponent of L", "", f"{HERE}:growth", told | MAXIMA))
     return rows
 
 
