@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gradgate.references.backends import leaves, to_numpy, tree_map
-from gradgate.references.contract import Tree
+from gradgate.references.contract import Backend, Tree
 
 PRODUCTS = 8
 """K, the number of terms of the series."""
@@ -89,7 +89,7 @@ def in_torch(problem: Any, mixed: bool) -> list[Any]:
     return total
 
 
-def apart(framework: str) -> float:
+def apart(framework: Backend) -> float:
     """The norm of the difference of the two results, ∇L mixed or not, over the norm of the second; float64."""
     from gradgate.references.backends import precision
     from gradgate.references.bilevel.problem import BilevelSpec
