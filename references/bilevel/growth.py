@@ -84,9 +84,18 @@ def work_of_products(profile: str) -> float:
 
 
 def bytes_of_products(profile: str) -> float:
-    """Bytes of the largest over those of the smallest of the three products."""
+    """Bytes of the largest over those of the smallest of the three products: at 64 layers over the same at 16."""
+    return _unlike(profile, 64) / _unlike(profile, 16)
+
+
+def constants_of_products(profile: str) -> float:
+    """Bytes of the smallest over those of the largest of the three products."""
+    return 1 / _unlike(profile, DEEP["layers"])
+
+
+def _unlike(profile: str, layers: int) -> float:
     only_host(profile)
-    found = [_bytes(walk(name), profile, **DEEP) for name in PRODUCTS]
+    found = [_bytes(walk(name), profile, **DEEP | {"layers": layers}) for name in PRODUCTS]
     return max(found) / min(found)
 
 
@@ -131,14 +140,15 @@ def dynamic_over_steps(profile: str, method: Callable[..., Any]) -> float:
     return dynamic(16) / dynamic(4)
 
 
-def squares(profile: str, optimisations: str) -> float:
+def squares(profile: str, optimisations: str, heads: int = SCORES["heads"]) -> float:
     """The coefficient of S² in the dynamic bytes of a transformer of 4 layers, in arrays of scores (B, h, S, S)."""
     from gradgate.references.bilevel.paper import scale
     from gradgate.references.bilevel.problem import BilevelSpec
 
     only_host(profile)
-    a, b, c = (scale.dynamic(BilevelSpec(**SCORES | {"sequence": S}), optimisations, profile) for S in (256, 512, 768))
-    return (c - 2 * b + a) / (2 * 256**2) / (4 * SCORES["heads"])
+    fields = SCORES | {"heads": heads}
+    a, b, c = (scale.dynamic(BilevelSpec(**fields | {"sequence": S}), optimisations, profile) for S in (256, 512, 768))
+    return (c - 2 * b + a) / (2 * 256**2) / (4 * heads)
 
 
 def constants(profile: str) -> float:

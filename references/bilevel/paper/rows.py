@@ -7,6 +7,7 @@ from typing import Any
 from gradgate.references.bilevel.inner.transformer import Size
 from gradgate.references.bilevel.paper import reasons as reasons
 from gradgate.references.bilevel.paper import scale as scale
+from gradgate.references.bilevel.paper.background import ROWS as BACKGROUND
 from gradgate.references.bilevel.paper.expected import declared
 from gradgate.references.bilevel.paper.said import SAID
 from gradgate.references.bilevel.paper.scale import DEFAULT, MIXFLOW, PROFILES, GiB
@@ -264,4 +265,4 @@ PUBLISHED = tuple(
         *_ablation("Table 2, 489M", 489, TABLE_2), *_beyond(), *_tested(), *_ladder(),
         *_ablation("Table 3, 44M", 44, TABLE_3), *TIMES, *_sweeps(), *_figure_4(), *_figure_1(),
     )
-) + SAID  # fmt: skip
+) + BACKGROUND + SAID  # fmt: skip

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from gradgate.references.invertible.paper import digits
+from gradgate.references.invertible.paper.rows import PUBLISHED
+from gradgate.suites.measuring import paper_results
 
 
 def test_without_scikit_learn_the_digits_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,3 +58,15 @@ def test_two_starts_train_at_once_and_end_in_different_places(jax: Any, monkeypa
     assert trained["accuracy"][1].mean() > trained["accuracy"][0].mean()
     assert (trained["error"] < 1e-3).all()
     assert trained["error"][0, 0] != trained["error"][0, 1]
+
+
+def test_the_reason_about_35_epochs_quotes_what_is_recorded() -> None:
+    place = "§6.6, 35 epochs of the digits"
+    kept = paper_results.read(paper_results.results_path("invertible"))["results"]
+    (curves,) = (row["ours"] for row in kept if row["place"] == place)
+    (told,) = (row.reason for row in PUBLISHED if row.place == f"{place}, in words" and row.reason)
+    late = [error for step, error in zip(curves["step"], curves["error"], strict=True) if step >= 842]
+    assert not any((*curves["drifted"], *curves["overflowed"]))
+    assert "no start of ten is lost" in told
+    first, middle, largest = curves["error"][0], sorted(late)[len(late) // 2], max(late)
+    assert f"from {first:.0e} to {middle:.0e}, and to {largest:.1e}".replace("e-0", "e-") in told
