@@ -298,7 +298,7 @@ IN_ONE_CELL = _recurrence(
 )  # fmt: skip
 
 WITH_VECTORS = _recurrence(
-    name="wrong_for_vectors", story="wrong by 1e-6 only where B and C have a vector for each token in place of a matrix",
+    name="wrong_for_vectors", story="wrong by 1e-6 only where B and C have a vector for each token",
     source="operator: error at an edge", both=when(lambda problem, _: problem.spec.maps == "vectors", 1 + 1e-6),
 )  # fmt: skip
 
