@@ -49,7 +49,8 @@ def meta_gradient(
         checkpointing: what is kept in memory of the steps. ``"states"``: θ_i and υ_i of each. ``"gradients"``: ∇L_i of
             each, from which updates are run again. ``"logarithmic"``: states at recursive halves, from which steps are
             run again. ``"inversion"``: nothing, and steps of `adam` and `adamw` are taken back in double words; or with
-            `sgd` and momentum a byte for each number of θ and step, and its steps are taken back bit for bit.
+            `sgd` and momentum a byte for each number of θ and step, and its steps are taken back bit for bit. Each of
+            them may come after `clip_by_global_norm` in a `chain`.
         save_inner_grads: whether ∇L_i is kept next to θ_i and υ_i, and not computed again.
 
     Returns:
@@ -61,7 +62,8 @@ def meta_gradient(
     Raises:
         NotComposable: ``backward()`` is called on a result.
         UsageError: a function, an option or a tensor does not fit; the message says what is legal. Inversion is refused
-            for every optimiser except `adam`, `adamw`, and `sgd` with momentum.
+            for every optimiser except `adam`, `adamw`, and `sgd` with momentum, alone or in a `chain` after
+            `clip_by_global_norm`.
 
     Source:
         Algorithm 2 and Eq. 5–8, with V of θ_T and η (Eq. 5 has V of θ_T); §4; App. A.2.
