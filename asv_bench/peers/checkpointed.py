@@ -20,6 +20,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
 from gradgate.in_torch import checkpointed
+from gradgate.references.chain.in_torch.profile import LiveBytes
 from gradgate.references.chain.paper.peers import Measured, _compiled, step_of
 from gradgate.references.chain.schedules.solver import BudgetTooSmall
 
@@ -36,10 +37,48 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--without-compile", action="store_true")
     parser.add_argument("--rows", nargs="+", default=[""], help="only peers whose name contains one of these words")
+    parser.add_argument("--train", type=int, default=0, help="train for so many steps, in the place of the table")
     args = parser.parse_args()
     for name in [args.model] if args.model else MODELS:
-        for line in table(name, args.batch, not args.without_compile, args.rows):
+        lines = table(name, args.batch, not args.without_compile, args.rows)
+        for line in trained(name, args.batch, args.train) if args.train else lines:
             print(line, flush=True)
+
+
+ASKED = 0.36
+"""The budget of a training, as a share of the plain peak; the gradients of parameters come on top of it."""
+
+
+def trained(name: str, batch: int, steps: int) -> Iterator[str]:
+    """Trains a model with and without checkpointing by SGD with momentum: the peaks, and whether a bit differs."""
+    torch.manual_seed(0)
+    model, x, call, _ = MODELS[name](batch)
+    batches = [x, x.flip(0)]
+    plain = training(copy.deepcopy(model), batches, call, steps)
+    lean = checkpointed(copy.deepcopy(model), None, budget=int(ASKED * plain[0]), compute="flops")
+    found = training(lean, batches, call, steps)
+    differ = [key for key, leaf in plain[1].items() if not torch.equal(leaf, found[1][key])]
+    yield (
+        f"{name}, batch {batch}, {steps} steps, PyTorch {torch.__version__}: peak of a step {found[0]:,} of "
+        f"{plain[0]:,} bytes, {found[0] / plain[0]:.3f}; of {len(plain[1])} tensors of the state {len(differ)} differ "
+        "in a bit"
+    )
+
+
+def training(model: Any, batches: list[Any], call: Any, steps: int) -> tuple[int, dict[str, Any]]:
+    """The largest peak of a step, and the state afterwards. The first step, which plans, is not measured."""
+    torch.manual_seed(3)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
+    for p in model.parameters():
+        p.grad = torch.zeros_like(p)
+    peak = 0
+    for number in range(steps):
+        optimizer.zero_grad(set_to_none=False)
+        with LiveBytes() as meter:
+            call(model, batches[number % 2]).backward()
+        peak = max(peak, meter.peak if number else 0)
+        optimizer.step()
+    return peak, {name: leaf.detach().clone() for name, leaf in model.state_dict().items()}
 
 
 def table(name: str, batch: int, compiled: bool, words: Sequence[str] = ("",)) -> Iterator[str]:
