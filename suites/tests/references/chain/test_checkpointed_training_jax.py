@@ -30,7 +30,8 @@ def nnx_model() -> Any:
     for _ in range(4):
         layers += [
             nnx.Linear(WIDTH, 3 * WIDTH, rngs=rngs), nnx.BatchNorm(3 * WIDTH, rngs=rngs), jax.nn.gelu,
-            nnx.Dropout(0.2, rngs=rngs.fork()), nnx.Linear(3 * WIDTH, WIDTH, rngs=rngs), nnx.LayerNorm(WIDTH, rngs=rngs),
+            nnx.Dropout(0.2, rngs=rngs.fork()), nnx.Linear(3 * WIDTH, WIDTH, rngs=rngs),
+            nnx.LayerNorm(WIDTH, rngs=rngs),
         ]  # fmt: skip
     return nnx.Sequential(*layers)
 
