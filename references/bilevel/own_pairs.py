@@ -17,7 +17,7 @@ BY: dict[str, int | tuple[int, ...]] = {"theta": 0, "eta": 1, "both": (0, 1)}
 """What a gradient is taken by -> its argnums."""
 CLIPPED = ("adamw", "clipped", "clipped_momentum")
 """Optimisers whose gradients are clipped."""
-RATE, MU, CLIP, ROOT, DECAY = 0.125, 0.75, 0.5, 2.0**-10, 0.25
+RATE, MU, CLIP, ROOT, DECAY = 0.125, 0.75, 0.125, 2.0**-10, 0.25
 """Learning rate, momentum, the largest norm, what Adam adds under its root, and the weight decay: few binary digits."""
 
 

@@ -154,7 +154,8 @@ _REVERSED = """zip(self.parts[::-1], state[::-1], strict=True):
             states.insert(0, after)"""
 
 OPTIMISERS = (
-    *_clip("norm_of_a_leaf", "gradients are clipped by the norm of the first leaf", "outputs", _NORM, "squares[0])"),
+    *_clip("norm_of_a_leaf", "gradients are clipped by the norm of the first leaf", "gradient_exact", _NORM,
+           "squares[0])"),
     *_loop("norm_of_a_leaf_in_a_chain", "gradients are clipped by the norm of the first leaf", "outputs", _NORM,
            "squares[0])", place=PAIRS)[1:],  # the pair's chain is ours in PyTorch alone
     *_clip("norm_detached", "the norm by which gradients are clipped is treated as a constant", "gradient_exact",
@@ -163,9 +164,9 @@ OPTIMISERS = (
            _ORDER, _REVERSED),
     *_loop("order_of_a_chain", "the parts of a chain are applied in reversed order", "outputs", _ORDER, _REVERSED,
            place=PAIRS)[1:],
-    *_loop("clip_not_read", "in double words the state of Adam reads the gradient without clipping", "outputs",
+    *_loop("clip_not_read", "in double words the state of Adam reads the gradient without clipping", "gradient_exact",
            "return self.told.frame.flatten(tree)[0]", "return grad", "adam_inversion"),
-    *_loop("clip_not_read_by_momentum", "on the grid the velocity reads the gradient without clipping", "outputs",
+    *_loop("clip_not_read_by_momentum", "on the grid the velocity reads an unclipped gradient", "gradient_exact",
            "return self.told.frame.flatten(tree)[0]", "return grad", "inversion"),
 )  # fmt: skip
 
