@@ -113,8 +113,8 @@ class Grid:
         return *theta, tree_map(one, near, self.velocity, read)
 
     def _constants(self, grad: Tree) -> tuple[Tree, Any]:
-        grad = words.fixed(self.problem.backend, self.problem.read(grad))
-        found: tuple[Tree, Any] = words.widened(self.problem.backend, (grad, self.problem.data["momentum"]))
+        given = words.read(self.problem, grad), self.problem.data["momentum"]
+        found: tuple[Tree, Any] = words.widened(self.problem.backend, given)
         return found
 
     def _moves(self, velocity: Tree) -> tuple[Tree, Tree]:

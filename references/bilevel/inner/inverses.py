@@ -147,8 +147,7 @@ class Steps:
 
     def _read(self, grad: Tree) -> Tree:
         """What the state reads of ∇L, rounded in the same way forward and back."""
-        backend = self.problem.backend
-        return words.widened(backend, words.fixed(backend, self.problem.read(grad)))
+        return words.widened(self.problem.backend, words.read(self.problem, grad))
 
     def _h(self) -> dict[str, Any]:
         known = {name: self.problem.data[name] for name in NUMBERS if name in self.problem.data}

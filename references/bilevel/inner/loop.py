@@ -269,8 +269,11 @@ class Loop:
 
     def read(self, grad: list[Any]) -> list[Any]:
         """What the state of the optimiser reads of a gradient: the gradient itself, or the clipped one in a chain."""
+        before, _ = parted(self._pair(self.eta))
+        if not before:
+            return grad
         tree = self._tree("theta", grad)
-        for part in parted(self._pair(self.eta))[0]:
+        for part in before:
             tree, _ = self.told.frame.update(part, tree, (), None)
         return self.told.frame.flatten(tree)[0]
 
