@@ -57,7 +57,7 @@ class Case:
 
     def __init__(self, args: argparse.Namespace) -> None:
         torch.manual_seed(0)
-        self.pair = adam(RATE) if args.optimiser == "adam" else sgd(RATE, MOMENTUM)
+        self.pair = adam(RATE, eps_root=args.eps_root) if args.optimiser == "adam" else sgd(RATE, MOMENTUM)
         self.net = Net(args.layers, args.width)
         self.theta = {name: leaf.detach() for name, leaf in self.net.named_parameters()}
         self.xs = torch.randn(args.steps, 2, args.batch, args.width)
@@ -107,7 +107,11 @@ class Case:
     def torchopt(self) -> Any:
         """The gradient by torchopt's optimiser in a differentiable loop with ``create_graph``."""
         peer = importlib.import_module("torchopt")
-        pair = peer.sgd(RATE, momentum=MOMENTUM) if isinstance(self.pair, HeavyBall) else peer.adam(RATE)
+        pair = (
+            peer.sgd(RATE, momentum=MOMENTUM)
+            if isinstance(self.pair, HeavyBall)
+            else peer.adam(RATE, eps_root=self.pair.eps_root)
+        )
         theta = {name: leaf.clone().requires_grad_() for name, leaf in self.theta.items()}
         start, state = theta, pair.init(theta)
         for x in self.xs:
@@ -142,6 +146,9 @@ def main() -> None:
     for name, value in (("steps", 8), ("layers", 16), ("width", 64), ("batch", 256)):
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--optimiser", choices=("momentum", "adam"), default="momentum")
+    parser.add_argument(
+        "--eps-root", type=float, default=1e-8, help="what Adam adds under its root; higher's adds none"
+    )
     args = parser.parse_args()
     case = Case(args)
     rows: dict[str, Callable[[], Any]] = {

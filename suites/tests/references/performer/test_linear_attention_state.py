@@ -213,7 +213,7 @@ def layer_of(framework: str, feature_map: str) -> Callable[..., Any]:
     else:
         importlib.import_module("torch").manual_seed(0)
         made = module(8, heads=2, feature_map=feature_map, chunk=4)
-    return made  # type: ignore[no-any-return]
+    return made
 
 
 def far(found: Any, wanted: Any) -> float:
