@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import operator
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 
@@ -57,3 +57,20 @@ def check_integer(name: str, value: Any, low: int, high: int | None = None) -> i
     if isinstance(value, bool) or number < low or (high is not None and number > high):
         raise IllegalOption(f"{name} must be {legal}, not {value!r}")
     return number
+
+
+def check_arrays(names: str, arrays: tuple[Any, ...], kind: str, fits: Callable[[Any], bool]) -> None:
+    """Check the types of operands.
+
+    Args:
+        names: the names of the operands, separated by spaces.
+        arrays: the operands.
+        kind: what is legal, in words.
+        fits: operand -> whether it is legal.
+
+    Raises:
+        UsageError: an operand is of another type.
+    """
+    for name, x in zip(names.split(), arrays, strict=True):
+        if not fits(x):
+            raise UsageError(f"{name} is a {type(x).__name__}; legal: {kind}")

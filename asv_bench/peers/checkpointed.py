@@ -9,6 +9,7 @@ products of matrices. Everything runs on CPUs in float32.
 from __future__ import annotations
 
 import argparse
+import collections
 import copy
 import functools
 import math
@@ -17,9 +18,11 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
 from gradgate.in_torch import checkpointed
+from gradgate.references.chain.in_torch.profile import LiveBytes
 from gradgate.references.chain.paper.peers import Measured, _compiled, step_of
 from gradgate.references.chain.schedules.solver import BudgetTooSmall
 
@@ -36,10 +39,94 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--without-compile", action="store_true")
     parser.add_argument("--rows", nargs="+", default=[""], help="only peers whose name contains one of these words")
+    parser.add_argument("--train", type=int, default=0, help="train for so many steps, in the place of the table")
+    parser.add_argument("--kept", action="store_true", help="what plain autograd keeps, in the place of the table")
     args = parser.parse_args()
     for name in [args.model] if args.model else MODELS:
-        for line in table(name, args.batch, not args.without_compile, args.rows):
+        lines = table(name, args.batch, not args.without_compile, args.rows)
+        lines = trained(name, args.batch, args.train) if args.train else lines
+        for line in kept(name, args.batch) if args.kept else lines:
             print(line, flush=True)
+
+
+class Operators(TorchDispatchMode):
+    """Notes which operator made a storage."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: dict[int, str] = {}
+        self._alive: list[Any] = []
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call the operator, and keep its results alive so that no address is used twice."""
+        found = function(*args, **(kwargs or {}))
+        for leaf in found if isinstance(found, (tuple, list)) else [found]:
+            if isinstance(leaf, torch.Tensor):
+                self.names.setdefault(leaf.untyped_storage().data_ptr(), function._opname)
+                self._alive.append(leaf)
+        return found
+
+
+def kept(name: str, batch: int) -> Iterator[str]:
+    """The bytes that plain autograd keeps of a forward pass, and the share of each operator whose outputs they are."""
+    torch.manual_seed(0)
+    model, x, call, _ = MODELS[name](batch)
+    own = {leaf.untyped_storage().data_ptr() for leaf in (*model.parameters(), *model.buffers())}
+    sizes: dict[int, int] = {}
+
+    def pack(leaf: Any) -> Any:
+        sizes[leaf.untyped_storage().data_ptr()] = leaf.untyped_storage().nbytes()
+        return leaf
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda leaf: leaf), Operators() as operators:
+        loss = call(model, x)
+    shares: collections.Counter[str] = collections.Counter()
+    for place, size in sizes.items():
+        if place not in own:
+            shares[operators.names.get(place, "input")] += size
+    del loss
+    total = sum(shares.values())
+    products = sum(size for operator, size in shares.items() if any(word in operator for word in PRODUCTS))
+    told = ", ".join(f"{operator} {size / total:.3f}" for operator, size in shares.most_common(6))
+    yield f"{name}, batch {batch}: {total:,} bytes kept, {1 - products / total:.3f} of them not of products ({told})"
+
+
+PRODUCTS = ("convolution", "mm", "attention")
+"""What the operators that multiply matrices have in their names."""
+ASKED = 0.36
+"""The budget of a training, as a share of the plain peak; the gradients of parameters come on top of it."""
+
+
+def trained(name: str, batch: int, steps: int) -> Iterator[str]:
+    """Trains a model with and without checkpointing by SGD with momentum: the peaks, and whether a bit differs."""
+    torch.manual_seed(0)
+    model, x, call, _ = MODELS[name](batch)
+    batches = [x, x.flip(0)]
+    plain = training(copy.deepcopy(model), batches, call, steps)
+    lean = checkpointed(copy.deepcopy(model), None, budget=int(ASKED * plain[0]), compute="flops")
+    found = training(lean, batches, call, steps)
+    differ = [key for key, leaf in plain[1].items() if not torch.equal(leaf, found[1][key])]
+    yield (
+        f"{name}, batch {batch}, {steps} steps, PyTorch {torch.__version__}: peak of a step {found[0]:,} of "
+        f"{plain[0]:,} bytes, {found[0] / plain[0]:.3f}; of {len(plain[1])} tensors of the state {len(differ)} differ "
+        "in a bit"
+    )
+
+
+def training(model: Any, batches: list[Any], call: Any, steps: int) -> tuple[int, dict[str, Any]]:
+    """The largest peak of a step, and the state afterwards. The first step, which plans, is not measured."""
+    torch.manual_seed(3)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
+    for p in model.parameters():
+        p.grad = torch.zeros_like(p)
+    peak = 0
+    for number in range(steps):
+        optimizer.zero_grad(set_to_none=False)
+        with LiveBytes() as meter:
+            call(model, batches[number % 2]).backward()
+        peak = max(peak, meter.peak if number else 0)
+        optimizer.step()
+    return peak, {name: leaf.detach().clone() for name, leaf in model.state_dict().items()}
 
 
 def table(name: str, batch: int, compiled: bool, words: Sequence[str] = ("",)) -> Iterator[str]:

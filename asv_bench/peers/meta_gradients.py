@@ -1,8 +1,8 @@
 """`meta_gradient` of PyTorch compared with other code: ``python asv_bench/peers/meta_gradients.py``.
 
-The script computes the gradient with respect to θ_0 of the loss after T steps of SGD with momentum, for a residual
-network in float32. Bytes are the peak of all tensors that are made; FLOPs are counted. If a peer is not installed, its
-row says so. The script for JAX is ``meta_gradients_jax.py``.
+The script computes the gradient with respect to θ_0 of the loss after T steps of SGD with momentum or, with
+``--optimiser adam``, of Adam, for a residual network in float32. Bytes are the peak of all tensors that are made;
+FLOPs are counted. If a peer is not installed, its row says so. The script for JAX is ``meta_gradients_jax.py``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ import torch
 
 from gradgate.hw_profiles.torch_tracker import HELD, Tracker
 from gradgate.hw_profiles.work import torch_flops
-from gradgate.in_torch import meta_gradient, mixed_mode_grad, sgd
+from gradgate.in_torch import adam, meta_gradient, mixed_mode_grad, sgd
+from gradgate.references.bilevel.inner.pairs import HeavyBall
 
 RATE, MOMENTUM = 1e-2, 0.9
 PLAIN = "plain torch.autograd.grad, create_graph"
@@ -56,6 +57,7 @@ class Case:
 
     def __init__(self, args: argparse.Namespace) -> None:
         torch.manual_seed(0)
+        self.pair = adam(RATE, eps_root=args.eps_root) if args.optimiser == "adam" else sgd(RATE, MOMENTUM)
         self.net = Net(args.layers, args.width)
         self.theta = {name: leaf.detach() for name, leaf in self.net.named_parameters()}
         self.xs = torch.randn(args.steps, 2, args.batch, args.width)
@@ -67,7 +69,7 @@ class Case:
 
     def ours(self, **options: Any) -> Any:
         """The gradient by `meta_gradient`."""
-        meta = meta_gradient(self.loss, sgd(RATE, MOMENTUM), self.loss_of_end, argnums=1, **options)
+        meta = meta_gradient(self.loss, self.pair, self.loss_of_end, argnums=1, **options)
         return meta((), self.theta, self.xs, self.y)[1]
 
     def loss_of_end(self, theta: Any, eta: Any, y: Any, *, block: Callable[..., Any] = lambda layer: layer) -> Any:
@@ -94,18 +96,22 @@ class Case:
         found = torch.autograd.grad(self.outer(grad or recorded, theta), list(theta.values()))
         return dict(zip(theta, found, strict=True))
 
-    def outer(self, grad: Callable[..., Any], theta: Any, pair: Any = None, **more: Any) -> torch.Tensor:
+    def outer(self, grad: Callable[..., Any], theta: Any) -> torch.Tensor:
         """V as a function of θ_0, by a loop in Python."""
-        pair = pair or sgd(RATE, MOMENTUM)
-        state = pair.init(theta)
+        state = self.pair.init(theta)
         for x in self.xs:
-            updates, state = pair.update(grad(self.loss)(theta, (), x), state, params=theta, **more)
+            updates, state = self.pair.update(grad(self.loss)(theta, (), x), state, params=theta)
             theta = {name: theta[name] + updates[name] for name in theta}
         return self.loss(theta, (), self.y)
 
     def torchopt(self) -> Any:
-        """The gradient by torchopt's SGD in a differentiable loop with ``create_graph``."""
-        pair = importlib.import_module("torchopt").sgd(RATE, momentum=MOMENTUM)
+        """The gradient by torchopt's optimiser in a differentiable loop with ``create_graph``."""
+        peer = importlib.import_module("torchopt")
+        pair = (
+            peer.sgd(RATE, momentum=MOMENTUM)
+            if isinstance(self.pair, HeavyBall)
+            else peer.adam(RATE, eps_root=self.pair.eps_root)
+        )
         theta = {name: leaf.clone().requires_grad_() for name, leaf in self.theta.items()}
         start, state = theta, pair.init(theta)
         for x in self.xs:
@@ -117,9 +123,12 @@ class Case:
         return dict(zip(start, found, strict=True))
 
     def higher(self) -> Any:
-        """The gradient by higher's differentiable SGD."""
+        """The gradient by higher's differentiable optimiser."""
         peer = importlib.import_module("higher")
-        optimiser = torch.optim.SGD(self.net.parameters(), lr=RATE, momentum=MOMENTUM)
+        parameters = list(self.net.parameters())
+        optimiser: Any = torch.optim.Adam(parameters, lr=RATE)
+        if isinstance(self.pair, HeavyBall):
+            optimiser = torch.optim.SGD(parameters, lr=RATE, momentum=MOMENTUM)
         with peer.innerloop_ctx(self.net, optimiser, copy_initial_weights=False) as (net, steps):
             for x in self.xs:
                 steps.step(distance(net(x[0]), x[1]))
@@ -136,6 +145,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     for name, value in (("steps", 8), ("layers", 16), ("width", 64), ("batch", 256)):
         parser.add_argument(f"--{name}", type=int, default=value)
+    parser.add_argument("--optimiser", choices=("momentum", "adam"), default="momentum")
+    parser.add_argument(
+        "--eps-root", type=float, default=1e-8, help="what Adam adds under its root; higher's adds none"
+    )
     args = parser.parse_args()
     case = Case(args)
     rows: dict[str, Callable[[], Any]] = {
@@ -155,7 +168,7 @@ def main() -> None:
     }
     print(
         f"PyTorch {torch.__version__}, T = {args.steps}, {args.layers} layers of width {args.width}, batch "
-        f"{args.batch}, float32, momentum\n\n"
+        f"{args.batch}, float32, {args.optimiser}\n\n"
         "| | peak MB | of plain | GFLOP | of plain | difference |\n|---|--:|--:|--:|--:|--:|"
     )
     plain = outcome(case, rows[PLAIN])
@@ -181,6 +194,8 @@ def outcome(case: Case, run: Callable[[], Any]) -> Any:
             grads = run()
         except ImportError as error:
             return f"not installed: {error}"
+        except (RuntimeError, TypeError, AttributeError) as error:
+            return f"raises {type(error).__name__}: {str(error).splitlines()[0][:100]}"
         if isinstance(grads, str):
             return grads
         gc.collect()

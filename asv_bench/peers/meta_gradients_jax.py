@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import optax
 from flax import nnx
 
+from gradgate import in_jax
 from gradgate.hw_profiles import work
 from gradgate.hw_profiles.compile import measure
 from gradgate.in_jax import meta_gradient, mixed_mode_grad
@@ -91,8 +92,9 @@ class Decoder:
 def programs(decoder: Decoder, steps: int) -> dict[str, Callable[..., Any]]:
     """Name -> (θ_0, xs, y) -> loss and gradient by θ_0."""
     adam = optax.adam(1e-3, eps_root=1e-12)
+    known = in_jax.adam(1e-3, eps_root=1e-12)
 
-    def ours(**options: Any) -> Callable[..., Any]:
+    def ours(adam: Any = adam, **options: Any) -> Callable[..., Any]:
         meta = meta_gradient(decoder.loss, adam, decoder.loss, argnums=1, remat=True, **options)
         return lambda theta, xs, y: meta((), theta, xs, y)
 
@@ -115,6 +117,8 @@ def programs(decoder: Decoder, steps: int) -> dict[str, Callable[..., Any]]:
         "  save_inner_grads": ours(save_inner_grads=True),
         "  gradients": ours(checkpointing="gradients"),
         "  logarithmic": ours(checkpointing="logarithmic"),
+        "  inversion, adam of gradgate": ours(known, checkpointing="inversion"),
+        "  inversion, clipped": ours(in_jax.chain(in_jax.clip_by_global_norm(1.0), known), checkpointing="inversion"),
         "gradgate mixed_mode_grad in a loop": in_a_loop(mixed_mode_grad, jax.checkpoint),
         PLAIN: in_a_loop(jax.grad, jax.checkpoint),
         "plain optax and jax.grad, steps alone": in_a_loop(jax.grad, lambda layer: layer),

@@ -15,7 +15,9 @@ from gradgate.references.contract import Tree
 
 BY: dict[str, int | tuple[int, ...]] = {"theta": 0, "eta": 1, "both": (0, 1)}
 """What a gradient is taken by -> its argnums."""
-RATE, MU, CLIP, ROOT, DECAY = 0.125, 0.75, 0.5, 2.0**-10, 0.25
+CLIPPED = ("adamw", "clipped", "clipped_momentum")
+"""Optimisers whose gradients are clipped."""
+RATE, MU, CLIP, ROOT, DECAY = 0.125, 0.75, 0.125, 2.0**-10, 0.25
 """Learning rate, momentum, the largest norm, what Adam adds under its root, and the weight decay: few binary digits."""
 
 
@@ -98,8 +100,9 @@ def optimiser_of(framework: str, name: str) -> Callable[[Any], Any]:
 
     Args:
         framework: ``jax`` or ``torch``.
-        name: ``adamw``, which in JAX is optax's, in a chain with clipping; or ours: ``momentum``, ``adam``, and
-            ``decayed``, which is Adam with weight decay.
+        name: ``adamw``, which in JAX is optax's, in a chain with clipping; or ours: ``momentum``, ``adam``,
+            ``decayed``, which is Adam with weight decay, and after clipping in a chain ``clipped`` and
+            ``clipped_momentum``.
     """
     torch, jax = "in_torch.optimisers", "in_jax.meta_gradient"
     ours = importlib.import_module(f"gradgate.references.bilevel.{torch if framework == 'torch' else jax}")
@@ -107,27 +110,29 @@ def optimiser_of(framework: str, name: str) -> Callable[[Any], Any]:
 
     def made(eta: Any) -> Any:
         rate = RATE * (1 + (eta * eta).mean())
-        if name == "momentum":
-            return ours.sgd(rate, MU)
-        if name != "adamw":
-            decay = DECAY if name == "decayed" else 0
-            return ours.adamw(lambda step: rate / (1 + step), 0.5, 0.75, eps_root=ROOT, weight_decay=decay)
-        adamw = theirs.adamw(lambda step: rate / (1 + step), 0.5, 0.75, eps_root=ROOT, weight_decay=DECAY)
-        return theirs.chain(theirs.clip_by_global_norm(CLIP), adamw)
+        if name.endswith("momentum"):
+            pair = ours.sgd(rate, MU)
+        else:
+            kind, decay = theirs if name == "adamw" else ours, 0 if name == "adam" else DECAY
+            pair = kind.adamw(lambda step: rate / (1 + step), 0.5, 0.75, eps_root=ROOT, weight_decay=decay)
+        if name not in CLIPPED:
+            return pair
+        kind = theirs if name == "adamw" else ours
+        return kind.chain(kind.clip_by_global_norm(CLIP), pair)
 
     return made
 
 
 def plain_step(backend: str, name: str, step: int, grad: Tree, theta: Tree, state: Tree, eta: Any) -> Any:
-    """A step of the same optimisers in one function: momentum, or Adam with a schedule, AdamW with clipping too."""
+    """A step of the same optimisers in one function: momentum, or Adam with a schedule, with or without clipping."""
     xp, rate = namespace(backend), RATE * (1 + (eta * eta).mean())
-    if name == "momentum":
-        velocity = tree_map(lambda v, g: MU * v + g, state, grad)
-        return tree_map(lambda p, v: p - rate * v, theta, velocity), velocity
-    if name == "adamw":
+    if name in CLIPPED:
         norm = safe_root(xp, sum(xp.sum(leaf * leaf) for leaf in leaves(grad)))
         factor = xp.where(norm > CLIP, CLIP / xp.where(norm > CLIP, norm, xp.ones_like(norm)), xp.ones_like(norm))
         grad = tree_map(lambda g: factor * g, grad)
+    if name.endswith("momentum"):
+        velocity = tree_map(lambda v, g: MU * v + g, state, grad)
+        return tree_map(lambda p, v: p - rate * v, theta, velocity), velocity
     m = tree_map(lambda m, g: (m + g) / 2, state[0], grad)
     v = tree_map(lambda v, g: (3 * v + g * g) / 4, state[1], grad)
     first, second = 1 - 0.5 ** (step + 1), 1 - 0.75 ** (step + 1)
@@ -143,7 +148,7 @@ def plain(backend: str, name: str, eta: Any, w: Any, b: Any, xs: Any, kinds: Any
     """V after one step per entry of xs."""
     theta = {"w": w, "b": b}
     zeros = tree_map(namespace(backend).zeros_like, theta)
-    state = zeros if name == "momentum" else (zeros, zeros)
+    state = zeros if name.endswith("momentum") else (zeros, zeros)
     for step in range(xs.shape[0]):
         x = {"inputs": xs[step], "class": kinds[step]}
         grad = gradient(backend, lambda theta: inner_loss(backend, 2, theta, eta, x), theta)  # noqa: B023 - called at once
@@ -259,7 +264,9 @@ _kept = functools.partial(
         "remat": (False, True), "save_inner_grads": (False, True),
     },
 )  # fmt: skip
-_inverted = functools.partial(_meta, options={"optimiser": ("momentum",), "checkpointing": ("inversion",)})
+_inverted = functools.partial(
+    _meta, options={"optimiser": ("momentum", "clipped_momentum"), "checkpointing": ("inversion",)}
+)
 meta_gradient_jax = _kept(
     meta_jax, reference=plain_meta_jax, framework="jax", composes=("jit", "vmap", "second_order"),
     name="meta_gradient_jax",
@@ -272,7 +279,7 @@ inversion_jax = _inverted(meta_jax, reference=plain_meta_jax, framework="jax", n
 inversion_torch = _inverted(meta_torch, reference=plain_meta_torch, framework="torch", name="inversion_torch")
 _taken_back = functools.partial(
     _meta, dims={"T": (4, 1, 6), "B": (2, 1), "H": (3, 1)},
-    options={"optimiser": ("adam", "decayed"), "checkpointing": ("inversion",), "remat": (False, True)},
+    options={"optimiser": ("adam", "decayed", "clipped"), "checkpointing": ("inversion",), "remat": (False, True)},
 )  # fmt: skip
 adam_inversion_jax = _taken_back(meta_jax, reference=plain_meta_jax, framework="jax", name="adam_inversion_jax")
 adam_inversion_torch = _taken_back(

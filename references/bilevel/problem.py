@@ -208,6 +208,10 @@ class BilevelProblem(Problem):
         """The learning rates, a tree like θ whose leaves are arrays like it, or ()."""
         return eta if self.spec.task == "learning_lr" else tree_map(lambda _: self.data["learning_rate"], theta)
 
+    def read(self, grad: Tree) -> Tree:
+        """What υ reads of a gradient of the inner loss: the gradient itself; a `Loop` may clip it."""
+        return grad
+
     def moves(self, h: dict[str, Any], theta: Tree, state: Tree, x: Tree) -> tuple[Tree, None]:
         """What a step of momentum or Adam subtracts from θ: α ⊙ a direction that reads only υ_{i+1}, which is `state`.
 

@@ -9,15 +9,60 @@ the cotangents h_y2 and h_y2·x2·e^s. The same VJP gives the gradient, so each 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from gradgate.references.contract import Tree
+from gradgate.references.contract import Tree, UsageError
 
 Functions = Callable[[Tree, Any], tuple[Any, ...]]
 """(parameters, x1) -> (t,) of an additive coupling, (t, s) of an affine one; both have the shape of x2."""
 Found = tuple[Any, Any, Any, Tree]
 """The moved half, the cotangents of the half that stays and of the moved one, and the gradient."""
+
+
+ROLES = {"F": ("second", "first"), "G": ("first", "second")}
+"""A coupling's function -> the half that it reads, and the half that it moves."""
+
+
+def check_shape(found: Any, like: Sequence[int], axis: int, affine: bool, name: str) -> None:
+    """Check what a coupling's function returned.
+
+    Args:
+        found: what it returned.
+        like: the shape of the half that it moves.
+        axis: the one that is split.
+        affine: whether it returns a shift and a log-scale.
+        name: ``F`` or ``G``, and perhaps of which layer.
+
+    Raises:
+        UsageError: it is no array of the right shape; says which function, which shape, and which is wanted.
+    """
+    wanted = list(like)
+    wanted[axis] *= 1 + affine
+    got = getattr(found, "shape", None)
+    if got is None or tuple(got) != tuple(wanted):
+        told = f"a {type(found).__name__}" if got is None else f"shape {tuple(got)}"
+        parts = f", the shift t and then the log-scale s' along axis {axis}" if affine else ""
+        reads, moves = ROLES[name[0]]
+        raise UsageError(
+            f"{name} returned {told}; legal: shape {tuple(wanted)}{parts}, because {name[0]} reads the {reads} half "
+            f"and moves the {moves} one, which has shape {tuple(like)}"
+        )
+
+
+@contextlib.contextmanager
+def of_half(name: str, half: Sequence[int], whole: Sequence[int], axis: int) -> Iterator[None]:
+    """Adds to an exception which function of a coupling raises it, and what that function was given."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(
+            f"raised by {name}, which was given the {ROLES[name[0]][0]} half, of shape {tuple(half)}, of an input of "
+            f"shape {tuple(whole)} that is split along axis {axis}"
+        )
+        raise
 
 
 def moved(xp: Any, found: tuple[Any, ...], x2: Any) -> Any:
@@ -49,10 +94,21 @@ def retreat(
     xp: Any, vjp: Callable[..., Any], functions: Functions, p: Tree, x1: Any, y2: Any, h1: Any, h2: Any
 ) -> Found:
     """The step of reversing: y and the cotangent of y -> x2, the cotangents of x, and the gradient."""
+    x2, h2, pull = opened(xp, vjp, functions, p, x1, y2, h2)
+    dp, d1 = pull()
+    return x2, h1 + d1, h2, dp
+
+
+def opened(
+    xp: Any, vjp: Callable[..., Any], functions: Functions, p: Tree, x1: Any, y2: Any, h2: Any
+) -> tuple[Any, Any, Callable[[], tuple[Tree, Any]]]:
+    """The first part of `retreat`, after which y2 is not needed: x2, the cotangent of x2, and the rest.
+
+    The rest is a function that returns the gradient, and what is added to the cotangent of x1.
+    """
     found, pull = vjp(functions, p, x1)
     shares: tuple[Any, ...] = (h2,)
     if len(found) > 1:
         shares = (h2, h2 * (y2 - found[0]))
         h2 = h2 * xp.exp(found[1])
-    dp, d1 = pull(shares)
-    return restored(xp, found, y2), h1 + d1, h2, dp
+    return restored(xp, found, y2), h2, functools.partial(pull, shares)

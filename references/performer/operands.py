@@ -84,6 +84,29 @@ def how(
     return How(name, normalise, size, form_of(size, features, width))
 
 
+def check_width(width: int, shape: tuple[int, ...]) -> None:
+    """Check the input of a layer.
+
+    Raises:
+        UsageError: it is not (..., length, width).
+    """
+    if len(shape) < 2 or shape[-1] != width:
+        raise UsageError(
+            f"the input has shape {shape}; legal: (..., length, {width}), because the layer has width {width}"
+        )
+
+
+def check_projection_size(features: Any, width: Any) -> None:
+    """Check the sizes of `favor_projection`.
+
+    Raises:
+        UsageError: one of them is not a whole number of at least 1.
+    """
+    for name, size in (("features", features), ("width", width)):
+        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+            raise UsageError(f"{name} is a whole number of at least 1, not {size!r}")
+
+
 def check_layer(width: int, heads: int, feature_map: str, features: int | None) -> int:
     """The width of a head.
 
@@ -94,8 +117,10 @@ def check_layer(width: int, heads: int, feature_map: str, features: int | None) 
         raise unknown("feature_map", feature_map, MAPS)
     if not isinstance(feature_map, str):
         raise UsageError(f"a layer's feature_map is a name ({', '.join(MAPS)}), not {feature_map!r}")
-    if width < 1 or heads < 1 or width % heads:
-        raise UsageError(f"heads must divide width, and both be at least 1; not heads={heads}, width={width}")
+    if not (isinstance(width, int) and isinstance(heads, int)) or width < 1 or heads < 1 or width % heads:
+        raise UsageError(
+            f"heads must divide width, and both be whole numbers of at least 1; not heads={heads!r}, width={width!r}"
+        )
     if features is not None and (feature_map != "favor" or features < 1):
         raise UsageError(
             f"features={features!r} is for feature_map='favor' alone, at least 1: the others make as many features as "
@@ -104,16 +129,24 @@ def check_layer(width: int, heads: int, feature_map: str, features: int | None) 
     return width // heads
 
 
-def check_features(given: tuple[int, ...], q: tuple[int, ...], k: tuple[int, ...]) -> None:
+def check_features(given: tuple[int, ...], made: tuple[Any, Any], fits: Callable[[Any], bool]) -> None:
     """Check the features that the user's function made from q and k.
 
     Args:
         given: the shape of q and k.
-        q, k: the shapes of their features.
+        made: their features.
+        fits: an object -> whether it is an array.
 
     Raises:
-        UsageError: the features are not (..., length, M).
+        UsageError: the features are not arrays (..., length, M).
     """
+    for x in made:
+        if not fits(x):
+            raise UsageError(
+                f"feature_map returned a {type(x).__name__}; legal: a function that makes an array "
+                f"{(*given[:-1], 'M')} of q or k, such as an instance of a module and not its class"
+            )
+    q, k = (tuple(x.shape) for x in made)
     if q != k or q[:-1] != given[:-1] or len(q) != len(given):
         raise UsageError(
             f"feature_map made {q} of q and {k} of k, whose shape is {given}; legal: a function that makes "

@@ -228,10 +228,82 @@ def plain_layer_jax(heads: int, rngs: Any) -> Any:
     return Plain()
 
 
+def carried_layer_torch(heads: int) -> Any:
+    """The module in PyTorch with its state as an argument and a result."""
+    from gradgate.references.performer.in_torch.linear_attention_module import LinearAttention
+
+    class Carried(LinearAttention):
+        def forward(self, x: Any, S: Any, z: Any) -> Any:  # type: ignore[override]
+            y, state = super().forward(x, state=(S, z), return_state=True)
+            return y, *state
+
+    return Carried(4, heads=heads, chunk=3)
+
+
+def plain_carried_layer_torch(heads: int) -> Any:
+    """The same layer with the matrix of all weights and with the state, in PyTorch."""
+    import torch
+
+    class Plain(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.query, self.key, self.value, self.out = (torch.nn.Linear(4, 4, bias=False) for _ in range(4))
+
+        def forward(self, x: Any, S: Any, z: Any) -> Any:
+            q, k, v = (f(x).unflatten(-1, (heads, -1)).movedim(-2, -3) for f in (self.query, self.key, self.value))
+            y, *state = plain_carried("torch", q, k, v, S, z, feature_map="elu")
+            return self.out(y.movedim(-3, -2).flatten(-2)), *state
+
+    return Plain()
+
+
+def carried_layer_jax(heads: int, rngs: Any) -> Any:
+    """The module in JAX with its state as an argument and a result."""
+    from gradgate.references.performer.in_jax.linear_attention_module import LinearAttention
+
+    class Carried(LinearAttention):
+        def __call__(self, x: Any, S: Any, z: Any) -> Any:  # type: ignore[override]
+            y, state = super().__call__(x, state=(S, z), return_state=True)
+            return y, *state
+
+    return Carried(4, heads=heads, chunk=3, rngs=rngs)
+
+
+def plain_carried_layer_jax(heads: int, rngs: Any) -> Any:
+    """The same layer with the matrix of all weights and with the state, in JAX."""
+    import jax.numpy as jnp
+    from flax import nnx
+
+    class Plain(nnx.Module):
+        def __init__(self) -> None:
+            self.query, self.key, self.value, self.out = (nnx.Linear(4, 4, use_bias=False, rngs=rngs) for _ in range(4))
+
+        def __call__(self, x: Any, S: Any, z: Any) -> Any:
+            shape = (*x.shape[:-1], heads, 4 // heads)
+            q, k, v = (jnp.swapaxes(f(x).reshape(shape), -2, -3) for f in (self.query, self.key, self.value))
+            y, *state = plain_carried("jax", q, k, v, S, z, feature_map="elu")
+            return self.out(jnp.swapaxes(y, -2, -3).reshape(x.shape)), *state
+
+    return Plain()
+
+
 _layer = functools.partial(
     module_pair, inputs={"x": normal("B L 4")}, dims={"B": (2, 1), "L": (5, 1, 8), "heads": (2, 1)}, modes=("train",),
 )  # fmt: skip
 layer_of_torch = _layer(layer_torch, plain_layer_torch, framework="torch", name="linear_attention_layer_torch")
 layer_of_jax = _layer(
     layer_jax, plain_layer_jax, framework="jax", composes=("jit",), name="linear_attention_layer_jax",
+)  # fmt: skip
+_carried_layer = functools.partial(
+    module_pair,
+    inputs={
+        "x": normal("B L 4"), "S": normal("B heads 4//heads 4//heads"), "z": uniform("B heads 4//heads", 0.5, 4.0),
+    },
+    dims={"B": (2, 1), "L": (5, 1, 8), "heads": (2, 1)}, modes=("train",),
+)  # fmt: skip
+carried_layer_of_torch = _carried_layer(
+    carried_layer_torch, plain_carried_layer_torch, framework="torch", name="carried_layer_torch"
+)  # fmt: skip
+carried_layer_of_jax = _carried_layer(
+    carried_layer_jax, plain_carried_layer_jax, framework="jax", composes=("jit",), name="carried_layer_jax"
 )  # fmt: skip

@@ -11,6 +11,8 @@ from gradgate._lazy import lookup
 _PLACES: dict[str, str] = {
     "checkpointed": "gradgate.references.chain.in_jax.model",
     "sgd": "gradgate.references.bilevel.in_jax.meta_gradient",
+    "clip_by_global_norm": "gradgate.references.bilevel.in_jax.meta_gradient",
+    "chain": "gradgate.references.bilevel.in_jax.meta_gradient",
     "adam": "gradgate.references.bilevel.in_jax.meta_gradient",
     "adamw": "gradgate.references.bilevel.in_jax.meta_gradient",
     "meta_gradient": "gradgate.references.bilevel.in_jax.meta_gradient",

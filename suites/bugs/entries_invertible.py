@@ -45,7 +45,6 @@ def _bug(
     )
 
 
-_BACK = "return restored(xp, found, y2), h1 + d1, h2, dp"
 _AHEAD = "return moved(xp, found, x2), h1 - d1, h2, dp"
 
 FORMULAS = (
@@ -59,15 +58,27 @@ FORMULAS = (
     ),
     *_bug(
         "through_the_function", "the cotangent through the function is not added to the half that stays", "halves",
-        _BACK, _BACK.replace("h1 + d1", "h1"),
+        "return x2, h1 + d1, h2, dp", "return x2, h1, h2, dp", pairs="revnet_jax",
+    ),
+    *_bug(
+        "through_the_function", "the cotangent through the function is not added to the half that stays",
+        "in_torch.steps", "h1 = h1 + d1", "h1 = h1 + 0 * d1", pairs="revnet_torch",
+    ),
+    *_bug(
+        "through_the_first_function", "the cotangent through F is not added to the half that stays", "in_torch.steps",
+        "h2 = h2 + d2", "h2 = h2 + 0 * d2", pairs="revnet_torch",
+    ),
+    *_bug(
+        "half_of_the_layer_above", "a coupling reads the halves of the layer above in exchanged order",
+        "in_torch.steps", "return first, second\n\n\ndef whole", "return second, first\n\n\ndef whole",
+        pairs="revnet_torch",
     ),
     *_bug(
         "walk_sign", "the forward walk adds what it must subtract", "halves", _AHEAD, _AHEAD.replace("-", "+"),
     ),
     *_bug(
         "halves_exchanged", "the halves change places in the backward pass", "in_torch.steps",
-        "self.module.join(x1, x2)", "self.module.join(x2, x1)",
-        "return x, self.module.join(h1, h2)", "return x, self.module.join(h2, h1)",
+        "return self._halves(x1, x2), self._halves(h1, h2)", "return self._halves(x2, x1), self._halves(h2, h1)",
         pairs="revnet_torch",
     ),
     *_bug(
@@ -140,7 +151,8 @@ BOOKS = (
     ),
     *_bug(
         "vijp_left_out", "the user's vijp is not called, and h passes unchanged", "in_jax.own_layers",
-        "return self.layer.vijp(p, x, h,", "return h[:, 1:] if y.shape != x.shape else self.layer.vijp(p, x, h,",
+        "self._array(self.layer.vijp(p, x, h, **self._keywords(self.key, self.state)), \"has a vijp that gives\")",
+        "h[:, 1:] if y.shape != x.shape else self.layer.vijp(p, x, h, **self._keywords(self.key, self.state))",
         pairs="own_layers_jax",
     ),
 )  # fmt: skip

@@ -64,7 +64,6 @@ def _loop(
 
 
 _mixed = functools.partial(entry_bugs, "bilevel:mixed_mode", "mixed_mode")
-_optimiser = functools.partial(entry_bugs, "bilevel:optimisers", "meta_gradient")
 _meta = functools.partial(entry_bugs, "bilevel:meta_gradient", "meta_gradient")
 
 GRADIENT = (
@@ -145,24 +144,30 @@ LOOPS = (
            "        m, v =", place=PAIRS)[1:],  # the pair's AdamW is ours in PyTorch alone
 )  # fmt: skip
 
+_clip = functools.partial(_loop, pair="adam_inversion", place=PAIRS)
+_NORM = "sum(squares[1:], squares[0]))"
+_ORDER = """zip(self.parts, state, strict=True):
+            grads, after = self.frame.update(part, grads, before, params)
+            states.append(after)"""
+_REVERSED = """zip(self.parts[::-1], state[::-1], strict=True):
+            grads, after = self.frame.update(part, grads, before, params)
+            states.insert(0, after)"""
+
 OPTIMISERS = (
-    *_optimiser(
-        "norm_leaf_by_leaf", "each leaf is clipped by its own norm", "outputs",
-        torch=(
-            "        norm = safe_root(xp, torch.stack(squares).sum())\n",
-            "        norm = safe_root(xp, squares[0])\n",
-        ),
-    ),
-    *_optimiser(
-        "norm_detached", "the norm by which gradients are clipped is treated as a constant", "gradient_exact",
-        torch=("safe_root(xp, torch.stack(squares).sum())", "safe_root(xp, torch.stack(squares).sum()).detach()"),
-    ),
-    *_optimiser(
-        "chain_reversed", "the transformations of a chain are applied in reversed order", "outputs",
-        torch=("for one, before in zip(transformations, state, strict=True):",
-               "for one, before in reversed(list(zip(transformations, state, strict=True))):",
-               "return grads, tuple(states)", "return grads, tuple(states[::-1])"),
-    ),
+    *_clip("norm_of_a_leaf", "gradients are clipped by the norm of the first leaf", "gradient_exact", _NORM,
+           "squares[0])"),
+    *_loop("norm_of_a_leaf_in_a_chain", "gradients are clipped by the norm of the first leaf", "outputs", _NORM,
+           "squares[0])", place=PAIRS)[1:],  # the pair's chain is ours in PyTorch alone
+    *_clip("norm_detached", "the norm by which gradients are clipped is treated as a constant", "gradient_exact",
+           _NORM, f'__import__("{ROOM}.backends", fromlist=["x"]).stop_gradient(backend, {_NORM[:-1]}))'),
+    *_clip("chain_reversed", "the derivative of a chain's step has its parts in reversed order", "gradient_exact",
+           _ORDER, _REVERSED),
+    *_loop("order_of_a_chain", "the parts of a chain are applied in reversed order", "outputs", _ORDER, _REVERSED,
+           place=PAIRS)[1:],
+    *_loop("clip_not_read", "in double words the state of Adam reads the gradient without clipping", "gradient_exact",
+           "return self.told.frame.flatten(tree)[0]", "return grad", "adam_inversion"),
+    *_loop("clip_not_read_by_momentum", "on the grid the velocity reads an unclipped gradient", "gradient_exact",
+           "return self.told.frame.flatten(tree)[0]", "return grad", "inversion"),
 )  # fmt: skip
 
 MUTANTS = (*GRADIENT, *LOOPS, *OPTIMISERS)

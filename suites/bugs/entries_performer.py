@@ -9,6 +9,7 @@ from gradgate.suites.bugs.entries import entry_bugs
 _bug = functools.partial(entry_bugs, "performer:linear_attention", "linear_attention")
 _favor = functools.partial(entry_bugs, "performer:linear_attention", "favor")
 _carried = functools.partial(entry_bugs, "performer:linear_attention", "carried")
+_layer = functools.partial(entry_bugs, "performer:linear_attention_module", "carried_layer_of")
 
 MUTANTS = (
     *_bug(
@@ -110,5 +111,15 @@ MUTANTS = (
     *_carried(
         "filling_counted", "the tokens that fill up the last chunk are in the sum of weights", "outputs",
         jax=("v if there is None else v * (jnp.arange(len(v)) < there)[:, None]", "v"),
+    ),
+    *_layer(
+        "state_not_read", "the module starts from zeros, whatever state it is given", "outputs",
+        torch=("state=state, return_state=True,", "state=None, return_state=True,"),
+        jax=("state=state, return_state=True,", "state=None, return_state=True,"),
+    ),
+    *_layer(
+        "state_of_before", "the module returns the state that it was given", "outputs",
+        torch=("return (made, after)", "return (made, state)"),
+        jax=("return (made, after)", "return (made, state)"),
     ),
 )  # fmt: skip

@@ -15,7 +15,7 @@ from gradgate.references.bilevel.in_jax.methods import forward_over_reverse, sto
 from gradgate.references.bilevel.in_jax.replay import replayed
 from gradgate.references.bilevel.in_jax.static import halved
 from gradgate.references.bilevel.inner.loop import Functions
-from gradgate.references.bilevel.inner.pairs import Adam, Frame, HeavyBall
+from gradgate.references.bilevel.inner.pairs import Adam, Chain, Clip, Frame, HeavyBall
 from gradgate.references.contract import Tree
 
 
@@ -46,7 +46,8 @@ def meta_gradient(
         checkpointing: what is kept in memory of the steps. ``"states"``: θ_i and υ_i of each. ``"gradients"``: ∇L_i of
             each, from which updates are run again. ``"logarithmic"``: states at recursive halves, from which steps are
             run again. ``"inversion"``: nothing, and steps of `adam` and `adamw` are taken back in double words; or with
-            `sgd` and momentum a byte for each number of θ and step, and its steps are taken back bit for bit.
+            `sgd` and momentum a byte for each number of θ and step, and its steps are taken back bit for bit. Each of
+            them may come after `clip_by_global_norm` in a `chain`.
         save_inner_grads: whether ∇L_i is kept next to θ_i and υ_i, and not computed again.
 
     Returns:
@@ -57,8 +58,8 @@ def meta_gradient(
 
     Raises:
         UsageError: a function, an option or an array does not fit; the message says what is legal. Inversion is refused
-            for every optimiser except `adam` and `adamw` of this module, and `sgd` with momentum: from one of optax the
-            numbers that its inverse needs cannot be read.
+            for every optimiser except `adam` and `adamw` of this module, and `sgd` with momentum, alone or in a `chain`
+            after `clip_by_global_norm`: from one of optax the numbers that its inverse needs cannot be read.
 
     Source:
         Algorithm 2 and Eq. 5–8, with V of θ_T and η (Eq. 5 has V of θ_T); §4; App. A.2.
@@ -80,7 +81,8 @@ def meta_gradient(
         through the loop takes as little memory. T of thousands with ``"gradients"``. Inversion with `adam` and more
         than log2(1/u)/log2(1/β) steps, u the unit roundoff and β the smaller of b1 and b2: each further step loses
         log2(1/β) bits. At 0.9 that is 348 steps in float64 and 158 in float32, at 0.5 they are 53 and 24. Nor for a
-        further derivative of inversion with `adam`: tangents are not in double words.
+        further derivative of inversion with `adam`: tangents are not in double words. In float32 inversion with `adam`
+        needs a positive eps_root, such as 1e-8: where first gradients are far below later ones, no digit of v is left.
 
     Example::
 
@@ -159,6 +161,38 @@ def adamw(
         Loshchilov and Hutter (2019), Algorithm 2; the learning rate includes its schedule multiplier.
     """
     return Adam(FRAME, learning_rate, b1, b2, eps, eps_root, weight_decay)
+
+
+def clip_by_global_norm(max_norm: Any) -> Clip:
+    """Scales gradients down so that their norm over all leaves is at most `max_norm`, as that of optax; for `chain`.
+
+    Args:
+        max_norm: a positive number or () array.
+
+    Returns:
+        An object with ``init`` and ``update``, without state. In a `chain` before `sgd`, `adam` or `adamw` of this
+        module, `meta_gradient` can take the steps back. Gradients that are all 0 have a finite derivative.
+
+    Source:
+        Pascanu, Mikolov and Bengio (2013), Algorithm 1.
+    """
+    return Clip(FRAME, max_norm)
+
+
+def chain(*transformations: Any) -> Chain:
+    """Applies optimisers one after the other, as ``optax.chain``: each gets what the one before returns.
+
+    Args:
+        transformations: of this module, or of optax. Steps can be taken back if the last one is `sgd`, `adam` or
+            `adamw` of this module, and the others are `clip_by_global_norm` of this module.
+
+    Returns:
+        An object with ``init`` and ``update``, whose state is the tuple of their states.
+
+    Raises:
+        UsageError: one of them has no init and update, or there is none.
+    """
+    return Chain(FRAME, transformations)
 
 
 def _as_it_is(layer: Callable[..., Any]) -> Callable[..., Any]:

@@ -58,6 +58,8 @@ def mixed_mode_grad(
 
         grads = mixed_mode_grad(loss)(params, batch)   # in the inner loop, in the place of jax.grad(loss)
     """
+    if not callable(fun):
+        raise UsageError(f"fun must be a function, not a {type(fun).__name__}")
 
     @functools.wraps(fun)
     def gradient(*args: Any, **kwargs: Any) -> Any:

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import array_api_compat.torch as xp
 import torch
 from torch.utils import _pytree
 
 from gradgate.references.bilevel.in_torch.meta_gradient import FRAME
-from gradgate.references.bilevel.inner.loop import is_pair
-from gradgate.references.bilevel.inner.optimisers import safe_root
-from gradgate.references.bilevel.inner.pairs import Adam, HeavyBall, rates
+from gradgate.references.bilevel.inner.pairs import Adam, Chain, Clip, HeavyBall, rates
 from gradgate.references.contract import Tree, UsageError
 
 Rate = Any
@@ -113,32 +110,23 @@ def adamw(
     return Adam(FRAME, learning_rate, b1, b2, eps, eps_root, weight_decay)
 
 
-def clip_by_global_norm(max_norm: Any) -> Transformation:
+def clip_by_global_norm(max_norm: Any) -> Clip:
     """Scales gradients down so that their norm over all leaves is at most `max_norm`; for `chain`.
 
     Args:
         max_norm: a positive number or () tensor.
 
     Returns:
-        A pair (init, update) without state.
+        A pair (init, update) without state. In a `chain` before `sgd` with momentum, `adam` or `adamw`, `meta_gradient`
+        can take the steps back.
 
     Source:
         Pascanu, Mikolov and Bengio (2013), Algorithm 1.
     """
-    if not isinstance(max_norm, torch.Tensor) and not max_norm > 0:
-        raise UsageError(f"max_norm must be positive, not {max_norm!r}")
-
-    def update(grads: Tree, state: Tree, params: Tree = None) -> tuple[Tree, Tree]:
-        squares = [(leaf * leaf).sum() for leaf in _pytree.tree_leaves(grads)]
-        norm = safe_root(xp, torch.stack(squares).sum())
-        above = norm > max_norm
-        factor = torch.where(above, max_norm / torch.where(above, norm, torch.ones_like(norm)), torch.ones_like(norm))
-        return _mapped(lambda g: (factor * g).to(g.dtype), grads), state
-
-    return Transformation(lambda theta: (), update)
+    return Clip(FRAME, max_norm)
 
 
-def chain(*transformations: Any) -> Transformation:
+def chain(*transformations: Any) -> Chain:
     """Applies pairs (init, update) one after the other: each gets what the previous one returns.
 
     Args:
@@ -150,21 +138,7 @@ def chain(*transformations: Any) -> Transformation:
     Raises:
         UsageError: one of them is not a pair, or there is none.
     """
-    wrong = [type(one).__name__ for one in transformations if not is_pair(one)]
-    if wrong or not transformations:
-        raise UsageError(
-            f"chain takes pairs of init and update, such as clip_by_global_norm(1.0) and adamw(1e-3), not "
-            f"{wrong or 'none'}"
-        )
-
-    def update(grads: Tree, state: Tree, params: Tree = None) -> tuple[Tree, Tree]:
-        states = []
-        for one, before in zip(transformations, state, strict=True):
-            grads, after = FRAME.update(one, grads, before, params)
-            states.append(after)
-        return grads, tuple(states)
-
-    return Transformation(lambda theta: tuple(one.init(theta) for one in transformations), update)
+    return Chain(FRAME, transformations)
 
 
 def _mapped(function: Callable[..., Any], *trees: Tree) -> Tree:

@@ -60,7 +60,7 @@ class Grid:
         """The grid of a problem whose first inner gradient is `grad`."""
         backend, xp = problem.backend, namespace(problem.backend)
         theta, _ = problem.init(problem.params)
-        dtype = words.dtype_of(leaves(theta)[0])
+        dtype, grad = words.dtype_of(leaves(theta)[0]), problem.read(grad)
         moves = tree_map(lambda a, g: ROOM * a * g, problem.rates(theta, problem.params), grad)
 
         def spacing(digits: int, *parts: Any) -> Any:
@@ -113,7 +113,8 @@ class Grid:
         return *theta, tree_map(one, near, self.velocity, read)
 
     def _constants(self, grad: Tree) -> tuple[Tree, Any]:
-        found: tuple[Tree, Any] = words.widened(self.problem.backend, (grad, self.problem.data["momentum"]))
+        given = words.read(self.problem, grad), self.problem.data["momentum"]
+        found: tuple[Tree, Any] = words.widened(self.problem.backend, given)
         return found
 
     def _moves(self, velocity: Tree) -> tuple[Tree, Tree]:

@@ -133,7 +133,7 @@ class Steps:
     def forward(self, grad: Tree, carry: tuple[Words, State], x: Tree) -> tuple[Words, State]:
         """A step. `grad` is ∇L at the rounded θ of `carry`."""
         problem, (theta, state) = self.problem, carry
-        state = self.inverse.advance(problem.backend, self._h(), words.widened(problem.backend, grad), state)
+        state = self.inverse.advance(problem.backend, self._h(), self._read(grad), state)
         return self._moved(theta, state, x, -1), state
 
     def theta_before(self, carry: tuple[Words, State], x: Tree) -> tuple[Words, State]:
@@ -143,8 +143,11 @@ class Steps:
     def state_before(self, grad: Tree, carry: tuple[Words, State]) -> tuple[Words, State]:
         """θ_i and υ_i from θ_i and υ_{i+1}; `grad` is ∇L at the rounded θ_i."""
         theta, state = carry
-        grad = words.widened(self.problem.backend, grad)
-        return theta, self.inverse.retreat(self.problem.backend, self._h(), grad, state)
+        return theta, self.inverse.retreat(self.problem.backend, self._h(), self._read(grad), state)
+
+    def _read(self, grad: Tree) -> Tree:
+        """What the state reads of ∇L, rounded in the same way forward and back."""
+        return words.widened(self.problem.backend, words.read(self.problem, grad))
 
     def _h(self) -> dict[str, Any]:
         known = {name: self.problem.data[name] for name in NUMBERS if name in self.problem.data}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from gradgate.references.bilevel.inner.pairs import Adam, Frame, HeavyBall
+from gradgate.references.bilevel.inner.pairs import Adam, Chain, Clip, Frame, HeavyBall, is_pair, parted
 from gradgate.references.contract import Tree, UsageError
 
 CHECKPOINTING = ("states", "gradients", "logarithmic", "inversion")
@@ -76,12 +76,26 @@ class Functions:
                 "block(layer)(parameters, hidden): only the model knows its layers. Or rematerialise them in "
                 "inner_loss itself and leave remat=False"
             )
-        if not callable(self.optimiser) and not is_pair(self.optimiser):
+        self._check_arguments("inner_loss", "theta", "eta", "x")
+        self._check_arguments("outer_loss", "theta", "eta", "y")
+        if not is_pair(self.optimiser) and (not callable(self.optimiser) or _of_torch_optim(self.optimiser)):
             raise UsageError(
                 "optimiser must have init and update, as those of optax and torchopt, or be a function of η that gives "
-                f"one; a {type(self.optimiser).__name__} is neither. Optimisers of torch.optim change θ in place: use "
+                f"one; {_a(self.optimiser)} is neither. Optimisers of torch.optim change θ in place: use "
                 "sgd, adam or adamw of gradgate.in_torch"
             )
+
+    def _check_arguments(self, name: str, *given: str) -> None:
+        try:
+            signature = inspect.signature(getattr(self, name))
+        except (TypeError, ValueError):  # a builtin that does not tell
+            return
+        try:
+            signature.bind(*given)
+        except TypeError as error:
+            raise UsageError(
+                f"{name} is called as {name}({', '.join(given)}), which {name}{signature} does not accept: {error}"
+            ) from None
 
     @property
     def chosen(self) -> tuple[str, ...]:
@@ -121,7 +135,7 @@ class Functions:
             told = f"a leaf of {wrong[0]}" if wrong else "no leaf"
             raise UsageError(
                 f"{name} has {told}; it must be a tree of floating arrays: pass integers and keys in xs or y, or let "
-                "the losses close over them"
+                f"the losses close over them{_of_a_module(leaves)}"
             )
 
 
@@ -153,9 +167,9 @@ class Loop:
     @property
     def spec(self) -> Any:
         """``steps``, T, and ``optimiser``, the name of one whose steps can be taken back, or an empty name."""
-        pair = self._pair(self.eta)
+        last = self._last(self.eta)
         return SimpleNamespace(
-            steps=self.steps, optimiser=next((name for kind, name in INVERTIBLE.items() if isinstance(pair, kind)), "")
+            steps=self.steps, optimiser=next((name for kind, name in INVERTIBLE.items() if isinstance(last, kind)), "")
         )
 
     @property
@@ -178,7 +192,7 @@ class Loop:
         """The batches of the inner steps, stacked on axis 0; and if steps of Adam are taken back, their numbers."""
         if not self._numbered(self._pair(self.eta)):
             return self.flat["xs"]
-        begun = 0 if self.state is None else self.state["step"]
+        begun = 0 if self.state is None else self._state_of_last(self._pair(self.eta), self.state)["step"]
         return [*self.flat["xs"], self.told.frame.counted(begun, self.steps)]
 
     def init(self, params: dict[str, list[Any]]) -> tuple[list[Any], Tree]:
@@ -213,18 +227,30 @@ class Loop:
         """The optimiser's step."""
         pair, frame = self._pair(eta), self.told.frame
         trees = self._tree("theta", grad), self._user_state(pair, state, x), self._tree("theta", theta)
-        updates, state = frame.update(pair, *trees)
+        found = frame.update(pair, *trees)
+        if not isinstance(found, tuple) or len(found) != 2:
+            raise UsageError(
+                f"the optimiser's update returned a {type(found).__name__}; legal: the pair (updates, state), where "
+                "updates are added to θ; nothing is changed in place"
+            )
+        updates, state = found
         moves = frame.flatten(updates)[0]
         if len(moves) != len(theta):
             raise UsageError(
                 f"the optimiser's update has {len(moves)} leaves and θ {len(theta)}: they must be trees alike"
             )
+        for i, (p, move) in enumerate(zip(theta, moves, strict=True)):
+            if tuple(getattr(move, "shape", ())) != tuple(p.shape):
+                raise UsageError(
+                    f"leaf {i} of the optimiser's update has shape {tuple(getattr(move, 'shape', ()))}, and θ's has "
+                    f"{tuple(p.shape)}: they must be trees alike"
+                )
         moved = [frame.added(p, move) for p, move in zip(theta, moves, strict=True)]
         return moved, self._flat_state(pair, state)
 
     def rates(self, theta: list[Any], params: dict[str, list[Any]]) -> list[Any]:
         """The learning rates of `HeavyBall`, for its inverse."""
-        rates = self._pair(self._eta(params)).rates(theta)
+        rates = self._last(self._eta(params)).rates(theta)
         return [self.told.frame.number(a, p) for a, p in zip(rates, theta, strict=True)]
 
     def moves(
@@ -234,17 +260,27 @@ class Loop:
 
         `state` is υ_{i+1}, and `h` is not read.
         """
-        pair = self._pair(self.eta)
+        pair = self._last(self.eta)
         directions, rates = pair.directions(state["m"], state["v"], x[-1]), pair.rates(theta, x[-1] - 1)
         subtracted = [a * d for a, d in zip(rates, directions, strict=True)]
         if not pair.decays:
             return subtracted, None
         return subtracted, [self.told.frame.number(a * pair.weight_decay, p) for a, p in zip(rates, theta, strict=True)]
 
+    def read(self, grad: list[Any]) -> list[Any]:
+        """What the state of the optimiser reads of a gradient: the gradient itself, or the clipped one in a chain."""
+        before, _ = parted(self._pair(self.eta))
+        if not before:
+            return grad
+        tree = self._tree("theta", grad)
+        for part in before:
+            tree, _ = self.told.frame.update(part, tree, (), None)
+        return self.told.frame.flatten(tree)[0]
+
     @property
     def data(self) -> dict[str, Any]:
         """μ of `HeavyBall`, or β₁, β₂, 1 − β₁ and 1 − β₂ of `Adam`, for their inverses."""
-        pair, first = self._pair(self.eta), self.flat["theta"][0]
+        pair, first = self._last(self.eta), self.flat["theta"][0]
         if isinstance(pair, HeavyBall):
             return {"momentum": self.told.frame.number(pair.momentum, first)}
         given = {"momentum": pair.b1, "decay": pair.b2, "momentum_rest": 1 - pair.b1, "decay_rest": 1 - pair.b2}
@@ -256,13 +292,17 @@ class Loop:
         Raises:
             UsageError: no inverse of the optimiser is known, or the dtypes of θ and η differ.
         """
-        pair = self._pair(self.eta)
-        if not isinstance(pair, tuple(INVERTIBLE)):
+        before, pair = parted(self._pair(self.eta))
+        others = [part for part in before if not isinstance(part, Clip)]
+        others += [] if isinstance(pair, tuple(INVERTIBLE)) else [pair]
+        if others:
+            told = type(others[0]).__name__ + (" in a chain" if before else "")
             raise UsageError(
-                f"checkpointing='inversion' takes steps back, and no inverse of this optimiser ({type(pair).__name__}) "
-                "is known, since the numbers and the order of its steps cannot be read from it: use "
-                "sgd(learning_rate, momentum), adam(learning_rate) or adamw(learning_rate) of "
-                f"gradgate.in_{self.backend}, not in a chain; or checkpointing='logarithmic', which needs no inverse"
+                f"checkpointing='inversion' takes steps back, and no inverse of this optimiser ({told}) is known, "
+                "since the numbers and the order of its steps cannot be read from it: use "
+                f"sgd(learning_rate, momentum), adam(learning_rate) or adamw(learning_rate) of "
+                f"gradgate.in_{self.backend}, alone or in its "
+                "chain(clip_by_global_norm(…), …); or checkpointing='logarithmic', which needs no inverse"
             )
         name, numbers = "sgd", {"momentum": getattr(pair, "momentum", None)}
         if isinstance(pair, Adam):
@@ -273,12 +313,21 @@ class Loop:
                     f"the step of {name} with {number} {value} cannot be taken back: {number} must lie between 0 and "
                     "1; or use checkpointing='logarithmic', which needs no inverse"
                 )
+        self._check_state(before, pair)
         kinds = {str(leaf.dtype) for leaves in (self.flat["theta"], *self.params.values()) for leaf in leaves}
         if len(kinds) > 1:
             raise UsageError(
                 f"checkpointing='inversion' needs θ and η of one dtype, not {' and '.join(sorted(kinds))}: cast them, "
                 "or use checkpointing='logarithmic'"
             )
+
+    def _check_state(self, before: Sequence[Any], pair: Any) -> None:
+        """Check the structure of a given υ_0 against that of the optimiser's own start."""
+        if self.state is None:
+            return
+        own = self._pair(self.eta).init(self._tree("theta", self.flat["theta"]))
+        if self.told.frame.flatten(own)[1] != self.told.frame.flatten(self.state)[1]:
+            raise UsageError("state is no state of this optimiser; legal: a tree such as optimiser.init(theta) returns")
 
     def gathered(self, grads: dict[str, list[Any]]) -> Tree:
         """The gradient in the user's trees: that of one argument, or a tuple of both."""
@@ -290,20 +339,34 @@ class Loop:
 
     def _numbered(self, pair: Any) -> bool:
         """Whether the number of a step is in x and not in υ, as in `BilevelProblem`."""
-        return self.told.checkpointing == "inversion" and isinstance(pair, Adam)
+        return self.told.checkpointing == "inversion" and isinstance(parted(pair)[1], Adam)
 
     def _flat_state(self, pair: Any, state: Tree) -> Tree:
         """υ as the methods have it: what can be taken back has lists of leaves."""
         flatten = self.told.frame.flatten
+        last = self._state_of_last(pair, state)
         if self._numbered(pair):
-            return {name: flatten(state[name])[0] for name in ("m", "v")}
-        return flatten(state)[0] if isinstance(pair, HeavyBall) else state
+            return {name: flatten(last[name])[0] for name in ("m", "v")}
+        return flatten(last)[0] if self._bare(pair) else state
 
     def _user_state(self, pair: Any, state: Tree, x: list[Any]) -> Tree:
         """υ as the optimiser has it."""
         if self._numbered(pair):
-            return {"step": x[-1] - 1, **{name: self._tree("theta", state[name]) for name in ("m", "v")}}
-        return self._tree("theta", state) if isinstance(pair, HeavyBall) else state
+            last: Tree = {"step": x[-1] - 1, **{name: self._tree("theta", state[name]) for name in ("m", "v")}}
+        elif self._bare(pair):
+            last = self._tree("theta", state)
+        else:
+            return state
+        return (*(() for _ in parted(pair)[0]), last) if isinstance(pair, Chain) else last
+
+    def _bare(self, pair: Any) -> bool:
+        """Whether υ is kept as the leaves of the velocity: of momentum alone, and of a chain if it is taken back."""
+        chained = isinstance(pair, Chain)
+        return isinstance(parted(pair)[1], HeavyBall) and (not chained or self.told.checkpointing == "inversion")
+
+    def _state_of_last(self, pair: Any, state: Tree) -> Tree:
+        """The state of the last part of a chain; of any other pair the state."""
+        return state[-1] if isinstance(pair, Chain) else state
 
     def _eta(self, params: dict[str, list[Any]]) -> list[Any]:
         return params.get("eta", [])
@@ -311,6 +374,10 @@ class Loop:
     def _known(self, eta: list[Any]) -> Tree:
         """The user's η, even if no gradient is taken by it."""
         return self._tree("eta", eta if "eta" in self.told.chosen else self.flat["eta"])
+
+    def _last(self, eta: list[Any]) -> Any:
+        """The part of the optimiser whose step is taken back."""
+        return parted(self._pair(eta))[1]
 
     def _pair(self, eta: list[Any]) -> Any:
         given = self.told.optimiser
@@ -322,14 +389,27 @@ class Loop:
         return found
 
 
-def is_pair(optimiser: Any) -> bool:
-    """Whether an object has ``init`` and ``update``, as optimisers of optax and torchopt have."""
-    return callable(getattr(optimiser, "init", None)) and callable(getattr(optimiser, "update", None))
-
-
 def takes_block(function: Any) -> bool:
     """Whether a function takes ``block``, which wraps its layers."""
     return "block" in inspect.signature(function).parameters
+
+
+def _of_torch_optim(optimiser: Any) -> bool:
+    """Whether this is a class of ``torch.optim``, which a function of η might be taken for."""
+    return isinstance(optimiser, type) and optimiser.__module__.startswith("torch.optim")
+
+
+def _a(thing: Any) -> str:
+    return f"the class {thing.__name__}" if isinstance(thing, type) else f"a {type(thing).__name__}"
+
+
+def _of_a_module(leaves: Sequence[Any]) -> str:
+    """What to do about a leaf that is a module, or one of its functions."""
+    if any(hasattr(leaf, "named_parameters") for leaf in leaves):
+        return ". Of a torch.nn.Module pass dict(module.named_parameters()), and call it by torch.func.functional_call"
+    if any(callable(leaf) for leaf in leaves):
+        return ". Of a module of equinox pass the first part of eqx.partition(module, eqx.is_inexact_array)"
+    return ""
 
 
 def _taken(function: Any, block: dict[str, Any]) -> dict[str, Any]:

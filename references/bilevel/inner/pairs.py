@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from gradgate.references.backends import namespace
+from gradgate.references.bilevel.inner import words
 from gradgate.references.bilevel.inner.optimisers import safe_root
 from gradgate.references.contract import Tree, UsageError
 
@@ -141,6 +142,91 @@ class Adam:
         """
         rate = self.learning_rate
         return rates(self.frame, rate(step) if callable(rate) else rate, leaves)
+
+
+@dataclass(frozen=True)
+class Clip:
+    """Scales gradients down so that their norm over all leaves is at most `max_norm`; an (init, update) pair.
+
+    It has no state and reads only gradients, so a step that it precedes in a `Chain` is taken back as without it.
+
+    Attributes:
+        frame: the framework's `Frame`.
+        max_norm: a positive number or () array.
+
+    Raises:
+        UsageError: `max_norm` is not positive.
+    """
+
+    frame: Frame
+    max_norm: Any
+
+    def __post_init__(self) -> None:
+        """Check a number; arrays may be traced."""
+        number = isinstance(self.max_norm, (int, float)) and not isinstance(self.max_norm, bool)
+        if not hasattr(self.max_norm, "dtype") and not (number and self.max_norm > 0):
+            raise UsageError(f"max_norm must be positive, a number or a () array, not {self.max_norm!r}")
+
+    def init(self, params: Tree) -> tuple[()]:
+        """No state."""
+        return ()
+
+    def update(self, grads: Tree, state: Tree, params: Tree | None = None) -> tuple[Tree, Tree]:
+        """The gradients, times max_norm/norm if the norm is above max_norm, and no state. Sums are float32 at least."""
+        backend, xp = self.frame.backend, namespace(self.frame.backend)
+        given, structure = self.frame.flatten(grads)
+        squares = [xp.sum(leaf * leaf) for leaf in words.widened(backend, given)]
+        norm = safe_root(xp, sum(squares[1:], squares[0]))
+        above, one = norm > self.max_norm, xp.ones_like(norm)
+        factor = xp.where(above, self.max_norm / xp.where(above, norm, one), one)
+        return self.frame.unflatten(structure, [xp.astype(factor * leaf, leaf.dtype) for leaf in given]), state
+
+
+@dataclass(frozen=True)
+class Chain:
+    """(init, update) pairs, one after the other: each gets what the one before returns. Its state is their tuple.
+
+    Attributes:
+        frame: the framework's `Frame`.
+        parts: the pairs.
+
+    Raises:
+        UsageError: one of them is not a pair, or there is none.
+    """
+
+    frame: Frame
+    parts: tuple[Any, ...]
+
+    def __post_init__(self) -> None:
+        """Check the parts."""
+        wrong = [type(part).__name__ for part in self.parts if not is_pair(part)]
+        if wrong or not self.parts:
+            raise UsageError(
+                f"chain takes pairs of init and update, such as clip_by_global_norm(1.0) and adamw(1e-3), not "
+                f"{wrong or 'none'}"
+            )
+
+    def init(self, params: Tree) -> tuple[Tree, ...]:
+        """The state of each."""
+        return tuple(part.init(params) for part in self.parts)
+
+    def update(self, grads: Tree, state: Tree, params: Tree | None = None) -> tuple[Tree, tuple[Tree, ...]]:
+        """The change of θ, and the states after the step."""
+        states = []
+        for part, before in zip(self.parts, state, strict=True):
+            grads, after = self.frame.update(part, grads, before, params)
+            states.append(after)
+        return grads, tuple(states)
+
+
+def parted(pair: Any) -> tuple[tuple[Any, ...], Any]:
+    """What comes before the last part of a `Chain`, and that part; of any other pair nothing, and the pair."""
+    return (pair.parts[:-1], pair.parts[-1]) if isinstance(pair, Chain) else ((), pair)
+
+
+def is_pair(optimiser: Any) -> bool:
+    """Whether an object has ``init`` and ``update``, as optimisers of optax and torchopt have."""
+    return callable(getattr(optimiser, "init", None)) and callable(getattr(optimiser, "update", None))
 
 
 def rates(frame: Frame, learning_rate: Any, leaves: Sequence[Any]) -> list[Any]:

@@ -35,6 +35,12 @@ def fixed(backend: str, x: Tree) -> Tree:
     return jax.lax.optimization_barrier(x)
 
 
+def read(problem: Any, grad: Tree) -> Tree:
+    """What a problem's optimiser reads of a gradient, rounded in the same way forward and back."""
+    found = problem.read(grad)
+    return grad if found is grad else fixed(problem.backend, found)
+
+
 def widened(backend: str, tree: Tree) -> Tree:
     """`tree` with bfloat16 leaves cast to float32, which can hold the error terms of products."""
     xp = namespace(backend)

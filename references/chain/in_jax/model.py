@@ -272,6 +272,10 @@ def _of_nnx(modules: Sequence[Any]) -> tuple[list[Any], list[Tree], Callable[[An
 
 def _costs(layers: Sequence[Any], arrays: Sequence[Tree], x: Any, side: Any) -> Costs:
     """The costs of the layers, from their programs."""
+    if len(jax.tree.leaves(x)) != 1:
+        raise UsageError(
+            f"x is {_told(x)}, not one array: put what passes several into one layer, or pass masks in side"
+        )
     x, side = _shape(x), jax.tree.map(_stand_in, side)
     found: list[Any] = []
     sizes = [x.size * x.dtype.itemsize]

@@ -122,7 +122,8 @@ class CheckpointedModel(nn.Module):
 
     def plan(self, example_inputs: Any) -> Plan:
         """The plan for such inputs, made now if there is none; arguments and errors are those of `checkpointed`."""
-        return self._find(*_arguments(example_inputs), make_only=True)[0]
+        with torch.enable_grad():  # a plan is for steps with a gradient, wherever it is made
+            return self._find(*_arguments(example_inputs), make_only=True)[0]
 
     def __getattr__(self, name: str) -> Any:
         """An attribute of the model, such as its configuration."""
@@ -201,7 +202,8 @@ class CheckpointedModel(nn.Module):
 
 def _check(model: Any, budget: Any, counts: Any, compute: Any) -> None:
     if not isinstance(model, nn.Module):
-        raise UsageError(f"the model must be an nn.Module, not {type(model).__name__}")
+        more = ": put the layers into torch.nn.Sequential(*layers)" if isinstance(model, (list, tuple)) else ""
+        raise UsageError(f"the model must be an nn.Module, not {type(model).__name__}{more}")
     if isinstance(model, CheckpointedModel):
         raise UsageError("the model is checkpointed already")
     if type(model).__name__ in ("OptimizedModule", "ScriptModule", "RecursiveScriptModule", "DistributedDataParallel"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,9 +76,13 @@ def additive_coupling(
         axis: the one that is split; if its length is odd, the first half is the shorter one.
         random, stateful: as of `invertible_layer`.
 
+    Raises:
+        UsageError: F or G is not a function.
+
     Source:
         Gomez et al. (2017), Eq. 6 and 8; Moonwalk, Eq. 12 and 13: two such couplings are one block.
     """
+    _check_functions(f, g)
     return InvertibleLayer("additive", f, g, axis=axis, random=random, stateful=stateful)
 
 
@@ -92,9 +96,13 @@ def affine_coupling(
         g: the same.
         axis, random, stateful: as of `additive_coupling`.
 
+    Raises:
+        UsageError: F or G is not a function.
+
     Source:
         Dinh et al. (2017); the bound is ours: no number is stretched by more than e^½.
     """
+    _check_functions(f, g)
     return InvertibleLayer("affine", f, g, axis=axis, random=random, stateful=stateful)
 
 
@@ -103,8 +111,19 @@ def keep(forward: Function, *, random: bool = False, stateful: bool = False) -> 
 
     Args:
         forward, random, stateful: as of `invertible_layer`.
+
+    Raises:
+        UsageError: `forward` is not a function.
     """
+    if not callable(forward):
+        raise UsageError(f"forward is a {type(forward).__name__}; legal: a function")
     return InvertibleLayer("keep", forward, random=random, stateful=stateful)
+
+
+def _check_functions(f: Any, g: Any) -> None:
+    for name, function in (("F", f), ("G", g)):
+        if not callable(function):
+            raise UsageError(f"{name} is a {type(function).__name__}; legal: a function (p, x) -> the shape of a half")
 
 
 class Bound(Chained):
@@ -127,7 +146,8 @@ class Bound(Chained):
 
     def run(self, p: Tree, x: Any) -> tuple[Any, Any]:
         """Y, and the state after the call."""
-        return self._called(self.layer.forward, self.key, self.state, p, x)
+        y, after = self._called(self.layer.forward, self.key, self.state, p, x)
+        return self._array(y, "returned"), after
 
     def __call__(self, p: Tree, x: Any) -> Any:
         """X -> y."""
@@ -148,7 +168,9 @@ class Bound(Chained):
             return self.kept
         if self.layer.inverse is None:
             raise NotInvertible(f"{self.name} has no inverse")
-        return self.layer.inverse(p, y, **self._keywords(self.key, self.state))
+        return self._array(
+            self.layer.inverse(p, y, **self._keywords(self.key, self.state)), "has an inverse that gives"
+        )
 
     def handed(self, kept: Tree, h: Any) -> Tree:
         """H itself, of a kept layer."""
@@ -158,7 +180,10 @@ class Bound(Chained):
         """The user's own; else the VJP of the inverse."""
         if self.layer.vijp is None:
             return super().vijp(vjp, p, x, y, h)
-        return self.layer.vijp(p, x, h, **self._keywords(self.key, self.state))
+        found = self._array(self.layer.vijp(p, x, h, **self._keywords(self.key, self.state)), "has a vijp that gives")
+        if found.shape != y.shape:
+            raise NotInvertible(f"{self.name}: its vijp gives shape {found.shape}; expected {y.shape}")
+        return found
 
     def advance(self, vjp: Vjp, p: Tree, x: Any, h: Any, handed: Tree = None) -> Step:
         """A kept layer has its h_i from phase 1."""
@@ -168,8 +193,21 @@ class Bound(Chained):
         return tied((y, handed, pull(handed)[0]))
 
     def retreat(self, vjp: Vjp, p: Tree, y: Any, h: Any) -> Step:
-        """As `Chained.retreat`."""
-        return tied(super().retreat(vjp, p, y, h))
+        """As `Chained.retreat`; NotInvertible if the inverse gives an input of another shape."""
+        x = self.inverse(p, y)
+        found, pull = vjp(self, p, x)
+        if found.shape != y.shape:
+            raise NotInvertible(
+                f"{self.name}: its inverse gives shape {x.shape}, from which the layer makes {found.shape}; expected "
+                f"an input from which it makes {y.shape}"
+            )
+        dp, h = pull(h)
+        return tied((x, h, dp))
+
+    def _array(self, found: Any, how: str) -> Any:
+        if not hasattr(found, "shape"):
+            raise UsageError(f"{self.name} {how} a {type(found).__name__}; legal: one array")
+        return found
 
     def _keywords(self, key: Any, state: Any) -> dict[str, Any]:
         found = {"key": key} if self.layer.random else {}
@@ -195,6 +233,9 @@ class BoundCoupling(Bound):
 
     def run(self, p: Tree, x: Any) -> tuple[Any, Any]:
         """Y, and the state after the call."""
+        if not isinstance(p, Mapping) or set(p) != {"f", "g"}:
+            got = f"a dict with {sorted(map(str, p))}" if isinstance(p, Mapping) else f"a {type(p).__name__}"
+            raise UsageError(f'the parameters of {self.name} are {got}; legal: {{"f": those of F, "g": those of G}}')
         x1, x2 = self._split(x)
         found, f_after = self._f(p["f"], x2, x1)
         y1 = halves.moved(jnp, found, x1)
@@ -223,19 +264,24 @@ class BoundCoupling(Bound):
         return tied((self._join(x1, x2), self._join(h1, h2), {"f": df, "g": dg}))
 
     def _f(self, p: Tree, x: Any, like: Any) -> tuple[tuple[Any, ...], Any]:
-        found, after = self._called(self.layer.forward, self._keys[0], self._states[0], p, x)
+        with halves.of_half(f"F of {self.name}", x.shape, self._whole(x, like), self.layer.axis):
+            found, after = self._called(self.layer.forward, self._keys[0], self._states[0], p, x)
         return self._parts(found, like, "F"), after
 
     def _g(self, p: Tree, x: Any, like: Any) -> tuple[tuple[Any, ...], Any]:
-        found, after = self._called(self.layer.inverse, self._keys[1], self._states[1], p, x)
+        with halves.of_half(f"G of {self.name}", x.shape, self._whole(x, like), self.layer.axis):
+            found, after = self._called(self.layer.inverse, self._keys[1], self._states[1], p, x)
         return self._parts(found, like, "G"), after
 
+    def _whole(self, x: Any, like: Any) -> tuple[int, ...]:
+        """The shape of both halves together."""
+        shape = list(x.shape)
+        shape[self.layer.axis] += like.shape[self.layer.axis]
+        return tuple(shape)
+
     def _parts(self, found: Any, like: Any, name: str) -> tuple[Any, ...]:
-        affine, shape = self.layer.kind == "affine", list(like.shape)
-        shape[self.layer.axis] *= 1 + affine
-        if getattr(found, "shape", None) != tuple(shape):
-            got = getattr(found, "shape", type(found).__name__)
-            raise UsageError(f"{name} of {self.name} gives shape {got}; it moves a half and has to give {tuple(shape)}")
+        affine = self.layer.kind == "affine"
+        halves.check_shape(found, like.shape, self.layer.axis, affine, f"{name} of {self.name}")
         if not affine:
             return (found,)
         shift, raw = jnp.split(found, 2, self.layer.axis)

@@ -65,6 +65,8 @@ def invertible_sequential(
         ``reversible``: layers with an ill-conditioned inverse; errors grow from layer to layer. ``moonwalk``: inputs of
         more than a few hundred numbers. All: many equal layers, which compile one by one.
     """
+    if isinstance(layers, InvertibleLayer):
+        raise UsageError("layers is one layer; legal: a list of one or more")
     layers = tuple(layers)
     _check(layers, method)
     check_integer("tangents", tangents, 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -43,17 +43,21 @@ class Coupling(nn.Module):
     def moved(self, x: torch.Tensor, f: Function, g: Function) -> torch.Tensor:
         """X -> y by these functions."""
         x1, x2 = self.split(x)
-        y1 = halves.moved(torch, self.parts(f(x2), x1, "F"), x1)
-        return self.join(y1, halves.moved(torch, self.parts(g(y1), x2, "G"), x2))
+        with halves.of_half("F", x2.shape, x.shape, self.dim):
+            shift = f(x2)
+        y1 = halves.moved(torch, self.parts(shift, x1.shape, "F"), x1)
+        with halves.of_half("G", y1.shape, x.shape, self.dim):
+            shift = g(y1)
+        return self.join(y1, halves.moved(torch, self.parts(shift, x2.shape, "G"), x2))
 
     def restored(self, y: torch.Tensor, f: Function, g: Function) -> torch.Tensor:
         """Y -> x by these functions."""
         y1, y2 = self.split(y)
-        x2 = halves.restored(torch, self.parts(g(y1), y2, "G"), y2)
-        return self.join(halves.restored(torch, self.parts(f(x2), y1, "F"), y1), x2)
+        x2 = halves.restored(torch, self.parts(g(y1), y2.shape, "G"), y2)
+        return self.join(halves.restored(torch, self.parts(f(x2), y1.shape, "F"), y1), x2)
 
-    def parts(self, found: Any, like: torch.Tensor, name: str) -> tuple[torch.Tensor, ...]:
-        """What a function returned -> (t,), or (t, s)."""
+    def parts(self, found: Any, like: Sequence[int], name: str) -> tuple[torch.Tensor, ...]:
+        """What a function returned -> (t,), or (t, s); `like` is the shape of the half that it moves."""
         raise NotImplementedError
 
     def split(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -74,11 +78,6 @@ class Coupling(nn.Module):
         """Halves -> one tensor."""
         return torch.cat([first, second], self.dim)
 
-    def _fits(self, found: Any, shape: tuple[int, ...], name: str) -> None:
-        if not isinstance(found, torch.Tensor) or tuple(found.shape) != shape:
-            got = f"shape {tuple(found.shape)}" if isinstance(found, torch.Tensor) else f"a {type(found).__name__}"
-            raise UsageError(f"{name} of {type(self).__name__} gives {got}; it moves a half and has to give {shape}")
-
 
 class AdditiveCoupling(Coupling):
     """y1 = x1 + F(x2), y2 = x2 + G(y1): the block of a RevNet.
@@ -92,9 +91,9 @@ class AdditiveCoupling(Coupling):
         Gomez et al. (2017), Eq. 6 and 8; Moonwalk, Eq. 12 and 13: two such couplings are one block.
     """
 
-    def parts(self, found: Any, like: torch.Tensor, name: str) -> tuple[torch.Tensor, ...]:
+    def parts(self, found: Any, like: Sequence[int], name: str) -> tuple[torch.Tensor, ...]:
         """The shift alone."""
-        self._fits(found, tuple(like.shape), name)
+        halves.check_shape(found, like, self.dim, False, f"{name} of {type(self).__name__}")
         return (found,)
 
 
@@ -112,11 +111,9 @@ class AffineCoupling(Coupling):
         Dinh et al. (2017); the bound is ours.
     """
 
-    def parts(self, found: Any, like: torch.Tensor, name: str) -> tuple[torch.Tensor, ...]:
+    def parts(self, found: Any, like: Sequence[int], name: str) -> tuple[torch.Tensor, ...]:
         """The shift and the log-scale."""
-        shape = list(like.shape)
-        shape[self.dim] *= 2
-        self._fits(found, tuple(shape), name)
+        halves.check_shape(found, like, self.dim, True, f"{name} of {type(self).__name__}")
         shift, raw = found.chunk(2, self.dim)
         return shift, 0.5 * torch.tanh(raw)
 

@@ -15,6 +15,7 @@ from gradgate.references.contract import UsageError
 from gradgate.references.invertible.chain import Link, advances, pulled, pushed, retreats
 from gradgate.references.invertible.in_torch.phases import components
 from gradgate.references.invertible.in_torch.replay import slope, vjp
+from gradgate.references.invertible.in_torch.steps import whole
 from gradgate.references.invertible.inverse_products import advance_by
 from gradgate.references.invertible.refusal import cotangent_trips, round_trips
 
@@ -85,7 +86,7 @@ class Run:
 
         def walk() -> Iterator[Any]:
             _, h0 = yield from retreats(vjp, chain, kept[0], h)
-            last.append(h0)
+            last.append(whole(h0))
 
         grads = self._delivered(walk())
         for step in keepers:

@@ -10,7 +10,7 @@ from torch.utils import _pytree
 
 from gradgate.references.contract import UsageError, unknown
 from gradgate.references.invertible.in_torch import run
-from gradgate.references.invertible.in_torch.steps import steps
+from gradgate.references.invertible.in_torch.steps import of_layer, steps
 
 METHODS = ("reversible", "moonwalk_mixed", "moonwalk")
 Visit = Callable[[dict[str, torch.Tensor]], None]
@@ -122,8 +122,9 @@ class InvertibleSequential(nn.Module):
         shared = {id(leaf): leaf for leaf in self.parameters()}
         wanted = x.requires_grad or any(leaf.requires_grad for leaf in shared.values())
         if not (torch.is_grad_enabled() and wanted):
-            for layer in self.flat():
-                x = layer(x)
+            for i, layer in enumerate(self.flat()):
+                with of_layer(f"layer {i} ({type(layer).__name__})"):
+                    x = layer(x)
             return x
         self._check_statistics()
         plan = run.Run(steps(self.flat()), self.method, list(shared), self._names(), self.visit, self.coupled)

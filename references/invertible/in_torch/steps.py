@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -13,6 +14,27 @@ from gradgate.references.invertible import halves
 from gradgate.references.invertible.in_torch.couplings import Coupling, Keep
 from gradgate.references.invertible.in_torch.replay import Call
 from gradgate.references.invertible.layer import Chained, NotInvertible, Step, Vjp
+
+
+class Halves:
+    """The halves of a tensor, handed from one coupling to the one before it without being joined.
+
+    Attributes:
+        dim: the axis along which they would be joined.
+    """
+
+    def __init__(self, first: torch.Tensor, second: torch.Tensor, dim: int) -> None:
+        self._parts, self.dim = [first, second], dim
+
+    def taken(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Both halves, which are not held here any more."""
+        second, first = self._parts.pop(), self._parts.pop()
+        return first, second
+
+
+def whole(x: Any) -> Any:
+    """A tensor, or the tensor of `Halves`, which are then empty."""
+    return torch.cat(x.taken(), x.dim) if isinstance(x, Halves) else x
 
 
 class ModuleStep(Chained):
@@ -58,7 +80,14 @@ class ModuleStep(Chained):
         """
         if not self.invertible:
             raise NotInvertible(f"{self.name} has no inverse")
-        return self.call.again(p, y, method="inverse").to(self.dtype)
+        x = self.call.again(p, y, method="inverse")
+        if not isinstance(x, torch.Tensor):
+            raise NotInvertible(f"{self.name}: its inverse returned a {type(x).__name__}; legal: one tensor")
+        return x.to(self.dtype)
+
+    def retreat(self, vjp: Vjp, p: Tree, y: Any, h: Any) -> Step:
+        """As `Chained.retreat`, of `Halves` too."""
+        return super().retreat(vjp, p, whole(y), whole(h))
 
     def vijp(self, vjp: Vjp, p: Tree, x: Any, y: Any, h: Any) -> Any:
         """The module's own ``vijp(x, h)``; else the VJP of its inverse."""
@@ -66,6 +95,8 @@ class ModuleStep(Chained):
             return super().vijp(vjp, p, x, y, h)
         with torch.no_grad():
             found = self.call.again(p, x, h, method="vijp")
+        if not isinstance(found, torch.Tensor):
+            raise NotInvertible(f"{self.name}: its vijp returned a {type(found).__name__}; legal: one tensor")
         if found.shape != y.shape:
             raise NotInvertible(f"{self.name}: its vijp gives shape {tuple(found.shape)}; expected {tuple(y.shape)}")
         return found
@@ -126,7 +157,8 @@ class CouplingStep(Chained):
         """X -> y; the first call is one of the module, so that its hooks run."""
         self.dtype = self.dtype or x.dtype
         if p is None:
-            return self.module(x, (lambda x: self.f(None, x), lambda x: self.g(None, x)))
+            with of_layer(self.name):
+                return self.module(x, (lambda x: self.f(None, x), lambda x: self.g(None, x)))
         return self.module.moved(x, lambda x: self.f(p["f"], x), lambda x: self.g(p["g"], x))
 
     def inverse(self, p: Tree, y: Any) -> Any:
@@ -141,19 +173,49 @@ class CouplingStep(Chained):
         return self.module.join(y1, y2), self.module.join(h1, h2), {"f": df, "g": dg}
 
     def retreat(self, vjp: Vjp, p: Tree, y: Any, h: Any) -> Step:
-        """Each function is run once, and pulled back once."""
-        (y1, y2), (h1, h2) = self.module.split(y), self.module.split(h)
-        x2, h1, h2, dg = halves.retreat(torch, vjp, self._g(y2), p["g"], y1, y2, h1, h2)
-        x1, h2, h1, df = halves.retreat(torch, vjp, self._f(y1), p["f"], x2, y1, h2, h1)
-        x = self.module.join(x1, x2).to(self.dtype)
-        del x1, x2, y1, y2
-        return x, self.module.join(h1, h2).to(self.dtype), {"f": df, "g": dg}
+        """Each function is run once, and pulled back once. What is not needed any more is freed at once.
+
+        x and its cotangent are `Halves`, because the layer before may be a coupling, too; y and h may be.
+        """
+        (y1, y2), (h1, h2) = self._taken(y), self._taken(h)
+        x2, h2, pull = halves.opened(torch, vjp, self._g(y2), p["g"], y1, y2, h2)
+        del y2
+        dg, d1 = pull()
+        h1 = h1 + d1
+        del pull, d1
+        x1, h1, pull = halves.opened(torch, vjp, self._f(y1), p["f"], x2, y1, h1)
+        del y1
+        df, d2 = pull()
+        h2 = h2 + d2
+        return self._halves(x1, x2), self._halves(h1, h2), {"f": df, "g": dg}
+
+    def _taken(self, x: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        if isinstance(x, Halves) and x.dim == self.module.dim:
+            return x.taken()
+        return self.module.split(whole(x))
+
+    def _halves(self, first: torch.Tensor, second: torch.Tensor) -> Halves:
+        return Halves(first.to(self.dtype), second.to(self.dtype), self.module.dim)
 
     def _f(self, like: Any) -> halves.Functions:
-        return lambda p, x: self.module.parts(self.f(p, x), like, "F")
+        shape = like.shape
+        return lambda p, x: self.module.parts(self.f(p, x), shape, "F")
 
     def _g(self, like: Any) -> halves.Functions:
-        return lambda p, x: self.module.parts(self.g(p, x), like, "G")
+        shape = like.shape
+        return lambda p, x: self.module.parts(self.g(p, x), shape, "G")
+
+
+@contextlib.contextmanager
+def of_layer(name: str) -> Iterator[None]:
+    """Says in an exception which layer raises it."""
+    try:
+        yield
+    except UsageError as error:
+        raise UsageError(f"{name}: {error}") from error.__cause__
+    except Exception as error:
+        error.add_note(f"raised by {name}")
+        raise
 
 
 def steps(layers: Sequence[nn.Module]) -> list[Any]:

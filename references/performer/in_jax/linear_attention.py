@@ -15,9 +15,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from gradgate.references.errors import check_arrays
 from gradgate.references.performer.features import mapped, orthogonal_rows
 from gradgate.references.performer.in_jax.attention import attended, pull_block, pull_masked, summed, wide
-from gradgate.references.performer.operands import CHUNK, How, check_features, check_state, how
+from gradgate.references.performer.operands import CHUNK, How, check_features, check_projection_size, check_state, how
 from gradgate.references.performer.problem import FLOOR
 
 
@@ -71,11 +72,12 @@ def linear_attention(
         or plain autodiff. Not for generating token by token: a call for each token, with `state`,
         does more work than one step of the recurrence.
     """
+    check_arrays("q k v", (q, k, v), "an array of JAX or NumPy", _is_array)
     if callable(feature_map):
         shapes = (q.shape, k.shape, v.shape)
         how(shapes, _dtypes(q, k, v), feature_map, _shape(projection), chunk, normalise, causal)
         q, k = feature_map(q), feature_map(k)
-        check_features(shapes[0], q.shape, k.shape)
+        check_features(shapes[0], (q, k), _is_array)
     given = how((q.shape, k.shape, v.shape), _dtypes(q, k, v), _name(feature_map), _shape(projection), chunk,
                 normalise, causal)  # fmt: skip
     dtype = jnp.promote_types(q.dtype, jnp.float32)
@@ -96,10 +98,18 @@ def favor_projection(key: Any, features: int, width: int) -> Any:
     Returns:
         (features, width), float32.
 
+    Raises:
+        UsageError: a size is not a whole number of at least 1.
+
     Source:
         Choromanski et al. (2020), §2.4.
     """
+    check_projection_size(features, width)
     return orthogonal_rows(jax.random.normal(key, (features, width)), "jax", "float32")
+
+
+def _is_array(x: Any) -> bool:
+    return hasattr(x, "shape") and hasattr(x, "dtype")
 
 
 def _name(feature_map: str | Callable[..., Any]) -> str:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from gradgate.references.errors import UsageError
 from gradgate.references.performer.in_jax.linear_attention import favor_projection, linear_attention
-from gradgate.references.performer.operands import CHUNK, check_layer
+from gradgate.references.performer.operands import CHUNK, check_layer, check_width
 
 try:
     from flax import nnx
@@ -31,7 +31,8 @@ class LinearAttention(nnx.Module):
         projection: (features, width / heads), a `Projection`, for ``favor`` only; no `nnx.Param`, so it is not trained.
 
     Raises:
-        UsageError: `heads` does not divide `width`, an option is wrong, or flax is not installed.
+        UsageError: an input has another width, `heads` does not divide `width`, an option is wrong, or flax is
+            not installed.
 
     Source:
         SLiM Performers (2020), §2.1 and Eq. 5.
@@ -47,6 +48,8 @@ class LinearAttention(nnx.Module):
 
         layer = LinearAttention(512, heads=8, feature_map="favor", features=256, rngs=nnx.Rngs(0))
         y = layer(x)  # (batch, length, 512)
+        y, state = layer(prompt, return_state=True)  # then token by token, each with (batch, 1, 512):
+        y, state = layer(token, state=state, return_state=True)
     """
 
     def __init__(
@@ -64,19 +67,28 @@ class LinearAttention(nnx.Module):
             chunk: as for `linear_attention`.
         """
         each = check_layer(width, heads, feature_map, features)
-        self.heads, self.feature_map, self.chunk = heads, feature_map, chunk
+        self.width, self.heads, self.feature_map, self.chunk = width, heads, feature_map, chunk
         self.query, self.key, self.value, self.out = (
             nnx.Linear(width, width, use_bias=False, rngs=rngs) for _ in range(4)
         )
         drawn = favor_projection(rngs.params(), features or each, each) if feature_map == "favor" else None
         self.projection = None if drawn is None else Projection(drawn)
 
-    def __call__(self, x: Any) -> Any:
-        """From x (..., length, width) to an array of the same shape."""
+    def __call__(self, x: Any, *, state: Any = None, return_state: bool = False) -> Any:
+        """From x (..., length, width) to y of the same shape; with `return_state`, (y, state).
+
+        Args:
+            x: the tokens.
+            state: the state before the first token, as `linear_attention` has it: the pair (S, z), S (..., heads,
+                features, width / heads) and z (..., heads, features); with ``identity`` S alone; None: zeros.
+            return_state: whether the state after the last token is returned too.
+        """
+        check_width(self.width, tuple(x.shape))
         split = (*x.shape[:-1], self.heads, x.shape[-1] // self.heads)
         q, k, v = (jnp.swapaxes(layer(x).reshape(split), -2, -3) for layer in (self.query, self.key, self.value))
-        y = linear_attention(
+        y, after = linear_attention(
             q, k, v, feature_map=self.feature_map, chunk=self.chunk, normalise=self.feature_map != "identity",
-            projection=None if self.projection is None else self.projection[...],
+            projection=None if self.projection is None else self.projection[...], state=state, return_state=True,
         )  # fmt: skip
-        return self.out(jnp.swapaxes(y, -2, -3).reshape(x.shape))
+        made = self.out(jnp.swapaxes(y, -2, -3).reshape(x.shape))
+        return (made, after) if return_state else made

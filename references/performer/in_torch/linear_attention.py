@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from gradgate.references.backends import namespace
+from gradgate.references.errors import check_arrays
 from gradgate.references.performer.features import mapped, orthogonal_rows
 from gradgate.references.performer.in_torch.attention import (
     masked_block,
@@ -22,7 +23,7 @@ from gradgate.references.performer.in_torch.attention import (
     summed_block,
     wide,
 )
-from gradgate.references.performer.operands import CHUNK, How, check_features, check_state, how
+from gradgate.references.performer.operands import CHUNK, How, check_features, check_projection_size, check_state, how
 from gradgate.references.performer.problem import FLOOR
 
 vjp: Callable[..., Any] = torch.func.vjp
@@ -78,11 +79,12 @@ def linear_attention(
         or plain autograd. Not for generating token by token: a call for each token, with `state`,
         does more work than one step of the recurrence.
     """
+    check_arrays("q k v", (q, k, v), "torch.Tensor", _is_tensor)
     if callable(feature_map):
         shapes = (tuple(q.shape), tuple(k.shape), tuple(v.shape))
         how(shapes, _dtypes(q, k, v), feature_map, _shape(projection), chunk, normalise, causal)
         q, k = feature_map(q), feature_map(k)
-        check_features(shapes[0], tuple(q.shape), tuple(k.shape))
+        check_features(shapes[0], (q, k), _is_tensor)
     shapes = (tuple(q.shape), tuple(k.shape), tuple(v.shape))
     name = feature_map if isinstance(feature_map, str) or not callable(feature_map) else "identity"
     given = how(shapes, _dtypes(q, k, v), name, _shape(projection), chunk, normalise, causal)
@@ -107,11 +109,19 @@ def favor_projection(
     Returns:
         (features, width), float32.
 
+    Raises:
+        UsageError: a size is not a whole number of at least 1.
+
     Source:
         Choromanski et al. (2020), §2.4.
     """
+    check_projection_size(features, width)
     rows: torch.Tensor = orthogonal_rows(torch.randn(features, width, generator=generator), "torch", "float32")
     return rows.to(device)
+
+
+def _is_tensor(x: Any) -> bool:
+    return isinstance(x, torch.Tensor)
 
 
 def _dtypes(*tensors: torch.Tensor) -> tuple[str, ...]:

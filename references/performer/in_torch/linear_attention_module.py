@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from gradgate.references.performer.in_torch.linear_attention import favor_projection, linear_attention
-from gradgate.references.performer.operands import CHUNK, check_layer
+from gradgate.references.performer.operands import CHUNK, check_layer, check_width
 
 
 class LinearAttention(torch.nn.Module):
@@ -16,7 +18,7 @@ class LinearAttention(torch.nn.Module):
         projection: (features, width / heads), a buffer, for ``favor`` only: saved with the module and not trained.
 
     Raises:
-        UsageError: `heads` does not divide `width`, or an option is wrong.
+        UsageError: an input has another width, `heads` does not divide `width`, or an option is wrong.
 
     Source:
         SLiM Performers (2020), §2.1 and Eq. 5.
@@ -32,6 +34,8 @@ class LinearAttention(torch.nn.Module):
 
         layer = LinearAttention(512, heads=8, feature_map="favor", features=256)
         y = layer(x)  # (batch, length, 512)
+        y, state = layer(prompt, return_state=True)  # then token by token, each with (batch, 1, 512):
+        y, state = layer(token, state=state, return_state=True)
     """
 
     def __init__(
@@ -50,21 +54,29 @@ class LinearAttention(torch.nn.Module):
         """
         super().__init__()
         each = check_layer(width, heads, feature_map, features)
-        self.heads, self.feature_map, self.chunk = heads, feature_map, chunk
+        self.width, self.heads, self.feature_map, self.chunk = width, heads, feature_map, chunk
         self.query, self.key, self.value, self.out = (torch.nn.Linear(width, width, bias=False) for _ in range(4))
         drawn = favor_projection(features or each, each, generator=generator) if feature_map == "favor" else None
         self.register_buffer("projection", drawn)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """From x (..., length, width) to an array of the same shape."""
+    def forward(self, x: torch.Tensor, *, state: Any = None, return_state: bool = False) -> Any:
+        """From x (..., length, width) to y of the same shape; with `return_state`, (y, state).
+
+        Args:
+            x: the tokens.
+            state: the state before the first token, as `linear_attention` has it: the pair (S, z), S (..., heads,
+                features, width / heads) and z (..., heads, features); with ``identity`` S alone; None: zeros.
+            return_state: whether the state after the last token is returned too.
+        """
+        check_width(self.width, tuple(x.shape))
         q, k, v = (layer(x).unflatten(-1, (self.heads, -1)).transpose(-2, -3) for layer in self._projections())
         projection = self.get_buffer("projection") if self.feature_map == "favor" else None
-        y = linear_attention(
+        y, after = linear_attention(
             q, k, v, feature_map=self.feature_map, projection=projection, chunk=self.chunk,
-            normalise=self.feature_map != "identity",
+            normalise=self.feature_map != "identity", state=state, return_state=True,
         )  # fmt: skip
         made: torch.Tensor = self.out(y.transpose(-2, -3).flatten(-2))
-        return made
+        return (made, after) if return_state else made
 
     def _projections(self) -> tuple[torch.nn.Module, ...]:
         return self.query, self.key, self.value

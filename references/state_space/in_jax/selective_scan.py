@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from gradgate.references.errors import check_arrays
 from gradgate.references.state_space.operands import How, check_segments, how, prepared, read, starts_of
 
 
@@ -64,6 +65,11 @@ def selective_scan(
         a chunk, use matrix units there. Not for a and b that do not depend on the token: use a convolution.
     """
     operands = {"a": a, "b": b, "c": c, "x": x, "state": state, "delta": delta}
+    for name, leaf in operands.items():
+        if leaf is not None or name in "abcx":
+            check_arrays(
+                name, (leaf,), "an array of JAX or NumPy", lambda x: hasattr(x, "shape") and hasattr(x, "dtype")
+            )
     given = how(
         {name: None if leaf is None else tuple(leaf.shape) for name, leaf in operands.items()},
         {name: str(leaf.dtype) for name, leaf in operands.items() if leaf is not None}, chunk, associative,

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from gradgate.references.backends import namespace
-from gradgate.references.errors import UsageError
+from gradgate.references.errors import UsageError, check_arrays
 from gradgate.references.state_space.operands import How, check_segments, how, prepared, read, starts_of
 
 vjp: Callable[..., Any] = torch.func.vjp
@@ -69,6 +69,9 @@ def selective_scan(
         a chunk, use matrix units there. Not for a and b that do not depend on the token: use a convolution.
     """
     operands = {"a": a, "b": b, "c": c, "x": x, "delta": delta, "state": state}
+    for name, leaf in operands.items():
+        if leaf is not None or name in "abcx":
+            check_arrays(name, (leaf,), "torch.Tensor", lambda x: isinstance(x, torch.Tensor))
     given = how(
         {name: None if leaf is None else tuple(leaf.shape) for name, leaf in operands.items()},
         {name: str(leaf.dtype).removeprefix("torch.") for name, leaf in operands.items() if leaf is not None},

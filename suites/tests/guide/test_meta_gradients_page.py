@@ -18,7 +18,7 @@ BLOCK = re.compile(r"^```python (\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 def code(framework: str) -> str:
     """All blocks of a framework, joined."""
     found = [text for kind, text in BLOCK.findall(PAGE.read_text(encoding="utf-8")) if kind == framework]
-    assert len(found) == 2
+    assert len(found) == 3
     return "\n".join(found)
 
 
@@ -35,7 +35,9 @@ def test_the_blocks_run_and_both_frameworks_print_the_same(
 ) -> None:
     pytest.importorskip("optax")
     ours, theirs = (printed(framework, tmp_path, process) for framework in ("jax", "torch"))
-    assert len(ours) == 3
+    assert len(ours) == 5
+    assert ours[3] == pytest.approx(ours[4], rel=1e-4)  # states that are kept, and steps that are taken back
+    assert ours[3] != pytest.approx(ours[0], rel=1e-4)
     assert all(abs(number) > 1e-6 for number in ours)
     assert ours == pytest.approx(theirs, rel=1e-3)
 

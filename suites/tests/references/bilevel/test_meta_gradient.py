@@ -185,6 +185,19 @@ def test_an_inner_gradient_that_is_cut_is_seen(framework: str) -> None:
             check_alike(cut(*arrays(framework)), known)
 
 
+class Wrong:
+    """An optimiser whose update returns what it is given here."""
+
+    def __init__(self, returned: Any) -> None:
+        self.returned = returned
+
+    def init(self, theta: Any) -> tuple[()]:
+        return ()
+
+    def update(self, grads: Any, state: Any, params: Any = None) -> Any:
+        return self.returned
+
+
 REFUSED: tuple[tuple[dict[str, Any], str], ...] = (
     ({"checkpointing": "some"}, "checkpointing must be one of states, gradients, logarithmic, inversion, not 'some'"),
     ({"checkpointing": "gradients", "save_inner_grads": True}, "goes with checkpointing='states', not 'gradients'"),
@@ -204,6 +217,19 @@ REFUSED: tuple[tuple[dict[str, Any], str], ...] = (
     ),
     ({"outer_loss": lambda theta, eta, y: y}, "outer_loss must return a floating scalar, not an array of shape (2, 3)"),
     ({"has_aux": True}, "with has_aux=True, outer_loss returns a pair"),
+    (
+        {"outer_loss": lambda theta, y: y},
+        "outer_loss is called as outer_loss(theta, eta, y), which outer_loss(theta, y) does not accept: too many",
+    ),
+    (
+        {"inner_loss": lambda: 0.0},
+        "inner_loss is called as inner_loss(theta, eta, x), which inner_loss() does not accept",
+    ),
+    (
+        {"optimiser": lambda eta: Wrong(None)},
+        "the optimiser's update returned a NoneType; legal: the pair (updates, state)",
+    ),
+    ({"optimiser": lambda eta: Wrong((0.0, ()))}, "the optimiser's update has 1 leaves and θ 3"),
     ({"learning_rate": [0.1, 0.2]}, "learning_rate has 2 leaves and θ 3: give one number, or a tree like θ"),
 )
 
@@ -238,6 +264,51 @@ def test_arrays_that_do_not_fit_are_refused_in_words(framework: str) -> None:
             with pytest.raises(UsageError) as told:
                 meta(*wrong)
             assert words in str(told.value)
+
+
+def test_an_update_of_another_shape_is_refused(framework: str) -> None:
+    with precision(framework, "float64"):
+        inner, outer = losses(framework)
+        eta, theta, xs, y = arrays(framework)
+        for lead, refused in (((), False), ((1,), True)):
+            found = tree_map(lambda leaf: 0 * leaf.reshape((*lead, *leaf.shape)), theta)  # noqa: B023 - called at once
+            meta = of(framework).meta_gradient(inner, Wrong((found, ())), outer)
+            if not refused:
+                meta(eta, theta, xs, y)
+                continue
+            with pytest.raises(UsageError, match=r"of the optimiser's update has shape .* they must be trees alike"):
+                meta(eta, theta, xs, y)
+
+
+def test_a_state_of_another_optimiser_is_refused_before_steps_are_taken_back(framework: str) -> None:
+    ours = of(framework)
+    with precision(framework, "float64"):
+        inner, outer = losses(framework)
+        given = arrays(framework)
+        for pair in (ours.adam(0.1), ours.chain(ours.clip_by_global_norm(1.0), ours.adam(0.1))):
+            with pytest.raises(UsageError, match="state is no state of this optimiser; legal: a tree such as"):
+                ours.meta_gradient(inner, pair, outer, checkpointing="inversion")(*given, ())
+            state = pair.init(given[1])
+            ours.meta_gradient(inner, pair, outer, checkpointing="inversion")(*given, state)
+
+
+def test_modules_in_the_place_of_parameters_are_refused_with_the_way_out(torch: Any) -> None:
+    ours = of("torch")
+    inner, outer = losses("torch")
+    eta, _, xs, y = arrays("torch")
+    with pytest.raises(UsageError, match=r"pass dict\(module\.named_parameters\(\)\)"):
+        ours.meta_gradient(inner, ours.sgd(0.1), outer)(eta, torch.nn.Linear(3, 3), xs, y)
+    with pytest.raises(UsageError, match=r"the class Adam is neither"):
+        ours.meta_gradient(inner, torch.optim.Adam, outer)
+
+
+def test_in_jax_a_module_with_functions_is_refused_with_the_way_out(jax: Any) -> None:
+    eqx = pytest.importorskip("equinox")
+    inner, outer = losses("jax")
+    eta, _, xs, y = arrays("jax")
+    model = eqx.nn.MLP(3, 3, 4, 1, key=jax.random.key(0))
+    with pytest.raises(UsageError, match=r"eqx\.partition\(module, eqx\.is_inexact_array\)"):
+        of("jax").meta_gradient(inner, of("jax").sgd(0.1, 0.5), outer)(eta, model, xs, y)
 
 
 def test_in_jax_an_optimiser_with_counters_and_keys_in_its_state_is_differentiated(jax: Any) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from gradgate import UsageError
 from gradgate.references.backends import leaves, namespace, precision, to_numpy, tree_map
-from gradgate.references.bilevel.inner import words
+from gradgate.references.bilevel.inner import inverses, loop, words
 
 LONG = 32
 """Inner steps after which floats have lost most digits."""
@@ -50,10 +50,15 @@ def arrays(framework: str, steps: int, dtype: str = "float64") -> tuple[Any, ...
 
 
 def optimiser(framework: str, **numbers: Any) -> Callable[[Any], Any]:
-    """η -> Adam with a schedule whose rates are in η."""
-    name = "adamw" if "weight_decay" in numbers else "adam"
-    made = getattr(of(framework), name)
-    return lambda eta: made(lambda step: (0.05 + 0.01 * eta["rate"]) / (1 + 0.1 * step), **numbers)
+    """η -> Adam with a schedule whose rates are in η; with `max_norm`, after clipping in a chain."""
+    ours, max_norm = of(framework), numbers.pop("max_norm", None)
+    made = ours.adamw if "weight_decay" in numbers else ours.adam
+
+    def pair(eta: Any) -> Any:
+        adam = made(lambda step: (0.05 + 0.01 * eta["rate"]) / (1 + 0.1 * step), **numbers)
+        return adam if max_norm is None else ours.chain(ours.clip_by_global_norm(max_norm + 0 * eta["rate"]), adam)
+
+    return pair
 
 
 def found(framework: str, checkpointing: str, given: tuple[Any, ...], pair: Any) -> list[Any]:
@@ -73,7 +78,10 @@ def apart(framework: str, steps: int, dtype: str = "float64", **numbers: Any) ->
         return max(float(np.linalg.norm(a - b) / np.linalg.norm(a)) for a, b in zip(*both, strict=True))
 
 
-@pytest.mark.parametrize("numbers", [{"b1": 0.9}, {"b1": 0.5}, {"b1": 0.5, "weight_decay": 0.3}])
+@pytest.mark.parametrize(
+    "numbers",
+    [{"b1": 0.9}, {"b1": 0.5}, {"b1": 0.5, "weight_decay": 0.3}, {"b1": 0.5, "weight_decay": 0.3, "max_norm": 0.05}],
+)
 def test_thirty_two_steps_taken_back_give_the_gradient_along_saved_states(
     numbers: dict[str, float], framework: str
 ) -> None:
@@ -102,6 +110,70 @@ def test_a_word_over_a_rest_has_twice_the_digits(framework: str) -> None:
     for high, low, x, y, s in (map(Fraction, row) for row in zip(*given, strict=True)):
         exact = x * y / (1 - s)
         assert abs(high + low - exact) <= 8 * Fraction(2) ** -106 * exact
+
+
+def test_clipping_before_adam_changes_the_gradient_so_that_the_test_above_reads_it(framework: str) -> None:
+    with precision(framework, "float64"):
+        given = arrays(framework, 4)
+        plain, clipped = (
+            found(framework, "inversion", given, optimiser(framework, b1=0.5, eps_root=1e-4, **more))
+            for more in ({}, {"max_norm": 0.05})
+        )
+    assert max(float(np.linalg.norm(a - b) / np.linalg.norm(a)) for a, b in zip(plain, clipped, strict=True)) > 1e-3
+
+
+def test_a_clip_that_is_not_read_again_on_the_way_back_is_seen(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = inverses.Steps.state_before
+
+    def raw(self: Any, grad: Any, carry: Any) -> Any:
+        monkeypatch.setattr(loop.Loop, "read", lambda self, grad: grad)
+        try:
+            return kept(self, grad, carry)
+        finally:
+            monkeypatch.setattr(loop.Loop, "read", read)
+
+    read = loop.Loop.read
+    assert apart("torch", 4, b1=0.5, max_norm=0.05) < 1e-13
+    monkeypatch.setattr(inverses.Steps, "state_before", raw)
+    assert apart("torch", 4, b1=0.5, max_norm=0.05) > 1e-3
+
+
+@pytest.mark.parametrize("optimiser_name", ["momentum", "adam", "one"])
+def test_other_ways_and_a_given_state_work_with_a_chain(optimiser_name: str, framework: str) -> None:
+    ours = of(framework)
+    last = {"momentum": ours.sgd(0.1, 0.75), "adam": ours.adam(0.05, eps_root=1e-6), "one": ours.adam(0.05)}
+    parts = (last[optimiser_name],) if optimiser_name == "one" else (
+        ours.clip_by_global_norm(0.3), ours.clip_by_global_norm(0.05), last[optimiser_name],
+    )  # fmt: skip
+    pair = ours.chain(*parts)
+    with precision(framework, "float64"):
+        eta, theta, xs, y = arrays(framework, 3)
+        _, state = pair.update(tree_map(lambda leaf: 0.1 * leaf + 0.02, theta), pair.init(theta), theta)
+        given = (eta, theta, xs, y, state)
+        known = found(framework, "states", given, pair)
+        for way in ("gradients", "logarithmic", "inversion"):
+            for one, other in zip(known, found(framework, way, given, pair), strict=True):
+                np.testing.assert_allclose(other, one, rtol=1e-11, atol=1e-13)
+
+
+def test_in_jax_clipping_is_that_of_optax(jax: Any) -> None:
+    optax, ours = pytest.importorskip("optax"), of("jax")
+    with precision("jax", "float64"):
+        _, theta, _, _ = arrays("jax", 1)
+        for scale in (1e-3, 10.0):
+            grads = tree_map(lambda leaf: scale * leaf, theta)  # noqa: B023 - called at once
+            one, _ = ours.clip_by_global_norm(0.5).update(grads, ())
+            other, _ = optax.clip_by_global_norm(0.5).update(grads, optax.EmptyState())
+            for a, b in zip(leaves(one), leaves(other), strict=True):
+                np.testing.assert_allclose(to_numpy(a), to_numpy(b), rtol=1e-14)
+
+
+@pytest.mark.parametrize("max_norm", [0, -1.0, "one", True])
+def test_a_norm_that_is_not_positive_is_refused(max_norm: Any, framework: str) -> None:
+    with pytest.raises(UsageError, match="max_norm must be positive, a number or a "):
+        of(framework).clip_by_global_norm(max_norm)
+    with pytest.raises(UsageError, match="chain takes pairs of init and update"):
+        of(framework).chain()
 
 
 def test_behind_the_steps_that_float32_allows_digits_are_lost(torch: Any) -> None:
@@ -186,17 +258,19 @@ def test_numbers_that_forget_a_moment_are_refused(numbers: dict[str, float], wor
 
 
 def test_adam_whose_numbers_cannot_be_read_is_refused_with_one_that_would_do(framework: str) -> None:
+    ours = of(framework)
+    opaque = [ours.chain(ours.adam(0.1), ours.clip_by_global_norm(1.0))]
     if framework == "jax":
-        opaque = (pytest.importorskip("optax").adam(0.1),)
-    else:
-        ours = of("torch")
-        opaque = (ours.chain(ours.clip_by_global_norm(1.0), ours.adam(0.1)),)
+        optax = pytest.importorskip("optax")
+        opaque += [
+            optax.adam(0.1), optax.chain(optax.clip_by_global_norm(1.0), ours.adam(0.1)),
+            ours.chain(optax.clip_by_global_norm(1.0), ours.adam(0.1)),
+        ]  # fmt: skip
     for pair in opaque:
         with precision(framework, "float64"), pytest.raises(UsageError) as told:
             found(framework, "inversion", arrays(framework, 2), pair)
-        assert f"adam(learning_rate) or adamw(learning_rate) of gradgate.in_{framework}, not in a chain" in str(
-            told.value
-        )
+        wanted = f"of gradgate.in_{framework}, alone or in its chain(clip_by_global_norm(…), …)"
+        assert f"adam(learning_rate) or adamw(learning_rate) {wanted}" in str(told.value)
         assert "checkpointing='logarithmic', which needs no inverse" in str(told.value)
 
 

@@ -122,6 +122,8 @@ def test_wrong_use_is_refused_in_words(framework: str) -> None:
             grad(lambda leaf: leaf)(theta)
         with pytest.raises(UsageError, match="returns a pair"):
             grad(lambda leaf: leaf.sum(), has_aux=True)(theta)
+        with pytest.raises(UsageError, match="fun must be a function, not a int"):
+            grad(3)
 
 
 def test_in_pytorch_it_works_with_backward_too(torch: Any) -> None:

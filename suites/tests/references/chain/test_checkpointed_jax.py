@@ -38,5 +38,7 @@ def test_wrong_budgets_are_refused_in_words() -> None:
         checkpointed(functions, params, rows(32), budget=10)
     with pytest.raises(IllegalOption, match=r"must be an integer .*; or a share .* such as 0.5; or 'least'"):
         checkpointed(functions, params, rows(32), budget="small")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="x is a tuple of 2, not one array: put what passes several into one layer"):
+        checkpointed(functions, params, (rows(32), rows(32)), budget=0.5)
     with pytest.raises(UsageError, match="no sequence of layers"):
         checkpointed(functions[0], params, rows(32), budget=0.5)

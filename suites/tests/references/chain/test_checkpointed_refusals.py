@@ -129,3 +129,19 @@ def test_transformations_and_second_derivatives_are_refused() -> None:
         torch.func.grad(lambda x: wrapped(x).sum())(X)
     with pytest.raises(NotComposable, match="first derivatives only"):
         torch.autograd.grad(wrapped(X).sum(), list(wrapped.parameters()), create_graph=True)
+
+
+def test_a_list_of_layers_is_refused_with_the_way_out() -> None:
+    with pytest.raises(UsageError, match=r"must be an nn\.Module, not list: put the layers into torch\.nn\.Sequential"):
+        checkpointed([nn.Linear(4, 4)] * 3, X, budget="least")
+
+
+def test_a_plan_may_be_made_where_no_gradient_is_recorded() -> None:
+    model = nn.Sequential(*(nn.Sequential(nn.Linear(4, 4), nn.Tanh()) for _ in range(4)))
+    with torch.no_grad():
+        lean = checkpointed(model, X, budget="least", compute="flops")
+        assert torch.equal(lean(X), model(X))
+    assert (
+        lean.plans[0].schedule.runs()
+        == checkpointed(model, X, budget="least", compute="flops").plans[0].schedule.runs()
+    )

@@ -321,12 +321,48 @@ def test_check_inverse_finds_what_is_wrong_or_too_ill_conditioned_and_changes_no
 
 def test_functions_that_do_not_fit_their_half_are_refused() -> None:
     for coupling, wide in ((AdditiveCoupling, 1), (AffineCoupling, 3)):
-        with pytest.raises(UsageError, match=rf"F of {coupling.__name__} gives shape \(5, {wide}\).*has to give"):
+        legal = r"\(5, 6\), the shift t and then the log-scale s' along axis 1" if wide == 3 else r"\(5, 3\)"
+        words = (
+            rf"F of {coupling.__name__} returned shape \(5, {wide}\); legal: shape {legal}, because F reads the second"
+        )
+        with pytest.raises(UsageError, match=words):
             coupling(nn.Linear(3, wide), nn.Linear(3, 3)).double()(start())
     with pytest.raises(UsageError, match=r"splits axis 1, and its input has shape \(5, 1\)"):
         AdditiveCoupling(nn.Linear(1, 1), nn.Linear(1, 1))(torch.ones(5, 1))
     with pytest.raises(UsageError, match=r"F is a function; legal: a torch\.nn\.Module"):
         AdditiveCoupling(lambda x: x, nn.Linear(1, 1))
+
+
+@pytest.mark.parametrize("gradient", [True, False])
+def test_a_function_that_does_not_fit_its_half_is_named_with_its_layer(gradient: bool) -> None:
+    fits, wide = nn.Linear(3, 3), nn.Linear(3, 4)
+    net = InvertibleSequential(AdditiveCoupling(fits, fits), AdditiveCoupling(fits, wide)).double()
+    words = (
+        r"layer 1 \(AdditiveCoupling\): G of AdditiveCoupling returned shape \(5, 4\); legal: shape \(5, 3\), because G"
+    )
+    with torch.set_grad_enabled(gradient), pytest.raises(UsageError, match=words):
+        net(start())
+    net = InvertibleSequential(AdditiveCoupling(fits, fits), AdditiveCoupling(nn.Linear(6, 6), fits)).double()
+    with torch.set_grad_enabled(gradient), pytest.raises(RuntimeError, match="cannot be multiplied") as told:
+        net(start())
+    assert told.value.__notes__ == [
+        "raised by F, which was given the second half, of shape (5, 3), of an input of shape (5, 6) that is split "
+        "along axis 1",
+        "raised by layer 1 (AdditiveCoupling)",
+    ]
+
+
+@pytest.mark.parametrize(("method", "what"), [("reversible", "inverse"), ("moonwalk_mixed", "vijp")])
+def test_an_inverse_or_a_vijp_that_returns_nothing_is_refused(method: str, what: str) -> None:
+    class Forgetful(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return 2 * x
+
+    setattr(Forgetful, what, lambda self, *given: None)
+    with pytest.raises(
+        NotInvertible, match=rf"layer 0 \(Forgetful\): its {what} returned a NoneType; legal: one tensor"
+    ):
+        InvertibleSequential(Forgetful(), method=method)(start())
 
 
 def test_other_wrong_use_is_refused_in_words() -> None:

@@ -182,12 +182,45 @@ def test_a_wrong_or_ill_conditioned_inverse_is_found_by_check_inverse() -> None:
         jax.jit(lambda x: check_inverse([shifted], [{}], x))(x)
 
 
+def backward(layer: Any, x: Any, method: str = "reversible") -> Any:
+    """The gradient by x of one layer without parameters."""
+    return jax.grad(lambda x: invertible_sequential([layer], method=method)([{}], x).sum())(x)
+
+
+def test_inverses_and_vijps_of_another_shape_are_refused() -> None:
+    x, double = jnp.asarray(X), lambda p, x: 2 * x
+    with pytest.raises(NotInvertible, match=r"layer 0 .* its inverse gives shape \(2, 4\), from which the layer makes"):
+        backward(invertible_layer(double, lambda p, y: y[:, :4] / 2), x)
+    with pytest.raises(NotInvertible, match=r"layer 0 .* its vijp gives shape \(2, 3\); expected \(2, 6\)"):
+        backward(invertible_layer(double, vijp=lambda p, x, h: h[:, :3]), x, "moonwalk_mixed")
+    assert float(abs(backward(invertible_layer(double, lambda p, y: y / 2), x) - 2).max()) == 0
+
+
+def test_an_error_of_a_function_says_which_half_it_was_given() -> None:
+    layers, params = stack(1)
+    whole = additive_coupling(lambda p, x: x @ jnp.ones((6, 6)), inner)
+    with pytest.raises(TypeError, match="contracting dimensions") as told:
+        invertible_sequential([*layers, whole])([*params, {"f": {}, "g": {}}], jnp.asarray(X))
+    note = (
+        "raised by F of layer 1 (additive coupling), which was given the second half, of shape (2, 3), of an input of"
+    )
+    assert note in told.value.__notes__[0]
+
+
 def test_wrong_use_is_refused_in_words() -> None:
     layers, params = stack(1)
     x = jnp.asarray(X)
     only = invertible_layer(lambda p, x: x)
     cases = [
         (lambda: invertible_sequential([]), "there are no layers"),
+        (lambda: invertible_sequential(layers[0]), "layers is one layer; legal: a list"),
+        (lambda: additive_coupling(inner, None), "G is a NoneType; legal: a function"),
+        (lambda: affine_coupling("f", inner), "F is a str; legal: a function"),
+        (lambda: keep(None), "forward is a NoneType; legal: a function"),
+        (lambda: invertible_sequential(layers)([(1, 2)], x), r'layer 0 \(additive coupling\) are a tuple; legal: {"f"'),
+        (lambda: invertible_sequential(layers)([{"f": 1}], x), r"are a dict with \['f'\]; legal: {\"f\""),
+        (lambda: invertible_sequential([keep(lambda p, x: (x, x))])([{}], x), r"returned a tuple; legal: one array"),
+        (lambda: backward(invertible_layer(lambda p, x: 2 * x, lambda p, y: None), x), "inverse that gives a NoneType"),
         (lambda: invertible_sequential(layers, method="backprop"), "unknown method"),
         (lambda: invertible_sequential([inner]), "layer 0 is a function; legal: what invertible_layer"),
         (lambda: invertible_sequential([only]), "layer 0 has no inverse, which reversible needs"),
@@ -196,9 +229,15 @@ def test_wrong_use_is_refused_in_words() -> None:
         (lambda: invertible_layer(3), "forward is a int; legal: a function"),
         (lambda: invertible_sequential(layers)(params * 2, x), "params are 2 trees; legal: a list of 1 trees"),
         (lambda: invertible_sequential(layers)(params, x.astype(int)), "the input is not of floating numbers"),
-        (lambda: invertible_sequential(layers)(params, x[:, :5]), "F of layer 0 .* has to give"),
+        (
+            lambda: invertible_sequential(layers)(params, x[:, :5]),
+            r"F of layer 0 \(additive coupling\) returned shape \(2, 3\); legal: ",
+        ),
         (lambda: invertible_sequential(layers)(params, x[:, :1]), "splits axis -1, and its input has shape"),
-        (lambda: invertible_sequential([affine_coupling(inner, inner)])(params, x), r"has to give \(2, 6\)"),
+        (
+            lambda: invertible_sequential([affine_coupling(inner, inner)])(params, x),
+            r"legal: shape \(2, 6\), the shift t and then",
+        ),
     ]
     random = [additive_coupling(inner, inner, random=True)]
     cases.append((lambda: invertible_sequential(random)(params, x), r"give key=jax\.random\.key"))

@@ -118,6 +118,34 @@ class TestRefusals:
 
 
 @pytest.mark.parametrize("framework", THERE)
+class TestOtherTypes:
+    def test_operands_that_are_no_arrays(self, framework: str) -> None:
+        x = ones(framework, 5, 2)
+        with pytest.raises(UsageError, match="k is a list; legal: "):
+            entry(framework).linear_attention(x, [1.0], x)
+
+    def test_a_feature_map_that_returns_no_array(self, framework: str) -> None:
+        x = ones(framework, 5, 2)
+        with pytest.raises(
+            UsageError, match=r"feature_map returned a NoneType.* an instance of a module and not its class"
+        ):
+            entry(framework).linear_attention(x, x, x, feature_map=lambda x: None)
+
+    def test_an_input_of_another_width(self, framework: str) -> None:
+        extra = {"rngs": pytest.importorskip("flax.nnx").Rngs(0)} if framework == "jax" else {}
+        layer = entry(framework).LinearAttention(6, **extra)
+        with pytest.raises(UsageError, match=r"shape \(5, 4\); legal: \(..., length, 6\)"):
+            layer(ones(framework, 5, 4))
+        with pytest.raises(UsageError, match=r"whole numbers of at least 1; not heads=1, width=6\.0"):
+            entry(framework).LinearAttention(6.0, **extra)
+
+    def test_a_projection_without_rows(self, framework: str) -> None:
+        key = (importlib.import_module("jax").random.key(0),) if framework == "jax" else ()
+        with pytest.raises(UsageError, match="features is a whole number of at least 1, not 0"):
+            entry(framework).favor_projection(*key, 0, 8)
+
+
+@pytest.mark.parametrize("framework", THERE)
 def test_padding_behind_the_last_token_changes_nothing_before_it(framework: str) -> None:
     import numpy as np
 

@@ -203,3 +203,61 @@ class TestRefusals:
         (z,) = self.given(framework, (3,), dtype="int32")
         with pytest.raises(UsageError, match="the state is float32, int32; legal: floating numbers"):
             attention(framework)(q, q, v, state=(S, z))
+
+
+def layer_of(framework: str, feature_map: str) -> Callable[..., Any]:
+    """A `LinearAttention` of width 8 with two heads, in float32."""
+    module = importlib.import_module(f"gradgate.in_{framework}").LinearAttention
+    if framework == "jax":
+        made = module(8, heads=2, feature_map=feature_map, chunk=4, rngs=pytest.importorskip("flax.nnx").Rngs(0))
+    else:
+        importlib.import_module("torch").manual_seed(0)
+        made = module(8, heads=2, feature_map=feature_map, chunk=4)
+    return made
+
+
+def far(found: Any, wanted: Any) -> float:
+    """The largest difference, relative to the largest number wanted."""
+    one, other = to_numpy(found), to_numpy(wanted)
+    return float(abs(one - other).max() / abs(other).max())
+
+
+@pytest.mark.parametrize("framework", THERE)
+class TestLayer:
+    @pytest.mark.parametrize("feature_map", MAPS)
+    def test_a_prompt_and_then_token_by_token_is_the_whole(self, framework: str, feature_map: str) -> None:
+        layer, x = layer_of(framework, feature_map), self.tokens(framework)
+        wanted, last = layer(x, return_state=True)
+        assert far(layer(x), wanted) == 0
+        y, state = layer(x[:, :5], return_state=True)
+        found = [y]
+        for token in range(5, LENGTH):
+            y, state = layer(x[:, token : token + 1], state=state, return_state=True)
+            found.append(y)
+        for token, y in zip((0, *range(5, LENGTH)), found, strict=True):
+            assert far(y, wanted[:, token : token + y.shape[1]]) < 1e-6
+        for one, other in zip(flat(0, state)[1:], flat(0, last)[1:], strict=True):
+            assert far(one, other) < 1e-6
+
+    def test_without_the_state_it_is_not(self, framework: str) -> None:
+        layer, x = layer_of(framework, "elu"), self.tokens(framework)
+        assert far(layer(x[:, 5:]), layer(x)[:, 5:]) > 1e-2
+
+    @pytest.mark.parametrize(
+        ("feature_map", "legal"), [("elu", r"S \(2, 2, 4, 4\), z \(2, 2, 4\)"), ("identity", "alone")]
+    )
+    def test_a_state_of_another_layer_is_refused(self, framework: str, feature_map: str, legal: str) -> None:
+        x = self.tokens(framework)
+        with pytest.raises(UsageError, match=legal):
+            layer_of(framework, feature_map)(x, state=(x, x))
+
+    @staticmethod
+    def tokens(framework: str) -> Any:
+        return to_backend(framework, np.random.default_rng(2).standard_normal((2, LENGTH, 8)), "float32")
+
+
+@pytest.mark.parametrize("framework", THERE)
+def test_a_layer_with_state_is_upheld(framework: str) -> None:
+    if framework == "jax":
+        pytest.importorskip("flax")
+    upheld(getattr(own_pairs, f"carried_layer_of_{framework}"), ("tree", "outputs", "gradient_exact", "cotangents"))

@@ -100,6 +100,15 @@ class TestRefusals:
         with pytest.raises(UsageError, match=r"x has the shape \(2, 6\); legal shapes are for x \(batch, length"):
             scan(framework)(a, b, c, x[..., 0])
 
+    def test_operands_that_are_no_arrays(self, framework: str) -> None:
+        a, b, c, x = diagonal(framework)
+        with pytest.raises(UsageError, match="b is a list; legal: "):
+            scan(framework)(a, [b], c, x)
+        with pytest.raises(UsageError, match="c is a NoneType; legal: "):
+            scan(framework)(a, b, None, x)
+        with pytest.raises(UsageError, match="state is a tuple; legal: "):
+            scan(framework)(a, b, c, x, state=(x, x))
+
     def test_groups_that_do_not_divide_the_heads(self, framework: str) -> None:
         a, b, x = given(framework, (B, T, 3), (B, T, 2, N), (B, T, 3, 5))
         with pytest.raises(UsageError, match="groups dividing heads"):
