@@ -112,6 +112,30 @@ def weights_by_hand(transposed: bool = False) -> float:
     return 100 * right / NETS
 
 
+def updated_in_place(early: bool) -> float:
+    """Percent of drawn networks whose deltas are right although weights are updated in place on the way back (§2.1.5).
+
+    Args:
+        early: whether W^{l+1} is updated before δ^l is computed with it, or just after that.
+    """
+    right = 0
+    for seed in range(NETS):
+        weights, biases, x = _network(np.random.default_rng(seed))
+        truth = _by_hand(weights, biases, x, "")
+        values = [x]
+        for w, b in zip(weights, biases, strict=True):
+            values.append(np.tanh(w @ values[-1] + b))
+        delta, deltas = truth[-1], [truth[-1]]
+        for n in range(len(weights) - 2, -1, -1):
+            step = 0.1 * np.outer(delta, values[n + 1])
+            used = weights[n + 1] - step if early else weights[n + 1]
+            delta = used.T @ delta * (1 - values[n + 1] ** 2)
+            weights[n + 1] = weights[n + 1] - step
+            deltas.insert(0, delta)
+        right += all(map(np.allclose, deltas, truth))
+    return 100 * right / NETS
+
+
 def batch_by_hand(coupled: bool = False, size: int = 5) -> float:
     """Percent of drawn networks whose batch has the outputs of its inputs one by one, and the sum of their derivatives.
 
