@@ -51,6 +51,30 @@ def limit_loss(y: float) -> float:
     return round(_descend(-1.0, (1.0, y))[-1][2], 9)
 
 
+def above_chord(hidden: bool, drawn: int = 200) -> float:
+    """Percent of drawn pairs of parameters between which the mean square error lies above their chord (§2.1.2).
+
+    A convex loss lies there nowhere. The data are 8 pairs of 3 and 2 numbers.
+
+    Args:
+        hidden: a layer of 4 tanh comes before the linear function of §2.1.1.
+        drawn: pairs.
+    """
+    rng = np.random.default_rng(0)
+    x, y, width = rng.normal(size=(8, 3)), rng.normal(size=(8, 2)), 4 if hidden else 3
+
+    def loss(theta: Any) -> float:
+        first, last = theta[: 3 * width].reshape(3, width), theta[3 * width :].reshape(width + 1, 2)
+        inside = np.tanh(x @ first) if hidden else x
+        return float(((inside @ last[:-1] + last[-1] - y) ** 2).mean())
+
+    told = []
+    for _ in range(drawn):
+        a, b = 2 * rng.normal(size=(2, 3 * width + 2 * (width + 1)))
+        told.append(loss((a + b) / 2) > (loss(a) + loss(b)) / 2)
+    return 100 * sum(told) / drawn
+
+
 def _network(rng: Any) -> tuple[list[Any], list[Any], Any]:
     weights = [rng.normal(size=(b, a)) for a, b in itertools.pairwise(WIDTHS)]
     return weights, [rng.normal(size=w) for w in WIDTHS[1:]], rng.normal(size=WIDTHS[0])

@@ -60,6 +60,10 @@ def test_a_batch_whose_inputs_are_coupled_is_not_their_sum() -> None:
     assert background.batch_by_hand() == 100.0 > background.batch_by_hand(coupled=True)
 
 
+def test_a_loss_that_is_convex_in_a_linear_function_is_not_behind_tanh() -> None:
+    assert background.above_chord(hidden=False) == 0.0 < background.above_chord(hidden=True)
+
+
 def test_weights_may_change_once_no_delta_needs_the_old_ones() -> None:
     assert (background.updated_in_place(early=True), background.updated_in_place(early=False)) == (0.0, 100.0)
 
