@@ -111,7 +111,8 @@ def by_backward(detached: bool = False, plain: bool = False, layers: int = 15) -
         before, after, x = nn.Linear(4, 4), nn.Linear(4, 1), torch.randn(3, 4)
     told = []
     for name in REPEATING:
-        parts, sample = copy.deepcopy([before, chain, after]), before(x).detach().requires_grad_()
+        parts: list[Any] = copy.deepcopy([before, chain, after])
+        sample = before(x).detach().requires_grad_()
         runs = [0] * layers
 
         def count(*_: Any, n: int, runs: list[int] = runs) -> None:
@@ -123,7 +124,7 @@ def by_backward(detached: bool = False, plain: bool = False, layers: int = 15) -
         inside = module(parts[0](x))
         parts[2](inside.detach() if detached else inside).sum().backward()
         ours = [p.grad for part in parts for p in part.parameters()]
-        truth = copy.deepcopy([before, chain, after])
+        truth: list[Any] = copy.deepcopy([before, chain, after])
         truth[2](truth[1](truth[0](x))).sum().backward()
         wanted = [p.grad for part in truth for p in part.parameters()]
         same = all(a is not None and torch.equal(a, b) for a, b in zip(ours, wanted, strict=True))
