@@ -51,6 +51,30 @@ def limit_loss(y: float) -> float:
     return round(_descend(-1.0, (1.0, y))[-1][2], 9)
 
 
+def above_chord(hidden: bool, drawn: int = 200) -> float:
+    """Percent of drawn pairs of parameters between which the mean square error lies above their chord (§2.1.2).
+
+    A convex loss lies there nowhere. The data are 8 pairs of 3 and 2 numbers.
+
+    Args:
+        hidden: a layer of 4 tanh comes before the linear function of §2.1.1.
+        drawn: pairs.
+    """
+    rng = np.random.default_rng(0)
+    x, y, width = rng.normal(size=(8, 3)), rng.normal(size=(8, 2)), 4 if hidden else 3
+
+    def loss(theta: Any) -> float:
+        first, last = theta[: 3 * width].reshape(3, width), theta[3 * width :].reshape(width + 1, 2)
+        inside = np.tanh(x @ first) if hidden else x
+        return float(((inside @ last[:-1] + last[-1] - y) ** 2).mean())
+
+    told = []
+    for _ in range(drawn):
+        a, b = 2 * rng.normal(size=(2, 3 * width + 2 * (width + 1)))
+        told.append(loss((a + b) / 2) > (loss(a) + loss(b)) / 2)
+    return 100 * sum(told) / drawn
+
+
 def _network(rng: Any) -> tuple[list[Any], list[Any], Any]:
     weights = [rng.normal(size=(b, a)) for a, b in itertools.pairwise(WIDTHS)]
     return weights, [rng.normal(size=w) for w in WIDTHS[1:]], rng.normal(size=WIDTHS[0])
@@ -109,6 +133,30 @@ def weights_by_hand(transposed: bool = False) -> float:
         if transposed:
             found = [one.T if one.shape[0] == one.shape[1] else one for one in found]
         right += all(np.allclose(one, _by_weights(weights, biases, x, n)) for n, one in enumerate(found))
+    return 100 * right / NETS
+
+
+def updated_in_place(early: bool) -> float:
+    """Percent of drawn networks whose deltas are right although weights are updated in place on the way back (§2.1.5).
+
+    Args:
+        early: whether W^{l+1} is updated before δ^l is computed with it, or just after that.
+    """
+    right = 0
+    for seed in range(NETS):
+        weights, biases, x = _network(np.random.default_rng(seed))
+        truth = _by_hand(weights, biases, x, "")
+        values = [x]
+        for w, b in zip(weights, biases, strict=True):
+            values.append(np.tanh(w @ values[-1] + b))
+        delta, deltas = truth[-1], [truth[-1]]
+        for n in range(len(weights) - 2, -1, -1):
+            step = 0.1 * np.outer(delta, values[n + 1])
+            used = weights[n + 1] - step if early else weights[n + 1]
+            delta = used.T @ delta * (1 - values[n + 1] ** 2)
+            weights[n + 1] = weights[n + 1] - step
+            deltas.insert(0, delta)
+        right += all(map(np.allclose, deltas, truth))
     return 100 * right / NETS
 
 

@@ -56,6 +56,16 @@ def peaks_unneeded(profile: str = "") -> float:
     return _percent(as_printed.solve(*pair).compute == as_printed.solve(*pair, peaks=False).compute for pair in drawn())
 
 
+def unused_memory(slack: int = 0) -> float:
+    """Percent of the drawn pairs that have a policy whose least-compute policy needs less than the budget (§3.1.4).
+
+    Args:
+        slack: how many slots must be left besides, so that a test sees the figure fail.
+    """
+    found = ((as_printed.solve(costs, budget), budget) for costs, budget in drawn())
+    return _percent(one.walked + slack < budget for one, budget in found if one.compute < as_printed.INFINITE)
+
+
 def memory_for_compute(profile: str = "") -> float:
     """Alg. 3.4 with line 8 as printed."""
     return solver("compute")

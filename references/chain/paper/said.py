@@ -37,12 +37,23 @@ def _learning() -> list[Published]:
         _row("§2.1.1, gradient descent", "loss at the end", "from (1, 0)", "above the local minimum's", "limit_loss",
              {"y": 0.0}, 0.0, refuted(EXACT, instead=1.0),
              "it converges to a saddle, which is no local minimum, however small η is"),
+        _row("§2.1.2, loss above the chord", "a linear function", "200 drawn pairs", "%", "above_chord",
+             {"hidden": False}, 0.0, upheld(EXACT)),
+        _row("§2.1.2, loss above the chord", "with a layer of tanh", "200 drawn pairs", "%", "above_chord",
+             {"hidden": True}, 1.0, upheld(at_least("'leading to a non-convex loss': one pair in a hundred"))),
         _row("§2.1.5, backprop by hand", "Eqs. 2.11 and 2.13 to 2.18, corrected", "20 drawn networks",
              "% with right derivatives", "backprop_by_hand", {"misprint": ""}, 100.0, upheld(EXACT)),
         _row("§2.1.5, backprop by hand", "Eq. 2.18, by the weights", "20 drawn networks", "% with right derivatives",
              "weights_by_hand", {}, 100.0, upheld(EXACT)),
         _row("§2.1.5, backprop by hand", "a batch of 5 and its inputs one by one", "20 drawn networks",
              "% with equal outputs and the sum of derivatives", "batch_by_hand", {}, 100.0, upheld(EXACT)),
+        *(
+            _row("§2.1.5, weights updated in place", when, "20 drawn networks", "% with right deltas",
+                 "updated_in_place", {"early": early}, printed, upheld(EXACT))
+            for when, early, printed in (
+                ("before the next delta is computed", True, 0.0), ("after that", False, 100.0),
+            )
+        ),
         _row("§2.1.5, backprop by hand", "Eq. 2.5 as printed", "20 drawn networks", "% with the loss of Eq. 2.1",
              "backprop_by_hand", {"misprint": "2.5"}, 100.0, refuted(EXACT, instead=0.0), bias),
         _row("§2.1.5, backprop by hand", "Eq. 2.14 as printed", "20 drawn networks", "% with right derivatives",
@@ -158,6 +169,9 @@ def _solver() -> list[Published]:
         Published("Alg. 3.4, corrected", "least compute, and the peak of its policy", "600 drawn pairs",
                   "% of the pairs", "gradgate.references.chain.paper.errata:solver", {}, 100.0,
                   expects=upheld(equal(0.0, "§3.1.12: 'the final policy solver algorithm', its misprints corrected"))),
+        Published("§3.1.4, budgets", "least compute needs less than all of m", "600 drawn pairs",
+                  "% of those with a policy", "gradgate.references.chain.paper.errata:unused_memory", {}, 1.0,
+                  expects=upheld(at_least("'may not use all of the m permitted memory': one pair in a hundred"))),
     ]  # fmt: skip
 
 

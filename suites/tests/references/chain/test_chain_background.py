@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gradgate.references.chain.paper import background, errata, liveness, said, tradeoff
+from gradgate.references.chain.paper import background, convolutions, errata, liveness, said, tradeoff
 from gradgate.references.published import Judged, judge
 from gradgate.references.registry import load
 
@@ -58,6 +58,25 @@ def test_derivatives_by_weights_need_deltas_and_inputs_in_this_order() -> None:
 
 def test_a_batch_whose_inputs_are_coupled_is_not_their_sum() -> None:
     assert background.batch_by_hand() == 100.0 > background.batch_by_hand(coupled=True)
+
+
+def test_a_loss_that_is_convex_in_a_linear_function_is_not_behind_tanh() -> None:
+    assert background.above_chord(hidden=False) == 0.0 < background.above_chord(hidden=True)
+
+
+def test_weights_may_change_once_no_delta_needs_the_old_ones() -> None:
+    assert (background.updated_in_place(early=True), background.updated_in_place(early=False)) == (0.0, 100.0)
+
+
+def test_no_policy_leaves_more_than_there_is() -> None:
+    assert errata.unused_memory() > errata.unused_memory(slack=1) > errata.unused_memory(slack=100) == 0.0
+
+
+def test_one_convolution_has_algorithms_that_multiply_and_hold_unlike_numbers() -> None:
+    told = [judge(row, load(row.measured)(**row.arguments)) for row in convolutions.ROWS]
+    assert [one.outcome for one in told if one] == ["upheld"] * 3
+    assert convolutions.agree(flipped=True) == 0.0
+    assert convolutions.quotient("multiplications", "direct", "matrix") == 1.0
 
 
 def test_the_peak_moves_back_on_a_condition_that_has_both_freed_tensors() -> None:

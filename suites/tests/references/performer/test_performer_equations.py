@@ -34,6 +34,11 @@ def test_slices_in_another_order_give_another_loss_and_reach_each_other(jax: Any
     assert min(equations.unaffected(by, swapped=True) for by in ("θ", "𝓑")) > 0.01
 
 
+def test_states_that_are_not_held_carry_a_slice_to_the_later_ones(jax: Any) -> None:
+    assert equations.only_through() == 0.0
+    assert min(equations.only_through(held) for held in range(equations.SPEC.layers)) > 0.01
+
+
 @pytest.mark.parametrize("left_out", [0, 1, 2])
 def test_the_share_of_a_slice_that_is_left_out_is_seen(left_out: int, jax: Any) -> None:
     assert equations.summed(left_out) > 0.01
