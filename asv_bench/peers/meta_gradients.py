@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from gradgate import UsageError
 from gradgate.hw_profiles.torch_tracker import HELD, Tracker
 from gradgate.hw_profiles.work import torch_flops
 from gradgate.in_torch import adam, meta_gradient, mixed_mode_grad, sgd
@@ -194,6 +195,8 @@ def outcome(case: Case, run: Callable[[], Any]) -> Any:
             grads = run()
         except ImportError as error:
             return f"not installed: {error}"
+        except UsageError as error:
+            return f"refused: {error}"
         except (RuntimeError, TypeError, AttributeError) as error:
             return f"raises {type(error).__name__}: {str(error).splitlines()[0][:100]}"
         if isinstance(grads, str):

@@ -15,7 +15,7 @@ from gradgate.suites.bugs.of_pairs.mutant import edited_module
 from gradgate.suites.pairs.pair import Pair
 
 INNER = f"{ROOM}.bilevel.inner"
-LOOP, PAIRS = f"{INNER}.loop", f"{INNER}.pairs"
+LOOP, PAIRS, REVERSAL = (f"{INNER}.{name}" for name in ("loop", "pairs", "reversal"))
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class LoopMutant(EntryMutant):
         optimisers = entry.replace("meta_gradient", "optimisers")
         importlib.import_module(entry)  # what is first imported under the patches below is forgotten after them
         made = {self.place: edited_module(self.place, self.edits, self.name)}
-        for module in (LOOP, entry) if self.place == PAIRS else (entry,):
+        for module in (REVERSAL, LOOP, entry) if self.place == PAIRS else (entry,):
             with mock.patch.dict(sys.modules, made):
                 made[module] = edited_module(module, (), self.name)
         if ".in_torch." in entry:

@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from gradgate.references.bilevel.inner.pairs import Adam, Chain, Clip, Frame, HeavyBall, is_pair, parted
+from gradgate.references.bilevel.inner.pairs import Adam, Chain, Frame, HeavyBall, is_pair, parted
+from gradgate.references.bilevel.inner.reversal import INVERTIBLE, check
 from gradgate.references.contract import Tree, UsageError
 
 CHECKPOINTING = ("states", "gradients", "logarithmic", "inversion")
 """What can be kept in memory of the inner steps; see `meta_gradient`."""
-INVERTIBLE = {HeavyBall: "momentum", Adam: "adam"}
-"""Optimiser whose steps can be taken back -> its name."""
 ARGUMENTS = ("eta", "theta")
 """What a meta-gradient can be taken by, in the order of the arguments."""
 
@@ -124,7 +123,7 @@ class Functions:
             {name: structure for name, (_, structure) in flat.items()}, y, state,
         )  # fmt: skip
         if self.checkpointing == "inversion":
-            found.check_invertible()
+            check(found, found._pair(found.eta))
         return found
 
     def _check_floating(self, name: str, leaves: Sequence[Any]) -> None:
@@ -285,49 +284,6 @@ class Loop:
             return {"momentum": self.told.frame.number(pair.momentum, first)}
         given = {"momentum": pair.b1, "decay": pair.b2, "momentum_rest": 1 - pair.b1, "decay_rest": 1 - pair.b2}
         return {name: self.told.frame.number(value, first) for name, value in given.items()}
-
-    def check_invertible(self) -> None:
-        """Check that steps can be taken back exactly.
-
-        Raises:
-            UsageError: no inverse of the optimiser is known, or the dtypes of θ and η differ.
-        """
-        before, pair = parted(self._pair(self.eta))
-        others = [part for part in before if not isinstance(part, Clip)]
-        others += [] if isinstance(pair, tuple(INVERTIBLE)) else [pair]
-        if others:
-            told = type(others[0]).__name__ + (" in a chain" if before else "")
-            raise UsageError(
-                f"checkpointing='inversion' takes steps back, and no inverse of this optimiser ({told}) is known, "
-                "since the numbers and the order of its steps cannot be read from it: use "
-                f"sgd(learning_rate, momentum), adam(learning_rate) or adamw(learning_rate) of "
-                f"gradgate.in_{self.backend}, alone or in its "
-                "chain(clip_by_global_norm(…), …); or checkpointing='logarithmic', which needs no inverse"
-            )
-        name, numbers = "sgd", {"momentum": getattr(pair, "momentum", None)}
-        if isinstance(pair, Adam):
-            name, numbers = "adam", {"b1": pair.b1, "b2": pair.b2}
-        for number, value in numbers.items():
-            if isinstance(value, (int, float)) and not 0 < value < 1:
-                raise UsageError(
-                    f"the step of {name} with {number} {value} cannot be taken back: {number} must lie between 0 and "
-                    "1; or use checkpointing='logarithmic', which needs no inverse"
-                )
-        self._check_state(before, pair)
-        kinds = {str(leaf.dtype) for leaves in (self.flat["theta"], *self.params.values()) for leaf in leaves}
-        if len(kinds) > 1:
-            raise UsageError(
-                f"checkpointing='inversion' needs θ and η of one dtype, not {' and '.join(sorted(kinds))}: cast them, "
-                "or use checkpointing='logarithmic'"
-            )
-
-    def _check_state(self, before: Sequence[Any], pair: Any) -> None:
-        """Check the structure of a given υ_0 against that of the optimiser's own start."""
-        if self.state is None:
-            return
-        own = self._pair(self.eta).init(self._tree("theta", self.flat["theta"]))
-        if self.told.frame.flatten(own)[1] != self.told.frame.flatten(self.state)[1]:
-            raise UsageError("state is no state of this optimiser; legal: a tree such as optimiser.init(theta) returns")
 
     def gathered(self, grads: dict[str, list[Any]]) -> Tree:
         """The gradient in the user's trees: that of one argument, or a tuple of both."""

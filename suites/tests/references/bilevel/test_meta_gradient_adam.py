@@ -12,7 +12,7 @@ import pytest
 
 from gradgate import UsageError
 from gradgate.references.backends import leaves, namespace, precision, to_numpy, tree_map
-from gradgate.references.bilevel.inner import inverses, loop, words
+from gradgate.references.bilevel.inner import inverses, loop, reversal, words
 
 LONG = 32
 """Inner steps after which floats have lost most digits."""
@@ -176,9 +176,15 @@ def test_a_norm_that_is_not_positive_is_refused(max_norm: Any, framework: str) -
         of(framework).chain()
 
 
-def test_behind_the_steps_that_float32_allows_digits_are_lost(torch: Any) -> None:
-    assert apart("torch", 16, "float32", b1=0.5) < 1e-5
-    assert apart("torch", 64, "float32", b1=0.5) > 1e-3
+def test_more_steps_than_a_dtype_allows_lose_digits_and_are_refused(torch: Any, monkeypatch: Any) -> None:
+    numbers = {"b1": 0.5, "eps_root": 1e-8}
+    assert apart("torch", 24, "float32", **numbers) < 1e-5
+    with pytest.raises(UsageError, match=r"25 steps of adam with b1 or b2 0\.5 cannot be taken back in torch\.float32"):
+        apart("torch", 25, "float32", **numbers)
+    with pytest.raises(UsageError, match=r"eps_root 0 cannot be taken back in torch\.float32.*eps_root=1e-8"):
+        apart("torch", 4, "float32")
+    monkeypatch.setattr(reversal, "check_digits", lambda *_: None)
+    assert apart("torch", 64, "float32", **numbers) > 1e-3
 
 
 def test_it_goes_on_from_a_state_that_is_given(framework: str) -> None:
@@ -201,7 +207,7 @@ def test_it_goes_on_from_a_state_that_is_given(framework: str) -> None:
 def test_in_jax_memory_grows_by_the_numbers_of_the_steps_alone(jax: Any) -> None:
     def temporaries(checkpointing: str, steps: int) -> int:
         inner, outer = losses("jax")
-        meta = of("jax").meta_gradient(inner, of("jax").adam(0.01), outer, checkpointing=checkpointing)
+        meta = of("jax").meta_gradient(inner, of("jax").adam(0.01, eps_root=1e-8), outer, checkpointing=checkpointing)
         return int(jax.jit(meta).lower(*arrays("jax", steps, "float32")).compile().memory_analysis().temp_size_in_bytes)
 
     assert temporaries("inversion", 64) - temporaries("inversion", 8) <= 4 * (64 - 8)
@@ -279,7 +285,7 @@ def test_it_is_finite_where_a_parameter_never_had_a_gradient(checkpointing: str,
     xp = namespace(framework)
     with precision(framework, "float32"):
         meta = of(framework).meta_gradient(
-            lambda theta, eta, x: xp.sum(theta[:2] ** 2 * eta * x), of(framework).adam(0.1),
+            lambda theta, eta, x: xp.sum(theta[:2] ** 2 * eta * x), of(framework).adam(0.1, eps_root=1e-8),
             lambda theta, eta, y: xp.sum(theta**2 * y), argnums=1, checkpointing=checkpointing,
         )  # fmt: skip
         _, grads = meta(xp.ones(2), xp.ones(3), xp.ones((3, 1)), xp.ones(3))
