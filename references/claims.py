@@ -108,6 +108,7 @@ def reference_method(
     sharded: str = "",
     unmeasured: str = "",
     dtypes: tuple[str, ...] = DTYPES,
+    measured: Mapping[str, Any] | None = None,
     **contract: Any,
 ) -> Method:
     """Declare a reference method. Its claims are the contract's, then those given here, then its `promises`.
@@ -121,7 +122,7 @@ def reference_method(
             ``in_<framework>.methods``.
         package: the package of the family, by default ``gradgate.references.<family>``; or a file,
             ``path/to/file.py``, and then `module` is not used.
-        oracle, kappa, rounding, disclaims, sharded, unmeasured, dtypes: as for `Method`.
+        oracle, kappa, rounding, disclaims, sharded, unmeasured, dtypes, measured: as for `Method`.
         contract: the other arguments of `contract_claims`: ``gradient``, ``source``, ``expected``,
             ``declared_reason``, ``where`` and ``replaced``.
     """
@@ -144,4 +145,5 @@ def reference_method(
         sharded,
         unmeasured,
         dtypes,
+        measured or {},
     )

@@ -312,6 +312,8 @@ class Method:
             ``hw_profiles.compile.measure``), for a method over several devices; "": the method itself is measured.
         unmeasured: why its bytes and work cannot be measured; "": they can.
         dtypes: the dtypes that it supports; float64 is always one of them.
+        measured: fields of the problem at which it is gated that differ from its family's, for a method whose work
+            grows faster than that of the others.
     """
 
     family: str
@@ -328,6 +330,7 @@ class Method:
     sharded: str = ""
     unmeasured: str = ""
     dtypes: tuple[str, ...] = DTYPES
+    measured: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def key(self) -> str:

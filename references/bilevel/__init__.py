@@ -82,6 +82,10 @@ SHARDED: dict[str, dict[str, Any]] = {
 """Framework -> how the method over several devices is measured, and which transformations it refuses."""
 
 
+FEW_ENTRIES = {"layers": 1, "width": 4}
+"""For forward mode, which runs once for each entry of η: at the usual problem, eager PyTorch takes ten minutes."""
+
+
 def _methods(framework: str) -> tuple[Method, ...]:
     """The methods of a framework; PyTorch also has the baseline of its users, by autograd."""
     declare = functools.partial(reference_method, "bilevel", framework, PROMISES[framework])
@@ -94,7 +98,10 @@ def _methods(framework: str) -> tuple[Method, ...]:
             disclaims=("second_order",) if framework == "jax" else (),
         ),
         declare("reverse_over_forward", source="Proposition 3.1"),
-        declare("forward_mode", module=f"{here}.forward", source="§2.3"),
+        declare(
+            "forward_mode", module=f"{here}.forward", source="§2.3",
+            measured=FEW_ENTRIES if framework == "torch" else {},
+        ),
         declare(
             "momentum_inversion", module=f"{here}.static", kappa=KAPPA_INVERTED, rounding="loss_by_inversion",
             where=MOMENTUM, source="App. A.2, Maclaurin et al. 2015", replaced=(DRIFT,),

@@ -32,11 +32,12 @@ class Gated:
         if self.declared.unmeasured:
             return
         family = registry.family(self.declared.family)
-        spec = measured_spec(family, self.declared.framework, self.given.spec)
+        own = {**getattr(self.declared, "measured", {}), **self.given.spec}  # a base may be older than the field
+        spec = measured_spec(family, self.declared.framework, own)
         # A method of a part of its class restricts each claim to it. The claim `tree` is one that every method has.
         where = next((claim.where for claim in self.declared.claims if claim.name == "tree"), {})
         if all(isinstance(value, str) for value in where.values()) and not fits(spec, where):
-            spec = measured_spec(family, self.declared.framework, {**self.given.spec, **where})
+            spec = measured_spec(family, self.declared.framework, {**own, **where})
         options = usual_options(self.declared, spec) | dict(self.given.options)
         for profile in profiles if self.declared.framework == "jax" else profiles[:1]:
             compiler = load(profile).compiler

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from gradgate.references import registry
 from gradgate.references.contract import UsageError
 from gradgate.suites.gate import allow
 from gradgate.suites.gate.git import Repository
+from gradgate.suites.gate.manifest import Gated
 from gradgate.suites.gate.settings import Settings
 
 
@@ -169,3 +171,12 @@ def test_two_methods_of_one_name_are_refused(tmp_path: Path, monkeypatch: Any) -
     (tmp_path / "pyproject.toml").write_text(rows)
     with pytest.raises(UsageError, match="two methods are called state_space:mine:torch"):
         gated(Settings.read(tmp_path), own=False)
+
+
+def test_a_method_whose_work_grows_faster_is_gated_at_a_smaller_problem() -> None:
+    specs = {
+        name: next(Gated(registry.methods("bilevel", name, "torch")[0]).cells(("cpu",))).spec
+        for name in ("forward_mode", "mixflow")
+    }
+    assert specs["forward_mode"].width < specs["mixflow"].width
+    assert specs["forward_mode"].batch == specs["mixflow"].batch, "what a method does not name is its family's"
