@@ -19,6 +19,8 @@ from gradgate.suites.releases.environments import Release
 from gradgate.suites.releases.libraries import Subject
 
 ROOT = Path(__file__).parents[2]
+WHOLE = "1/1"
+"""The shard that has every method."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -52,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     add("framework", choices=legal, help=said)
     add("names", nargs="*", help="releases, such as 0.9.2; after unite: folders; after known: names, or none for all")
     add("--profiles", help="names, separated by commas (default: those of suites/releases/cells.py)")
-    add("--shard", default="1/1", metavar="K/N", help="measure the K-th of N parts of the methods")
+    add("--shard", default=WHOLE, metavar="K/N", help="measure the K-th of N parts of the methods")
     add("--only", choices=("references", "gallery"), help="measure only these; default: both")
     add("--revision", default="HEAD", metavar="REV", help="the commit whose methods are measured (default HEAD)")
     add("--jobs", type=int, default=1, metavar="N", help="processes that measure at once (default 1)")
@@ -81,6 +83,8 @@ def _measure(releases: Sequence[Release], chosen: argparse.Namespace) -> int:
                 try:
                     libraries.install(python, release, subject.needs)
                     _one(release, python, subject, commit, chosen)
+                    if chosen.shard == WHOLE:
+                        _forget(release, subject, chosen.history)
                 except (UsageError, Unmeasurable) as error:
                     print(f"releases: {error}", file=sys.stderr)
                     status = 2
@@ -132,6 +136,24 @@ def _one(release: Release, python: Path, subject: Subject, commit: str, chosen: 
             said = found.reason or ", ".join(f"{value:,} {q}" for q, value in found.figures.items())
             print(f"{release.name} {place}/{len(rows)} {name}@{found.row['profile']}: {said}", flush=True)
     print(f"{release.name}: {len(rows)} cells, {reused} of them kept from before", flush=True)
+
+
+def _forget(release: Release, subject: Subject, folder: Path) -> None:
+    """Remove the cells of a subject that are listed no longer, because a problem or options have changed."""
+    listed: dict[str, set[str]] = {}
+    for row in subject.rows:
+        listed.setdefault(str(row["profile"]), set()).add(cells.name(row))
+    for profile, names in listed.items():
+        step, owners = history.read(folder, release, profile), {_owner(name) for name in names}
+        for name in {*step.figures, *step.reasons} - names:
+            if _owner(name) in owners:
+                step.drop(name)
+        history.write(folder, step)
+
+
+def _owner(name: str) -> str:
+    """The library of a cell; "" for gradgate's own."""
+    return name.rpartition("/")[0]
 
 
 def _confirm(pythons: dict[Release, Path], subject: Subject, chosen: argparse.Namespace) -> None:

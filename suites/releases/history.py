@@ -56,13 +56,17 @@ class Step:
 
     def put(self, name: str, figures: Mapping[str, int], reason: str = "") -> None:
         """Enter a cell: its figures, or the reason why there are none. What was known of it before is replaced."""
-        for known in (self.figures, self.reasons, self.again):
-            known.pop(name, None)
+        self.drop(name)
         if figures:
             self.figures[name] = dict(figures)
         else:
             self.reasons[name] = reason
         self.measured = int(datetime.datetime.now(datetime.UTC).timestamp() * 1000)
+
+    def drop(self, name: str) -> None:
+        """Remove a cell."""
+        for known in (self.figures, self.reasons, self.again):
+            known.pop(name, None)
 
     def to_json(self) -> dict[str, Any]:
         """The step as asv reads it."""

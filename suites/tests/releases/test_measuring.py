@@ -162,6 +162,19 @@ def test_a_changed_problem_changes_the_name_of_its_line() -> None:
     assert cells.name(row("one")) != cells.name(other)
 
 
+def test_a_cell_that_is_listed_no_longer_is_removed_by_a_whole_run_alone(fake: Path) -> None:
+    release(fake, "0.9.2", one=100, two=100)
+    folder, step = fake / "history", history.Step(Release.of("jax-0.9.2"), "nvidia-h100")
+    for name in ("chain:one:jax~0000", "tiny/pair:pair:jax~0000"):
+        step.put(name, {"required_bytes": 1})
+    history.write(folder, step)
+    assert run(fake, "0.9.2", "--shard", "1/2") == 0
+    assert "chain:one:jax~0000" in history.read(folder, step.release, step.profile).figures
+    assert run(fake, "0.9.2") == 0
+    names = set(history.read(folder, step.release, step.profile).figures)
+    assert names == {cells.name(row("one")), cells.name(row("two")), "tiny/pair:pair:jax~0000"}
+
+
 def test_a_library_without_packages_is_listed_by_its_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "tiny.py"
     path.write_text('# /// script\n# ///\n"""A library."""\n')
