@@ -87,6 +87,7 @@ def _measure(releases: Sequence[Release], chosen: argparse.Namespace) -> int:
                         _forget(release, subject, chosen.history)
                 except (UsageError, Unmeasurable) as error:
                     print(f"releases: {error}", file=sys.stderr)
+                    _fail(release, subject, str(error), chosen.history)
                     status = 2
         for subject in subjects:
             _confirm(pythons, subject, chosen)
@@ -136,6 +137,15 @@ def _one(release: Release, python: Path, subject: Subject, commit: str, chosen: 
             said = found.reason or ", ".join(f"{value:,} {q}" for q, value in found.figures.items())
             print(f"{release.name} {place}/{len(rows)} {name}@{found.row['profile']}: {said}", flush=True)
     print(f"{release.name}: {len(rows)} cells, {reused} of them kept from before", flush=True)
+
+
+def _fail(release: Release, subject: Subject, reason: str, folder: Path) -> None:
+    """Enter a reason for every cell of a subject that has no figures."""
+    for row in subject.rows:
+        step, name = history.read(folder, release, str(row["profile"])), cells.name(row)
+        if name not in step.figures:
+            step.put(name, {}, reason)
+            history.write(folder, step)
 
 
 def _forget(release: Release, subject: Subject, folder: Path) -> None:

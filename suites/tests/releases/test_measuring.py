@@ -135,8 +135,10 @@ def test_a_release_that_cannot_run_costs_its_own_rows_only(fake: Path, capsys: p
     release(fake, "0.10.2", one=100, two=100)
     assert run(fake, "0.9.2", "0.10.2") == 2
     assert "jax-0.9.2" in capsys.readouterr().err
-    [step] = history.steps(fake / "history")
-    assert step.release.version == "0.10.2"
+    found = {step.release.version: step for step in history.steps(fake / "history")}
+    assert len(found["0.10.2"].figures) == 2
+    assert (found["0.9.2"].figures, len(found["0.9.2"].reasons)) == ({}, 2)
+    assert all("jax-0.9.2" in reason for reason in found["0.9.2"].reasons.values())
 
 
 def test_shards_measure_every_method_once(fake: Path) -> None:
