@@ -17,7 +17,7 @@ _H = functools.partial(Edit, "halves")
 _M, _JP = functools.partial(Edit, "matrices"), functools.partial(Edit, "in_jax.phases")
 
 _ADVANCE = "return moved(xp, found, x2), h1 - d1, h2, dp"
-_RETREAT = "return restored(xp, found, y2), h1 + d1, h2, dp"
+_RETREAT = "return x2, h1 + d1, h2, dp"
 _BACK = "x2, h1, h2, dp = halves.retreat(self.xp, vjp, self._back, p, x1, y2, h1, h2)"
 _DIVIDED = "h / self.xp.where(flat, self.xp.ones_like(slope), slope)"
 _RANDOM = "direction = random_direction(problem, seed)\n"

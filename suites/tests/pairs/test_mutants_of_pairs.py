@@ -13,6 +13,7 @@ from gradgate.suites.bugs.of_pairs import __main__ as command
 from gradgate.suites.bugs.of_pairs import rivals
 from gradgate.suites.bugs.of_pairs.corpus import MUTANTS, corpus
 from gradgate.suites.bugs.of_pairs.mutant import PairMutant, judged, unbroken
+from gradgate.suites.calibration import power
 
 SLOW = ("compile",)
 THERE = [mutant for mutant in MUTANTS if installed(mutant.framework)]
@@ -132,5 +133,5 @@ def test_a_planted_error_that_passes_in_a_leaf_fails_the_run(
 ) -> None:
     pytest.importorskip("torch")
     monkeypatch.setattr(sys, "argv", ["of_pairs", "--planted", "--only", "torch_norms:grouped"])
-    monkeypatch.setattr(command.power, "smallest", lambda *_: {"x": (smallest, "x")})
+    monkeypatch.setattr(command.power, "smallest", lambda *_: {"x": power.Smallest(smallest, "x")})
     assert command.main() == status
