@@ -22,6 +22,7 @@ from gradgate.suites.judging.frames import last_frames
 from gradgate.suites.judging.surroundings import kept
 
 NARROW = 'a function that does not support bfloat16 declares dtypes=("float64", "float32")'
+"""What to do about an exception that names bfloat16."""
 
 
 class Fault(Exception):
