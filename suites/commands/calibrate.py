@@ -226,8 +226,12 @@ def _print(family: str, found: Mapping[str, Any]) -> None:
         quantiles = ", ".join(f"{100 * float(q):g}% {value:.2f}" for q, value in row["error_over_noise"].items())
         out.print(f"{dtype}: error over noise of the worst leaf: {quantiles}")
         seen = {method: max(kinds.values(), key=_delta) for method, kinds in row["smallest_seen"].items() if kinds}
-        for method, (delta, leaf) in seen.items():
-            out.print(f"  {method:28} an error planted in one leaf is refuted from {delta} on ({leaf} needs the most)")
+        for method, (delta, leaf, *bound) in seen.items():
+            least = f"; bound on a common factor: {bound[0]}" if bound else ""
+            out.print(
+                f"  {method:28} an error planted in one leaf is refuted from {delta} on ({leaf} needs the most{least})",
+                soft_wrap=True,
+            )
 
 
 def _delta(seen: Sequence[str]) -> float:
