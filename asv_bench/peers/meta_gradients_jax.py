@@ -24,6 +24,7 @@ from flax import nnx
 from gradgate import in_jax
 from gradgate.hw_profiles import work
 from gradgate.hw_profiles.compile import measure
+from gradgate.hw_profiles.compiler_process import FLAGS
 from gradgate.in_jax import meta_gradient, mixed_mode_grad
 
 LIMIT = 1800.0
@@ -135,7 +136,9 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--profiles", nargs="+", default=["nvidia-h100", "tpu-v5p"])
     parser.add_argument("--rows", nargs="+", default=[""], help="only rows whose name contains one of these words")
+    parser.add_argument("--xla-flags", default="", help="more flags for the compiler of NVIDIA profiles")
     args = parser.parse_args()
+    FLAGS["cuda"]["XLA_FLAGS"] += f" {args.xla_flags}"
     decoder = Decoder(args)
     given = (decoder.theta, decoder.xs, decoder.y)
     print(

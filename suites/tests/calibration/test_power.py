@@ -89,4 +89,5 @@ def test_the_figures_of_a_family_hold_both() -> None:
 def test_the_bound_of_a_kind_of_leaf_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     seen = {"bfloat16": {"layers[].w": ["0.04", "layers[3].w", "0.02"], "layers[].b": ["0.01", "layers[0].b"]}}
     calibrate._print("chain", calibrate.figure({"power:torch:revolve": seen}))
-    assert "refuted from 0.04 on (layers[3].w needs the most; bound on a common factor: 0.02)" in capsys.readouterr().out
+    told = "refuted from 0.04 on (layers[3].w needs the most; bound on a common factor: 0.02)"
+    assert told in capsys.readouterr().out
