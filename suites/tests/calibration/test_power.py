@@ -86,6 +86,12 @@ def test_the_figures_of_a_family_hold_both() -> None:
     assert found["float64"]["smallest_seen"] == {}
 
 
+def test_a_method_that_claims_no_exact_gradient_is_left_out() -> None:
+    estimators = {m.name for m in registry.methods("invertible", None, "torch")}
+    assert "projected_forward" in estimators
+    assert "projected_forward" not in {m.name for m in alarms.methods("invertible", "torch")}
+
+
 def test_the_bound_of_a_kind_of_leaf_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     seen = {"bfloat16": {"layers[].w": ["0.04", "layers[3].w", "0.02"], "layers[].b": ["0.01", "layers[0].b"]}}
     calibrate._print("chain", calibrate.figure({"power:torch:revolve": seen}))
