@@ -34,13 +34,21 @@ def forward_mode(problem: BilevelProblem) -> tuple[torch.Tensor, Tree]:
         More than a few numbers of η: from two numbers on, `mixflow` computes less. What is left is the memory over T.
     """
     flat, structure = _pytree.tree_flatten(problem.params)
+    # PyTorch adds the missing tangent of a constant factor as a ZeroTensor, 0.4 ms in Python for each product. So the
+    # hyperparameters of the update have tangents of zeros.
+    numbers = {
+        name: leaf for name, leaf in problem.data.items()
+        if isinstance(leaf, torch.Tensor) and not leaf.ndim and leaf.is_floating_point()
+    }  # fmt: skip
+    still = {name: torch.zeros_like(leaf) for name, leaf in numbers.items()}
 
-    def run(*leaves: torch.Tensor) -> torch.Tensor:
+    def run(numbers: dict[str, torch.Tensor], *leaves: torch.Tensor) -> torch.Tensor:
+        known = problem._replace(data={**problem.data, **numbers})
         eta = _pytree.tree_unflatten(list(leaves), structure)
-        carry = problem.init(eta)
-        for x in steps(problem):
-            carry = problem.update(gradient(problem.inner_loss, carry[0], eta, x), *carry, eta, x)
-        loss: torch.Tensor = problem.outer_loss(carry[0], problem.y)
+        carry = known.init(eta)
+        for x in steps(known):
+            carry = known.update(gradient(known.inner_loss, carry[0], eta, x), *carry, eta, x)
+        loss: torch.Tensor = known.outer_loss(carry[0], known.y)
         return loss
 
     def by_leaf(place: int) -> torch.Tensor:
@@ -49,7 +57,7 @@ def forward_mode(problem: BilevelProblem) -> tuple[torch.Tensor, Tree]:
             units = [torch.zeros_like(leaf).reshape(-1) for leaf in flat]
             units[place][i] = 1
             direction = tuple(unit.reshape(leaf.shape) for unit, leaf in zip(units, flat, strict=True))
-            slopes.append(jvp(run, tuple(flat), direction)[1])
+            slopes.append(jvp(run, (numbers, *flat), (still, *direction))[1])
         return torch.stack(slopes).reshape(flat[place].shape) if slopes else torch.zeros_like(flat[place])
 
-    return run(*flat), _pytree.tree_unflatten([by_leaf(place) for place in range(len(flat))], structure)
+    return run(numbers, *flat), _pytree.tree_unflatten([by_leaf(place) for place in range(len(flat))], structure)
