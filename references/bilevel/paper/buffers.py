@@ -26,7 +26,7 @@ FILES = ("memory-usage-report.txt", "live-range.txt", "buffer-assignment.txt")
 """The ends of the names of the dumped files; the first is written last."""
 _ALLOCATION = re.compile(r"^allocation (\d+): size (\d+), (.*)$")
 _PARAMETER = re.compile(r"^parameter \d+, shape \|([^|]*)\|")
-_VALUE = re.compile(r"^ value: <\d+ (\S+?)(\{[\d,]*\})?(?: \(phi\))? @\d+> \(size=(\d+),offset=(\d+)\): (.*)$")
+_VALUE = re.compile(r"^ value: <\d+ (\S+?)(\{[\d,]*\})?( \(phi\))? @\d+> \(size=(\d+),offset=(\d+)\): (.*)$")
 _RANGE = re.compile(r"^    (\S+?)(\{[\d,]*\}):(\d+)-(\d+)$")
 _LAST = re.compile(r"^HloLiveRange \(max (\d+)\)")
 
@@ -41,6 +41,7 @@ class Buffer:
         place: allocation and offset; values that are live in turn may share a place.
         first, last: the instructions between which it is live.
         kept: whether it is an argument or a result, which are live from the first instruction to the last.
+        writer: the instruction that writes it; empty for an argument, and for a value that a loop only hands on.
     """
 
     shape: str
@@ -49,6 +50,7 @@ class Buffer:
     first: int
     last: int
     kept: bool = False
+    writer: str = ""
 
 
 @dataclass(frozen=True)
@@ -161,9 +163,10 @@ def _buffers(lines: Iterable[str], live: dict[str, tuple[int, int]], last: int) 
             if told := _PARAMETER.match(match[3]):
                 yield Buffer(told[1], int(match[2]), (allocation, 0), 0, last, True)
         elif match := _VALUE.match(line):
-            name, index, bytes_, offset, shape = match.groups()
+            name, index, handed_on, bytes_, offset, shape = match.groups()
             first, until = live.get(name + (index or "{}"), (1, 0))
             if first <= until or kept:
                 place = allocation, int(offset)
                 span = (0, last) if kept else (first, until)
-                yield Buffer(shape.partition("{")[0], int(bytes_), place, *span, kept)
+                writer = "" if handed_on else name
+                yield Buffer(shape.partition("{")[0], int(bytes_), place, *span, kept, writer)

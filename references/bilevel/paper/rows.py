@@ -7,9 +7,14 @@ from typing import Any
 from gradgate.references.bilevel.inner.transformer import Size
 from gradgate.references.bilevel.paper import reasons as reasons
 from gradgate.references.bilevel.paper import scale as scale
+from gradgate.references.bilevel.paper import sizes as sizes
 from gradgate.references.bilevel.paper.background import ROWS as BACKGROUND
+from gradgate.references.bilevel.paper.combined import COMBINED
 from gradgate.references.bilevel.paper.expected import declared
+from gradgate.references.bilevel.paper.ladder import LADDERS
+from gradgate.references.bilevel.paper.regimes import REGIMES
 from gradgate.references.bilevel.paper.said import SAID
+from gradgate.references.bilevel.paper.sample import FIGURE_4
 from gradgate.references.bilevel.paper.scale import DEFAULT, MIXFLOW, PROFILES, GiB
 from gradgate.references.bilevel.paper.times import TIMES
 from gradgate.references.published import Published
@@ -90,9 +95,6 @@ TABLE_3 = {
     "+--": (76.4, 45.1), "+-+": (76.6, 45.5), "++-": (45.2, 12.7), "+++": (16.4, 12.9),
 }  # fmt: skip
 """The same of 44M."""
-SWEPT = 278
-"""Millions of parameters of the model whose batch, context and inner steps are swept (Table 4 has six models)."""
-REGIME = {"batch": 4, "sequence": 2048, "steps": 2}
 DEPTHS = (4, 8, 16, 32, 64)
 COMPONENTS = {
     "d_model": [{"width": 8 * k, "ffw": 1024, "key_size": k, "heads": 8, "layers": 16} for k in (16, 64, 256)],
@@ -149,19 +151,18 @@ def _ladder() -> list[Published]:
 
 def _sweeps() -> list[Published]:
     rows = []
-    for name, values in {"batch": (2, 4, 8), "sequence": (1024, 2048, 4096, 8192), "steps": (2, 4, 8)}.items():
-        for value in values:
-            told = {"profile": PROFILES["GPU"], "millions": SWEPT, **REGIME, name: value}
-            rows.append(Published(f"Fig. 5, {SWEPT}M, GPU, over {name}", "gain", value, "times", f"{HERE}:gain", told))
-    for name, settings in COMPONENTS.items():
-        place = f"Fig. 6, GPU, over {name}"
-        for fields in settings:
-            told = {"profile": PROFILES["GPU"], "millions": 44, **fields}
-            rows.append(Published(place, "gain", fields[SWEPT_FIELD[name]], "times", f"{HERE}:gain", told))
-        if name == "n_layers":
-            fixed = {key: value for key, value in settings[0].items() if key != "layers"}
-            told = {"profile": PROFILES["GPU"], "variable": "layers", "values": list(DEPTHS), "millions": 44, **fixed}
-            rows.append(Published(place, "growth", "exponent of L", "", f"{HERE}:growth", told, 1.0, reasons.KEPT))
+    for device, measured in {"GPU": f"{HERE}:gain", "TPU": f"{sizes.__name__}:gain_at"}.items():
+        for name, settings in COMPONENTS.items():
+            place = f"Fig. 6, {device}, over {name}"
+            for fields in settings:
+                told = {"profile": PROFILES[device], "millions": 44, **fields}
+                rows.append(Published(place, "gain", fields[SWEPT_FIELD[name]], "times", measured, told))
+    fixed = {key: value for key, value in COMPONENTS["n_layers"][0].items() if key != "layers"}
+    told = {"profile": PROFILES["GPU"], "variable": "layers", "values": list(DEPTHS), "millions": 44, **fixed}
+    rows.append(
+        Published("Fig. 6, GPU, over n_layers", "growth", "exponent of L", "", f"{HERE}:growth", told, 1.0,
+                  reasons.KEPT)
+    )  # fmt: skip
     return rows
 
 
@@ -237,6 +238,16 @@ def _tested() -> list[Published]:
     ]  # fmt: skip
     told = {"profile": PROFILES["TPU"], "optimisations": "-++", "millions": 44, "sequence": 3072}
     rows.append(Published("Table 3, tested: 44M, TPU", context, "-++", "GiB", f"{HERE}:hbm", told))
+    rows += [
+        Published(
+            f"Tables 2 and 3, tested: {millions}M, {device}", "peak reported over bytes live in the assignment", signs,
+            "times", f"{sizes.__name__}:reported",
+            {"profile": PROFILES[device], "optimisations": signs, "millions": millions},
+        )
+        for device, millions, signs in (
+            ("GPU", 44, "+++"), ("GPU", 44, "-+-"), ("TPU", 44, "+++"), ("TPU", 44, "-+-"), ("TPU", 489, "+++"),
+        )
+    ]  # fmt: skip
     return rows
 
 
@@ -265,4 +276,4 @@ PUBLISHED = tuple(
         *_ablation("Table 2, 489M", 489, TABLE_2), *_beyond(), *_tested(), *_ladder(),
         *_ablation("Table 3, 44M", 44, TABLE_3), *TIMES, *_sweeps(), *_figure_4(), *_figure_1(),
     )
-) + BACKGROUND + SAID  # fmt: skip
+) + BACKGROUND + SAID + LADDERS + REGIMES + FIGURE_4 + COMBINED  # fmt: skip

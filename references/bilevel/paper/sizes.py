@@ -42,6 +42,9 @@ NAMES = (
 def assigned(spec: BilevelSpec, optimisations: str, profile: str) -> Mapping[str, Any]:
     """Bytes of a meta step: ``total``, ``instructions``, and ``named``, kind -> bytes live at the peak.
 
+    On a TPU the total is that of the bytes live at the peak, which is the peak that the compiler reports, to 1%
+    (`reported`). What it reports as temporaries is a third to a half more than that, and takes ten times as long.
+
     Raises:
         LookupError: the compiler gives no assignment; the message says why.
     """
@@ -54,8 +57,8 @@ def assigned(spec: BilevelSpec, optimisations: str, profile: str) -> Mapping[str
     from gradgate.references.draws import shapes
 
     known = load(profile)
-    if known.compiler not in ("host", "cuda"):
-        return {"total": scale.total(spec, optimisations, profile)}
+    if known.compiler is None:
+        raise LookupError(f"{profile} has no compiler")
     program, arguments = scale.program(optimisations), (shapes(spec),)
     text = trace(program, arguments).text(PLATFORMS[known.compiler])
     facts = compile_fingerprint(known, FLAGS[known.compiler]) | {"what": "buffer assignment by kind, 1"}
@@ -66,7 +69,8 @@ def assigned(spec: BilevelSpec, optimisations: str, profile: str) -> Mapping[str
         named = dict.fromkeys(NAMES, 0)
         for one in found.live(found.peak):
             named[NAMES[0] if one.kept else kind(one.shape, spec)] += one.bytes
-        stored = {"total": found.total, "instructions": found.instructions, "named": named}
+        total = sum(named.values()) if known.compiler == "tpu" else found.total
+        stored = {"total": total, "instructions": found.instructions, "named": named}
         cache.put(entry, stored)
     return stored
 
@@ -78,6 +82,8 @@ def kind(shape: str, spec: BilevelSpec) -> str:
     parameter, a state, a gradient, a tangent or a cotangent. Scores end in S × S, logits in the vocabulary. Inputs of
     layers, and their tangents, are (L, B, S, d); any other array with L in front is kept of every layer.
     """
+    if shape.startswith("("):  # a tuple holds addresses
+        return "others"
     inside = shape.partition("[")[2].partition("]")[0]
     dims = tuple(int(part) for part in inside.split(",") if part.isdigit())
     leaves, T, L = _leaves(spec), spec.steps, spec.layers
@@ -154,11 +160,7 @@ def table_1(profile: str, task: str, configurations: list[list[int]]) -> dict[st
     """
     found: dict[str, list[Any]] = {"configuration": [], "gain": [], "total GiB of -+-": [], "total GiB of +++": []}
     for millions, steps, batch, sequence in configurations:
-        size = TABLE_1[millions]
-        spec = scale.configuration(
-            44, task=task, steps=steps, batch=batch, sequence=sequence, width=size.width, ffw=size.ffw,
-            heads=size.heads, key_size=size.key_size, layers=size.layers,
-        )  # fmt: skip
+        spec = of_size(TABLE_1[millions], task=task, steps=steps, batch=batch, sequence=sequence)
         total = {signs: assigned(spec, signs, profile)["total"] for signs in (DEFAULT, MIXFLOW)}
         dynamic = {signs: total[signs] - scale.static(spec, signs) for signs in total}
         found["configuration"].append(f"{millions}M, T = {steps}, B = {batch}, S = {sequence}")
@@ -166,6 +168,45 @@ def table_1(profile: str, task: str, configurations: list[list[int]]) -> dict[st
         for signs in total:
             found[f"total GiB of {signs}"].append(total[signs] / GiB)
     return found
+
+
+def of_size(size: Size, **fields: Any) -> BilevelSpec:
+    """The problem of a model that need not be in Table 6; `fields` as for `scale.configuration`."""
+    return scale.configuration(
+        44, width=size.width, ffw=size.ffw, heads=size.heads, key_size=size.key_size, layers=size.layers, **fields
+    )
+
+
+def gain_of(spec: BilevelSpec, profile: str) -> float:
+    """Dynamic bytes of the default over those of mixed mode (Eq. 10), by the assignments."""
+    default, mixed = (
+        assigned(spec, signs, profile)["total"] - scale.static(spec, signs) for signs in (DEFAULT, MIXFLOW)
+    )
+    return float(default / mixed)
+
+
+def reported(profile: str, optimisations: str, millions: int) -> float:
+    """The peak that a compiler reports of a meta step, over the bytes that are live at the peak of its assignment.
+
+    Args:
+        profile, optimisations, millions: as for `rows.hbm`.
+
+    Raises:
+        LookupError: the compiler reports no peak; the message says why.
+    """
+    from gradgate.hw_profiles.compile import measure
+    from gradgate.references.draws import shapes
+
+    spec = scale.configuration(millions)
+    found = measure(scale.program(optimisations), (shapes(spec),), profile, limit=scale.LIMIT)
+    if found.peak_bytes is None:
+        raise LookupError(f"{profile}: {found.reason or 'the compiler reports no peak'}")
+    return float(found.peak_bytes / sum(assigned(spec, optimisations, profile)["named"].values()))
+
+
+def gain_at(profile: str, millions: int, **fields: Any) -> float:
+    """`gain_of` for a model of Table 6, with some fields replaced."""
+    return gain_of(scale.configuration(millions, **fields), profile)
 
 
 def named(profile: str, optimisations: str, name: str, millions: int, **fields: Any) -> float:
@@ -194,6 +235,26 @@ def lives(profile: str, static: bool, millions: int, optimisations: str = MIXFLO
             spans.setdefault(one.place, (one.bytes, set()))[1].update(range(one.first, one.last + 1))
     every = sum(bytes_ for bytes_, _ in spans.values())
     return sum(bytes_ * len(at) for bytes_, at in spans.values()) / every / (found.instructions + 1)
+
+
+def updates(profile: str, millions: int, optimisations: str = MIXFLOW) -> float:
+    """How many instructions write to a stack that is kept of every step, the mean by bytes.
+
+    A loop's update writes one slice per step, so one such instruction writes every number once. The instruction that
+    fills the stack with zeros before the loop is not counted.
+
+    Args:
+        profile, optimisations, millions: as for `rows.hbm`.
+    """
+    spec = scale.configuration(millions)
+    found = _assignment(spec, optimisations, profile)
+    writers: dict[tuple[int, int], tuple[int, set[str]]] = {}
+    for one in found.buffers:
+        if kind(one.shape, spec) == NAMES[1]:
+            told = writers.setdefault(one.place, (one.bytes, set()))[1]
+            told |= {one.writer} - {""} if "broadcast" not in one.writer else set()
+    every = sum(bytes_ for bytes_, _ in writers.values())
+    return sum(bytes_ * len(names) for bytes_, names in writers.values()) / every
 
 
 @functools.lru_cache(maxsize=2)
