@@ -34,8 +34,8 @@ def forward_mode(problem: BilevelProblem) -> tuple[torch.Tensor, Tree]:
         More than a few numbers of η: from two numbers on, `mixflow` computes less. What is left is the memory over T.
     """
     flat, structure = _pytree.tree_flatten(problem.params)
-    # PyTorch adds the missing tangent of a constant factor as a ZeroTensor, 0.4 ms in Python for each product. So the
-    # hyperparameters of the update have tangents of zeros.
+    # PyTorch adds the missing tangent of a constant factor as a ZeroTensor, whose shape it computes in Python: 0.2 ms
+    # for each product, with a tangent of zeros 0.01 ms. So the hyperparameters of the update have tangents of zeros.
     numbers = {
         name: leaf for name, leaf in problem.data.items()
         if isinstance(leaf, torch.Tensor) and not leaf.ndim and leaf.is_floating_point()

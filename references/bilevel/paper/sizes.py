@@ -43,7 +43,7 @@ def assigned(spec: BilevelSpec, optimisations: str, profile: str) -> Mapping[str
     """Bytes of a meta step: ``total``, ``instructions``, and ``named``, kind -> bytes live at the peak.
 
     On a TPU the total is that of the bytes live at the peak, which is the peak that the compiler reports, to 1%
-    (`reported`). What it reports as temporaries is a third to a half more than that, and takes ten times as long.
+    (`reported`). What it reports as temporaries is a quarter to a half more, and takes ten times as long.
 
     Raises:
         LookupError: the compiler gives no assignment; the message says why.
