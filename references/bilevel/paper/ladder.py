@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from gradgate.references.bilevel.paper import sizes as sizes
-from gradgate.references.bilevel.paper.scale import MIXFLOW, PROFILES
+from gradgate.references.bilevel.paper.scale import DEFAULT, MIXFLOW, PROFILES
 from gradgate.references.published import Expectation, Published, at_least, equal, unexplained, upheld
 
 HERE, DERIVED = "gradgate.references.bilevel.paper.ladder", "gradgate.references.derived"
@@ -29,7 +29,7 @@ def fitting(profile: str, models: list[int]) -> float:
         shares = found[f"total of {signs} over the device"]
         return max(m for m, share in zip(found["millions"], shares, strict=True) if share <= 1)
 
-    return largest(MIXFLOW) / largest("-+-")
+    return largest(MIXFLOW) / largest(DEFAULT)
 
 
 PINNED: dict[str, dict[str, float]] = {
@@ -41,10 +41,12 @@ FITS = {
     "GPU": "the default fits up to 196M, mixed mode up to 1018M",
     "TPU": "the default fits up to 587M, mixed mode up to 1609M",
 }
+"""Device -> the largest models that fit it."""
 TENFOLD = {
     "GPU": "by default 9293M is the first model that needs ten devices, 11.6 of them",
     "TPU": "by default 13735M is the first model that needs ten devices, 10.6 of them",
 }
+"""Device -> the least model that outgrows it by an order of magnitude."""
 
 
 def _ladder(device: str) -> list[Published]:
