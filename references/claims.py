@@ -19,6 +19,8 @@ GRADIENT_CLAIMS = {
 """Dtype -> the name of the claim about the gradient in it."""
 REFUSAL_CLAIMS = {"jit": "refuses_jit", "vmap": "refuses_vmap", "second_order": "refuses_second_order"}
 """Transformation -> the name of the claim of a method that refuses it."""
+KAPPA_OF_ROUNDING = 32.0
+"""κ of a method with a `rounding`: 16 times what it loses knowingly, as every method has 16 times the noise."""
 
 ORACLE_CLAIMS = (
     Claim("taylor", "taylor", "the Taylor remainder of the NumPy loss falls with slope 2", "oracle"),

@@ -49,8 +49,8 @@ class Reference:
         rest: judged leaf -> the truth minus `grads`; zero for a leaf that is missing.
         lost: judged leaf -> the same as `noise` for a loss that rounds as the method may; infinite if more than half
             of the dtype's digits are lost; {} if there is no such loss.
-        along: judged leaf -> ⟨g − g*, g*⟩/‖g*‖² of every sample: the part of its error that is common scaling. Only
-            in bfloat16, and only of leaves that are not zero.
+        along: judged leaf -> ⟨g − g*, g*⟩/‖g*‖² of every sample: the part of its error that is common scaling. Leaves
+            that are zero are left out, and leaves of which a sample is not finite.
         lost_along: the same for the loss of `lost`.
     """
 
@@ -155,16 +155,15 @@ def measure(
         first = runs[0].copy() if dtype == problem.dtype else _in_a_row(gradient(problem, loss, vector, **options))
         truth = Truth(first, np.zeros_like(first))
     apart = runs - truth.high - truth.low
-    narrow = dtype == "bfloat16"
     found: dict[str, dict[str, Any]] = {"noise": dict(zip(names, _farthest(apart, starts).tolist(), strict=True))}
-    found["along"] = _along(apart, truth.high, names, starts) if narrow else {}
+    found["along"] = _along(apart, truth.high, names, starts)
     if rounding:
         apart = _sample(problem, dtype, rounding, vector, options, rounds=True) - truth.high - truth.low
         # Half of the digits may be lost. If more are lost, this problem says nothing about the leaf.
         most = math.sqrt(float(truth.high @ truth.high) * UNIT_ROUNDOFF[dtype])
         far = _farthest(apart, starts)
         found["lost"] = dict(zip(names, np.where(far <= most, far, np.inf).tolist(), strict=True))
-        found["lost_along"] = _along(apart, truth.high, names, starts) if narrow else {}
+        found["lost_along"] = _along(apart, truth.high, names, starts)
     placed = list(zip(names, starts, ends, shapes, strict=True))
     leaf = {name: truth.high[a:b].reshape(shape) for name, a, b, shape in placed}
     rest = {name: truth.low[a:b].reshape(shape) for name, a, b, shape in placed if name}

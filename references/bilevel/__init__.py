@@ -15,19 +15,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from gradgate.references.bilevel.claims import PROMISES
-from gradgate.references.claims import ORACLE_CLAIMS, reference_method
+from gradgate.references.claims import KAPPA_OF_ROUNDING, ORACLE_CLAIMS, reference_method
 from gradgate.references.contract import Claim, Family, Method, Option, Trial
 
 PAPER = "Kemaev et al., Scalable meta-learning via mixed-mode differentiation, 2025"
 HERE = "gradgate.references.bilevel"
-KAPPA_INVERTED = 32.0
-"""κ of `momentum_inversion`; the rounding of rebuilt states is allowed (`BilevelProblem.loss_by_inversion`).
-
-Measured on 500 random problems in JAX and 320 in PyTorch, in each dtype: the error of a leaf over max(ν, 4u·‖g*‖) + λ,
-whose bound is 16. The median is 0.2, and 90% are below 0.42. The largest is 1.1 in float64 and float32; in bfloat16 it
-is 2.8 and 5.9, both on problems whose backprop has no digit left. The errors are up to 67 times the noise of plain
-backprop alone.
-"""
 TEN_BITS = {"kappa": 1024.0, "rounding": ""}
 """For a method that must keep its digits: with plain noise, log2 κ = 10 bits of 53 (float64) or 24 (float32) may go."""
 
@@ -103,7 +95,7 @@ def _methods(framework: str) -> tuple[Method, ...]:
             measured=FEW_ENTRIES if framework == "torch" else {},
         ),
         declare(
-            "momentum_inversion", module=f"{here}.static", kappa=KAPPA_INVERTED, rounding="loss_by_inversion",
+            "momentum_inversion", module=f"{here}.static", kappa=KAPPA_OF_ROUNDING, rounding="loss_by_inversion",
             where=MOMENTUM, source="App. A.2, Maclaurin et al. 2015", replaced=(DRIFT,),
         ),
         declare(

@@ -10,19 +10,13 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from gradgate.references.claims import GRADIENT_CLAIMS, ORACLE_CLAIMS, reference_method
+from gradgate.references.claims import GRADIENT_CLAIMS, KAPPA_OF_ROUNDING, ORACLE_CLAIMS, reference_method
 from gradgate.references.contract import Claim, Family, Method, Option, Trial
 from gradgate.references.invertible.claims import PROMISES
 from gradgate.references.invertible.rounding import SOLVED
 
 PAPER = "Krylov, Karamzade, Fox, Moonwalk: inverse-forward differentiation, 2024"
 HERE = "gradgate.references.invertible"
-KAPPA_VIJP = 64.0
-"""κ of Moonwalk; it allows the rounding of each h_i that is found from h_0 (`InvertibleProblem.loss_by_vijp`)."""
-KAPPA_JVP = 128.0
-"""κ of pure Moonwalk: behind batch norm of few, nearly equal numbers a JVP loses more of h_0 than a VJP does."""
-KAPPA_REBUILT = 64.0
-"""κ of reversing; it allows the rounding of rebuilt states (`InvertibleProblem.loss_by_reversing`)."""
 TWELVE_BITS = {"kappa": 4096.0, "rounding": ""}
 """For claims that digits are kept: noise is plain, and log2 κ = 12 of float64's 53 and float32's 24 bits may be
 lost."""
@@ -139,19 +133,21 @@ def _estimate(method: Method) -> Method:
 
 def _methods(framework: str) -> tuple[Method, ...]:
     declare = functools.partial(reference_method, "invertible", framework, PROMISES[framework])
-    moonwalk = functools.partial(declare, rounding="loss_by_vijp", dtypes=SOLVING, replaced=(STABLE, SECOND_ORDER))
+    moonwalk = functools.partial(
+        declare, rounding="loss_by_vijp", kappa=KAPPA_OF_ROUNDING, dtypes=SOLVING, replaced=(STABLE, SECOND_ORDER)
+    )
     return (
         declare("backprop", *ORACLE_CLAIMS),
         declare("forward", options=(PUSHED[framework],), source="§3.2", replaced=(STABLE_FORWARD,)),
         _estimate(declare("projected_forward", UNBIASED, options=(SEED,), source="§3.3")),
         declare(
-            "reversible", *REBUILT, source="RevBackprop", kappa=KAPPA_REBUILT, dtypes=SOLVING,
+            "reversible", *REBUILT, source="RevBackprop", kappa=KAPPA_OF_ROUNDING, dtypes=SOLVING,
             rounding="loss_by_reversing", where=INVERTIBLE, replaced=(UNSTABLE,),
         ),
-        moonwalk("moonwalk", *WALKED, FLAT_UNDIVIDED, options=(TANGENTS,), source="Algorithm 1, §4.1", kappa=KAPPA_JVP),
+        moonwalk("moonwalk", *WALKED, FLAT_UNDIVIDED, options=(TANGENTS,), source="Algorithm 1, §4.1"),
         moonwalk(
             "moonwalk_mixed", *WALKED, INVERSES_BY_VIJP, FLAT_HANDED_OVER, options=(VIJP,),
-            source="Algorithm 1, §4.2", kappa=KAPPA_VIJP,
+            source="Algorithm 1, §4.2",
         ),
     )  # fmt: skip
 

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from gradgate.references.claims import ORACLE_CLAIMS, reference_method
+from gradgate.references.claims import KAPPA_OF_ROUNDING, ORACLE_CLAIMS, reference_method
 from gradgate.references.contract import Claim, Family, Method, Option, Trial
 from gradgate.references.performer.claims import PROMISES
 from gradgate.references.performer.slicing import PREFIX_SUMS, TERMS
@@ -23,8 +23,6 @@ SUBTRACTED = "loss_by_subtraction"
 """The rounding allowed to methods that rebuild states: 𝓑^(n−1) = 𝓑^(n) − ΣT keeps an absolute error of about u·Σ|T|.
 So if early features are small, the early states lose digits that plain backprop has. No constant bounds how many: on 7
 of 20,000 drawn problems slim lost more than twelve bits. So the loss is measured on each problem."""
-KAPPA_SUBTRACTED = 32.0
-"""κ with that rounding allowed: the same multiple of it that every method may lose of plain backprop's noise."""
 TWELVE_BITS = {"options": {"chunk": 1}, "kappa": 4096.0, "rounding": ""}
 """The refuted claim about `slim`: subtraction token by token never loses twelve bits more than backprop."""
 SHARP = 3.0
@@ -115,19 +113,19 @@ def _methods(framework: str) -> tuple[Method, ...]:
     return (
         declare("full", *ORACLE_CLAIMS),
         declare(
-            "full_iterative", options=(PREFIX_SUM,), kappa=KAPPA_SUBTRACTED, rounding=SUBTRACTED,
+            "full_iterative", options=(PREFIX_SUM,), kappa=KAPPA_OF_ROUNDING, rounding=SUBTRACTED,
             source="§4.2, Table 2; App. B mended", replaced=(REBUILT,),
         ),
         declare(
-            "slim", SHARPEST, options=(CHUNK, PREFIX_SUM), kappa=KAPPA_SUBTRACTED, rounding=SUBTRACTED,
+            "slim", SHARPEST, options=(CHUNK, PREFIX_SUM), kappa=KAPPA_OF_ROUNDING, rounding=SUBTRACTED,
             source="§3, Algorithms 1 and 2; App. B mended", replaced=SUBTRACTING,
         ),
         declare(
-            "slim_checkpointed", options=(CHUNK, PREFIX_SUM), kappa=KAPPA_SUBTRACTED, rounding=SUBTRACTED,
+            "slim_checkpointed", options=(CHUNK, PREFIX_SUM), kappa=KAPPA_OF_ROUNDING, rounding=SUBTRACTED,
             source="§5", replaced=SUBTRACTING,
         ),
         declare(
-            "slim_reversible", module=f"in_{framework}.reversible", options=(CHUNK,), kappa=KAPPA_SUBTRACTED,
+            "slim_reversible", module=f"in_{framework}.reversible", options=(CHUNK,), kappa=KAPPA_OF_ROUNDING,
             rounding=SUBTRACTED, source="§5", where=REVERSIBLE, replaced=UNDONE,
         ),
         declare("slim_kept", options=(CHUNK, PREFIX_SUM, EVERY), source="beyond the paper", replaced=(KEEPING,)),

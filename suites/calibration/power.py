@@ -7,10 +7,10 @@ The figure of a kind of leaf is that of its worst leaf.
 
 Floats detect a coherent error from this size on. A wrong formula is refuted in sixty digits, however small its error.
 
-In bfloat16 the limit is what plain backprop does itself. The rule of the population refutes a common factor 1 + δ if δ
-is above EXCESS·|bias of plain backprop| + DEVIATIONS/√Σw (`population`). Where plain backprop has a bias of 2%, no
-method can be refuted for 4%, because right methods in another order of sums have twice that bias. So the record holds
-this bound beside the figure.
+The limit is what plain backprop does itself. The rule of the population refutes a common factor 1 + δ only if δ is
+above EXCESS·|bias of plain backprop| and above DEVIATIONS standard deviations of its mean (`population`). Where plain
+backprop has a bias of 2%, no method can be refuted for 4%, because right methods in another order of sums have twice
+that bias. So the record holds this bound beside the figure.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from gradgate.references.contract import Spec
 from gradgate.suites.checks import CHECKS, Case
 from gradgate.suites.checks.base import Rejected
 from gradgate.suites.judging.engine import Run, Search, draw
-from gradgate.suites.judging.population import FEWEST_TOGETHER, Population, kind_of, scaling
+from gradgate.suites.judging.population import Population, kind_of, scalings
 from gradgate.suites.judging.subject import Subject
 from gradgate.suites.judging.tolerance import Along, Comparison, compare
 from gradgate.suites.workers.worker import relieve
@@ -55,8 +55,7 @@ class Smallest:
     Attributes:
         delta: the error; infinite if nothing of the grid is refuted.
         leaf: the worst leaf of the kind.
-        bound: in bfloat16, the bound on a common factor in that leaf; None in other dtypes, or if too few problems have
-            the leaf.
+        bound: the smallest bound on a common factor in that leaf; None if too few problems have the leaf.
     """
 
     delta: float
@@ -144,8 +143,8 @@ def smallest(subject: Subject, dtype: str, run: Run) -> dict[str, Smallest]:
     draw(search, unless_rejected, subject.declared, claim, CHECKS[claim.check], run)
     kinds: dict[str, list[Smallest]] = {}
     for leaf, rows in leaves.items():
-        along = [row.along for row in rows if row.along]
-        bound = scaling(leaf, along).bound if len(along) >= FEWEST_TOGETHER else None
+        along = [(row.shape, row.along) for row in rows if row.along]
+        bound = min((one.bound for one in scalings(dtype, leaf, along)), default=None)
         kinds.setdefault(kind_of(leaf), []).append(Smallest(_smallest(leaf, rows, dtype), leaf, bound))
     return {kind: max(found, key=lambda one: (one.delta, one.leaf)) for kind, found in kinds.items()}
 

@@ -28,6 +28,8 @@ from gradgate.suites.judging.subject import Fault, Inapplicable, Refuted, Subjec
 from gradgate.suites.judging.tolerance import BINDS, Comparison, digits_lost
 from gradgate.suites.judging.verdict import Task, Verdict
 
+DRAWS = 3
+"""How many problems Hypothesis may draw for each one that is judged. It repeats some, and it prefers some shapes."""
 SHRINKS = 60
 """Most problems tried to shrink a failing one. It is a count, not a time, so that a run repeats bit for bit."""
 STRESS_SEEDS = 3
@@ -214,13 +216,19 @@ def draw(
     if shapes is None:
         return
     missing = wanted - len(search.judged)
+    left = strategies.shares(family, shapes, missing)
 
     def until_enough(spec: Spec) -> None:
-        if search.failure is not None or len(search.judged) < wanted:
+        shape = spec.static()
+        if search.failure is not None:
             put(spec, _options(declared, claim, spec))
+        elif left[shape] > 0:
+            before = len(search.judged)
+            put(spec, _options(declared, claim, spec))
+            left[shape] -= len(search.judged) - before
 
-    if missing > 0:  # Hypothesis sometimes repeats a problem; it counts once
-        _falsify(strategies.specs(family, claim.where, shapes), until_enough, 2 * missing, seed)
+    if missing > 0:
+        _falsify(strategies.specs(family, claim.where, shapes), until_enough, DRAWS * missing, seed)
 
 
 def _falsify(specs: st.SearchStrategy[Spec], put: Callable[[Spec], None], examples: int, seed: int) -> None:

@@ -106,6 +106,19 @@ def _long(fields: Mapping[str, Any]) -> set[str]:
     return {name for name, size in fields.items() if isinstance(size, int) and size > LONG and name != "seed"}
 
 
+def shares(family: Family, few: Sequence[Mapping[str, Any]], problems: int) -> dict[Spec, int]:
+    """The Spec of each shape with default values -> how many of the `problems` it gets; a long shape gets half.
+
+    A leaf that occurs on one shape only is judged on these problems alone, so no shape is left to chance.
+    """
+    cls = registry.spec_class(family.name)
+    often = [cls(**shape).static() for shape in few for _ in range(1 if is_long(shape) else LONG_SHARE)]
+    found = dict.fromkeys(often, 0)
+    for i in range(max(problems, 0)):
+        found[often[i % len(often)]] += 1
+    return found
+
+
 def is_long(shape: Mapping[str, Any]) -> bool:
     """Whether a size of a shape is above LONG."""
     return bool(_long(shape))

@@ -75,7 +75,7 @@ class Comparison:
             bound over KAPPA on the same scale. The loss is the leaf "".
         beyond: the largest error of a leaf over what plain backprop itself may have, max(ν, c·u·‖g*‖), so without what
             this method may lose knowingly.
-        along: leaf -> the common scaling in its error and in the errors of plain backprop; in bfloat16 only.
+        along: leaf -> the common scaling in its error and in the errors of plain backprop, of leaves that are not zero.
     """
 
     dtype: str
@@ -161,7 +161,7 @@ def compare(
         leaves[name] = _relative(distance, size, whole, noise, more, dtype)
         plain = _relative(distance, size, whole, noise, 0.0, dtype) if more else leaves[name]
         beyond = max(beyond, plain[2])
-        if name in reference.along and size > UNIT_ROUNDOFF[dtype] * whole:
+        if name in reference.along and size > UNIT_ROUNDOFF[dtype] * whole and math.isfinite(noise + more):
             along[name] = _along(apart, exact, reference, name, kappa)
     return Comparison(dtype, leaves, beyond, along)
 
