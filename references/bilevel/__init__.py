@@ -33,6 +33,16 @@ REMAT = Option("remat", "True or False", flags, illegal=(1, 0, None, "yes"), usu
 SAVE = Option("save_inner_grads", "True or False", flags, illegal=(1, 0, None, "no"), usual=lambda spec: True)
 
 
+def pushed(spec: Any) -> Sequence[int]:
+    """How many JVPs are pushed forward together: one, some or all; all at once for the models, whose steps are long."""
+    return (1, 7, 1000) if spec.model == "toy" else (1000,)
+
+
+TANGENTS = Option(
+    "tangents", "an integer of at least 1", pushed, illegal=(0, -1, 1.5, None, "all", True), usual=lambda spec: 1
+)
+
+
 def divisors(spec: Any) -> Sequence[int]:
     """Numbers of devices, at most 4, that the batch can be divided among."""
     return [devices for devices in range(1, 5) if spec.batch % devices == 0]
@@ -91,7 +101,7 @@ def _methods(framework: str) -> tuple[Method, ...]:
         ),
         declare("reverse_over_forward", source="Proposition 3.1"),
         declare(
-            "forward_mode", module=f"{here}.forward", source="§2.3",
+            "forward_mode", options=(TANGENTS,), module=f"{here}.forward", source="§2.3",
             measured=FEW_ENTRIES if framework == "torch" else {},
         ),
         declare(

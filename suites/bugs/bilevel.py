@@ -101,7 +101,7 @@ STRUCTURAL = (
         name="direction_of_two", story="the direction of forward mode has length 2 and not 1",
         source="operator: a wrong factor",
         jax=Edit("in_jax.forward", ".at[i].set(1)", ".at[i].set(2)"),
-        torch=Edit("in_torch.forward", "units[place][i] = 1", "units[place][i] = 2"),
+        torch=Edit("in_torch.forward", "chosen] = 1", "chosen] = 2"),
     ),
     *_autograd(
         name="no_graph_of_the_gradient", story="inner gradients are taken without a graph, so the Hessian is lost",
