@@ -34,8 +34,10 @@ SAVE = Option("save_inner_grads", "True or False", flags, illegal=(1, 0, None, "
 
 
 def pushed(spec: Any) -> Sequence[int]:
-    """How many JVPs are pushed forward together: one, some or all; all at once for the models, whose steps are long."""
-    return (1, 7, 1000) if spec.model == "toy" else (1000,)
+    """How many JVPs are pushed forward together: one on the smallest problem, few in ragged groups, or all."""
+    if spec.model != "toy":
+        return (1000,)
+    return (1, 1000) if spec.width == 1 else (7, 1000)
 
 
 TANGENTS = Option(
