@@ -18,19 +18,25 @@ method's answers.
 
 *Common scaling.* An error of constant relative size δ adds the same number to b = ⟨g − g*, g*⟩/‖g*‖² on every problem,
 whereas rounding changes b's sign from problem to problem. So the mean of b is judged as well, on the same sets of
-problems. On problem i the runs of plain backprop have a_s, s = 1 … 8; let σ² be their mean square, plus u², and m the
-largest of them, plus f·u. Problems are weighted by w = 1/σ. b is cut off at ±EXCESS·m, so that one problem with a heavy
-tail cannot decide. The leaf is refuted by n problems if
+problems. On a problem the runs of plain backprop have a_s, s = 1 … 8; let σ² be their mean square, plus (f·u)². The
+weights are w = v/σ, with v = 1/σ cut down so that no v² is more than a tenth of Σv². The leaf is refuted if
 
-    |mean b| > max(EXCESS·max(max_s |mean a_s|, f·u), DEVIATIONS·√n/Σw).
+    |mean b| > max(EXCESS·max(max_s |mean a_s|, f·u), DEVIATIONS·√Σv²/Σw).
 
 The first term is for a rounding error with a preferred sign, as sums in bfloat16 have; a method may have twice plain
 backprop's. f is 2 in bfloat16. In float32 and float64 it is GROWTH = 4, as for a single problem: an elementary function
-that is always some units too large is not a mistake there. The second term is for errors without a preferred sign. Then
-t = b/σ, cut off, has the same distribution on every problem, whatever the problem's scale, and |Σt| > DEVIATIONS·√n is
-the tail of a sum of n independent numbers. `test_population` computes it by convolution: for normal errors and for
-Student's of 3 and 4 degrees of freedom it is at most ALARM for every n. What the method may lose knowingly is added to
-σ, m and the first term.
+that is always some units too large is not a mistake there.
+
+The second term is for errors without a preferred sign. b is cut off at ±max(CUT·σ, EXCESS·(|a_s| + f·u)), where s is
+the run with the largest mean, so that the mean can always pass the first term, but one problem with a heavy tail cannot
+decide. Then t = b/σ has the same distribution on every problem, whatever the problem's scale. Let K(λ) be the logarithm
+of the mean of exp(λt). No v² is more than a tenth of Σv², so Chernoff's bound is
+
+    P(|Σv·t| > D·√Σv²) ≤ 2·min_λ exp(max_{n ≥ 10} n·K(λ/√n) − λ·D).
+
+With D = DEVIATIONS this is below ALARM/8 for normal errors and for Student's of 3 and 4 degrees of freedom
+(`test_population` computes it), and s is one of eight runs. What the method may lose knowingly is added to σ², to |a_s|
+and to the first term.
 
 *False alarms.* A claim has fewer than 1,000 pairs of a leaf and a set of problems, so a method that is as good as plain
 backprop is refuted by either rule with probability at most 1e-6. `gradgate calibrate` counts alarms of both rules.
@@ -47,6 +53,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -54,8 +61,10 @@ from gradgate.references.backends import UNIT_ROUNDOFF
 from gradgate.references.oracle import NOISE_SAMPLES
 from gradgate.suites.judging.tolerance import EXCESS, GROWTH, INFORMATIVE, Along, Comparison, informs
 
-DEVIATIONS = 8.5
+DEVIATIONS = 8.05
 """How many standard deviations the mean of b may be away from zero."""
+CUT = 2.5
+"""b is cut off at this many standard deviations, or farther out if plain backprop's own error is there."""
 SCALED = {"float64": GROWTH, "float32": GROWTH, "bfloat16": 2.0}
 """f: unit roundoffs of a common factor that plain backprop is always allowed."""
 CHANCE = 1 / (NOISE_SAMPLES + 1)
@@ -259,14 +268,29 @@ def scalings(dtype: str, leaf: str, rows: list[tuple[str, Along]]) -> Iterator[S
     u = UNIT_ROUNDOFF[dtype]
     floor = SCALED[dtype] * u
     plain, lost = (np.array([getattr(row, name) for _, row in rows]) for name in ("plain", "lost"))
-    sigma = np.sqrt((plain**2).mean(axis=1) + (lost**2).mean(axis=1) + u**2)
-    most = EXCESS * (np.abs(plain).max(axis=1) + np.abs(lost).max(axis=1) + floor)
-    error = np.clip([row.error for _, row in rows], -most, most)
+    sigma = np.sqrt((plain**2).mean(axis=1) + (lost**2).mean(axis=1) + floor**2)
+    error = np.array([row.error for _, row in rows])
     for some in _sets([shape for shape, _ in rows], sigma.tolist()):
         if len(some) < FEWEST_TOGETHER:
             continue
-        weights = 1 / sigma[some]
+        level = _levelled(1 / sigma[some])
+        weights = level / sigma[some]
         total = float(weights.sum())
-        preferred = sum(float(np.abs(weights @ runs[some]).max()) / total for runs in (plain, lost))
-        bound = max(EXCESS * max(preferred, floor), DEVIATIONS * math.sqrt(len(some)) / total)
-        yield Scaled(leaf, float(weights @ error[some]) / total, bound, len(some))
+        preferred, far = 0.0, np.full(len(some), floor)
+        for runs in (plain[some], lost[some]):
+            means = np.abs(weights @ runs) / total
+            preferred += float(means.max())
+            far += np.abs(runs[:, means.argmax()])
+        most = np.maximum(CUT * sigma[some], EXCESS * far)
+        mean = float(weights @ np.clip(error[some], -most, most)) / total
+        bound = max(EXCESS * max(preferred, floor), DEVIATIONS * float(np.sqrt(level @ level)) / total)
+        yield Scaled(leaf, mean, bound, len(some))
+
+
+def _levelled(weights: Any) -> Any:
+    """The weights, cut down so that no square is more than a tenth of the sum of the squares."""
+    squares = np.sort(weights**2)[::-1]
+    tails = squares[::-1].cumsum()[::-1]
+    # If the j largest are cut down to c, then j·c² + tails[j] is FEWEST_TOGETHER·c².
+    cut = next(j for j in range(FEWEST_TOGETHER) if squares[j] * (FEWEST_TOGETHER - j) <= tails[j])
+    return np.minimum(weights, math.sqrt(tails[cut] / (FEWEST_TOGETHER - cut)))

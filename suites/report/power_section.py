@@ -19,8 +19,8 @@ class Line:
     Attributes:
         judgements: the number of random problems on which it was judged.
         worst: the largest error over noise in any dtype; None if it was not judged on random problems.
-        seen: dtype -> smallest planted error refuted in every kind of leaf, and in bfloat16 the derived bound; "" if
-            the dtype is not supported.
+        seen: dtype -> smallest planted error refuted in every kind of leaf, and the derived bound; "" if the dtype is
+            not supported.
         kinds: for every kind of leaf: (kind, the figure of each dtype in order).
     """
 

@@ -17,10 +17,12 @@ from gradgate.suites.judging.engine import Run, judge
 from gradgate.suites.judging.population import (
     ALARM,
     CHANCE,
+    CUT,
     DEVIATIONS,
     FEWEST_TOGETHER,
     Population,
     Scaled,
+    _levelled,
     kind_of,
     least,
 )
@@ -120,36 +122,31 @@ def test_a_common_factor_is_refuted_where_the_errors_of_single_problems_hide_it(
 
 
 @pytest.mark.parametrize("freedom", [3, 4, 1000])
-def test_the_tail_of_the_mean_is_the_stated_one(freedom: int) -> None:
-    step, ends = 1 / 256, 6.0
-    grid = np.arange(-ends, ends + step / 2, step)
-    shares = np.zeros(len(grid))
+def test_the_bound_on_the_chance_of_a_false_alarm_is_the_stated_one(freedom: int) -> None:
     rng = np.random.default_rng([20263, freedom])
-    for _ in range(10):  # the distribution of b/σ, cut off; it has no scale
+    shares = np.zeros(2000)
+    for _ in range(10):  # the distribution of |t|; it has no scale
         runs = rng.standard_t(freedom, size=(200_000, NOISE_SAMPLES + 1))
-        most = EXCESS * np.abs(runs[:, 1:]).max(axis=1)
-        t = np.clip(runs[:, 0], -most, most) / np.sqrt((runs[:, 1:] ** 2).mean(axis=1))
-        shares += np.bincount(np.rint((t + ends) / step).astype(int), minlength=len(grid))
-    shares = (shares + shares[::-1]) / shares.sum() / 2
-    for problems in (FEWEST_TOGETHER, 15, 30, 100):
-        assert tail(shares, grid, problems) <= ALARM
+        sigma = np.sqrt((runs[:, 1:] ** 2).mean(axis=1))
+        most = np.maximum(CUT, EXCESS * np.abs(runs[:, 1]) / sigma)
+        found, edges = np.histogram(np.minimum(np.abs(runs[:, 0]) / sigma, most), len(shares), (0, 8))
+        shares += found / runs.shape[0] / 10
+    middles = (edges[1:] + edges[:-1]) / 2
+    bounds = []
+    for tilt in np.linspace(1, 20, 100):
+        rises = [n * np.log(shares @ np.cosh(tilt / np.sqrt(n) * middles)) for n in (10, 11, 12, 15, 20, 40, 100, 1000)]
+        bounds.append(2 * float(np.exp(max(rises) - tilt * DEVIATIONS)))
+    assert min(bounds) <= ALARM / NOISE_SAMPLES
 
 
-def tail(shares: Any, grid: Any, problems: int) -> float:
-    """P(|sum of `problems` numbers| > DEVIATIONS·√problems), the numbers on `grid` with probability `shares`.
-
-    The distribution is tilted first, so that the tail is not lost in the rounding of the transform.
-    """
-    far = DEVIATIONS * np.sqrt(problems)
-    tilt = far / (problems * float(shares @ grid**2))
-    tilted = shares * np.exp(tilt * grid)
-    total = float(tilted.sum())
-    length = problems * (len(grid) - 1) + 1
-    size = 1 << (length - 1).bit_length()
-    sums = np.fft.irfft(np.fft.rfft(tilted / total, size) ** problems, size)[:length]
-    at = problems * grid[0] + (grid[1] - grid[0]) * np.arange(length)
-    beyond = at > far
-    return 2 * float(np.clip(sums[beyond], 0, None) @ np.exp(problems * np.log(total) - tilt * at[beyond]))
+@pytest.mark.parametrize("spread", [0.0, 1.0, 3.0])
+def test_no_problem_has_more_than_a_tenth_of_the_weight(spread: float) -> None:
+    given = np.exp(spread * np.random.default_rng(20266).normal(size=30))
+    found = _levelled(given)
+    assert (found**2).max() <= (found**2).sum() / FEWEST_TOGETHER * (1 + 1e-12)
+    assert (found <= given).all()
+    assert spread or (found == given).all()
+    assert _levelled(given[:FEWEST_TOGETHER]) == pytest.approx(np.full(FEWEST_TOGETHER, given[:FEWEST_TOGETHER].min()))
 
 
 def test_right_methods_of_problems_of_any_scale_raise_no_alarm() -> None:
