@@ -33,7 +33,7 @@ class Checking:
     """Cost of judging one gradient, without running the method: oracle, noise and comparison, with nothing cached.
 
     ``family`` is judged by the plain rule, and ``family:loss`` by the rule for methods that may round as that loss
-    does. The shapes are the edge cases that the family declares, ordered by their number of parameters.
+    does. The shapes are the edge cases of the family that such a method takes, ordered by their number of parameters.
     """
 
     params = (list(FRAMEWORKS), roundings(), list(SHAPES))
@@ -53,7 +53,8 @@ class Checking:
         if not installed(framework):
             raise NotImplementedError(f"{framework} is not installed")
         family, _, rounding = problems.partition(":")
-        specs = edge_specs(registry.family(family), None, 0)
+        method = next(m for m in registry.methods(family, None, framework) if m.rounding == rounding)
+        specs = edge_specs(registry.family(family), method.claim("gradient_float64").where, 0)
         specs.sort(key=lambda spec: sum(leaf.size for leaf in leaves(spec.build("numpy").params)))
         spec = specs[SHAPES.index(shape) * (len(specs) - 1) // 2]
         problem = spec.build(framework)  # type: ignore[arg-type]
