@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
-import multiprocessing
 import os
 import signal
 import threading
@@ -15,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from gradgate.hw_profiles import torch_memory
+from gradgate.hw_profiles import processes, torch_memory
 from gradgate.hw_profiles.compile import LIMIT, measure_traced
 from gradgate.hw_profiles.fingerprint import fingerprint
 from gradgate.hw_profiles.measurement import Measurement
@@ -267,8 +266,7 @@ def _alone(cell: Cell, task: Callable[[Cell], Measurement]) -> Measurement:
 
 @contextlib.contextmanager
 def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
-    # Not forked: JAX and the compilers have threads, which do not survive a fork.
-    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_prepare_quietly)
+    pool = processes.pool(workers, _prepare_quietly)
     try:
         yield pool
     finally:

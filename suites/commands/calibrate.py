@@ -9,7 +9,6 @@ import argparse
 import concurrent.futures
 import contextlib
 import json
-import multiprocessing
 import os
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from gradgate.hw_profiles import processes
 from gradgate.hw_profiles.fingerprint import fingerprint
 from gradgate.references import registry
 from gradgate.references.contract import FRAMEWORKS, UsageError
@@ -113,15 +113,12 @@ def _measured(
     family: str, seed: int, problems: int, todo: Sequence[Piece], chosen: argparse.Namespace
 ) -> Iterator[tuple[Piece, dict[str, Any]]]:
     """Every piece with its result, from local processes or a cluster. A lost piece is handed out once more."""
-    spawn = multiprocessing.get_context("spawn")  # a fork would inherit a framework's threads
     address = registry.family(family).address  # other processes find a class of the user's by it
     for last in (False, True):
         lost: list[Piece] = []
         with contextlib.ExitStack() as stack:
             executor = stack.enter_context(cluster.executor(chosen.scheduler))
-            pool = executor or stack.enter_context(
-                concurrent.futures.ProcessPoolExecutor(chosen.jobs, mp_context=spawn)
-            )
+            pool = executor or stack.enter_context(processes.pool(chosen.jobs))
             work = measure if executor is None else measure_apart
             futures = {pool.submit(work, address, seed, problems, piece): piece for piece in todo}
             for future in concurrent.futures.as_completed(futures):

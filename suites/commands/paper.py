@@ -7,13 +7,13 @@ import concurrent.futures
 import contextlib
 import datetime
 import json
-import multiprocessing
 import os
 import time
 from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
 
+from gradgate.hw_profiles import processes
 from gradgate.hw_profiles.fingerprint import fingerprint
 from gradgate.references import registry
 from gradgate.references.derived import is_derived
@@ -117,8 +117,7 @@ def _measure_missing(
 
 def _all_measured(wanted: Sequence[Published], jobs: int) -> Generator[tuple[Published, dict[str, Any]], None, None]:
     """Each figure with its measurement, in order of completion, from `jobs` processes."""
-    spawn = multiprocessing.get_context("spawn")
-    pool = concurrent.futures.ProcessPoolExecutor(jobs, spawn, initializer=_prepare)
+    pool = processes.pool(jobs, _prepare)
     try:
         futures = {pool.submit(_measured, item.measured, dict(item.arguments)): item for item in wanted}
         for future in concurrent.futures.as_completed(futures):

@@ -45,7 +45,7 @@ def listed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             future.set_result({"ours": 6.0 if known else None, "problem": "" if known else lost, "seconds": 0.1})
             return future
 
-    monkeypatch.setattr(paper_command.concurrent.futures, "ProcessPoolExecutor", Pool)
+    monkeypatch.setattr(paper_command.processes, "pool", Pool)
     monkeypatch.setattr(paper, "PUBLISHED", ITEMS)
     return seen
 
