@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from gradgate.references import oracle, registry
-from gradgate.references.contract import Problem, Spec, Tree
+from gradgate.references.contract import Problem, Spec, Tree, installed
 from gradgate.suites.exact import balls
 from gradgate.suites.exact.programs import Evaluator, Result, backprop
 
@@ -20,6 +21,8 @@ WIDEST = 1e-25
 AFFORDABLE = 1e5
 """Most multiplications of a loss whose gradient is evaluated in sixty digits to judge floats: about a tenth of a
 second. Above, float64 is the truth; only pairs have such losses."""
+FEW = 8
+"""Number of truths in PyTorch that take about as long as to load JAX and trace the losses there."""
 ZERO = 1e-17
 """Size of a leaf, relative to the largest number of the gradient, below which it counts as zero."""
 
@@ -42,16 +45,23 @@ def reference(
 
     Arguments as for `oracle.measure`. Cost: that of `of_problem` and of `oracle.measure`.
 
-    A truth is the same in both frameworks, and in JAX it takes a fifth of the time. So a process that has loaded JAX
-    evaluates the loss there for both frameworks, if the claim `oracles_agree` compares the gradients of the two losses.
+    A truth is the same in both frameworks, and in JAX it takes a fifth of the time. So JAX evaluates the loss for both
+    frameworks where it is loaded, or pays (`_in_jax`), if the claim `oracles_agree` compares the gradients of the two.
     """
     wide = spec if spec.dtype == "float64" else dataclasses.replace(spec, dtype="float64")
     asked = dtype == "bfloat16", loss, tuple(sorted(options.items()))
     known = None
-    if backend == "torch" and asked[1:] == ("loss", ()) and "jax" in sys.modules and _held_together(_place(type(spec))):
+    if backend == "torch" and asked[1:] == ("loss", ()) and _in_jax() and _held_together(_place(type(spec))):
         known = of_spec(wide, "jax", *asked)
     known = known or of_spec(wide, backend, *asked)
     return oracle.measure(oracle.in_float64(wide, backend, dtype), dtype, loss, None, rounding, known, **options)
+
+
+def _in_jax() -> bool:
+    """Whether JAX is loaded, or to load it pays: in a worker, where it is on the CPU, after `FEW` truths."""
+    if "jax" in sys.modules:
+        return True
+    return of_spec.cache_info().misses >= FEW and os.environ.get("JAX_PLATFORMS") == "cpu" and installed("jax")
 
 
 def _place(cls: type[Spec]) -> str:
