@@ -15,9 +15,7 @@ def pool(workers: int, prepare: Callable[[], None] | None = None) -> ProcessPool
     A worker of `ProcessPoolExecutor` alone would end only after its piece of work, which can take minutes. The
     processes are not forked, because JAX and the compilers have threads, which do not survive a fork.
     """
-    return ProcessPoolExecutor(
-        workers, multiprocessing.get_context("spawn"), initializer=_begin, initargs=(prepare,)
-    )  # fmt: skip
+    return ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_begin, initargs=(prepare,))
 
 
 def _begin(prepare: Callable[[], None] | None) -> None:

@@ -36,10 +36,12 @@ of the mean of exp(λt). No v² is more than a tenth of Σv², so Chernoff's bou
 
 With D = DEVIATIONS this is below ALARM/8 for normal errors and for Student's of 3 and 4 degrees of freedom
 (`test_population` computes it), and s is one of eight runs. What the method may lose knowingly is added to σ², to |a_s|
-and to the first term.
+and to the first term. For a method that loses digits knowingly this bound is not proved: s is then one of 64 pairs of
+runs, and its error has another distribution. There `gradgate calibrate` alone counts the alarms.
 
 *False alarms.* A claim has fewer than 1,000 pairs of a leaf and a set of problems, so a method that is as good as plain
-backprop is refuted by either rule with probability at most 1e-6. `gradgate calibrate` counts alarms of both rules.
+backprop is refuted by either rule with probability at most 1e-6, under these assumptions. `gradgate calibrate` counts
+alarms of both rules.
 
 *Informative problems.* A problem says nothing about a leaf if the bound there reaches `INFORMATIVE` of the leaf. The
 bound is KAPPA times the allowance; in bfloat16 it is EXCESS times, because only problems together can refute. Such a

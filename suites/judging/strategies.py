@@ -55,7 +55,7 @@ def specs(
     values = {name: _value(getattr(cls(), name), low, high) for name, (low, high) in family.values.items()}
     seeds = st.integers(0, 2**32 - 1)
     few = covering(family, where) if chosen is None else chosen
-    often = [shape for shape in few for _ in range(1 if is_long(shape) else LONG_SHARE)]
+    often = _often(few)
     return st.builds(
         lambda shape, drawn, seed: cls(**{**shape, **drawn, "seed": seed}),
         st.sampled_from(often),
@@ -112,11 +112,16 @@ def shares(family: Family, few: Sequence[Mapping[str, Any]], problems: int) -> d
     A leaf that occurs on one shape only is judged on these problems alone, so no shape is left to chance.
     """
     cls = registry.spec_class(family.name)
-    often = [cls(**shape).static() for shape in few for _ in range(1 if is_long(shape) else LONG_SHARE)]
+    often = [cls(**shape).static() for shape in _often(few)]
     found = dict.fromkeys(often, 0)
     for i in range(max(problems, 0)):
         found[often[i % len(often)]] += 1
     return found
+
+
+def _often(few: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Each shape as often as it counts when shapes are drawn."""
+    return [shape for shape in few for _ in range(1 if is_long(shape) else LONG_SHARE)]
 
 
 def is_long(shape: Mapping[str, Any]) -> bool:

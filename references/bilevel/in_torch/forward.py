@@ -57,9 +57,9 @@ def forward_mode(problem: BilevelProblem, *, tangents: int = 1) -> tuple[torch.T
         loss: torch.Tensor = known.outer_loss(carry[0], known.y)
         return loss
 
-    def whole(numbers: torch.Tensor) -> list[torch.Tensor]:
+    def whole(row: torch.Tensor) -> list[torch.Tensor]:
         """The leaves of a tree like η, of all its numbers in a row."""
-        return [part.reshape(leaf.shape) for part, leaf in zip(numbers.split(sizes), flat, strict=True)]
+        return [part.reshape(leaf.shape) for part, leaf in zip(row.split(sizes), flat, strict=True)]
 
     def slope(unit: torch.Tensor) -> torch.Tensor:
         found: torch.Tensor = jvp(run, (numbers, *flat), (still, *whole(unit)))[1]
