@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import warnings
 from collections.abc import Callable
 from typing import Any
 
 from gradgate.references import oracle
-from gradgate.references.backends import leaves, named_leaves, precision, tree_map
+from gradgate.references.backends import named_leaves, precision, tree_map
 from gradgate.references.contract import NotComposable, Problem, Tree
 from gradgate.suites.checks.base import Case, finite
 from gradgate.suites.checks.outputs import through_cotangents
 from gradgate.suites.exact import truth
+from gradgate.suites.exact.programs import inner
 from gradgate.suites.judging.subject import Fault, Refuted, check_form
 from gradgate.suites.judging.tolerance import compare_value
 from gradgate.suites.pairs.pair import Pair
@@ -119,11 +121,10 @@ def _transformed(case: Case, problem: Problem, run: Callable[[Tree], Any], argum
 
 
 def _compiled(case: Case, problem: Problem) -> Callable[[Tree], Any]:
-    run = _of_params(case, problem)
     if problem.backend == "jax":
         import jax
 
-        return jax.jit(run)
+        return functools.partial(jax.jit(_method(case)), problem=problem)
     import torch
 
     torch._dynamo.reset()
@@ -133,36 +134,48 @@ def _compiled(case: Case, problem: Problem) -> Callable[[Tree], Any]:
 
 
 def _vmapped(case: Case, problem: Problem) -> Callable[[Tree], Any]:
-    run = _of_params(case, problem)
+    run = _method(case)
     if problem.backend == "jax":
         import jax
 
-        return jax.jit(jax.vmap(run)) if "jit" in case.subject.declared.composes else jax.vmap(run)
+        batched = _program(case, "vmap", jax.vmap(run, in_axes=(0, None)))
+        return lambda params: batched(params, problem)
     import torch
 
-    return torch.func.vmap(run)
+    return torch.func.vmap(functools.partial(run, problem=problem))
 
 
 def _differentiated(case: Case, problem: Problem, vector: Tree) -> Callable[[Tree], Any]:
-    run = _of_params(case, problem)
+    run = _method(case)
 
-    def product(params: Tree) -> Any:
-        terms = tree_map(lambda g, v: (g * v).sum(), run(params)[1], vector)
-        return sum(leaves(terms))
+    def product(params: Tree, problem: Problem, vector: Tree) -> Any:
+        return inner(run(params, problem)[1], vector)
 
     if problem.backend == "jax":
         import jax
 
-        return jax.jit(jax.grad(product)) if "jit" in case.subject.declared.composes else jax.grad(product)
+        gradient = _program(case, "grad", jax.grad(product))
+        return lambda params: gradient(params, problem, vector)
     import torch
 
-    return torch.func.grad(product)
+    return torch.func.grad(functools.partial(product, problem=problem, vector=vector))
 
 
-def _of_params(case: Case, problem: Problem) -> Callable[[Tree], Any]:
-    expected = named_leaves(problem.params)
+def _program(case: Case, what: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A transformed JAX method: under jit if it claims jit, compiled once for all problems of a shape."""
+    import jax
 
-    def checked(params: Tree) -> Any:
+    if "jit" not in case.subject.declared.composes:
+        return function
+    found: Callable[..., Any] = case.subject.program(what, case.options, lambda: jax.jit(function))
+    return found
+
+
+def _method(case: Case) -> Callable[..., Any]:
+    """(params, problem) -> the method's answer, whose form is checked."""
+
+    def checked(params: Tree, problem: Problem) -> Any:
+        expected = named_leaves(params)
         answer = case.subject.function(problem.with_params(params), **case.options)
         check_form(expected, answer)
         return answer

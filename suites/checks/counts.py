@@ -142,14 +142,12 @@ def of_method(case: Case, problem: Problem) -> Counted:
         return case.subject.guard(problem, case.options, function, *arguments)
 
     if problem.backend == "jax":
-        key = f"calls {sorted(case.options.items())} {case.spec.static().to_json()}"
-        texts = case.subject.evaluators  # all problems of a shape share one program text
-        if key not in texts:
-            texts[key] = _in_text(method, problem, guarded)
-        if isinstance(texts[key], str):  # then the calls depend on the values
-            why, key = texts[key], f"{key} {case.spec.to_json()}"
-            texts[key] = texts[key] if key in texts else _in_run(method, problem, guarded, why)
-        found: Counted = texts[key]
+        kept, shape = functools.partial(case.subject.program, options=case.options), case.spec.static().to_json()
+        # All problems of a shape share one program text.
+        found: Counted | str = kept(f"calls in the text, {shape}", make=lambda: _in_text(method, problem, guarded))
+        if isinstance(found, str):  # then the calls depend on the values
+            why = found
+            found = kept(f"calls in a run, {case.spec.to_json()}", make=lambda: _in_run(method, problem, guarded, why))
         return found
     counter = Counter()
     case.subject.call(problem.counted(counter), case.options, eager=True)

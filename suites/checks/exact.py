@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gradgate.references.backends import named_leaves
-from gradgate.references.contract import Problem
+from gradgate.references.contract import Problem, Tree
 from gradgate.references.oracle import in_float64
 from gradgate.suites.checks import another
 from gradgate.suites.checks.base import Case, Rejected
@@ -41,11 +41,12 @@ def gradient(case: Case) -> None:
 
 def second_order(case: Case) -> None:
     """The gradient of ⟨method's gradient, v⟩ equals the oracle's H·v to at least 40 digits."""
-    problem = _problem(case)
     loss, options = case.claimed
-    vector = programs.direction(case.problem(), 0)
-    plain = _plain_twice(loss, tuple(sorted(options.items())), problem)
-    _judge(case, Evaluator(programs.differentiated(_checked(case), problem.backend, vector)), plain)
+    framework = case.subject.declared.framework
+    plain = truth.evaluator(loss, tuple(sorted(options.items())), framework)
+    twice = functools.partial(programs.differentiated, backend=framework)
+    own = case.subject.program("exact, twice", case.options, lambda: Evaluator(twice(_checked(case))))
+    _judge(case, own, plain, programs.direction(case.problem(), 0))
 
 
 def _problem(case: Case) -> Problem:
@@ -55,8 +56,8 @@ def _problem(case: Case) -> Problem:
 
 def _of_method(case: Case) -> Evaluator:
     """The method's program; kept with the method, because JAX traces it once for all problems of a shape."""
-    key = repr(sorted(case.options.items()))
-    return case.subject.evaluators.setdefault(key, Evaluator(_checked(case)))
+    found: Evaluator = case.subject.program("exact", case.options, lambda: Evaluator(_checked(case)))
+    return found
 
 
 def _checked(case: Case) -> Callable[[Problem], Any]:
@@ -71,19 +72,11 @@ def _checked(case: Case) -> Callable[[Problem], Any]:
     return checked
 
 
-@functools.lru_cache(maxsize=64)
-def _twice(loss: str, options: tuple[tuple[str, Any], ...], backend: str, shape: Any) -> Evaluator:
-    problem = in_float64(shape, backend, "float64")
-    vector = programs.direction(shape.build(backend), 0)
-    return Evaluator(programs.backprop(loss, dict(options), problem.backend, vector))
-
-
-def _plain_twice(loss: str, options: tuple[tuple[str, Any], ...], problem: Problem) -> Evaluator:
-    return _twice(loss, options, problem.backend, problem.spec.static())
-
-
-def _judge(case: Case, method: Evaluator, plain: Evaluator) -> None:
+def _judge(case: Case, method: Evaluator, plain: Evaluator, *trees: Tree) -> None:
     """Decide whether two programs are equal, and say where they first differ if they are not.
+
+    Args:
+        trees: what both programs take besides the problem.
 
     Raises:
         Refuted: they differ. Inapplicable: an operation has no rule. Rejected: a tie, or a problem without a value.
@@ -93,14 +86,15 @@ def _judge(case: Case, method: Evaluator, plain: Evaluator) -> None:
     def values(digits: int, **how: Any) -> Result:
         with balls.digits(digits):
             problem = _problem(case)
-            result = _guarded(case, problem, lambda: method(problem, digits, **how))
+            result = _guarded(case, problem, lambda: method(problem, digits, *trees, **how))
         found.append(result)
         return result
 
+    def plainly(digits: int, **how: Any) -> Result:
+        return plain(_problem(case), digits, *trees, **how)
+
     try:
-        agreement = settle(
-            lambda digits: _leaves(case, values(digits)), lambda digits: plain(_problem(case), digits).values
-        )
+        agreement = settle(lambda digits: _leaves(case, values(digits)), lambda digits: plainly(digits).values)
     except balls.Unknown as why:
         raise Inapplicable(f"{CANNOT}: {why}") from None
     except (balls.Undecided, NotFinite) as why:
@@ -111,8 +105,8 @@ def _judge(case: Case, method: Evaluator, plain: Evaluator) -> None:
     exits = found[-1].exits
     if exits and _matters(found[-1], values):
         raise Inapplicable(f"{CANNOT}: its result depends on a number that it reads out of a tensor, {exits[0]}")
-    where = _apart(case, values, plain)
-    said = _told(agreement, _meaning(case, agreement, found[-1].values, plain), where)
+    where = _apart(values, plainly)
+    said = _told(agreement, _meaning(case, agreement, found[-1].values, plainly), where)
     raise Refuted(said, agreement.leaf, agreement.error, agreement.radius)
 
 
@@ -161,25 +155,25 @@ def _matters(before: Result, values: Callable[..., Result]) -> bool:
     return found.error > LIMIT
 
 
-def _apart(case: Case, values: Callable[..., Result], plain: Evaluator) -> str:
+def _apart(values: Callable[..., Result], plainly: Callable[..., Result]) -> str:
     """Where the programs first differ; "" if that cannot be determined."""
     try:
         with balls.digits(60):
             return first_apart(
                 recorded(lambda watch: values(60, watch=watch)),
-                recorded(lambda watch: plain(_problem(case), 60, watch=watch)),
+                recorded(lambda watch: plainly(60, watch=watch)),
             )
     except (balls.Undecided, Fault, Refuted):
         return ""
 
 
-def _meaning(case: Case, agreement: Agreement, values: dict[str, Any], plain: Evaluator) -> str:
+def _meaning(case: Case, agreement: Agreement, values: dict[str, Any], plainly: Callable[..., Result]) -> str:
     """What is wrong: the function, its gradient, or that gradient's derivative."""
     twice = case.claim.check == "second_order_exact"
     if "" not in agreement.wrong:
         return "wrong derivative of the right gradient" if twice else "wrong gradient"
     with balls.digits(60):
-        exact = plain(_problem(case), 60).values
+        exact = plainly(60).values
         shown = "not finite" if agreement.open else compare({"": values[""]}, exact).shown
     if twice:
         return f"wrong gradient: ⟨gradient, v⟩ is {shown}"

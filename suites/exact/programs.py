@@ -13,8 +13,8 @@ from gradgate.references.backends import leaves, named_leaves, precision, to_num
 from gradgate.references.contract import Problem, Tree
 from gradgate.suites.exact.parting import Watch
 
-Function = Callable[[Problem], Tree]
-"""Problem -> (loss, grads like params)."""
+Function = Callable[..., Tree]
+"""(Problem, *trees) -> (loss, grads like params)."""
 
 
 @dataclass(frozen=True)
@@ -37,16 +37,19 @@ class Evaluator:
     """Evaluates one function on problems; a JAX function is traced once for all problems of one shape.
 
     Args:
-        function: Problem -> (loss, grads). Under JAX it is only traced, on abstract values.
+        function: (Problem, *trees) -> (loss, grads). Under JAX it is only traced, on abstract values.
     """
 
     function: Function
     _programs: dict[Any, Any] = field(default_factory=dict)
 
-    def __call__(self, problem: Problem, digits: int, *, watch: Watch | None = None, nudge: float = 0.0) -> Result:
+    def __call__(
+        self, problem: Problem, digits: int, *trees: Tree, watch: Watch | None = None, nudge: float = 0.0
+    ) -> Result:
         """Evaluate at a float64 problem.
 
         Args:
+            trees: further arguments of the function.
             watch: is called with every intermediate value.
             nudge: relative change of every number that a PyTorch program reads out of a tensor.
 
@@ -57,25 +60,27 @@ class Evaluator:
         Cost: about 0.3 µs per multiplication and a few µs per operation, plus tracing; no compilation.
         """
         if problem.backend == "torch":
-            return self._torch(problem, digits, watch, nudge)
-        return self._jax(problem, digits, watch)
+            return self._torch(problem, digits, trees, watch, nudge)
+        return self._jax(problem, digits, trees, watch)
 
-    def _torch(self, problem: Problem, digits: int, watch: Watch | None, nudge: float) -> Result:
+    def _torch(
+        self, problem: Problem, digits: int, trees: tuple[Tree, ...], watch: Watch | None, nudge: float
+    ) -> Result:
         from gradgate.suites.exact import on_torch
 
         told = watch and (lambda operation, line, value: watch(operation, line, [value]))
-        found = on_torch.evaluate(lambda: self.function(problem), digits=digits, watch=told, nudge=nudge)
+        found = on_torch.evaluate(lambda: self.function(problem, *trees), digits=digits, watch=told, nudge=nudge)
         return Result(judged(problem, found.outputs), found.narrowed, tuple(found.exits))
 
-    def _jax(self, problem: Problem, digits: int, watch: Watch | None) -> Result:
+    def _jax(self, problem: Problem, digits: int, trees: tuple[Tree, ...], watch: Watch | None) -> Result:
         from gradgate.suites.exact import on_jax
 
-        key = problem.spec.static()
+        key = problem.spec.static(), len(trees)
         if key not in self._programs:
             with precision("jax", "float64"):
-                self._programs[key] = on_jax.trace(self.function, problem)
+                self._programs[key] = on_jax.trace(self.function, problem, *trees)
         program = self._programs[key]
-        return Result(judged(problem, program.evaluate(problem, digits=digits, watch=watch)), program.narrowed)
+        return Result(judged(problem, program.evaluate(problem, *trees, digits=digits, watch=watch)), program.narrowed)
 
 
 def judged(problem: Problem, flat: list[Any]) -> dict[str, Any]:
@@ -99,14 +104,14 @@ def _array(element: Any) -> Any:
     return boxed
 
 
-def backprop(loss: str, options: Mapping[str, Any], backend: str, vector: Tree | None = None) -> Function:
+def backprop(loss: str, options: Mapping[str, Any], backend: str) -> Function:
     """Value and gradient of ``problem.<loss>(params, **options)`` by the framework's own reverse mode.
 
-    With a `vector` v: value and gradient of ⟨gradient, v⟩; this gradient is H·v.
+    With a vector v as a second argument: value and gradient of ⟨gradient, v⟩; this gradient is H·v.
     """
     made = transforms(backend)
 
-    def run(problem: Problem) -> Tree:
+    def run(problem: Problem, vector: Tree | None = None) -> Tree:
         scalar = functools.partial(getattr(problem, loss), **options)
         target = scalar if vector is None else lambda params: inner(made.grad(scalar)(params), vector)
         value, pull = made.vjp(target, problem.params)
@@ -115,11 +120,11 @@ def backprop(loss: str, options: Mapping[str, Any], backend: str, vector: Tree |
     return run
 
 
-def differentiated(function: Callable[..., Any], backend: str, vector: Tree) -> Function:
-    """Value and gradient of ⟨gradient of a method, v⟩, by the framework's reverse mode through the method."""
+def differentiated(function: Callable[..., Any], backend: str) -> Function:
+    """(Problem, v) -> value and gradient of ⟨a method's gradient, v⟩, by reverse mode through the method."""
     made = transforms(backend)
 
-    def run(problem: Problem) -> Tree:
+    def run(problem: Problem, vector: Tree) -> Tree:
         def product(params: Tree) -> Any:
             return inner(function(problem.with_params(params))[1], vector)
 

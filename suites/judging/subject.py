@@ -60,7 +60,6 @@ class Subject:
         function: the callable.
         watch: called with a description before each call of foreign code, and with None after it; a supervisor reads
             from it how long a call has lasted.
-        evaluators: options -> the method's program in sixty digits (`checks.exact`).
         changed: names of what the last call changed in the process's surroundings; all of it was restored.
     """
 
@@ -68,8 +67,7 @@ class Subject:
     function: Callable[..., Any]
     watch: Callable[[dict[str, Any] | None], None] = lambda _: None
     changed: list[str] = field(default_factory=list)
-    evaluators: dict[str, Any] = field(default_factory=dict)
-    _compiled: dict[str, Callable[..., Any]] = field(default_factory=dict)
+    _programs: dict[tuple[str, str], Any] = field(default_factory=dict)
     _working: dict[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -137,6 +135,13 @@ class Subject:
         loss, grads = self.call(problem, options)
         return float(loss), split(problem, grads)
 
+    def program(self, what: str, options: Mapping[str, Any], make: Callable[[], Any]) -> Any:
+        """What `make` made for these options when it was first asked for, such as a program that was compiled."""
+        key = what, json.dumps(dict(options), sort_keys=True, default=str)
+        if key not in self._programs:
+            self._programs[key] = make()
+        return self._programs[key]
+
     def guard(self, problem: Problem, options: Mapping[str, Any], function: Callable[..., Any], *arguments: Any) -> Any:
         """Run ``function(*arguments)``, foreign code of the method, in the problem's precision; errors become Fault."""
         self.watch({"spec": json.loads(problem.spec.to_json()), "options": dict(options)})
@@ -202,18 +207,20 @@ class Subject:
         """The jitted method; or the method without jit, if JAX cannot trace it and it does not claim jit."""
         import jax
 
-        key = json.dumps(dict(options), sort_keys=True, default=str)
-        if key not in self._compiled:
+        def made() -> Callable[..., Any]:
             plain = functools.partial(self.function, **options)
-            self._compiled[key] = jax.jit(plain)
+            jitted = jax.jit(plain)
             if "jit" not in self.declared.composes:
                 try:
-                    self.guard(problem, options, self._compiled[key], problem)
+                    self.guard(problem, options, jitted, problem)
                 except Fault as fault:
                     if not isinstance(fault.__cause__, (jax.errors.JAXTypeError, jax.errors.JAXIndexError)):
                         raise
-                    self._compiled[key] = plain
-        return self._compiled[key]
+                    return plain
+            return jitted
+
+        found: Callable[..., Any] = self.program("jitted", options, made)
+        return found
 
 
 def _finished(backend: str, function: Callable[..., Any], *arguments: Any) -> Any:
