@@ -73,7 +73,7 @@ COMPENSATED = Claim(
 )  # fmt: skip
 BYTE_BFLOAT16 = Claim(
     "gradient_bfloat16", "gradient", "equals the gradient of backprop in bfloat16", "contract", where=MOMENTUM,
-    settings={"dtype": "bfloat16", "kappa": 16.0},
+    settings={"dtype": "bfloat16", "kappa": 16.0, "rounding": ""},
 )  # fmt: skip
 """For a grid that is finer than bfloat16: the noise of bfloat16 is allowed, and no more."""
 SHARDED: dict[str, dict[str, Any]] = {
@@ -115,7 +115,8 @@ def _methods(framework: str) -> tuple[Method, ...]:
             replaced=(COMPENSATED, SECOND_ORDER),
         ),
         declare(
-            "buffered_inversion", module=f"{here}.buffered", where=MOMENTUM,
+            "buffered_inversion", module=f"{here}.buffered", kappa=KAPPA_OF_ROUNDING, rounding="loss_on_a_grid",
+            where=MOMENTUM,
             source="App. A.2, Maclaurin et al. 2015, Algorithm 3", replaced=(BYTE_BFLOAT16,),
         ),
         declare("log_remat", module=f"{here}.static", source="App. A.2, Griewank 1992"),

@@ -15,7 +15,7 @@ from gradgate.references.backends import namespace, scan, to_backend, tree_map
 from gradgate.references.bilevel.inner.gradient import gradient
 from gradgate.references.bilevel.inner.models import ACTIVATIONS, MODELS, Block, as_it_is, score_draws
 from gradgate.references.bilevel.inner.optimisers import DIRECTIONS, OPTIMISERS
-from gradgate.references.bilevel.rounding import loss_by_inversion
+from gradgate.references.bilevel.rounding import loss_by_inversion, loss_on_a_grid, nudged
 from gradgate.references.contract import Backend, Problem, Spec, Tree, UsageError, counting, unknown, value_field
 from gradgate.references.draws import Constant, Integers, Normal, draw
 
@@ -158,16 +158,23 @@ class BilevelProblem(Problem):
         return self.data["y"]
 
     def rerounded(self, amount: Any) -> BilevelProblem:
-        """The same with `amount` subtracted from all scores of attention.
+        """The same function, computed so that other roundings occur.
 
-        The first token attends only to itself. The gradient of its score is 0, as the difference of two terms. In
-        reverse mode over reverse mode the two are equal in every bit, because they are multiples of 1; in forward mode
-        over reverse mode they may differ by a unit roundoff.
+        The numbers of θ_0 are moved by two roundoffs at most. The oracle moves the parameters alone, so where θ_0 is
+        none of them, the first steps would have the same roundings in every sample.
+
+        `amount` is subtracted from all scores of attention and from the logits of the MLP. Softmax stays the same. But
+        without it the largest score counts as 0 and its exponential is 1. So the largest probability p is rounded in
+        the same way every time, and 1 − p, which is all that the gradient of a sure prediction has, is off by the same.
+        Forward mode has other roundings there. In attention the first token attends only to itself, with a gradient of
+        0 as the difference of two terms, which reverse mode over reverse mode has equal in every bit.
         """
-        if self.spec.model != "transformer":
-            return self
-        steps = amount * self.xp.ones((self.spec.steps,), dtype=amount.dtype)
-        data = {**self.data, "xs": {**self.xs, "shift": steps}, "y": {**self.y, "shift": amount}}
+        data = dict(self.data)
+        if "theta" in data:
+            data["theta"] = nudged(self.xp, data["theta"], amount, self.spec.dtype)
+        if self.spec.model != "toy":
+            steps = amount * self.xp.ones((self.spec.steps,), dtype=amount.dtype)
+            data |= {"xs": {**self.xs, "shift": steps}, "y": {**self.y, "shift": amount}}
         return self._replace(data=data)
 
     def init(self, eta: Tree) -> tuple[Tree, Tree]:
@@ -261,3 +268,7 @@ class BilevelProblem(Problem):
     def loss_by_inversion(self, params: Tree, amount: Any) -> Any:
         """`loss` with the rounding of inner states rebuilt from the last one; the optimiser must be momentum."""
         return loss_by_inversion(self, params, amount)
+
+    def loss_on_a_grid(self, params: Tree, amount: Any) -> Any:
+        """`loss` with every inner state υ_i rounded to a grid; the optimiser must be momentum."""
+        return loss_on_a_grid(self, params, amount)

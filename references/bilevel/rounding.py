@@ -1,14 +1,15 @@
-"""A loss that rounds as `momentum_inversion` does: it measures how many digits that method may lose (App. A.2).
+"""The same function with other roundings: for the oracle's noise, and for digits that a method may lose (App. A.2).
 
-The formula of the inversion is written again here and shares no function with the method, so that a bug of the method
-cannot widen the method's own tolerance.
+The formulas of methods are written again here and share no function with the methods, so that a bug of a method cannot
+widen the method's own tolerance.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from gradgate.references.backends import scan, stop_gradient, tree_map
+from gradgate.references.backends import UNIT_ROUNDOFF, scan, stop_gradient, tree_map
 from gradgate.references.bilevel.inner.gradient import gradient
 from gradgate.references.contract import Tree, UsageError
 
@@ -35,30 +36,89 @@ def loss_by_inversion(problem: Any, params: Tree, amount: Any) -> Any:
 
     Cost: three times the inner steps of ``problem.loss``; backprop keeps the states of one of the three.
     """
-    if problem.spec.optimiser != "momentum":
-        raise UsageError(
-            f"loss_by_inversion takes steps of momentum back: optimiser must be momentum, not {problem.spec.optimiser}"
-        )
-
-    def constant(tree: Tree) -> Tree:
-        return tree_map(lambda leaf: stop_gradient(problem.backend, leaf), tree)
-
-    def placed(tree: Tree, there: Tree) -> Tree:
-        """The numbers of `there` with the derivatives of `tree`."""
-        return tree_map(lambda a, b: b + (a - stop_gradient(problem.backend, a)), tree, there)
+    _check_momentum(problem, "loss_by_inversion")
 
     def step(carry: Carry, x: Tree) -> tuple[Carry, Tree]:
         return _step(problem, fixed, carry, x), ()
 
     def again(carry: Carry, inputs: tuple[Tree, Carry]) -> tuple[Carry, Tree]:
         x, (theta, velocity) = inputs
-        return _step(problem, params, (placed(carry[0], theta), placed(carry[1], velocity)), x), ()
+        there = _placed(problem, carry[0], theta), _placed(problem, carry[1], velocity)
+        return _step(problem, params, there, x), ()
 
-    fixed = constant(params)
-    end, _ = scan(problem.backend, step, constant(problem.init(params)), problem.xs)
+    fixed = _constant(problem, params)
+    end, _ = scan(problem.backend, step, _constant(problem, problem.init(params)), problem.xs)
     rebuilt = _rebuilt(problem, fixed, end, 1 + amount)
     (theta, _), _ = scan(problem.backend, again, problem.init(params), (problem.xs, rebuilt))
-    return problem.outer_loss(placed(theta, end[0]), problem.y)
+    return problem.outer_loss(_placed(problem, theta, end[0]), problem.y)
+
+
+def loss_on_a_grid(problem: Any, params: Tree, amount: Any) -> Any:
+    """The loss at `params`, with every υ_i rounded to a grid; equal to ``problem.loss`` except for rounding.
+
+    A number is rounded to half a roundoff of the largest number of its leaf in all steps: twice that number is added
+    to it and subtracted again. The steps are run once before, to find the largest.
+
+    Args, raises:
+        As `loss_by_inversion`; each υ_i is scaled by 1 + amount while it is rounded.
+
+    Cost: twice the inner steps of ``problem.loss``.
+    """
+    _check_momentum(problem, "loss_on_a_grid")
+    backend, xp, scale = problem.backend, problem.xp, 1 + amount
+    momentum, rates = problem.data["momentum"], problem.rates(problem.init(params)[0], params)
+
+    def plain(carry: tuple[Carry, Tree], x: Tree) -> tuple[tuple[Carry, Tree], Tree]:
+        state, most = carry
+        state = _step(problem, fixed, state, x)
+        return (state, tree_map(lambda top, v: xp.maximum(top, xp.max(xp.abs(v))), most, state[1])), ()
+
+    def step(carry: Carry, x: Tree) -> tuple[Carry, Tree]:
+        theta, velocity = carry
+        grad = gradient(backend, lambda theta: problem.inner_loss(theta, params, x), theta)
+        velocity = tree_map(lambda v, g: momentum * v + g, velocity, grad)
+        rounded = tree_map(lambda v, top: ((scale * v + 2 * top) - 2 * top) / scale, velocity, tops)
+        velocity = _placed(problem, velocity, _constant(problem, rounded))
+        return (tree_map(lambda p, a, v: p - a * v, theta, rates, velocity), velocity), ()
+
+    fixed = _constant(problem, params)
+    start = _constant(problem, problem.init(params))
+    (_, tops), _ = scan(backend, plain, (start, tree_map(lambda v: xp.max(xp.abs(v)), start[1])), problem.xs)
+    (theta, _), _ = scan(backend, step, problem.init(params), problem.xs)
+    return problem.outer_loss(theta, problem.y)
+
+
+def nudged(xp: Any, tree: Tree, amount: Any, dtype: str) -> Tree:
+    """`tree` with each floating number moved by 2u up, down or not at all, by a pattern that depends on `amount`.
+
+    Args:
+        amount: a () array, in [0, 1); 0 moves nothing.
+        dtype: the dtype of the numbers, with unit roundoff u.
+    """
+
+    def one(leaf: Any) -> Any:
+        if not xp.isdtype(leaf.dtype, "real floating"):
+            return leaf
+        places = xp.reshape(xp.arange(1, math.prod(leaf.shape) + 1, dtype=xp.float32), tuple(leaf.shape))
+        signs = xp.round(xp.sin(1000 * places * xp.astype(amount, xp.float32)))
+        return leaf * (1 + 2 * UNIT_ROUNDOFF[dtype] * xp.astype(signs, leaf.dtype))
+
+    return tree_map(one, tree)
+
+
+def _check_momentum(problem: Any, loss: str) -> None:
+    optimiser = problem.spec.optimiser
+    if optimiser != "momentum":
+        raise UsageError(f"{loss} takes steps of momentum back: optimiser must be momentum, not {optimiser}")
+
+
+def _constant(problem: Any, tree: Tree) -> Tree:
+    return tree_map(lambda leaf: stop_gradient(problem.backend, leaf), tree)
+
+
+def _placed(problem: Any, tree: Tree, there: Tree) -> Tree:
+    """The numbers of `there` with the derivatives of `tree`."""
+    return tree_map(lambda a, b: b + (a - stop_gradient(problem.backend, a)), tree, there)
 
 
 def _step(problem: Any, eta: Tree, carry: Carry, x: Tree) -> Carry:

@@ -34,7 +34,8 @@ def buffered_inversion(problem: BilevelProblem) -> tuple[Any, Tree]:
 
     Returns:
         The loss, a scalar, and its gradient, a tree like ``problem.params`` with the same shapes and dtypes. Neither is
-        finite if θ or υ outgrew the grid, which is chosen at the start: |θ| more than 4-fold, |υ| about 100·μ-fold.
+        finite if the steps cannot be taken back because rounding them to the grid moves θ or υ far from where they go
+        in floats.
 
     Raises:
         NotInvertible: the inner optimiser is not momentum; the message names another method.
@@ -49,8 +50,8 @@ def buffered_inversion(problem: BilevelProblem) -> tuple[Any, Tree]:
         its layers rematerialised.
 
     Computes:
-        Per step, two gradients of L and one gradient with tangents, which costs about two more, and one gradient of L
-        to choose the grid; all with the layers rematerialised. About thirty FLOPs per number of θ and step.
+        Per step, three gradients of L, one of them to choose the grid, and one gradient with tangents, which costs
+        about two more; all with the layers rematerialised. About thirty FLOPs per number of θ and step.
 
     Not for:
         Few steps with μ near 1. Use `compensated_inversion`, whose memory does not grow with T.
@@ -67,8 +68,7 @@ def inverted(problem: BilevelProblem, inner: Inner, block: Callable[..., Any]) -
     def gradient(theta: Tree, x: Tree) -> Tree:
         return jax.lax.optimization_barrier(jax.grad(inner)(*jax.lax.optimization_barrier((theta, eta, x))))
 
-    first = jax.tree.map(lambda leaf: leaf[0], xs)
-    grid = Grid.of(problem, gradient(problem.init(problem.params)[0], first))
+    grid = Grid.of(problem, gradient)
 
     def forward(inputs: tuple[Carry, Any], x: Tree) -> tuple[tuple[Carry, Any], Tree]:
         carry, sound = inputs

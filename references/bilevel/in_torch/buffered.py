@@ -32,7 +32,8 @@ def buffered_inversion(problem: BilevelProblem) -> tuple[torch.Tensor, Tree]:
 
     Returns:
         The loss, a scalar, and its gradient, a tree like ``problem.params`` with the same shapes and dtypes. Neither is
-        finite if θ or υ outgrew the grid, which is chosen at the start: |θ| more than 4-fold, |υ| about 100·μ-fold.
+        finite if the steps cannot be taken back because rounding them to the grid moves θ or υ far from where they go
+        in floats.
 
     Raises:
         NotInvertible: the inner optimiser is not momentum; the message names another method.
@@ -47,8 +48,8 @@ def buffered_inversion(problem: BilevelProblem) -> tuple[torch.Tensor, Tree]:
         its layers rematerialised.
 
     Computes:
-        Per step, two gradients of L and one gradient with tangents, which costs about two more, all with the layers
-        rematerialised. About thirty FLOPs per number of θ and step.
+        Per step, three gradients of L, one of them to choose the grid, and one gradient with tangents, which costs
+        about two more; all with the layers rematerialised. About thirty FLOPs per number of θ and step.
 
     Not for:
         Few steps with μ near 1. Use `compensated_inversion`, whose memory does not grow with T.
@@ -60,7 +61,7 @@ def buffered_inversion(problem: BilevelProblem) -> tuple[torch.Tensor, Tree]:
 def inverted(problem: BilevelProblem, inner: Inner, remat: bool) -> tuple[Any, Tree]:
     """The walk of `buffered_inversion`."""
     eta, batches = problem.eta, list(steps(problem))
-    grid = Grid.of(problem, gradient(inner, problem.init(problem.params)[0], eta, batches[0]))
+    grid = Grid.of(problem, lambda theta, x: gradient(inner, theta, eta, x))
     carry, buffer, sound = grid.start(), [], torch.tensor(True)
     for x in batches:
         carry, read, held = grid.forward(gradient(inner, grid.narrowed(carry)[0], eta, x), carry)

@@ -9,19 +9,23 @@ compiler promises; the error in υ_i that a different ∇L causes may be up to 6
     forward     υ_{i+1} = ⌊μυ_i + ∇L(θ_i)⌉,  θ_{i+1} = θ_i − ⌊α ⊙ υ_{i+1}⌉,  k_i = υ_i/δ mod 256
     back        θ_i = θ_{i+1} + ⌊α ⊙ υ_{i+1}⌉,  υ_i = the one near (υ_{i+1} − ∇L(θ_i))/μ with υ_i/δ mod 256 = k_i
 
+δ is as small as the floats allow for the largest number of a leaf. That is known from running the steps once before.
+Then υ_i has an error of δ/2, which is half a roundoff of the largest υ of the leaf in any step, for a small number too.
+
 ⌊x⌉ rounds to the grid by computing (x + C) − C with C = ±2^(p−1)·δ, where p is the number of digits of a float. In
 exact arithmetic it is x itself, and the formulas above are the plain formulas.
 
-The grid of θ has six digits less, so that θ can move. So θ is the sum of two numbers, each on its own grid: what a step
-subtracts from θ is rounded to the first grid, and the remainder to a second grid, `FINER` times as fine.
+θ is the sum of two numbers, each on its own grid: what a step subtracts from θ is rounded to the first grid, and the
+remainder to a second grid, `FINER` times as fine.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from gradgate.references.backends import leaves, namespace, stop_gradient, tree_map
+from gradgate.references.backends import leaves, namespace, scan, stop_gradient, tree_map
 from gradgate.references.bilevel.inner import words
 from gradgate.references.contract import Tree
 
@@ -29,12 +33,11 @@ PLACES = 256.0
 """How many values a byte of the buffer distinguishes."""
 MARGIN = 64.0
 """By how many units of δ a step taken back may miss; at 128 the bits are misread."""
-DIGITS = {"float64": 50, "float32": 21, "bfloat16": 8}
-"""Dtype -> log2 of the largest number of a leaf at the start over δ, for υ."""
+DIGITS = {"float64": 52, "float32": 23, "bfloat16": 9}
+"""Dtype -> log2 of the largest number of a leaf over δ, for υ. θ has one digit less, because it may not be larger than
+`HALF` times δ, and on the grid it may become a little larger than in the run that the grid was chosen from."""
 HALF = {"float64": 2.0**52, "float32": 2.0**23}
 """Dtype that θ and υ are kept in -> C/δ, and the largest θ/δ up to which sums are exact."""
-ROOM = 64.0
-"""How many times α·∇L_0 a θ that starts near 0 may move without outgrowing its grid."""
 FINER = {"float64": 2.0**24, "float32": 2.0**12}
 """Dtype -> δ of θ's first grid over δ of its second. Sums of T steps of at most δ/2 are exact to T = 2^29 and 2^12."""
 Carry = tuple[Tree, Tree, Tree]
@@ -56,23 +59,15 @@ class Grid:
     velocity: Tree
 
     @classmethod
-    def of(cls, problem: Any, grad: Tree) -> Grid:
-        """The grid of a problem whose first inner gradient is `grad`."""
-        backend, xp = problem.backend, namespace(problem.backend)
-        theta, _ = problem.init(problem.params)
-        dtype, grad = words.dtype_of(leaves(theta)[0]), problem.read(grad)
-        moves = tree_map(lambda a, g: ROOM * a * g, problem.rates(theta, problem.params), grad)
+    def of(cls, problem: Any, gradient: Callable[[Tree, Tree], Tree]) -> Grid:
+        """The grid of a problem, whose steps are run once for it; `gradient` is (θ_i, x_i) ↦ ∇L(θ_i)."""
+        dtype = words.dtype_of(leaves(problem.init(problem.params)[0])[0])
 
-        def spacing(digits: int, *parts: Any) -> Any:
-            largest = xp.max(xp.stack([xp.max(xp.abs(words.widened(backend, part))) for part in parts]))
-            return _power_of_two(backend, stop_gradient(backend, largest)) * 2.0**-digits
+        def units(largest: Tree, digits: int) -> Tree:
+            return tree_map(lambda most: _power_of_two(problem.backend, most) * 2.0**-digits, largest)
 
-        fine = max(DIGITS[dtype], DIGITS["float32"])
-        return cls(
-            problem,
-            tree_map(lambda p, d: spacing(fine, p, d), theta, moves),
-            tree_map(lambda g: spacing(DIGITS[dtype], g), grad),
-        )
+        theta, velocity = _largest(problem, gradient)
+        return cls(problem, units(theta, max(DIGITS[dtype], DIGITS["float32"]) - 1), units(velocity, DIGITS[dtype]))
 
     def start(self) -> Carry:
         """θ_0 and υ_0, rounded."""
@@ -159,6 +154,29 @@ class Grid:
 
         each = tree_map(one, *carry, velocity, grad, self.theta, self.velocity)
         return xp.all(xp.stack(leaves(each)))
+
+
+def _largest(problem: Any, gradient: Callable[[Tree, Tree], Tree]) -> tuple[Tree, Tree]:
+    """The largest absolute number of each leaf of θ and υ in all steps, as trees like θ of () arrays."""
+    backend, xp = problem.backend, namespace(problem.backend)
+    first = problem.init(problem.params)
+    start = words.widened(backend, first)
+    rates, momentum = words.widened(backend, (problem.rates(first[0], problem.params), problem.data["momentum"]))
+
+    def constant(tree: Tree) -> Tree:
+        return tree_map(lambda leaf: stop_gradient(backend, leaf), tree)
+
+    def step(carry: tuple[Tree, Tree], x: Tree) -> tuple[tuple[Tree, Tree], tuple[()]]:
+        (theta, velocity), most = carry
+        grad = words.widened(backend, problem.read(gradient(words.narrowed(backend, theta, problem.params), x)))
+        velocity = tree_map(lambda v, g: momentum * v + g, velocity, grad)
+        theta = tree_map(lambda p, a, v: p - a * v, theta, rates, velocity)
+        now = tree_map(lambda leaf: xp.max(xp.abs(leaf)), (theta, velocity))
+        return constant(((theta, velocity), tree_map(xp.maximum, most, now))), ()
+
+    most = tree_map(lambda leaf: xp.max(xp.abs(leaf)), start)
+    (_, found), _ = scan(backend, step, constant((start, most)), problem.xs)
+    return found
 
 
 def _modulo(backend: str, x: Any) -> Any:

@@ -120,7 +120,7 @@ def _mlp_features(spec: Any, backend: str, theta: Tree, x: Tree, block: Block) -
 def _mlp_losses(spec: Any, backend: str, theta: Tree, x: Tree, block: Block) -> Any:
     xp, targets = namespace(backend), x["targets"]
     out = xp.matmul(_mlp_features(spec, backend, theta, x, block), theta["readout"]["w"]) + theta["readout"]["b"]
-    out = out - stop_gradient(backend, xp.max(out, axis=-1, keepdims=True))
+    out = out - stop_gradient(backend, xp.max(out, axis=-1, keepdims=True)) - x.get("shift", 0)
     hot = xp.arange(spec.vocabulary, dtype=targets.dtype) == targets[..., None]
     chosen = xp.sum(xp.where(hot, out, xp.zeros_like(out)), axis=-1)
     return xp.log(xp.sum(xp.exp(out), axis=-1)) - chosen

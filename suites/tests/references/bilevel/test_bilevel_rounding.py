@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gradgate.references import oracle, registry
-from gradgate.references.backends import UNIT_ROUNDOFF, precision
+from gradgate.references.backends import UNIT_ROUNDOFF, leaves, precision, to_numpy
 from gradgate.references.bilevel import rounding
 from gradgate.references.bilevel.inner import optimisers
 from gradgate.references.bilevel.problem import BilevelSpec
@@ -22,6 +22,7 @@ from gradgate.suites.judging.tolerance import KAPPA, Comparison, compare
 
 PACKAGE = "gradgate.references.bilevel"
 LOSS = "loss_by_inversion"
+LOSSES = (LOSS, "loss_on_a_grid")
 SPECS = (
     BilevelSpec(model="mlp", optimiser="momentum", steps=1, layers=2, width=2, batch=4, momentum=0.7, seed=5),
     BilevelSpec(
@@ -77,9 +78,10 @@ def apart(one: oracle.Truth, other: oracle.Truth) -> float:
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.task)
-def test_in_sixty_digits_the_loss_along_rebuilt_states_is_the_loss(spec: BilevelSpec, framework: str) -> None:
+@pytest.mark.parametrize("loss", LOSSES)
+def test_in_sixty_digits_the_loss_is_the_plain_one(loss: str, spec: BilevelSpec, framework: str) -> None:
     problem = oracle.in_float64(spec, framework, "float64")
-    assert apart(exactly(problem, "loss"), exactly(problem, LOSS, amount=0.40625)) <= 1e-30
+    assert apart(exactly(problem, "loss"), exactly(problem, loss, amount=0.40625)) <= 1e-30
 
 
 def test_in_sixty_digits_states_that_are_rebuilt_wrongly_are_seen(
@@ -98,10 +100,11 @@ def test_in_sixty_digits_states_that_are_rebuilt_wrongly_are_seen(
     assert 1e-28 < apart(plain, exactly(problem, LOSS, amount=0.25)) < 1e-20
 
 
-def test_each_amount_has_roundings_of_its_own(framework: str) -> None:
+@pytest.mark.parametrize("loss", LOSSES)
+def test_each_amount_has_roundings_of_its_own(loss: str, framework: str) -> None:
     with precision(framework, "float64"):
         problem = SPECS[1].build(framework)
-        runs = [oracle.split(problem, oracle.gradient(problem, LOSS, amount=amount)[1]) for amount in (0.0, 0.25, 0.5)]
+        runs = [oracle.split(problem, oracle.gradient(problem, loss, amount=amount)[1]) for amount in (0.0, 0.25, 0.5)]
         plain = oracle.split(problem, oracle.gradient(problem)[1])
     for name, leaf in plain.items():
         assert all(run[name] == pytest.approx(leaf, rel=1e-10, abs=1e-13) for run in runs)
@@ -144,7 +147,62 @@ def test_the_loss_shares_no_function_with_the_method(framework: str) -> None:
 
 
 @pytest.mark.parametrize("optimiser", ["sgd", "adam"])
-def test_the_steps_of_another_optimiser_are_not_taken_back(optimiser: str, framework: str) -> None:
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_steps_of_another_optimiser_are_not_taken_back(loss: str, optimiser: str, framework: str) -> None:
     problem = BilevelSpec(optimiser=optimiser).build(framework)
-    with pytest.raises(UsageError, match=f"optimiser must be momentum, not {optimiser}"):
-        problem.loss_by_inversion(problem.params, 0.5)
+    with pytest.raises(UsageError, match=f"{loss} .*: optimiser must be momentum, not {optimiser}"):
+        getattr(problem, loss)(problem.params, 0.5)
+
+
+def ratio(framework: str, name: str, fields: dict[str, Any], **options: Any) -> float:
+    """Error over noise of a method on a problem, by the rule of equality and the method's declared allowance."""
+    [declared] = registry.methods("bilevel", name, framework)
+    spec = BilevelSpec(**fields)
+    with precision(framework, spec.dtype):
+        _, grads = Subject.load(declared).gradient(spec.build(framework), options)  # type: ignore[arg-type]
+    reference = truth.reference(spec, framework, spec.dtype, rounding=declared.rounding)
+    return compare(grads, reference, spec.dtype, declared.kappa).ratio
+
+
+WEIGHED = {
+    "task": "loss_weighting",
+    "model": "toy",
+    "optimiser": "momentum",
+    "steps": 5,
+    "batch": 3,
+    "layers": 2,
+    "width": 5,
+}
+SURE = {
+    "task": "learning_lr", "model": "mlp", "optimiser": "adam", "steps": 2, "batch": 1, "layers": 2, "width": 4,
+    "vocabulary": 2, "activation": "relu", "seed": 1859185201, "learning_rate": 0.08789, "momentum": 0.826,
+    "epsilon": 2.845e-07, "scale": 0.9489,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("method", "fields", "options"),
+    [
+        ("buffered_inversion", {"seed": 717400761, "learning_rate": 0.2898, "momentum": 0.8097, "scale": 0.9549}, {}),
+        ("buffered_inversion", {"seed": 2573284863, "learning_rate": 0.1979, "momentum": 0.5041, "scale": 0.875}, {}),
+        ("truncated_bptt", {"seed": 2396341216, "learning_rate": 0.1477, "momentum": 0.8722, "scale": 0.7902}, {}),
+        ("forward_mode", SURE, {"tangents": 1000}),
+    ],
+)
+def test_a_problem_that_refuted_a_right_method_upholds_it(
+    method: str, fields: dict[str, Any], options: dict[str, Any], framework: str
+) -> None:
+    assert ratio(framework, method, {**WEIGHED, **fields}, **options) < 4
+
+
+def test_samples_of_the_noise_start_at_states_and_logits_of_their_own(framework: str) -> None:
+    with precision(framework, "float64"):
+        for task, model in (("learning_lr", "mlp"), ("loss_weighting", "toy")):
+            problem = BilevelSpec(task=task, model=model, width=3).build(framework)
+            plain, moved = (problem.rerounded(problem.xp.asarray(amount)) for amount in (0.0, 0.40625))
+            for leaf, same, other in zip(*(leaves(one.data["theta"]) for one in (problem, plain, moved)), strict=True):
+                leaf, same, other = map(to_numpy, (leaf, same, other))
+                assert (leaf == same).all()
+                assert 0 < np.abs(other / leaf - 1).max() <= 3 * UNIT_ROUNDOFF["float64"]
+            assert ("shift" in moved.y) is (model == "mlp")
+            assert float(moved.loss(moved.params)) == pytest.approx(float(problem.loss(problem.params)), rel=1e-12)
