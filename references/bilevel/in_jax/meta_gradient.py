@@ -73,7 +73,8 @@ def meta_gradient(
     Computes:
         Per step, two gradients of L, one if ∇L_i is kept, and one gradient with tangents, which costs about two more.
         ``"gradients"``: T² + T updates. ``"logarithmic"``: T·log2(T)/2 gradients of L more.
-        ``"inversion"`` with `adam`: about a hundred FLOPs per number of θ and υ and step more.
+        ``"inversion"``: with `sgd` one gradient of L more; with `adam` about a hundred FLOPs per number of θ and υ and
+        step more.
 
     Not for:
         Adam with eps_root=0 and a parameter that never had a gradient: the derivative of optax's root is infinite

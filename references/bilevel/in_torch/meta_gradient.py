@@ -77,7 +77,8 @@ def meta_gradient(
     Computes:
         Per step, two gradients of L, one if ∇L_i is kept, and one gradient with tangents, which costs about two more.
         ``"gradients"``: T²/2 updates. ``"logarithmic"``: about T·log2(T)/2 gradients of L more.
-        ``"inversion"`` with `adam`: about a hundred FLOPs per number of θ and υ and step more.
+        ``"inversion"``: with `sgd` one gradient of L more; with `adam` about a hundred FLOPs per number of θ and υ and
+        step more.
 
     Not for:
         Operations without a formula for forward mode; PyTorch's error names the operation. Dropout in `inner_loss`,
