@@ -50,10 +50,8 @@ def reference(
     """
     wide = spec if spec.dtype == "float64" else dataclasses.replace(spec, dtype="float64")
     asked = dtype == "bfloat16", loss, tuple(sorted(options.items()))
-    known = None
-    if backend == "torch" and asked[1:] == ("loss", ()) and _in_jax() and _held_together(_place(type(spec))):
-        known = of_spec(wide, "jax", *asked)
-    known = known or of_spec(wide, backend, *asked)
+    alike = backend == "torch" and asked[1:] == ("loss", ()) and _in_jax() and _held_together(_place(type(spec)))
+    known = of_spec(wide, "jax" if alike else backend, *asked)
     return oracle.measure(oracle.in_float64(wide, backend, dtype), dtype, loss, None, rounding, known, **options)
 
 
