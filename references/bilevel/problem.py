@@ -160,8 +160,8 @@ class BilevelProblem(Problem):
     def rerounded(self, amount: Any) -> BilevelProblem:
         """The same function, computed so that other roundings occur.
 
-        The numbers of θ_0 are moved by two roundoffs at most. The oracle moves the parameters alone, so where θ_0 is
-        none of them, the first steps would have the same roundings in every sample.
+        Some numbers of θ_0 are moved by two roundoffs. The oracle moves the parameters alone, so where θ_0 is none of
+        them, the first steps would have the same roundings in every sample.
 
         `amount` is subtracted from all scores of attention and from the logits of the MLP. Softmax stays the same. But
         without it the largest score counts as 0 and its exponential is 1. So the largest probability p is rounded in

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gradgate.references import oracle, registry
-from gradgate.references.backends import UNIT_ROUNDOFF, leaves, precision, to_numpy
+from gradgate.references.backends import UNIT_ROUNDOFF, leaves, namespace, precision, to_numpy
 from gradgate.references.bilevel import rounding
 from gradgate.references.bilevel.inner import optimisers
 from gradgate.references.bilevel.problem import BilevelSpec
@@ -195,14 +195,27 @@ def test_a_problem_that_refuted_a_right_method_upholds_it(
     assert ratio(framework, method, {**WEIGHED, **fields}, **options) < 4
 
 
-def test_samples_of_the_noise_start_at_states_and_logits_of_their_own(framework: str) -> None:
+def test_one_number_of_twelve_is_moved_by_two_roundoffs_or_less(framework: str) -> None:
+    xp = namespace(framework)
+    leaf = np.random.default_rng(0).standard_normal((60, 20))
     with precision(framework, "float64"):
-        for task, model in (("learning_lr", "mlp"), ("loss_weighting", "toy")):
-            problem = BilevelSpec(task=task, model=model, width=3).build(framework)
-            plain, moved = (problem.rerounded(problem.xp.asarray(amount)) for amount in (0.0, 0.40625))
-            for leaf, same, other in zip(*(leaves(one.data["theta"]) for one in (problem, plain, moved)), strict=True):
-                leaf, same, other = map(to_numpy, (leaf, same, other))
-                assert (leaf == same).all()
-                assert 0 < np.abs(other / leaf - 1).max() <= 3 * UNIT_ROUNDOFF["float64"]
-            assert ("shift" in moved.y) is (model == "mlp")
-            assert float(moved.loss(moved.params)) == pytest.approx(float(problem.loss(problem.params)), rel=1e-12)
+        same, moved = (
+            to_numpy(rounding.nudged(xp, xp.asarray(leaf), xp.asarray(amount), "float64")) for amount in (0.0, 0.40625)
+        )
+    assert (same == leaf).all()
+    up, down = ((moved > leaf) == (leaf > 0)) & (moved != leaf), ((moved < leaf) == (leaf > 0)) & (moved != leaf)
+    assert 0.03 < up.mean() < 0.06
+    assert 0.03 < down.mean() < 0.06
+    assert np.abs(moved / leaf - 1).max() <= 3 * UNIT_ROUNDOFF["float64"]
+
+
+@pytest.mark.parametrize(("task", "model"), [("learning_lr", "mlp"), ("loss_weighting", "toy"), ("maml", "mlp")])
+def test_samples_of_the_noise_have_states_and_logits_of_their_own(task: str, model: str, framework: str) -> None:
+    with precision(framework, "float64"):
+        problem = BilevelSpec(task=task, model=model, width=8).build(framework)
+        moved = problem.rerounded(problem.xp.asarray(0.40625))
+        assert float(moved.loss(moved.params)) == pytest.approx(float(problem.loss(problem.params)), rel=1e-12)
+    assert ("shift" in moved.y) is ("shift" in moved.xs) is (model == "mlp")
+    if task != "maml":
+        pairs = zip(leaves(problem.data["theta"]), leaves(moved.data["theta"]), strict=True)
+        assert any((to_numpy(leaf) != to_numpy(other)).any() for leaf, other in pairs)
