@@ -94,8 +94,12 @@ STATE_SPACE = (
     ),
     *bug(
         "state_space", "sums_in_bfloat16", "adjoint_sharding", kill=_BFLOAT16, source="new",
-        story="in bfloat16, the gradients of all tokens and lags are added up in bfloat16 and not in float32",
-        jax=_J("leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32))", "leaf"),
+        story="in bfloat16, the gradients of all pairs of tokens are added up one by one, and not in float32",
+        jax=(
+            _J("leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32))", "leaf"),
+            _J("(*place, zeros, dx)", "(*place, grads, dx)"),
+            _J("(*place, add(grads, part), dx)", "(*place, part, dx)"),
+        ),
     ),
 )  # fmt: skip
 
