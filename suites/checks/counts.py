@@ -144,10 +144,11 @@ def of_method(case: Case, problem: Problem) -> Counted:
     if problem.backend == "jax":
         kept, shape = functools.partial(case.subject.program, options=case.options), case.spec.static().to_json()
         # All problems of a shape share one program text.
-        found: Counted | str = kept(f"calls in the text, {shape}", make=lambda: _in_text(method, problem, guarded))
-        if isinstance(found, str):  # then the calls depend on the values
-            why = found
-            found = kept(f"calls in a run, {case.spec.to_json()}", make=lambda: _in_run(method, problem, guarded, why))
+        text: Counted | str = kept(f"calls in the text, {shape}", make=lambda: _in_text(method, problem, guarded))
+        if not isinstance(text, str):
+            return text
+        run = functools.partial(_in_run, method, problem, guarded, text)  # the calls depend on the values
+        found: Counted = kept(f"calls in a run, {case.spec.to_json()}", make=run)
         return found
     counter = Counter()
     case.subject.call(problem.counted(counter), case.options, eager=True)
