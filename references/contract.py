@@ -179,6 +179,8 @@ class Problem:
 
         The terms of backprop may happen to cancel exactly, as in a row of softmax with one score. Its noise is then
         smaller than the rounding error of a method that sums in another order. So the oracle measures noise here too.
+        Inputs that are no parameters may also be moved by two roundoffs, as the oracle moves the parameters; then the
+        loss differs by that.
 
         Args:
             amount: how different the computation is: a number in [0, 1), as an array of the backend; each run has its

@@ -116,8 +116,7 @@ def _methods(framework: str) -> tuple[Method, ...]:
         ),
         declare(
             "buffered_inversion", module=f"{here}.buffered", kappa=KAPPA_OF_ROUNDING, rounding="loss_on_a_grid",
-            where=MOMENTUM,
-            source="App. A.2, Maclaurin et al. 2015, Algorithm 3", replaced=(BYTE_BFLOAT16,),
+            where=MOMENTUM, source="App. A.2, Maclaurin et al. 2015, Algorithm 3", replaced=(BYTE_BFLOAT16,),
         ),
         declare("log_remat", module=f"{here}.static", source="App. A.2, Griewank 1992"),
         declare("gradient_replay", options=(REMAT,), module=f"{here}.replay", source="beyond the paper; §4"),

@@ -158,7 +158,7 @@ class BilevelProblem(Problem):
         return self.data["y"]
 
     def rerounded(self, amount: Any) -> BilevelProblem:
-        """The same function, computed so that other roundings occur.
+        """The same problem with θ_0 moved by roundoffs, and computed in another way.
 
         Some numbers of θ_0 are moved by two roundoffs. The oracle moves the parameters alone, so where θ_0 is none of
         them, the first steps would have the same roundings in every sample.

@@ -56,7 +56,7 @@ def loss_by_inversion(problem: Any, params: Tree, amount: Any) -> Any:
 def loss_on_a_grid(problem: Any, params: Tree, amount: Any) -> Any:
     """The loss at `params`, with every υ_i rounded to a grid; equal to ``problem.loss`` except for rounding.
 
-    A number is rounded to half a roundoff of the largest number of its leaf in all steps: twice that number is added
+    A number is rounded by a roundoff or two of the largest number of its leaf in all steps: twice that number is added
     to it and subtracted again. The steps are run once before, to find the largest.
 
     Args, raises:

@@ -6,10 +6,10 @@ leaf of the true gradient, g the method's in the dtype under test, u the dtype's
 
 1. *Noise.* ν is the largest ‖g_s − g*‖ over `oracle.NOISE_SAMPLES` runs of plain backprop in the dtype under test. g*
    is known to sixty digits, so ν is measured and not predicted. In all but the first run the parameters are moved by at
-   most 2u, another upstream cotangent is used and divided out again, and the problem is computed in another way if it
-   has one (`Problem.rerounded`). So forward and backward pass round differently. A method that is as good as backprop
-   solves the exact problem for inputs about an ulp away, so its error is about as large as ν. How large that is depends
-   on the conditioning of the problem, which no fixed rtol reflects.
+   most 2u, another upstream cotangent is used and divided out again, and the problem is computed in another way, or
+   other inputs are moved too, if it has such (`Problem.rerounded`). So forward and backward pass round differently. A
+   method that is as good as backprop solves the exact problem for inputs about an ulp away, so its error is about as
+   large as ν. How large that is depends on the conditioning of the problem, which no fixed rtol reflects.
 2. *The bound* is KAPPA · max(ν, c·u·‖g*‖). KAPPA = 16 allows for an order of operations that differs from backprop's:
    `gradgate calibrate` measures the largest error over noise. c = 4 is the floor for problems so well conditioned that
    no run is off by more than a few roundings.

@@ -10,7 +10,8 @@ compiler promises; the error in υ_i that a different ∇L causes may be up to 6
     back        θ_i = θ_{i+1} + ⌊α ⊙ υ_{i+1}⌉,  υ_i = the one near (υ_{i+1} − ∇L(θ_i))/μ with υ_i/δ mod 256 = k_i
 
 δ is as small as the floats allow for the largest number of a leaf. That is known from running the steps once before.
-Then υ_i has an error of δ/2, which is half a roundoff of the largest υ of the leaf in any step, for a small number too.
+Then υ_i has an error of δ/2, which is at most two roundoffs of the largest υ of the leaf in any step, for a small
+number too. In bfloat16 δ is coarser than float32 allows, because 64δ has to be well above the rounding error of ∇L.
 
 ⌊x⌉ rounds to the grid by computing (x + C) − C with C = ±2^(p−1)·δ, where p is the number of digits of a float. In
 exact arithmetic it is x itself, and the formulas above are the plain formulas.

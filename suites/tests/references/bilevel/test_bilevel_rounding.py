@@ -12,7 +12,7 @@ import pytest
 from gradgate.references import oracle, registry
 from gradgate.references.backends import UNIT_ROUNDOFF, leaves, namespace, precision, to_numpy
 from gradgate.references.bilevel import rounding
-from gradgate.references.bilevel.inner import optimisers
+from gradgate.references.bilevel.inner import buffered, optimisers
 from gradgate.references.bilevel.problem import BilevelSpec
 from gradgate.references.contract import UsageError
 from gradgate.suites.bugs.edits import Edit, edited
@@ -131,8 +131,10 @@ def test_a_wrong_inverse_is_not_excused(mistake: str, dtype: str, framework: str
     assert found.error > 1e3 * UNIT_ROUNDOFF[dtype]
 
 
-def test_the_loss_shares_no_function_with_the_method(framework: str) -> None:
-    static, impl = (importlib.import_module(f"{PACKAGE}.in_{framework}.{name}") for name in ("static", "methods"))
+def test_the_losses_share_no_function_with_the_methods(framework: str) -> None:
+    static, byte, impl = (
+        importlib.import_module(f"{PACKAGE}.in_{framework}.{name}") for name in ("static", "buffered", "methods")
+    )
 
     def own(*modules: Any) -> set[int]:
         """Functions that are defined in one of the modules."""
@@ -143,7 +145,8 @@ def test_the_loss_shares_no_function_with_the_method(framework: str) -> None:
 
     assert used(static) & own(optimisers)
     assert used(static) & own(impl)
-    assert not used(rounding) & own(static, impl, optimisers)
+    assert used(byte) & own(impl)
+    assert not used(rounding) & own(static, byte, buffered, impl, optimisers)
 
 
 @pytest.mark.parametrize("optimiser", ["sgd", "adam"])
