@@ -66,7 +66,7 @@ SECOND_ORDER = Claim(
     "second_order", "second_order", "differentiated again with momentum, gives the oracle's H·v but for ten bits",
     "contract", where=MOMENTUM, settings=TEN_BITS,
 )  # fmt: skip
-"""For steps taken back in double words: tangents of rebuilt states are floats, and lose as much as states in floats."""
+"""For steps taken back in words: tangents of rebuilt states are floats, and lose as much as states in floats."""
 COMPENSATED = Claim(
     "stability", "stability", "keeps its digits over 32 steps at μ = 0.9 and β₁ = 0.9", "App. A.2",
     where={**TAKEN_BACK, "momentum": 0.9},

@@ -84,8 +84,8 @@ STRUCTURAL = (
         name="beta_forgotten", story="m and v are inverted without the division by β",
         source="operator: drop a factor",
         both=_I(
-            "words.over(backend, words.plus_word(word, words.minus(added)), factor)",
-            "words.plus_word(word, words.minus(added))",
+            "words.over(backend, words.plus(word, words.minus(added)), (factor,))",
+            "words.plus(word, words.minus(added))",
         ),
     ),
     *_buffered(

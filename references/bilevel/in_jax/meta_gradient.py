@@ -99,7 +99,7 @@ def meta_gradient(
         if checkpointing == "states":
             found, grads = stored(loop, inner, forward_over_reverse, save_inner_grads, **block)
         else:
-            back = taken_back if loop.spec.optimiser == "adam" else inverted
+            back = functools.partial(taken_back, parts=2) if loop.spec.optimiser == "adam" else inverted
             walk = {"gradients": replayed, "logarithmic": halved, "inversion": back}[checkpointing]
             found, grads = walk(loop, inner, **block)
         return found, loop.gathered(grads)

@@ -103,7 +103,7 @@ def meta_gradient(
         if checkpointing == "states":
             found, grads = stored(loop, inner, forward_over_reverse, save_inner_grads, remat)
         else:
-            back = taken_back if loop.spec.optimiser == "adam" else inverted
+            back = functools.partial(taken_back, parts=2) if loop.spec.optimiser == "adam" else inverted
             walk = {"gradients": replayed, "logarithmic": halved, "inversion": back}[checkpointing]
             found, grads = walk(loop, inner, remat)
         answer: tuple[Any, Tree] = _once((found, loop.gathered(grads)), recorded)

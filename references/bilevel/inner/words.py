@@ -1,10 +1,10 @@
-"""Double words: a number with twice the digits, as the unevaluated sum of two floats (Dekker, 1971).
+"""Words: a number with n times the digits, as the unevaluated sum of n floats (Dekker, 1971; Priest, 1991).
 
-Each step of an optimiser that is taken back multiplies rounding errors by 1/μ. In double words the errors are u² at
-first, with u the unit roundoff, so log2(1/u) bits can be lost before a float loses its first bit.
+Each step of an optimiser that is taken back multiplies rounding errors by 1/μ. In words of n parts the errors are uⁿ at
+first, with u the unit roundoff, so (n − 1)·log2(1/u) bits can be lost before a float loses its first bit.
 
-A word is ``(high, low)``, two arrays of one shape and dtype with ``high = fl(high + low)``. In exact arithmetic every
-``low`` is 0, and high follows the plain formula.
+A word is a tuple of n arrays of one shape and dtype, the largest first, where each is the sum of itself and those after
+it, rounded. In exact arithmetic all but the first are 0, and the first follows the plain formula.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any
 from gradgate.references.backends import leaves, namespace, tree_map
 from gradgate.references.contract import Tree
 
-Word = tuple[Any, Any]
-"""high and low."""
-Words = tuple[Tree, Tree]
-"""A tree of words: the tree of the highs and that of the lows."""
+Word = tuple[Any, ...]
+"""The parts, the largest first."""
+Words = tuple[Tree, ...]
+"""A tree of words: the trees of its parts."""
 SPLITS = {"float64": 2.0**27 + 1, "float32": 2.0**12 + 1}
 """Dtype -> Veltkamp's constant, which cuts a float into two halves of its digits."""
 
@@ -53,10 +53,10 @@ def narrowed(backend: str, tree: Tree, known: Tree) -> Tree:
     return tree_map(lambda leaf: xp.astype(leaf, dtype), tree)
 
 
-def start(backend: str, tree: Tree) -> Words:
-    """`tree`, widened, as words."""
+def start(backend: str, tree: Tree, parts: int) -> Words:
+    """`tree`, widened, as words of that many parts."""
     high = widened(backend, tree)
-    return high, tree_map(namespace(backend).zeros_like, high)
+    return (high, *(tree_map(namespace(backend).zeros_like, high) for _ in range(parts - 1)))
 
 
 def mapped(function: Callable[..., Sequence[Any]], number: int, *trees: Tree) -> tuple[Tree, ...]:
@@ -79,55 +79,70 @@ def sum_of(a: Any, b: Any) -> Word:
 
 
 def product_of(backend: str, a: Any, b: Any) -> Word:
-    """a·b of two floats without an error (Dekker), unless it over- or underflows."""
+    """a·b of two floats without an error, as a word of two parts (Dekker), unless it over- or underflows."""
     p = fixed(backend, a * b)
     (a1, a2), (b1, b2) = halves(backend, a), halves(backend, b)
     return p, ((a1 * b1 - p) + a1 * b2 + a2 * b1) + a2 * b2
 
 
-def plus(word: Word, x: Any) -> Word:
-    """Sum of a word and a float x."""
-    s, t = sum_of(word[0], x)
-    return _normal(s, t + word[1])
-
-
-def plus_word(word: Word, other: Word) -> Word:
-    """Sum of two words, with an error of about 2u² times the larger."""
-    s, t = sum_of(word[0], other[0])
-    return _normal(s, t + (word[1] + other[1]))
+def plus(word: Word, *others: Word) -> Word:
+    """Sum of words; the first has at least as many parts as each other. The error is a few uⁿ times the largest."""
+    return _gathered([[one[k] for one in (word, *others) if k < len(one)] for k in range(len(word))])
 
 
 def minus(word: Word) -> Word:
     """−word."""
-    return -word[0], -word[1]
+    return tuple(-part for part in word)
 
 
 def times(backend: str, word: Word, x: Any) -> Word:
     """word·x, x a float."""
-    p, e = product_of(backend, word[0], x)
-    return _normal(p, e + word[1] * x)
+    *first, last = word
+    products = [*(product_of(backend, part, x) for part in first), (last * x,)]
+    rows = [[product[0]] for product in products]
+    for row, product in zip(rows[1:], products, strict=False):
+        row.append(product[1])
+    return _gathered(rows)
 
 
-def over(backend: str, word: Word, x: Any) -> Word:
-    """word/x, x a float: the quotient, plus the quotient of the remainder."""
+def over(backend: str, word: Word, divisor: Word) -> Word:
+    """word/divisor, a divisor of one or two parts: long division, one quotient for each part of the word."""
+    x, *low = divisor
     q = fixed(backend, word[0] / x)
+    if len(word) == 1:
+        return (q,)
     p, e = product_of(backend, q, x)
-    return _normal(q, (((word[0] - p) - e) + word[1]) / x)
+    less = [product_of(backend, q, -y) if len(word) > 2 else (q * -y,) for y in low]
+    return _normal(q, *over(backend, plus(word[1:], ((word[0] - p) - e,), *less), divisor))
 
 
 def over_rest(backend: str, word: Word, share: Any) -> Word:
     """word/(1 − share), share a float below 1; 1 − share has an error where it is rounded, so it is a word here."""
     one = fixed(backend, namespace(backend).ones_like(share))  # XLA takes (1 − share) − 1 to be −share
-    x, low = sum_of(one, -share)
-    q = fixed(backend, word[0] / x)
-    p, e = product_of(backend, q, x)
-    return _normal(q, ((((word[0] - p) - e) + word[1]) - q * low) / x)
+    return over(backend, word, sum_of(one, -share))
 
 
-def _normal(high: Any, low: Any) -> Word:
-    """The same sum as a word; |low| must be at most |high|."""
-    s = high + low
-    return s, low - (s - high)
+def _gathered(rows: Sequence[Sequence[Any]]) -> Word:
+    """The sum of all floats in the rows, where those of row k are of the size uᵏ; a word of as many parts as rows."""
+    sums: list[Any] = []
+    errors: list[Any] = []
+    for row in rows[:-1]:
+        (total, *terms), found = row, []
+        for term in (*terms, *errors):
+            total, error = sum_of(total, term)
+            found.append(error)
+        sums.append(total)
+        errors = found
+    return _normal(*sums, sum((*rows[-1][1:], *errors), rows[-1][0]))
+
+
+def _normal(*parts: Any) -> Word:
+    """The same sum as a word; no part may be larger than the one before it."""
+    found = list(parts)
+    for k in reversed(range(len(found) - 1)):
+        s = found[k] + found[k + 1]
+        found[k], found[k + 1] = s, found[k + 1] - (s - found[k])
+    return (found[0], *(_normal(*found[1:]) if len(found) > 2 else found[1:]))
 
 
 def halves(backend: str, x: Any) -> Word:
