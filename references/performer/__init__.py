@@ -64,11 +64,18 @@ REASONS = {
 }
 
 
+VALUE = Claim(
+    "value", "value", "returns the loss of plain evaluation, but for the rounding of rebuilt states", "contract",
+    settings={"kappa": KAPPA_OF_ROUNDING},
+)  # fmt: skip
+"""For methods whose backward pass computes each slice's share of the loss."""
+BFLOAT16 = Claim(
+    "gradient_bfloat16", "gradient", "equals the gradient of backprop in bfloat16", "§3",
+    settings={"dtype": "bfloat16", "kappa": 16.0, "rounding": ""},
+)  # fmt: skip
 SUBTRACTING = (
-    Claim(
-        "gradient_bfloat16", "gradient", "equals the gradient of backprop in bfloat16", "§3",
-        settings={"dtype": "bfloat16", "kappa": 16.0, "rounding": ""},
-    ),
+    VALUE,
+    BFLOAT16,
     Claim(
         "stability", "stability", "states rebuilt token by token lose no more than the last one's rounding", "§4.2",
         where={"sharpness": (0.1, 0.5, 1.0, 10.0)}, settings={"options": {"chunk": 1}},
@@ -83,8 +90,9 @@ REBUILT = Claim(
 )  # fmt: skip
 REVERSIBLE = {"residual": "reversible"}
 """The problems whose layers can be undone."""
-UNDONE = tuple(
-    dataclasses.replace(claim, where={**claim.where, **REVERSIBLE}, source="§5") for claim in (SUBTRACTING[0], REBUILT)
+UNDONE = (
+    dataclasses.replace(VALUE, where=REVERSIBLE),
+    *(dataclasses.replace(claim, where={**claim.where, **REVERSIBLE}, source="§5") for claim in (BFLOAT16, REBUILT)),
 )
 SHARPEST = Claim(
     "stability_sharp", "stability", "loses twelve bits at most with FAVOR+ at sharpness 3", "§4.2", "refuted", LOST,

@@ -268,6 +268,10 @@ class PerformerProblem(Problem):
         rebuilt states in the layers below. So each error in the T of a later token is an error of this state, however
         small the state is. To have both sums, two passes go through the layers at once. In exact arithmetic U' is the
         prefix sum of T, so it gets the derivative of that sum. Sums scaled by 1 + amount round differently.
+
+        Inside a slice only the backward pass rebuilds states, while N and D are those of the forward pass. N/D is then
+        not the quotient of the rebuilt numbers, and terms that would cancel do not: with one feature per head, the true
+        gradient of the queries is 0. So where `amount` is below one half, only derivatives read the rebuilt states.
         """
         xp, backend = self.xp, self.backend
         factor = xp.astype(1 + amount, self.widen(params["embedding"]).dtype)
@@ -283,8 +287,10 @@ class PerformerProblem(Problem):
             later = xp.concat([later[1:], xp.zeros_like(later[:1])], axis=0)
             rebuilt = (xp.sum(old * factor, axis=0, keepdims=True) - later) / factor
             states = U + stop_gradient(backend, xp.where(amount > 0, rebuilt - U, xp.zeros_like(U)))
+            out = self.contract(states, q)
+            out = out + stop_gradient(backend, xp.where(amount < 0.5, self.contract(U, q) - out, xp.zeros_like(out)))
             first = self.finish(fixed, first, self.contract(self.prefix_sum(old), old_q), r, 0)
-            return (first, self.finish(p, X, self.contract(states, q), r, 0)), {}
+            return (first, self.finish(p, X, out, r, 0)), {}
 
         X = self.embed(params["embedding"], 0, self.length)
         start = stop_gradient(backend, X), X

@@ -8,7 +8,7 @@ from gradgate.references.contract import IllegalOption
 from gradgate.suites.checks import another
 from gradgate.suites.checks.base import Case
 from gradgate.suites.judging.subject import Fault, Refuted
-from gradgate.suites.judging.tolerance import compare, compare_value
+from gradgate.suites.judging.tolerance import KAPPA, compare, compare_value
 
 
 def tree(case: Case) -> None:
@@ -22,7 +22,7 @@ def value(case: Case) -> None:
     """The returned loss equals the oracle's by the rule of equality. If not, says whether the gradient is right."""
     reference = case.reference("float64")
     loss, grads = case.subject.gradient(case.problem(), case.options)
-    found = compare_value(loss, reference, "float64")
+    found = compare_value(loss, reference, "float64", case.settings.get("kappa", KAPPA))
     case.record(found)
     if found.equal:
         return

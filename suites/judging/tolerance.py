@@ -179,10 +179,10 @@ def own_truth(reference: Reference, grads: Mapping[str, Any], dtype: str) -> Ref
     return replace(reference, grads=dict(grads), noise=noise)
 
 
-def compare_value(value: float, reference: Reference, dtype: str) -> Comparison:
-    """Judge the loss by the same rule; no method may lose more of it than plain evaluation."""
+def compare_value(value: float, reference: Reference, dtype: str, kappa: float = KAPPA) -> Comparison:
+    """Judge the loss by the same rule, with the κ of the claim: few methods compute the loss from rebuilt states."""
     size, apart = abs(reference.loss), abs(value - reference.loss)
-    return Comparison(dtype, {"": _relative(apart, size, size, reference.noise[""], 0.0, dtype)})
+    return Comparison(dtype, {"": _relative(apart, size, size, *_strays(reference, "", kappa), dtype)})
 
 
 def _strays(reference: Reference, name: str, kappa: float) -> tuple[float, float]:

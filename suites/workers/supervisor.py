@@ -174,7 +174,8 @@ class Supervisor:
         worker.problems = _problems(task)
         worker.guests |= {task.owner} if task.target else set()
         self._busy[worker.events] = (worker, queue)
-        worker.send({"task": dataclasses.asdict(task), "run": dataclasses.asdict(run)})
+        keep = self.limits.bytes(self.jobs) // 2  # what a worker keeps of earlier tasks must not end this one
+        worker.send({"task": dataclasses.asdict(task), "run": dataclasses.asdict(run), "keep": keep})
 
     def _step(self, progress: Callable[[Task, int], None]) -> list[tuple[Verdict, Run]]:
         with selectors.DefaultSelector() as selector:

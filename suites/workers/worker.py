@@ -10,6 +10,7 @@ before are not lost.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import dataclasses
 import functools
 import gc
@@ -52,6 +53,8 @@ PIPE_CLOSED = os.EX_IOERR
 MAPPINGS = 30_000
 """Number of memory mappings above which compiled programs are dropped. Linux allows a process 65,530. Each XLA program
 on the CPU takes one to three hundred, and compiling past the limit is a segmentation fault."""
+RESIDENT = 4 * 2**30
+"""Bytes of resident memory above which they are dropped, too, if nothing else is said."""
 
 
 def environment(device: str = "") -> dict[str, str]:
@@ -121,9 +124,9 @@ def _serve(
     def progress(judged: int) -> None:
         send({"progress": judged})
         if judged % 10 == 0:
-            relieve()
+            relieve(request["keep"])
 
-    relieve()
+    relieve(request["keep"])
     task = Task(**request["task"])
     if task.origin:
         watch({"importing": task.origin})
@@ -148,16 +151,23 @@ def collect_rarely() -> None:
     gc.set_threshold(*COLLECTION)
 
 
-def relieve() -> None:
-    """Drop JAX's compiled programs before the process runs out of memory mappings. They are recompiled on demand."""
+def relieve(keep: int = RESIDENT) -> None:
+    """Drop JAX's compiled programs before memory mappings run out, or if the process is larger than `keep` bytes.
+
+    They are compiled again on demand. The C library gives freed memory back to the system only when told to.
+    """
     try:
         with open("/proc/self/maps", "rb") as maps:
             mappings = sum(1 for _ in maps)
+        with open("/proc/self/statm", encoding="ascii") as sizes:
+            resident = int(sizes.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:  # not Linux: no such limit
         return
-    if mappings > MAPPINGS and "jax" in sys.modules:
+    if (mappings > MAPPINGS or resident > keep) and "jax" in sys.modules:
         sys.modules["jax"].clear_caches()
         gc.collect()
+        with contextlib.suppress(AttributeError):  # another C library than glibc
+            ctypes.CDLL(None).malloc_trim(0)
 
 
 @functools.lru_cache(maxsize=64)

@@ -53,7 +53,7 @@ def inside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
     def judged(self: supervisor.Supervisor, tasks: Any, progress: object = None) -> Iterator[Verdict]:
         for task in tasks:
-            request = {"task": dataclasses.asdict(task), "run": dataclasses.asdict(self.run)}
+            request = {"task": dataclasses.asdict(task), "run": dataclasses.asdict(self.run), "keep": 2**40}
             yield Verdict.from_dict(worker._serve(request, ignore, ignore)["verdict"])
 
     monkeypatch.setattr(supervisor.Supervisor, "describe_fully", described)

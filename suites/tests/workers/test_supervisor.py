@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -142,3 +144,17 @@ def ends(problem):
         1 <= sum("ended its process (exit status 3)" in reason and "not tried" not in reason for reason in errors) <= 2
     )
     assert any("not tried" in reason for reason in errors)
+
+
+def test_programs_are_dropped_when_the_process_has_grown(process: Callable[..., Any], jax: Any, tmp_path: Path) -> None:
+    code = """
+import jax
+from gradgate.suites.workers.worker import relieve
+doubled = jax.jit(lambda x: 2 * x)
+for keep in (2**60, 0):
+    doubled(1.0)
+    relieve(keep)
+    print(doubled._cache_size())
+"""
+    ran = process("-c", code, cwd=tmp_path)
+    assert ran.out.split() == ["1", "0"], ran.err
