@@ -104,9 +104,7 @@ class PerformerSpec(Spec):
         if self.features < 0:
             raise UsageError(f"features must be at least 1, or 0 for head_width, not {self.features}")
         if self.feature_map == "square" and self.feature_count != self.head_width:
-            raise UsageError(
-                f"the elementwise square makes head_width features: leave features at 0, not {self.features}"
-            )
+            raise UsageError(f"the square makes head_width features: leave features at 0, not {self.features}")
         if self.feature_map == "sum" and self.feature_count != 1:
             raise UsageError(f"a layer that sums has one feature: leave features at 0, not {self.features}")
         if self.residual == "reversible" and self.norm == "post":
@@ -263,15 +261,11 @@ class PerformerProblem(Problem):
     def loss_by_subtraction(self, params: Tree, amount: Any) -> Any:
         """`loss`; if `amount` is not 0, with the rounding of states that Eq. 19 rebuilds.
 
-        𝓑^(n−1) = 𝓑^(n) − ΣT is computed from 𝓑^(N) down, so the state at token l is U'_l = Σ_j T̄_j − Σ_{j>l} T_j. The
-        first sum is that of the forward pass. The second is over the T that the backward pass computes again, from
-        rebuilt states in the layers below. So each error in the T of a later token is an error of this state, however
-        small the state is. To have both sums, two passes go through the layers at once. In exact arithmetic U' is the
-        prefix sum of T, so it gets the derivative of that sum. Sums scaled by 1 + amount round differently.
-
-        Inside a slice only the backward pass rebuilds states, while N and D are those of the forward pass. N/D is then
-        not the quotient of the rebuilt numbers, and terms that would cancel do not: with one feature per head, the true
-        gradient of the queries is 0. So where `amount` is below one half, only derivatives read the rebuilt states.
+        𝓑^(n−1) = 𝓑^(n) − ΣT from 𝓑^(N) down gives U'_l = Σ_j T̄_j − Σ_{j>l} T_j at token l. T̄ is of the forward pass, T
+        of the backward pass, from rebuilt states in the layers below; its error at a later token is one of this state.
+        Two passes through the layers at once give both. U' has the derivative of the prefix sum of T, which it is in
+        exact arithmetic. Where `amount` is below one half, only derivatives read U': in a slice N and D are not
+        rebuilt, and terms that cancel in plain backprop do not. Sums scaled by 1 + amount round differently.
         """
         xp, backend = self.xp, self.backend
         factor = xp.astype(1 + amount, self.widen(params["embedding"]).dtype)

@@ -11,9 +11,9 @@ inactive at first (`suites/tests/references/bilevel` measures both). In words of
 
 With two parts there is one more way to lose digits, where epsilon_root is 0. A v_i that was 0 comes back as u²·v_{i+1},
 and m_i as u²·m_{i+1}. The step then moves by their quotient m/√v, about u, and θ may come back as a neighbouring float.
-∇L differs in its last digits there, and so does the v_i before it, by u·(∇L_{i+1}/∇L_i)², which may be more than 1. In
-float32 that happens to 25 of 1,000 problems with units of ReLU. With three parts the step moves by about u^1.5, and of
-these 1,000 the worst has twice the error of backprop in float32 (JAX 0.10.2, 2026-11-23).
+∇L differs in its last digits there, and so does the v_i before it, by u·(∇L_{i+1}/∇L_i)², which may be more than 1:
+`test_bilevel_inversion` has a problem in float32. With three parts the step moves by about u^1.5. `meta_gradient` takes
+two, for its memory, and refuses epsilon_root = 0 below float64.
 """
 
 from __future__ import annotations

@@ -190,6 +190,15 @@ def test_the_loss_is_judged_by_the_same_rule(loss: float) -> None:
     assert not compare_value(math.inf, ref, "float64").equal
 
 
+def test_a_loss_from_rebuilt_states_may_be_off_by_their_rounding_and_no_more() -> None:
+    noise, lost = in_roundoffs(2.0, "float64"), in_roundoffs(200.0, "float64")
+    ref = dataclasses.replace(reference(noise, 3.0, a=[1.0]), lost={"": lost})
+    bound = KAPPA * max(noise, GROWTH * 3.0 * UNIT_ROUNDOFF["float64"]) + KAPPA * lost
+    assert compare_value(3.0 + 0.9 * bound, ref, "float64", 2 * KAPPA).equal
+    assert not compare_value(3.0 + 1.2 * bound, ref, "float64", 2 * KAPPA).equal
+    assert not compare_value(3.0 + 0.9 * bound, ref, "float64").equal
+
+
 SHAPES = edge_specs(registry.family("state_space"), None, seed=0)
 IDS = [f"shape{i}" for i in range(len(SHAPES))]
 

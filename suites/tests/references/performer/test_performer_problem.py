@@ -131,7 +131,7 @@ def test_a_sequence_of_one_token_without_target_has_loss_and_gradient_zero(torch
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"features": 3}, "the elementwise square makes head_width features: leave features at 0, not 3"),
+        ({"features": 3}, "the square makes head_width features: leave features at 0, not 3"),
         ({"task": "copying", "length": 5}, "length of the copying task must be even and at least 4, not 5"),
         ({"norm": "layer"}, "unknown norm 'layer'; legal: post, pre, sublayer.*"),
         ({"vocabulary": 1}, "vocabulary must be at least 2, not 1"),
