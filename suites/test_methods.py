@@ -9,9 +9,9 @@ import pytest
 
 from gradgate.references import registry
 from gradgate.references.contract import UsageError
-from gradgate.suites.judging.engine import Run
 from gradgate.suites.judging.explain import explain
 from gradgate.suites.judging.outcomes import FAILED
+from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.verdict import Task
 from gradgate.suites.workers.supervisor import Limits, Supervisor
 

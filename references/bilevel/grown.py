@@ -157,7 +157,7 @@ TORCH: dict[str, tuple[Claim, ...]] = {
     "forward_mode": (
         _law(
             "memory_law", "its temporary memory does not grow with T, and at T = 32 is 5 times below mixflow's", "§2.3",
-            "steps", EAGER, exponent=0, spec={**WIDE, "width": 8}, below=("mixflow", 5.0),
+            "steps", EAGER, exponent=0, spec={**WIDE, "width": 4, "batch": 1}, below=("mixflow", 5.0),
         ),
         work_law(
             "work_law", "its products of matrices grow like |η|·|θ|: for η like θ, like the fourth power of the width",

@@ -28,8 +28,9 @@ from gradgate.references.claims import GRADIENT_CLAIMS
 from gradgate.references.contract import Spec
 from gradgate.suites.checks import CHECKS, Case
 from gradgate.suites.checks.base import Rejected
-from gradgate.suites.judging.engine import Run, Search, draw
+from gradgate.suites.judging.engine import Search, draw
 from gradgate.suites.judging.population import Population, kind_of, scalings
+from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.subject import Subject
 from gradgate.suites.judging.tolerance import Along, Comparison, compare
 from gradgate.suites.workers.worker import relieve

@@ -23,7 +23,7 @@ from gradgate.suites.console import choice_table, memory_table, terminal
 from gradgate.suites.console.files import write_atomically
 from gradgate.suites.console.progress import progress
 from gradgate.suites.gate.settings import Settings
-from gradgate.suites.judging.engine import Run
+from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.verdict import Task
 from gradgate.suites.keeping.figures import Figures
 from gradgate.suites.keeping.keys import Keys

@@ -27,9 +27,9 @@ from gradgate.suites.commands import arguments
 from gradgate.suites.console import terminal
 from gradgate.suites.console.files import write_atomically
 from gradgate.suites.console.progress import progress
-from gradgate.suites.judging.engine import Run
 from gradgate.suites.judging.explain import explain
 from gradgate.suites.judging.outcomes import exit_status
+from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.verdict import Task, Verdict
 from gradgate.suites.workers import cluster
 from gradgate.suites.workers.shards import cost

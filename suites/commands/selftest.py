@@ -20,7 +20,7 @@ from gradgate.suites.commands import arguments
 from gradgate.suites.console import terminal
 from gradgate.suites.console.files import write_atomically
 from gradgate.suites.console.progress import progress
-from gradgate.suites.judging.engine import Run
+from gradgate.suites.judging.run import Run
 from gradgate.suites.selftest import judging, summary, table
 from gradgate.suites.workers import cluster
 from gradgate.suites.workers.shards import cost

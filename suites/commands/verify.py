@@ -21,9 +21,9 @@ from gradgate.suites.console import terminal
 from gradgate.suites.console.files import write_atomically
 from gradgate.suites.console.progress import Show, progress
 from gradgate.suites.gate.settings import Settings
-from gradgate.suites.judging.engine import Run
 from gradgate.suites.judging.explain import explain
 from gradgate.suites.judging.outcomes import FAILED, exit_status
+from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.verdict import SCHEMA, Task, Verdict
 from gradgate.suites.keeping.keys import Keys
 from gradgate.suites.keeping.verdicts import Kept

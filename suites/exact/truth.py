@@ -21,7 +21,7 @@ WIDEST = 1e-25
 AFFORDABLE = 1e5
 """Most multiplications of a loss whose gradient is evaluated in sixty digits to judge floats: about a tenth of a
 second. Above, float64 is the truth; only pairs have such losses."""
-FEW = 8
+FEW = 3
 """Number of truths in PyTorch before JAX is loaded for them: what is judged on fewer problems does not wait for it."""
 ZERO = 1e-17
 """Size of a leaf, relative to the largest number of the gradient, below which it counts as zero."""

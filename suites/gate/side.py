@@ -87,7 +87,7 @@ class Side:
 
     def verify(self, rows: list[dict[str, Any]], send: Send) -> None:
         """Send a verdict for every task; kept verdicts are sent first."""
-        from gradgate.suites.judging.engine import Run
+        from gradgate.suites.judging.run import Run
         from gradgate.suites.judging.verdict import Task
         from gradgate.suites.workers.supervisor import Limits, Supervisor
 

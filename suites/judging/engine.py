@@ -24,6 +24,7 @@ from gradgate.suites.checks.base import Rejected
 from gradgate.suites.judging import strategies
 from gradgate.suites.judging.coverage import coverage
 from gradgate.suites.judging.population import Population
+from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.subject import Fault, Inapplicable, Refuted, Subject
 from gradgate.suites.judging.tolerance import BINDS, Comparison, digits_lost
 from gradgate.suites.judging.verdict import Task, Verdict
@@ -37,25 +38,6 @@ MISSING = 20
 """Number of untried pairs of (field, value) that a verdict names."""
 BFLOAT16_EACH = 12
 """Least number of problems of each shape for a claim about bfloat16: fewer than ten cannot be judged together."""
-
-
-@dataclass(frozen=True)
-class Run:
-    """The settings of a run of verification. The same Run gives the same verdicts, bit for bit.
-
-    Attributes:
-        examples: problems per claim; costlier checks judge a fraction of them.
-        seed: the seed of everything that is drawn.
-        spec: judge this Spec alone, given as JSON.
-        options: the method's options with `spec`.
-        limit: seconds that one compilation of a claim about memory may take.
-    """
-
-    examples: int = 100
-    seed: int = 0
-    spec: str = ""
-    options: Mapping[str, Any] | None = None
-    limit: float = 45.0
 
 
 @dataclass

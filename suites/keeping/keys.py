@@ -22,7 +22,7 @@ from gradgate.hw_profiles.fingerprint import fingerprint
 from gradgate.hw_profiles.profile import load
 from gradgate.hw_profiles.work import COUNTING
 from gradgate.references.loading import is_path
-from gradgate.suites.judging.engine import Run
+from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.verdict import Task
 from gradgate.suites.keeping.sources import Closure, Imports, Parsed, has_distribution
 from gradgate.suites.workers.worker import environment

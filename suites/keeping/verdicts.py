@@ -8,7 +8,7 @@ from typing import Any
 
 from gradgate.references import registry
 from gradgate.references.loading import is_path
-from gradgate.suites.judging.engine import Run
+from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.verdict import Task, Verdict
 from gradgate.suites.keeping.keys import JUDGING, Keys, surroundings
 from gradgate.suites.keeping.sources import strings_of

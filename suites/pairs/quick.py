@@ -139,8 +139,9 @@ def _judged(pair: Pair, seed: int) -> None:
         AssertionError: a claim is refuted or gives no answer, or no claim could tell anything about the gradient.
     """
     from gradgate.references import registry
-    from gradgate.suites.judging.engine import Run, judge
+    from gradgate.suites.judging.engine import judge
     from gradgate.suites.judging.explain import explain
+    from gradgate.suites.judging.run import Run
     from gradgate.suites.judging.subject import Subject
     from gradgate.suites.judging.verdict import Task
 

@@ -16,7 +16,7 @@ from gradgate.references import registry
 from gradgate.references.contract import Spec, installed
 from gradgate.references.registry import spec_class
 from gradgate.suites import cli
-from gradgate.suites.judging.engine import Run
+from gradgate.suites.judging.run import Run
 from gradgate.suites.workers.supervisor import Limits, Supervisor
 from gradgate.suites.workers.worker import collect_rarely, environment
 

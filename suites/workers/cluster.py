@@ -9,7 +9,7 @@ from concurrent.futures import Executor, Future, as_completed
 from typing import Any, Protocol
 
 from gradgate.references.errors import UsageError
-from gradgate.suites.judging.engine import Run
+from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.verdict import Task, Verdict
 from gradgate.suites.workers.supervisor import Limits, Supervisor
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Set
 from typing import Any
 
 from gradgate.references.contract import UsageError
-from gradgate.suites.judging.engine import Run
+from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.verdict import Task, Verdict
 from gradgate.suites.workers.process import WORDS, Worker
 

@@ -3,8 +3,8 @@
 Events: ``{"call": {…}}`` before each call of foreign code and ``{"call": null}`` after it; ``{"progress": n}`` while a
 claim is judged; then ``{"verdict": {…}}``, or ``{"elsewhere": "…"}`` with the device of the process that has to judge
 it. ``{"described": […]}`` or ``{"usage": "…"}`` answers a request to describe, and ``{"warm": true}`` a request to
-import what a description needs. The supervisor kills this process when a call lasts too long; events that were sent
-before are not lost.
+import what a description and a first gradient need. The supervisor kills this process when a call lasts too long;
+events that were sent before are not lost.
 """
 
 from __future__ import annotations
@@ -105,13 +105,17 @@ def _serve(
     request: dict[str, Any], send: Callable[[dict[str, Any]], None], watch: Callable[..., None]
 ) -> dict[str, Any]:
     from gradgate.references import registry
-    from gradgate.suites.judging.engine import Run, judge, not_installed
+    from gradgate.references.backends import to_backend, transforms
+    from gradgate.suites.judging.engine import judge, not_installed
+    from gradgate.suites.judging.run import Run
     from gradgate.suites.judging.verdict import Task
     from gradgate.suites.keeping.sources import strings_of
 
     if "warm" in request:
         with contextlib.suppress(Exception):  # the worker that describes it reports any error
-            _serve({"describe": request["warm"]}, send, watch)
+            described = _serve({"describe": request["warm"]}, send, watch)["described"]
+            for framework in {task["framework"] for task in described}:
+                transforms(framework).grad(lambda x: x * x)(to_backend(framework, 1.0, "float32"))
         return {"warm": True}
     if "describe" in request:
         target, family, framework = request["describe"]

@@ -11,7 +11,7 @@ from gradgate.suites.bugs.of_pairs import alarms, rivals
 from gradgate.suites.bugs.of_pairs.corpus import MUTANTS, pairs
 from gradgate.suites.bugs.of_pairs.mutant import EXAMPLES, judged, unbroken
 from gradgate.suites.calibration import power
-from gradgate.suites.judging.engine import Run
+from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.subject import Subject
 from gradgate.suites.workers.worker import environment
 

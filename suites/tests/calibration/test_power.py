@@ -12,7 +12,7 @@ from gradgate.references import registry
 from gradgate.references.backends import tree_map
 from gradgate.suites.calibration import alarms, power
 from gradgate.suites.commands import calibrate
-from gradgate.suites.judging.engine import Run
+from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.subject import Subject
 
 FLOORS = {"float64": (1e-11, 20), "float32": (3e-5, 20), "bfloat16": (0.2, 100)}

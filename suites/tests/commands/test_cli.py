@@ -20,8 +20,8 @@ import pytest
 from gradgate.references import registry
 from gradgate.references.registry import spec_class
 from gradgate.suites.commands import COMMANDS
-from gradgate.suites.judging.engine import Run
 from gradgate.suites.judging.outcomes import VERDICTS
+from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.verdict import Task
 from gradgate.suites.workers.supervisor import Supervisor
 

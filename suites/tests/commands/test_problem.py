@@ -13,6 +13,7 @@ from gradgate.references import own_problem, registry
 from gradgate.references.contract import Method, UsageError
 from gradgate.references.draws import shapes
 from gradgate.suites.judging import engine
+from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.subject import Subject
 from gradgate.suites.judging.verdict import Task, Verdict
 from gradgate.suites.measuring import choice
@@ -158,7 +159,7 @@ def method(address: str, name: str) -> Method:
 def judged(address: str, name: str, claim: str) -> Verdict:
     declared = method(address, name)
     task = Task.of(declared, declared.claim(claim))
-    return engine.judge(task, Subject.load(declared), engine.Run(examples=4))
+    return engine.judge(task, Subject.load(declared), Run(examples=4))
 
 
 @pytest.mark.parametrize("family", LINES)

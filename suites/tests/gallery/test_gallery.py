@@ -12,7 +12,7 @@ import pytest
 import gradgate.suites.gallery
 from gradgate.references import registry
 from gradgate.suites.gallery import kernels
-from gradgate.suites.judging.engine import Run
+from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.subject import Inapplicable
 from gradgate.suites.workers.supervisor import Limits, Supervisor
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import gradgate.suites.guide
-from gradgate.suites.judging.engine import Run
+from gradgate.suites.judging.run import Run
 from gradgate.suites.workers.supervisor import Limits, Supervisor
 
 pytest.importorskip("torch")

@@ -13,7 +13,7 @@ import pytest
 from gradgate.references import registry
 from gradgate.references.backends import UNIT_ROUNDOFF
 from gradgate.references.oracle import NOISE_SAMPLES, Reference
-from gradgate.suites.judging.engine import Run, judge
+from gradgate.suites.judging.engine import judge
 from gradgate.suites.judging.population import (
     ALARM,
     CHANCE,
@@ -26,6 +26,7 @@ from gradgate.suites.judging.population import (
     kind_of,
     least,
 )
+from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.subject import Subject
 from gradgate.suites.judging.tolerance import EXCESS, INFORMATIVE, KAPPA, Along, Comparison, compare
 from gradgate.suites.judging.verdict import Task

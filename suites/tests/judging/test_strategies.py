@@ -19,7 +19,7 @@ from gradgate.references.state_space.problem import CHOICES
 from gradgate.suites.checks import CHECKS
 from gradgate.suites.judging import engine, strategies
 from gradgate.suites.judging.coverage import coverage
-from gradgate.suites.judging.engine import Run
+from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.subject import Subject
 from gradgate.suites.judging.verdict import Task
 

@@ -10,7 +10,7 @@ import pytest
 
 import gradgate
 from gradgate.references import registry
-from gradgate.suites.judging.engine import Run
+from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.verdict import Task
 from gradgate.suites.keeping.keys import JUDGING, Keys
 from gradgate.suites.keeping.sources import Imports, Parsed, strings_of

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gradgate.references.contract import UsageError
-from gradgate.suites.judging.engine import Run
+from gradgate.suites.judging.run import Run
 from gradgate.suites.pairs import devices, triton_interpreter
 from gradgate.suites.tests.pairs.verdicts import judged
 from gradgate.suites.workers.supervisor import Limits, Supervisor

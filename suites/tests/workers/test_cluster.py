@@ -15,7 +15,7 @@ import pytest
 from gradgate.references import registry
 from gradgate.references.errors import UsageError
 from gradgate.suites.commands import calibrate
-from gradgate.suites.judging.engine import Run
+from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.verdict import Task, Verdict
 from gradgate.suites.workers import cluster
 from gradgate.suites.workers.cluster import Cluster

@@ -13,7 +13,7 @@ import pytest
 from gradgate.references.contract import FRAMEWORKS, UsageError, installed
 from gradgate.suites.bugs import hostile
 from gradgate.suites.bugs.hostile.fault import FAMILY, Fault, told
-from gradgate.suites.judging.engine import Run
+from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.verdict import Task, Verdict
 from gradgate.suites.workers.supervisor import Limits, Supervisor
 

@@ -16,7 +16,7 @@ import pytest
 
 from gradgate.suites.bugs.hostile import FAULTS
 from gradgate.suites.bugs.hostile.fault import FAMILY
-from gradgate.suites.judging.engine import Run
+from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.verdict import Task
 from gradgate.suites.workers.supervisor import Limits, Supervisor
 
@@ -79,7 +79,7 @@ def test_what_a_method_leaves_behind_is_not_blamed_on_the_next(plugin: Callable[
 
 SUPERVISES = """
 import sys
-from gradgate.suites.judging.engine import Run
+from gradgate.suites.judging.run import Run
 from gradgate.suites.workers.supervisor import Limits, Supervisor
 from gradgate.suites.judging.verdict import Task
 

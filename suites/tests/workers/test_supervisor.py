@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gradgate.suites.judging.engine import Run
+from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.verdict import Task, Verdict
 from gradgate.suites.workers.process import Worker
 from gradgate.suites.workers.supervisor import Supervisor

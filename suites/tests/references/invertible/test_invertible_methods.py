@@ -19,7 +19,8 @@ from gradgate.references.invertible.problem import InvertibleSpec
 from gradgate.references.oracle import split
 from gradgate.references.registry import load
 from gradgate.suites.exact import truth
-from gradgate.suites.judging.engine import Run, judge
+from gradgate.suites.judging.engine import judge
+from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.subject import Subject
 from gradgate.suites.judging.tolerance import compare
 from gradgate.suites.judging.verdict import Task
