@@ -98,3 +98,12 @@ def test_the_lock_of_the_pages_scripts_names_all_that_are_used(monkeypatch: pyte
     for path in local.FILES.values():
         assert locked[f"node_modules/{path.partition('/')[0]}"]["integrity"]
     monkeypatch.delitem(sys.modules, "local")
+
+
+def test_what_a_second_run_does_again_is_counted(benchmarks: dict[str, Any]) -> None:
+    assert "commands.Commands.track_done_again" in benchmarks
+    done_again = sys.modules["benchmarks.commands"].done_again  # type: ignore[attr-defined]
+    assert done_again({"verdicts": [{"reused": True}, {"reused": False}]}) == 1
+    kept = {"claims": {"judged": 3, "reused": 3}, "cells": {"measured": 1, "reused": 2}}
+    assert done_again(kept) == 0
+    assert done_again({**kept, "cells": {"measured": 1, "reused": 1}}) == 1
