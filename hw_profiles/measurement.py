@@ -41,6 +41,7 @@ class Measurement:
         x64: whether the program was traced with 64-bit types enabled.
         cached: whether the bytes came from the cache.
         fingerprint: versions, profile hash and flags.
+        record: everything that the process which measured had read; it is no part of the JSON.
     """
 
     profile: str
@@ -64,6 +65,7 @@ class Measurement:
     x64: bool = False
     cached: bool = False
     fingerprint: Mapping[str, str] = field(default_factory=dict)
+    record: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def ok(self) -> bool:
@@ -72,7 +74,7 @@ class Measurement:
 
     def to_json(self) -> dict[str, Any]:
         """Return a dict of plain JSON types; ``from_json`` is the inverse."""
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if name != "record"}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Measurement:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from gradgate.hw_profiles import processes, torch_memory
+from gradgate.hw_profiles import processes, recording, torch_memory
 from gradgate.hw_profiles.compile import LIMIT, measure_traced
 from gradgate.hw_profiles.fingerprint import fingerprint
 from gradgate.hw_profiles.measurement import Measurement
@@ -75,6 +75,11 @@ def measure_cell(cell: Cell) -> Measurement:
         return _failed(cell, f"{type(error).__name__}: {error}")
 
 
+def measure_recorded(cell: Cell) -> Measurement:
+    """As `measure_cell`; the measurement also has the record of what this process has read."""
+    return replace(measure_cell(cell), record=recording.recorded())
+
+
 def _once(make: Callable[[Cell], Any], cell: Cell) -> Any:
     """The part of a cell's result that does not depend on the profile, computed once for cells that differ only in it.
 
@@ -124,7 +129,7 @@ def run(
     executor: Executor | None = None,
     *,
     workers: int | None = None,
-    task: Callable[[Cell], Measurement] = measure_cell,
+    task: Callable[[Cell], Measurement] = measure_recorded,
 ) -> Iterator[tuple[Cell, Measurement]]:
     """Measure cells in parallel, and yield each cell with its measurement as soon as it is done, in any order.
 
@@ -298,8 +303,9 @@ def _deadline(seconds: float) -> Iterator[None]:
 
 def _prepare() -> None:
     # The measured device is never one of this machine, so its absence needs no warning.
-    os.environ["JAX_PLATFORMS"] = "cpu"
-    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
+    constants = {"JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "2"}
+    os.environ.update(constants)
+    recording.install().constants = frozenset(constants)
 
 
 def _prepare_quietly() -> None:

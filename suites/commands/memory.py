@@ -121,7 +121,7 @@ def _measure(
     chosen: argparse.Namespace, asked: list[MethodCell], rows: dict[int, dict[str, Any]], share: dict[str, Any]
 ) -> None:
     """Fill `rows`, place of a cell -> its row: kept figures first, then what has to be measured; write as they come."""
-    kept = Figures(Keys.here(Settings.read(Path.cwd()).depends), fresh=chosen.fresh)
+    kept = Figures(Keys(Path.cwd(), Settings.read(Path.cwd()).depends), fresh=chosen.fresh)
     places = {id(cell): place for place, cell in enumerate(asked)}
     with cluster.executor(chosen.scheduler) as executor, progress(len(asked), "cells") as show:
 
@@ -147,8 +147,8 @@ def _measure(
     if len(waiting) < len(asked):
         said = f"{len(asked) - len(waiting)} of {len(asked)} cells reused: what they depend on is unchanged"
         terminal.note(f"{said}; --fresh measures all anew")
-    if kept.failed:
-        terminal.note(f"figures could not be kept for the next run: {kept.failed}")
+    for note in kept.answers.notes("figures"):
+        terminal.note(note)
 
 
 def _choice(

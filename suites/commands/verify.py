@@ -12,6 +12,7 @@ from typing import Any
 
 from gradgate.hw_profiles import profile as hardware
 from gradgate.hw_profiles.fingerprint import fingerprint
+from gradgate.hw_profiles.recording import Record
 from gradgate.references import laws, registry
 from gradgate.references.contract import installed
 from gradgate.references.errors import UsageError, unknown
@@ -26,7 +27,7 @@ from gradgate.suites.judging.outcomes import FAILED, exit_status
 from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.verdict import SCHEMA, Task, Verdict
 from gradgate.suites.keeping.keys import Keys
-from gradgate.suites.keeping.verdicts import Kept
+from gradgate.suites.keeping.verdicts import Verdicts
 from gradgate.suites.workers import cluster
 from gradgate.suites.workers.shards import cost
 from gradgate.suites.workers.supervisor import Limits, Supervisor
@@ -75,7 +76,7 @@ def main(chosen: argparse.Namespace) -> int:
         raise UsageError("--options belong to one problem: give it with --spec")
     options = json_object(chosen.options, "--options")
     run = Run(chosen.examples, chosen.seed, chosen.spec, options, COMPILING * chosen.timeout)
-    kept = Kept(run, Keys.here(Settings.read(Path.cwd()).depends), fresh=chosen.fresh)
+    kept = Verdicts(run, Keys(Path.cwd(), Settings.read(Path.cwd()).depends), fresh=chosen.fresh)
     with Supervisor(run, chosen.jobs, Limits(chosen.timeout)) as supervisor:
         every = _tasks(chosen, supervisor, kept)
         tasks = chosen.shard.part(every, lambda task: task.owner, lambda task: cost(task.framework))
@@ -91,7 +92,7 @@ def main(chosen: argparse.Namespace) -> int:
     return _end(chosen, judged, kept)
 
 
-def _end(chosen: argparse.Namespace, judged: _Judged, kept: Kept) -> int:
+def _end(chosen: argparse.Namespace, judged: _Judged, kept: Verdicts) -> int:
     """Show the verdicts and write the report; returns the exit status."""
     verdicts = judged.ordered()
     terminal.table(verdicts)
@@ -102,8 +103,8 @@ def _end(chosen: argparse.Namespace, judged: _Judged, kept: Kept) -> int:
     if judged.reused:
         said = f"{len(judged.reused)} of {len(verdicts)} verdicts reused: what they depend on is unchanged"
         terminal.note(f"{said}; --fresh judges all again")
-    if kept.failed:
-        terminal.note(f"verdicts could not be kept for the next run: {kept.failed}")
+    for note in kept.answers.notes("verdicts"):
+        terminal.note(note)
     if chosen.report:
         from gradgate.suites.report import write
 
@@ -123,6 +124,7 @@ class _Judged:
         self.chosen, self.tasks, self.total = chosen, tasks, total
         self.verdicts: list[Verdict] = []
         self.reused: set[Task] = set()
+        self.readings: Record = {}
         self._place = {(task.name, task.target): place for place, task in enumerate(tasks)}
         self._written = 0.0
 
@@ -142,7 +144,8 @@ class _Judged:
         asked = {"examples": self.chosen.examples, "seed": self.chosen.seed}
         if self.chosen.shard.of > 1:
             document |= {"shard": self.chosen.shard.to_dict(self.total), "asked": asked}
-        return document | {"verdicts": rows}
+        read = {identity: self.readings[identity] for verdict in self.verdicts for identity in verdict.record}
+        return document | {"verdicts": rows, "readings": read}
 
     def write(self, *, now: bool = False) -> None:
         """Write the files, at most once in `WRITE_EVERY` seconds unless `now` is set."""
@@ -155,13 +158,14 @@ class _Judged:
         self._written = time.monotonic()
 
 
-def _judge(chosen: argparse.Namespace, judges: cluster.Judges, judged: _Judged, kept: Kept) -> None:
+def _judge(chosen: argparse.Namespace, judges: cluster.Judges, judged: _Judged, kept: Verdicts) -> None:
     """Fill in the verdicts: first those that are kept; then the others, the most telling claims of a method first."""
     left = collections.Counter(task.owner for task in judged.tasks)
     known = {task: verdict for task in judged.tasks if (verdict := kept.get(task)) is not None}
     for task, verdict in known.items():
         judged.add(verdict, reused=True)
         left[task.owner] -= 1
+    judged.readings |= kept.readings
     missing = _telling_first([task for task in judged.tasks if task not in known])
     tasks = {(task.name, task.target): task for task in missing}
     try:
@@ -173,8 +177,9 @@ def _judge(chosen: argparse.Namespace, judges: cluster.Judges, judged: _Judged, 
             if any(_tell(verdict, show) for verdict in known.values()) and chosen.fail_fast:
                 return
             for verdict in judges.judge_all(missing, judging):
+                judged.readings |= judges.readings
                 judged.add(verdict, reused=False)
-                kept.put(verdict, tasks[verdict.task.name, verdict.task.target])
+                kept.put(verdict, tasks[verdict.task.name, verdict.task.target], judges.readings)
                 left[verdict.task.owner] -= 1
                 done = f"{verdict.task.owner} done" if not left[verdict.task.owner] else _words(verdict)
                 show.advance(done, line=True if not left[verdict.task.owner] else None if len(left) == 1 else False)
@@ -212,7 +217,7 @@ def _tell(verdict: Verdict, show: Show) -> bool:
     return True
 
 
-def _tasks(chosen: argparse.Namespace, supervisor: Supervisor, kept: Kept) -> list[Task]:
+def _tasks(chosen: argparse.Namespace, supervisor: Supervisor, kept: Verdicts) -> list[Task]:
     """The claims that are requested.
 
     Raises:

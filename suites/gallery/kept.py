@@ -16,13 +16,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from gradgate.hw_profiles import recording
 from gradgate.references import registry
 from gradgate.references.contract import Family
 from gradgate.references.law_kinds import OfReference
 from gradgate.suites.gate.settings import Settings
 from gradgate.suites.judging.subject import first_line
-from gradgate.suites.keeping.keys import MEASURING, Keys, surroundings
-from gradgate.suites.keeping.store import CannotKeep, Store
+from gradgate.suites.keeping.answers import Answers
+from gradgate.suites.keeping.keys import MEASURING, Keys
+from gradgate.suites.keeping.present import Present
+from gradgate.suites.keeping.store import Store
 from gradgate.suites.measuring.cells import usual_options
 from gradgate.suites.workers.worker import environment
 
@@ -34,16 +37,17 @@ Kept = dict[str, Any]
 
 def of_file(target: str) -> Kept:
     """The figures of a file, kept or measured."""
-    keys, store = Keys.here(Settings.read(Path.cwd()).depends), Store()
-    key = keys.digest((*MEASURING, NAME), [target], "kept by pairs", surroundings())
-    known = store.get(key)
-    if known is None:
-        known = {"pairs": {found.origin.rpartition(":")[2]: _of_pair(found) for found in registry.offered(target)}}
-        if all("error" not in row for row in known["pairs"].values()):
-            with contextlib.suppress(CannotKeep):  # the figures themselves are valid
-                store.put(key, known)
+    keys, store = Keys(Path.cwd(), Settings.read(Path.cwd()).depends), Store()
+    answers = Answers(store, Present(Path.cwd(), store), keys.imports)
+    key = keys.question((*MEASURING, NAME), [], "residual bytes of pairs", target)
+    answer = answers.get(key)
+    if answer is None:
+        pairs = {offered.origin.rpartition(":")[2]: _of_pair(offered) for offered in registry.offered(target)}
+        answer = {"pairs": pairs}, recording.recorded()
+        if all("error" not in row for row in pairs.values()):
+            answers.put(key, *answer, {})
     keys.imports.parsed.keep()
-    return known
+    return answer[0]
 
 
 def _of_pair(family: Family) -> dict[str, Any]:
@@ -70,6 +74,7 @@ def _of_pair(family: Family) -> dict[str, Any]:
 
 def main() -> int:
     """Print the figures of the file that is named; returns the exit status."""
+    recording.install().constants = frozenset(environment())
     os.environ.update(environment())
     with contextlib.redirect_stdout(io.StringIO()):  # a library may print
         found = of_file(sys.argv[1])

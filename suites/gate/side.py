@@ -26,18 +26,16 @@ class Side:
     def __init__(self, request: dict[str, Any]) -> None:
         from gradgate.suites.gate import manifest
         from gradgate.suites.gate.settings import Settings
-        from gradgate.suites.keeping.keys import Keys, data_of
-        from gradgate.suites.keeping.sources import Imports
-        from gradgate.suites.keeping.store import Store
+        from gradgate.suites.keeping.keys import Keys
 
-        self.request, self.store = request, Store()
+        self.request = request
         self.settings = Settings.read(Path.cwd())
         self.methods = {
             g.declared.key: g for g in manifest.gated(self.settings, request["own"], request.get("base", False))
         }
-        self.imports = Imports([Path(path) for path in request["paths"]], Path.cwd())
-        self.keys = Keys(self.imports, data_of(Path.cwd(), self.settings.depends))
-        self.fingerprint = self.keys.fingerprint
+        if not request["own"]:
+            self._need_own_files()
+        self.keys = Keys(Path.cwd(), self.settings.depends)
 
     def describe(self) -> dict[str, Any]:
         """The gated cells and claims of this side, and the toolchain."""
@@ -48,19 +46,24 @@ class Side:
             cells += [cell.to_dict() for cell in known.cells(self.settings.profiles)]
             tasks += [asdict(Task.of(known.declared, claim, known.given.target)) for claim in known.claims]
         return {
-            "methods": sorted(self.methods), "cells": cells, "tasks": tasks, "fingerprint": self.fingerprint,
+            "methods": sorted(self.methods), "cells": cells, "tasks": tasks, "fingerprint": self.keys.fingerprint,
             "run": {"examples": self.settings.examples, "seed": self.settings.seed}, "allow": self.settings.allow,
         }  # fmt: skip
 
     def measure(self, rows: list[dict[str, Any]], send: Send) -> None:
         """Send a figure for every cell; kept figures are sent first."""
-        from gradgate.hw_profiles.measurement import Measurement
         from gradgate.hw_profiles.profile import ProfileError, load
         from gradgate.references.contract import UsageError
         from gradgate.suites.gate import manifest
+        from gradgate.suites.keeping.figures import Figures
         from gradgate.suites.measuring import cells
 
-        asked, keys = [], []
+        figures, asked = Figures(self.keys), {}
+
+        def answer(row: dict[str, Any], cell: cells.MethodCell, measured: Any, reused: bool) -> None:
+            record = {"record": dict(measured.record)}
+            send({"figure": {**cells.row(cell, measured), "cell": row, "reused": reused, **record}})
+
         for row in rows:
             try:
                 cell = manifest.from_dict(row, self.methods)
@@ -70,60 +73,70 @@ class Side:
             except (UsageError, ProfileError) as error:
                 send({"figure": {"cell": row, "status": "failed", "reason": str(error)}})
                 continue
-            key = self.keys.figure(self._places(cell.declared), cell.to_dict())
-            kept = self.store.get(key)
-            if kept is not None:
-                found = cells.row(cell, Measurement.from_json(kept))
-                send({"figure": {**found, "cell": row, "reused": True}})
+            known = figures.get(cell.declared, cell.to_dict())
+            if known is not None:
+                answer(row, cell, known, reused=True)
             else:
-                asked.append(cell)
-                keys.append((row, key))
-        places = {id(cell): place for place, cell in enumerate(asked)}
-        for cell, measured in cells.measure(asked, workers=self.request["jobs"], limit=self.request["limit"]):
-            row, key = keys[places[id(cell)]]
-            if measured.ok:
-                self.store.put(key, measured.to_json())
-            send({"figure": {**cells.row(cell, measured), "cell": row, "reused": False}})
+                asked[id(cell)] = row, cell
+        waiting = [cell for _, cell in asked.values()]
+        for cell, measured in cells.measure(waiting, workers=self.request["jobs"], limit=self.request["limit"]):
+            figures.put(cell.declared, cell.to_dict(), measured)
+            answer(asked[id(cell)][0], cell, measured, reused=False)
+        _need_kept(figures.answers)
 
     def verify(self, rows: list[dict[str, Any]], send: Send) -> None:
         """Send a verdict for every task; kept verdicts are sent first."""
         from gradgate.suites.judging.run import Run
         from gradgate.suites.judging.verdict import Task
+        from gradgate.suites.keeping.verdicts import Verdicts
         from gradgate.suites.workers.supervisor import Limits, Supervisor
 
         limits = Limits(self.request["timeout"])
         run = Run(self.settings.examples, self.settings.seed, limit=0.75 * limits.seconds)
-        asked, keys = [], {}
+        verdicts, asked = Verdicts(run, self.keys), {}
         for row in rows:
             task = Task(**row)
-            keys[task.name] = self.keys.verdict(self._places(self.methods[task.owner].declared), task, run)
-            kept = self.store.get(keys[task.name])
-            if kept is not None:
-                send({"verdict": {**kept, "reused": True}})
+            known = verdicts.get(task)
+            if known is not None:
+                record = {identity: verdicts.readings[identity] for identity in known.record}
+                send({"verdict": {**known.to_dict(), "reused": True, "record": record}})
             else:
-                asked.append(task)
+                asked[task.name] = task
         with Supervisor(run, self.request["jobs"], limits) as supervisor:
-            for verdict in supervisor.judge_all(asked):
-                found = verdict.to_dict()
-                if verdict.verdict != "error":  # this machine may have caused an error
-                    self.store.put(keys[verdict.task.name], found)
-                send({"verdict": {**found, "reused": False}})
+            for verdict in supervisor.judge_all(asked.values()):
+                verdicts.put(verdict, asked[verdict.task.name], supervisor.readings)
+                record = {identity: supervisor.readings[identity] for identity in verdict.record}
+                send({"verdict": {**verdict.to_dict(), "reused": False, "record": record}})
+        _need_kept(verdicts.answers)
 
-    def _places(self, declared: Any) -> list[str]:
-        """The modules and files of a method.
+    def _need_own_files(self) -> None:
+        """Check that every method is imported from this tree: otherwise both sides would measure an installed copy.
 
         Raises:
-            UsageError: its implementation is not among the project's files.
+            UsageError: one of them is not among the project's files.
         """
         from gradgate.references.contract import UsageError
-        from gradgate.suites.keeping.sources import strings_of
+        from gradgate.references.loading import module_of
 
-        place = declared.implementation.rpartition(":")[0]
-        if self.imports.file(place) is None:  # otherwise both sides would measure an installed copy
-            raise UsageError(
-                f"{place} is not among the project's files; [tool.gradgate] path names folders such as src"
-            )
-        return strings_of(declared)
+        for known in self.methods.values():
+            place = known.declared.implementation.rpartition(":")[0]
+            file = getattr(module_of(place), "__file__", None)
+            if file is None or not Path(file).resolve().is_relative_to(Path.cwd().resolve()):
+                raise UsageError(
+                    f"{place} is not among the project's files; [tool.gradgate] path names folders such as src"
+                )
+
+
+def _need_kept(answers: Any) -> None:
+    """Say so if the cache cannot be written: an interrupted gate could not go on.
+
+    Raises:
+        CannotKeep: an answer could not be written.
+    """
+    from gradgate.suites.keeping.store import CannotKeep
+
+    if answers.failed:
+        raise CannotKeep(answers.failed)
 
 
 def serve(request: dict[str, Any], send: Send) -> None:

@@ -80,6 +80,8 @@ class Verdict:
         coverage: for an upheld claim that draws problems: how many of the ``possible`` pairs of (field, value) were
             ``tried``, and the first of the ``missing`` ones.
         run: examples and seed, if all problems together refute and no single one does.
+        record: identities of the readings on which the verdict rests: everything that its process had read.
+        loaded: gradgate's modules that were loaded while it was judged, name -> sha256; it is no part of the JSON.
         laws: for a claim about memory or work: what was measured over which sizes, as `Series.to_dict`.
     """
 
@@ -101,6 +103,8 @@ class Verdict:
     bound: float | None = None
     run: dict[str, int] = field(default_factory=dict)
     coverage: dict[str, Any] = field(default_factory=dict)
+    record: tuple[str, ...] = ()
+    loaded: dict[str, str] = field(default_factory=dict)
 
     @property
     def outcome(self) -> str:
@@ -162,6 +166,7 @@ class Verdict:
             ("bound", self.bound),
         )
         row |= {name: value for name, value in measured if value is not None}
+        row |= {"record": list(self.record)} if self.record else {}
         row |= {"origin": task.origin} if task.origin else {}
         return row | ({"target": task.target} if task.target else {})
 
@@ -171,7 +176,7 @@ class Verdict:
         row = {"declared_reason": row["why"], **row} if "why" in row else row
         task = Task(**{f.name: row[f.name] for f in dataclasses.fields(Task) if f.name in row})
         rest = {f.name: row[f.name] for f in dataclasses.fields(cls) if f.name != "task" and f.name in row}
-        return cls(task, **rest)
+        return cls(task, **rest | {"record": tuple(row.get("record", ()))})
 
 
 def _finite(number: float | None) -> float | None:

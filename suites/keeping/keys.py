@@ -1,14 +1,15 @@
-"""The hash under which a figure or a verdict is kept: of every file, version and setting that it depends on."""
+"""The hash of the question that a figure or a verdict answers: what is asked, who judges, and in which toolchain.
+
+What the answer depends on besides is recorded while it is found (`gradgate.hw_profiles.recording`), and compared before
+it is used again (`gradgate.suites.keeping.present`).
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
-import importlib.util
 import json
 import os
-import sys
-import sysconfig
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,11 @@ import gradgate.suites
 from gradgate.hw_profiles.cache import Cache
 from gradgate.hw_profiles.fingerprint import fingerprint
 from gradgate.hw_profiles.profile import load
+from gradgate.hw_profiles.recording import Places, digest, file_digest, is_judge, names_in
 from gradgate.hw_profiles.work import COUNTING
-from gradgate.references.loading import is_path
 from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.verdict import Task
-from gradgate.suites.keeping.sources import Closure, Imports, Parsed, has_distribution
+from gradgate.suites.keeping.sources import Imports, Parsed
 from gradgate.suites.workers.worker import environment
 
 MEASURING = ("gradgate.suites.measuring.cells", "gradgate.hw_profiles.sweep", "gradgate.hw_profiles.torch_memory")
@@ -35,35 +36,30 @@ JUDGING = (
 )
 """Modules that judge a claim: the worker, which imports every check, and the parts of pairs, which are imported by
 name."""
-TOLD = ("XLA_", "JAX_", "PYTORCH_", "MKL_", "OMP_", "GRADGATE_ENVIRONMENT")
-"""Prefixes of environment variables that change what a framework computes and that no framework sets itself. The last
-one is the hash of the environment in which the gallery judges a library."""
-SITES = ("site-packages", "dist-packages")
-"""Names of folders of installed packages."""
+NATIVE = ("XLA_", "JAX_", "PYTORCH_", "TORCH", "TF_", "MKL_", "OMP_", "KMP_", "CUDA_", "LD_", "DYLD_", "PYTHON")
+"""Prefixes of environment variables that native code or Python itself reads, where no record sees it."""
+JUDGED = ("GRADGATE_ENVIRONMENT",)
+"""The hash of the environment in which the gallery judges a library."""
+HARMLESS = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED", "PYTHONPYCACHEPREFIX")
+"""Variables with such a prefix that change no result. The folders of PYTHONPATH are compared apart."""
+PLUGINS = ("jax_plugins", "torch.backends", "torch_dynamo_backends", "gradgate.")
+"""Groups of entry points whose packages a framework, or gradgate, loads without being asked."""
 
 
 class Keys:
-    """Hashes over the files that modules import, what is installed, and further facts.
+    """Hashes over what is asked, the modules that judge it, and the toolchain.
 
     Attributes:
-        imports: follows the imports.
+        imports: follows the imports of gradgate's modules.
         fingerprint: the fingerprint of the toolchain.
     """
 
-    def __init__(self, imports: Imports, data: Mapping[str, str] | None = None) -> None:
-        self.imports, self.fingerprint = imports, fingerprint()
-        self._data = dict(data or {})
-        self._digests: dict[tuple[str, ...], str] = {}
-        self._closures: dict[tuple[str, ...], Closure] = {}
-        self._profiles: dict[str, str] = {}
-        self._surroundings = surroundings()
-
-    @classmethod
-    def here(cls, depends: Iterable[str] = ()) -> Keys:
-        """The keys of the methods that this process and its workers would import in this folder.
+    def __init__(self, project: Path, depends: Iterable[str] = ()) -> None:
+        """Read the toolchain.
 
         Args:
-            depends: globs of files in this folder, besides imported modules, that change what methods compute.
+            project: the folder in which methods are imported.
+            depends: globs of files in this folder that methods read in a way that no record sees.
         """
         mounts = {
             "gradgate": Path(str(gradgate.__file__)).parent,
@@ -71,23 +67,31 @@ class Keys:
             "gradgate.references": Path(gradgate.references.__path__[0]),
             "gradgate.hw_profiles": Path(gradgate.hw_profiles.__path__[0]),
         }
-        paths = [Path.cwd(), *(Path(p) for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p)]
-        parsed = Parsed(Cache().folder.parent / "imports.json")
-        return cls(Imports(paths, Path.cwd(), mounts, _elsewhere, parsed), data_of(Path.cwd(), depends))
+        self.imports, self.fingerprint = Imports(mounts, Parsed(Cache().folder.parent / "imports.json")), fingerprint()
+        self._closures: dict[tuple[str, ...], dict[str, str]] = {}
+        self._profiles: dict[str, str] = {}
+        self._start = [self.fingerprint, COUNTING, data_of(project, depends), surroundings(), startup(Places(project))]
 
-    def digest(self, judges: Iterable[str], places: Iterable[str], *facts: Any) -> str:
-        """One hash over the modules that judge, the modules and files of a method, and facts of plain JSON types."""
-        starts = tuple(sorted({*judges, *places}))
-        if starts not in self._digests:
+    def closure(self, judges: Iterable[str], places: Iterable[str]) -> dict[str, str]:
+        """The modules of gradgate behind a key: name -> sha256.
+
+        Args:
+            judges: modules that judge or measure.
+            places: modules and files of a method. Those of other projects are left out.
+        """
+        starts = tuple(sorted({*judges, *filter(is_judge, places)}))
+        if starts not in self._closures:
             self._closures[starts] = self.imports.closure(starts)
-            self._digests[starts] = self._closures[starts].digest(self.fingerprint, self._data)
-        text = json.dumps([self._digests[starts], COUNTING, *facts], sort_keys=True, default=str)
+        return self._closures[starts]
+
+    def question(self, judges: Iterable[str], places: Iterable[str], *facts: Any) -> str:
+        """One hash over the modules that judge, gradgate's modules of a method, and facts of plain JSON types."""
+        text = json.dumps([self.closure(judges, places), self._start, *facts], sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()
 
     def unchanged(self, judges: Iterable[str], places: Iterable[str]) -> bool:
-        """Whether every file behind `digest` is unchanged since it was read. A run takes minutes, so it may change."""
-        closure = self._closures.get(tuple(sorted({*judges, *places})))
-        return closure is not None and self.imports.unchanged(closure.files)
+        """Whether gradgate's modules behind a key are unchanged since they were read. A run takes minutes."""
+        return self.imports.unchanged(self.closure(judges, places))
 
     def verdict(self, places: Iterable[str], task: Task, run: Run) -> str:
         """The key of a verdict.
@@ -97,8 +101,8 @@ class Keys:
             task: the claim.
             run: the settings with which it is judged.
         """
-        facts = [dataclasses.asdict(task), dataclasses.asdict(run), self._profile(task.profile), self._surroundings]
-        return self.digest(JUDGING, places, "verdict", *facts)
+        facts = [dataclasses.asdict(task), dataclasses.asdict(run), self._profile(task.profile)]
+        return self.question(JUDGING, places, "verdict", *facts)
 
     def figure(self, places: Iterable[str], cell: Mapping[str, Any]) -> str:
         """The key of a measured cell.
@@ -107,54 +111,51 @@ class Keys:
             places: modules and files of the method, from `sources.strings_of`.
             cell: its fields, as `MethodCell.to_dict` gives them.
         """
-        facts = [cell, self._profile(cell["profile"]), self._surroundings]
-        return self.digest(MEASURING, places, "figure", *facts)
+        return self.question(MEASURING, places, "figure", cell, self._profile(cell["profile"]))
 
     def _profile(self, name: str) -> str:
         if name not in self._profiles:
             self._profiles[name] = load(name).digest()
         return self._profiles[name]
 
-    def place(self, target: str) -> str | None:
-        """The module or file of a target, with or without a name after a colon; None if it cannot be found.
-
-        A folder that is a package is mounted under the folder's name, as `references.loading` does.
-        """
-        place = target.rpartition(":")[0] if ":" in target else target
-        if is_path(place) and not place.endswith(".py"):
-            folder = Path(place).resolve()
-            self.imports.mount(folder.name, folder)
-            place = folder.name
-        found = self.imports.file(place) is not None
-        return place if found or (not is_path(place) and has_distribution(place.partition(".")[0])) else None
-
 
 def data_of(project: Path, patterns: Iterable[str]) -> dict[str, str]:
     """Hashes of the files of a project that match the globs."""
-    found = sorted({path for pattern in patterns for path in project.glob(pattern) if path.is_file()})
-    return {str(path.relative_to(project)): hashlib.sha256(path.read_bytes()).hexdigest() for path in found}
+    paths = sorted({path for pattern in patterns for path in project.glob(pattern) if path.is_file()})
+    return {str(path.relative_to(project)): file_digest(str(path)) for path in paths}
 
 
 def surroundings() -> dict[str, str]:
-    """The environment variables that a worker inherits and that change what a framework computes."""
-    set_anyway = environment().keys() - {"XLA_FLAGS"}
-    return {
-        name: value for name, value in sorted(os.environ.items()) if name.startswith(TOLD) and name not in set_anyway
-    }
+    """The environment variables that a worker inherits and that native code or Python itself reads."""
+    always_set = environment().keys() - {"XLA_FLAGS"}
+    read = {name: value for name, value in sorted(os.environ.items()) if name.startswith((*NATIVE, *JUDGED))}
+    return {name: value for name, value in read.items() if name not in always_set and name not in HARMLESS}
 
 
-def _elsewhere(name: str) -> Path | None:
-    """The folder or file of a top-level module whose text is hashed: one that no installed version identifies."""
+def startup(places: Places) -> dict[str, Any]:
+    """What Python does before anything is recorded: folders on the path, ``.pth`` files, and plug-ins that are offered.
+
+    Args:
+        places: the places on this machine.
+    """
+    given = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    folders = [places.shown(os.path.realpath(path)) for path in given if places.is_foreign(os.path.realpath(path))]
+    added: dict[str, str] = {}
+    for site in places.sites:
+        for name in names_in(site):
+            path = os.path.join(site, name)
+            if name.endswith(".pth"):
+                added[name] = file_digest(path)
+            elif name.endswith(".dist-info") and (text := _offers(os.path.join(path, "entry_points.txt"))):
+                added[name] = text
+    return {"path": folders, "added": added}
+
+
+def _offers(path: str) -> str:
+    """The digest of a package's entry points, if a framework or gradgate loads one of them; else ""."""
     try:
-        spec = importlib.util.find_spec(name)
-    except (ImportError, ValueError, AttributeError):
-        return None
-    if spec is None:
-        return None
-    inside = list(spec.submodule_search_locations or ())
-    place = Path(inside[0]) if inside else Path(spec.origin or "")
-    installed = {Path(sysconfig.get_path(kind)).resolve() for kind in ("purelib", "platlib", "stdlib", "platstdlib")}
-    installed |= {Path(path).resolve() for path in sys.path if Path(path).name in SITES}  # added by a .pth file
-    if has_distribution(name) and any(place.resolve().is_relative_to(folder) for folder in installed):
-        return None
-    return place if place.exists() and place != Path() else None
+        text = Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    groups = [line[1:-1] for line in text.splitlines() if line.startswith("[") and line.endswith("]")]
+    return digest(text) if any(group.startswith(PLUGINS) for group in groups) else ""

@@ -1,7 +1,9 @@
-"""What a figure or a verdict depends on: the imported files of the project, and the versions of all else imported.
+"""Which of gradgate's own modules judge a method: those that are imported, directly or not, and read from their text.
 
-Imports are read from the text, also inside functions, so nothing is run. An import by a computed name is not seen. A
-method's declaration names its implementation as a string; such strings are followed.
+Nothing is run, so this is known before a method is judged. Imports inside functions are followed, and so are the
+strings ``module:function`` of a method's declaration. Modules of other projects are not followed: what they import and
+read is recorded while they run (`gradgate.hw_profiles.recording`). A module of gradgate that is imported by a computed
+name is not seen here; the record of the run has it.
 """
 
 from __future__ import annotations
@@ -9,15 +11,11 @@ from __future__ import annotations
 import ast
 import contextlib
 import dataclasses
-import functools
 import hashlib
 import json
 import os
 import re
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from importlib import machinery, metadata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,114 +30,53 @@ MOST = 5000
 """Files whose imports are kept."""
 
 
-@dataclass(frozen=True)
-class Closure:
-    """Modules reached by imports.
-
-    Attributes:
-        files: name -> sha256 of the text, for every module found on the import path.
-        foreign: top-level names of the modules that were not found there, without the standard library.
-    """
-
-    files: Mapping[str, str]
-    foreign: frozenset[str]
-
-    def digest(self, *facts: Any) -> str:
-        """One hash over the files, the versions of the foreign distributions, and further facts of plain JSON types."""
-        text = json.dumps([dict(self.files), versions(self.foreign), *facts], sort_keys=True, default=str)
-        return hashlib.sha256(text.encode()).hexdigest()
-
-
 class Imports:
-    """Follows imports along an import path; each file is read once. Names that end in .py are files of the project.
+    """Follows the imports of gradgate's modules; each file is read once.
 
     Cost: about 1 s for gradgate itself the first time, mostly for parsing; a tenth of that with a kept `parsed`.
     """
 
-    def __init__(
-        self,
-        paths: Sequence[Path],
-        project: Path,
-        mounts: Mapping[str, Path] | None = None,
-        elsewhere: Callable[[str], Path | None] = lambda _: None,
-        parsed: Parsed | None = None,
-    ) -> None:
+    def __init__(self, mounts: Mapping[str, Path], parsed: Parsed | None = None) -> None:
         """Begin with nothing read.
 
         Args:
-            paths: the import path; the first match wins.
-            project: the folder from which names that end in .py are read.
-            mounts: packages in other places: name -> folder.
-            elsewhere: top-level module that is on none of these -> its folder or file; None if there is none to read.
+            mounts: package -> its folder. Modules outside of these packages are not followed.
             parsed: imports that were read earlier.
         """
-        self.paths, self.project = [Path(path) for path in paths], project
-        self.mounts = {name: Path(folder) for name, folder in (mounts or {}).items()}
+        self.mounts = dict(mounts)
         self.parsed = parsed or Parsed()
-        self._elsewhere = functools.cache(elsewhere)
         self._read: dict[Path, tuple[str, frozenset[str]]] = {}
         self._seen: dict[Path, tuple[int, int]] = {}
         self._files: dict[str, Path | None] = {}
-        self._namespaces: dict[str, bool] = {}
 
-    def closure(self, starts: Iterable[str]) -> Closure:
-        """Everything that modules (``a.b``) and files (``x/y.py``) import, directly or not, with its packages."""
+    def closure(self, starts: Iterable[str]) -> dict[str, str]:
+        """Every module that these import, directly or not, with its packages: name -> sha256 of its text."""
         files: dict[str, str] = {}
-        foreign: set[str] = set()
         waiting, seen = list(starts), set()
         while waiting:
             name = waiting.pop()
             if name in seen:
                 continue
             seen.add(name)
-            found = self.file(name)
-            if found is None:
-                top = name.partition(".")[0]
-                if self.file(top) is None and not self._namespace(top) and top not in sys.stdlib_module_names:
-                    foreign.add(top)
-                continue
-            text, imported = self._imports(name, found)
-            files[name] = text
-            waiting += [*imported, *_parents(name)]
-        return Closure(dict(sorted(files.items())), frozenset(foreign))
-
-    def mount(self, name: str, folder: Path) -> None:
-        """Find a package in this folder from now on."""
-        if self.mounts.get(name) != folder:
-            self.mounts[name] = folder
-            self._files.clear()
+            place = self.file(name)
+            if place is not None:
+                files[name], imported = self._imports(name, place)
+                waiting += [*imported, *_parents(name)]
+        return dict(sorted(files.items()))
 
     def file(self, name: str) -> Path | None:
-        """The file of a module, or of a path that ends in .py; None if there is none."""
+        """The file of a module; None if it is in none of the packages."""
         if name not in self._files:
-            self._files[name] = self._found(name)
+            parts = name.split(".")
+            mounted = [n for n in range(len(parts), 0, -1) if ".".join(parts[:n]) in self.mounts]
+            inside = self.mounts[".".join(parts[: mounted[0]])] if mounted else None
+            self._files[name] = None if inside is None else _module_file(inside, parts[mounted[0] :])
         return self._files[name]
-
-    def _found(self, name: str) -> Path | None:
-        if name.endswith(".py"):
-            return self.project / name if (self.project / name).is_file() else None
-        parts = name.split(".")
-        mounted = [n for n in range(len(parts), 0, -1) if ".".join(parts[:n]) in self.mounts]
-        if mounted:
-            return _module_file(self.mounts[".".join(parts[: mounted[0]])], parts[mounted[0] :])
-        for path in self.paths:
-            found = _module_file(path / parts[0], parts[1:])
-            if found is not None:
-                return found
-        if parts[0] in sys.stdlib_module_names or any((path / parts[0]).is_dir() for path in self.paths):
-            return None
-        place = self._elsewhere(parts[0])
-        return None if place is None else _module_file(place, parts[1:])
 
     def unchanged(self, names: Iterable[str]) -> bool:
         """Whether the files of these modules, as listed by a closure, are unchanged since they were read."""
         paths = [path for name in names if (path := self.file(name)) is not None]
         return all(_state(path) == self._seen.get(path) for path in paths)
-
-    def _namespace(self, name: str) -> bool:
-        if name not in self._namespaces:
-            self._namespaces[name] = any((path / name).is_dir() for path in self.paths)
-        return self._namespaces[name]
 
     def _imports(self, name: str, path: Path) -> tuple[str, frozenset[str]]:
         if path not in self._read:
@@ -208,13 +145,9 @@ def _digest(value: Any) -> str:
 
 
 def _module_file(base: Path, parts: Sequence[str]) -> Path | None:
-    """The file of a module below a package's folder, or of a module that is one file, named with or without .py."""
+    """The file of a module below a package's folder."""
     base = base.joinpath(*parts)
-    built = [base.with_name(f"{base.name}{suffix}") for suffix in machinery.EXTENSION_SUFFIXES]
-    for place in (base / "__init__.py", base.with_name(f"{base.name}.py"), *built):
-        if place.is_file():
-            return place
-    return base if base.suffix and base.is_file() else None
+    return next((place for place in (base / "__init__.py", base.with_name(f"{base.name}.py")) if place.is_file()), None)
 
 
 def _words(value: Any) -> Iterator[str]:
@@ -242,6 +175,8 @@ def named(value: Any) -> Iterator[str]:
 def strings_of(declared: Method) -> list[str]:
     """The modules and files that the declaration of a method names: those that it runs, and those that judge it.
 
+    Only those of gradgate matter to a key; the record of a run has the others.
+
     The method of a pair is loaded for this, if its class of problems is not one of gradgate.
     """
     spec = registry.family(declared.family).spec
@@ -258,34 +193,7 @@ def strings_of(declared: Method) -> list[str]:
     return sorted(set(named([*strings, *claimed])))
 
 
-def has_distribution(name: str) -> bool:
-    """Whether an installed distribution provides a top-level module, so that a version identifies its content."""
-    return name in _distributions()
-
-
-def versions(names: Iterable[str]) -> dict[str, str]:
-    """Version of every installed distribution that provides one of these top-level names."""
-    found = {}
-    for name in names:
-        for distribution in _distributions().get(name, ()):
-            if distribution != "gradgate":
-                found[distribution] = _version(distribution)
-    return dict(sorted(found.items()))
-
-
-@functools.cache
-def _version(distribution: str) -> str:
-    return metadata.version(distribution)
-
-
-@functools.cache
-def _distributions() -> Mapping[str, list[str]]:
-    return metadata.packages_distributions()
-
-
 def _parents(name: str) -> list[str]:
-    if name.endswith(".py"):
-        return []
     parts = name.split(".")
     return [".".join(parts[:i]) for i in range(1, len(parts))]
 

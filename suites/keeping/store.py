@@ -19,6 +19,10 @@ class Store:
     def __init__(self, cache: Cache | None = None) -> None:
         self._cache = cache or Cache()
 
+    def beside(self, name: str) -> Store:
+        """Another store, in a folder of this name beside this one."""
+        return Store(Cache(self._cache.folder.parent / name))
+
     def get(self, key: str) -> dict[str, Any] | None:
         """The stored value; None if there is none or it is damaged."""
         return self._cache.get(key)

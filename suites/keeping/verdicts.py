@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+from gradgate.hw_profiles.recording import Record
 from gradgate.references import registry
 from gradgate.references.loading import is_path
 from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.verdict import Task, Verdict
-from gradgate.suites.keeping.keys import JUDGING, Keys, surroundings
+from gradgate.suites.keeping.answers import Answers
+from gradgate.suites.keeping.keys import JUDGING, Keys
+from gradgate.suites.keeping.present import Present
 from gradgate.suites.keeping.sources import strings_of
-from gradgate.suites.keeping.store import CannotKeep, Store
+from gradgate.suites.keeping.store import Store
 
 Described = dict[str, Any]
-"""What a worker reports about a target: ``tasks``, and ``places``, owner of tasks -> modules and files of its
-declaration."""
+"""What a worker reports about a target: ``tasks``; ``places``, owner of tasks -> modules and files of its declaration;
+and ``record``, what it read."""
 
 
-class Kept:
-    """Verdicts kept by content: the files of the method and of the judge, the toolchain, the seed and the settings.
+class Verdicts:
+    """Verdicts that are used again while everything that was read to reach them is unchanged.
 
-    Errors are never kept, because this machine may have caused them. A verdict on a method whose files cannot be found
-    is not kept either.
+    Errors are never kept, because this machine may have caused them.
     """
 
     def __init__(self, run: Run, keys: Keys, store: Store | None = None, fresh: bool = False) -> None:
@@ -33,13 +36,15 @@ class Kept:
             run: the settings with which every claim is judged.
             keys: the hashes.
             store: where verdicts are kept.
-            fresh: read no kept verdict; every claim is judged again and its verdict kept.
+            fresh: use no kept verdict; every claim is judged again and its verdict kept.
         """
-        self.run, self.keys, self.store, self.fresh = run, keys, store or Store(), fresh
-        self.failed = ""
-        """Why something could not be kept; "" if all was."""
-        self._places: dict[tuple[str, str], list[str] | None] = {}
-        self._known: dict[Task, str] = {}
+        self.run, self.keys, self.fresh = run, keys, fresh
+        store = store or Store()
+        self.answers = Answers(store, Present(Path.cwd(), store), keys.imports)
+        self.readings: Record = {}
+        """The readings of the verdicts that were used again."""
+        self._places: dict[tuple[str, str], list[str]] = {}
+        self._keys: dict[Task, str] = {}
 
     def describe(self, target: str, family: str, framework: str | None, ask: Callable[[], Described]) -> list[Task]:
         """The tasks of a target: kept ones, or those that a worker reports.
@@ -50,63 +55,68 @@ class Kept:
             framework: as given on the command line.
             ask: requests the description from a worker.
         """
-        foreign = ":" in family or is_path(family)
-        named = [target, *([family] if foreign else [])]
-        places = [self.keys.place(name) for name in named]
-        spec = registry.family(family).spec if family and not foreign else ""
-        starts = [place for place in places if place] + ([spec.rpartition(":")[0]] if isinstance(spec, str) else [])
-        known = None
-        facts = ["described", target, family, framework, surroundings()]
-        key = self.keys.digest(JUDGING, filter(None, starts), *facts) if all(places) else ""
-        if key and not self.fresh:
-            known = self.store.get(key)
-        if known is None:
-            known = ask()
-            if key:
-                self._put(key, known)
-        tasks = [Task(**task) for task in known["tasks"]]
+        foreign = not family or ":" in family or is_path(family)
+        spec = "" if foreign else registry.family(family).spec
+        places = [spec.rpartition(":")[0]] if isinstance(spec, str) else []
+        key = self.keys.question(JUDGING, places, "described", target, family, framework)
+        answer = None if self.fresh else self.answers.get(key)
+        if answer is None:
+            described = ask()
+            record = described.pop("record", {})
+            if self.keys.unchanged(JUDGING, places):
+                self.answers.put(key, described, record, {})
+        else:
+            described, _ = answer
+        tasks = [Task(**task) for task in described["tasks"]]
         for task in tasks:
-            beside = [self.keys.place(name) for name in (target, task.origin) if name]
-            own = [*known["places"][task.owner], *filter(None, beside)]
-            self._places[task.owner, task.target] = own if all(beside) else None
+            self._places[task.owner, task.target] = described["places"][task.owner]
         return tasks
 
     def get(self, task: Task) -> Verdict | None:
         """The kept verdict on a claim; None if the claim has to be judged."""
-        if self.fresh or not self.key(task):
+        key = "" if self.fresh else self.key(task)
+        answer = self.answers.get(key) if key else None
+        if answer is None:
             return None
-        row = self.store.get(self.key(task))
+        row, record = answer
         try:
-            return None if row is None else dataclasses.replace(Verdict.from_dict(row), task=task)
+            verdict = dataclasses.replace(Verdict.from_dict(row), task=task, record=tuple(record))
         except (KeyError, TypeError):  # of an older form
             return None
+        self.readings |= record
+        return verdict
 
-    def put(self, verdict: Verdict, task: Task) -> None:
-        """Keep the verdict on a task, unless it is an error, or a file has been edited since the run began."""
-        if verdict.verdict != "error" and self.key(task) and self.keys.unchanged(JUDGING, self._of(task) or ()):
-            self._put(self.key(task), verdict.to_dict())
+    def put(self, verdict: Verdict, task: Task, readings: Record) -> None:
+        """Keep the verdict on a task, unless it is an error, or a module of gradgate was edited since the run began.
+
+        Args:
+            verdict: the verdict, with the identities of the readings on which it rests.
+            task: the claim.
+            readings: identity -> reading, of at least these.
+        """
+        key, places = self.key(task), self._of(task)
+        if verdict.verdict == "error" or not key or not self.keys.unchanged(JUDGING, places):
+            return
+        record = {identity: readings[identity] for identity in verdict.record}
+        row = {name: value for name, value in verdict.to_dict().items() if name != "record"}
+        self.answers.put(key, row, record, self._judges(verdict, places))
 
     def key(self, task: Task) -> str:
-        """The hash of all that the verdict depends on; "" if that is not known, or only one problem is judged."""
+        """The hash of what is asked; "" if only one problem is judged, which is never kept."""
         if self.run.spec:
             return ""
-        if task not in self._known:
-            places = self._of(task)
-            self._known[task] = "" if places is None else self.keys.verdict(places, task, self.run)
-        return self._known[task]
+        if task not in self._keys:
+            self._keys[task] = self.keys.verdict(self._of(task), task, self.run)
+        return self._keys[task]
 
-    def _of(self, task: Task) -> list[str] | None:
+    def _judges(self, verdict: Verdict, places: list[str]) -> dict[str, str]:
+        """Gradgate's modules that were first loaded for this verdict and that no import in the text leads to."""
+        known = self.keys.closure(JUDGING, places)
+        return {name: text for name, text in verdict.loaded.items() if name not in known}
+
+    def _of(self, task: Task) -> list[str]:
         owner = (task.owner, task.target)
         if owner not in self._places:
             [declared] = registry.methods(task.family, task.method, task.framework)
             self._places[owner] = strings_of(declared)
-            if task.origin:
-                place = self.keys.place(task.origin)
-                self._places[owner] = [*strings_of(declared), place] if place else None
         return self._places[owner]
-
-    def _put(self, key: str, value: dict[str, Any]) -> None:
-        try:
-            self.store.put(key, value)
-        except CannotKeep as error:  # the verdict itself is valid
-            self.failed = str(error)

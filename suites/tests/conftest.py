@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import platformdirs
 import pytest
 
 from gradgate.references import registry
@@ -65,8 +66,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give every test an empty cache: it sees no result of another test, and the user's cache does not change."""
-    monkeypatch.setenv("GRADGATE_CACHE", str(tmp_path_factory.mktemp("cache")))
+    """Give every test an empty cache: it sees no result of another test, and the user's cache does not change.
+
+    Only the digests of installed packages are shared: they hold gigabytes, and no test changes them.
+    """
+    cache = tmp_path_factory.mktemp("cache")
+    shared = Path(platformdirs.user_cache_dir("gradgate", appauthor=False), "tests", "packages")
+    shared.mkdir(parents=True, exist_ok=True)
+    (cache / "packages").symlink_to(shared)
+    monkeypatch.setenv("GRADGATE_CACHE", str(cache))
 
 
 @pytest.fixture(autouse=True)

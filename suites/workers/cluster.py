@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, as_completed
 from typing import Any, Protocol
 
+from gradgate.hw_profiles.recording import Record
 from gradgate.references.errors import UsageError
 from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.verdict import Task, Verdict
@@ -19,7 +20,13 @@ Piece = list[tuple[Task, Run]]
 
 
 class Judges(Protocol):
-    """Whoever judges tasks: a Supervisor of local workers, or a cluster."""
+    """Whoever judges tasks: a Supervisor of local workers, or a cluster.
+
+    Attributes:
+        readings: what those who judged have read: identity of a reading -> the reading.
+    """
+
+    readings: Record
 
     def judge_all(
         self, tasks: Iterable[Task], progress: Callable[[Task, int], None] = ...
@@ -39,6 +46,7 @@ class Cluster:
 
     def __init__(self, executor: Executor, run: Run, limits: Limits) -> None:
         self.executor, self.run, self.limits = executor, run, limits
+        self.readings: Record = {}
 
     def judge_all(
         self, tasks: Iterable[Task], progress: Callable[[Task, int], None] = lambda *_: None
@@ -62,16 +70,17 @@ class Cluster:
                     lost.append(piece)
                     why = f"{type(found).__name__}: {found}"
                     continue
-                for (task, run), row in zip(piece, found, strict=True):
-                    yield dataclasses.replace(Verdict.from_dict(row), task=task), run
+                self.readings |= found["readings"]
+                for (task, run), row in zip(piece, found["rows"], strict=True):
+                    yield dataclasses.replace(Verdict.from_dict(row), task=task, loaded=row["loaded"]), run
             waiting = lost
         for piece in waiting:
             for task, run in piece:
                 reason = f"lost {TRIES} times by the cluster, the last time by {why}"
                 yield Verdict(task, "error", profile=task.profile, reason=reason), run
 
-    def _tried(self, pieces: list[Piece]) -> Iterator[tuple[Piece, list[dict[str, Any]] | BaseException]]:
-        futures: dict[Future[list[dict[str, Any]]], Piece] = {}
+    def _tried(self, pieces: list[Piece]) -> Iterator[tuple[Piece, dict[str, Any] | BaseException]]:
+        futures: dict[Future[dict[str, Any]], Piece] = {}
         for piece in pieces:
             plain = [(dataclasses.asdict(task), dataclasses.asdict(run)) for task, run in piece]
             try:
@@ -83,16 +92,21 @@ class Cluster:
             yield futures[future], future.result() if failure is None else failure
 
 
-def judged(asked: list[tuple[dict[str, Any], dict[str, Any]]], limits: dict[str, Any]) -> list[dict[str, Any]]:
-    """The verdicts on tasks, in their order, judged by a worker process on this machine; all in plain JSON types."""
+def judged(asked: list[tuple[dict[str, Any], dict[str, Any]]], limits: dict[str, Any]) -> dict[str, Any]:
+    """What a worker process on this machine says of tasks, in plain JSON types.
+
+    Returns:
+        ``rows``, the verdicts in the order of the tasks, each with ``loaded``; ``readings``, on which they rest.
+    """
     tasks = [(Task(**task), Run(**run)) for task, run in asked]
     with Supervisor(tasks[0][1], 1, Limits(**limits)) as supervisor:
-        found = [(verdict.task.name, run, verdict.to_dict()) for verdict, run in supervisor.judge_each(tasks)]
+        judged_each = supervisor.judge_each(tasks)
+        found = [(v.task.name, run, v.to_dict() | {"loaded": v.loaded}) for v, run in judged_each]
     rows = []
     for task, run in tasks:
         place = next(i for i, (name, of, _) in enumerate(found) if name == task.name and of == run)
         rows.append(found.pop(place)[2])
-    return rows
+    return {"rows": rows, "readings": supervisor.readings}
 
 
 @contextlib.contextmanager

@@ -40,7 +40,7 @@ class Worker:
         self.log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
         fcntl.fcntl(self.log, fcntl.F_SETFL, fcntl.fcntl(self.log, fcntl.F_GETFL) | os.O_APPEND)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "gradgate.suites.workers.worker", str(down[0]), str(up[1])],
+            [sys.executable, "-m", "gradgate.suites.workers.start", str(down[0]), str(up[1])],
             pass_fds=(down[0], up[1]),
             stdin=subprocess.DEVNULL,
             stdout=self.log,

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Set
 from typing import Any
 
+from gradgate.hw_profiles.recording import Record
 from gradgate.references.contract import UsageError
 from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.verdict import Task, Verdict
@@ -57,6 +58,8 @@ class Supervisor:
         self._dead: dict[tuple[str, str], str] = {}
         self._answered: set[str] = set()
         self._devices: dict[tuple[str, str], str] = {}
+        self.readings: Record = {}
+        """What the workers have read: identity of a reading -> the reading."""
 
     def __enter__(self) -> Supervisor:
         return self
@@ -75,7 +78,7 @@ class Supervisor:
         return [Task(**task) for task in self.describe_fully(target, family, framework)["tasks"]]
 
     def describe_fully(self, target: str, family: str, framework: str | None) -> dict[str, Any]:
-        """The ``tasks`` of a plugged-in method, and the ``places``: owner -> modules and files of its declaration.
+        """The ``tasks`` of a plugged-in method; ``places``, owner -> modules and files of its declaration; ``record``.
 
         Meanwhile a second worker imports the same, because importing a framework takes longer than most claims.
 
@@ -95,7 +98,8 @@ class Supervisor:
                     raise UsageError(event.get("usage") or event["fault"])
                 if "described" in event:
                     self._idle.append(worker)
-                    return {"tasks": event["described"], "places": event["places"]}
+                    record = {identity: self.readings[identity] for identity in event["record"]}
+                    return {"tasks": event["described"], "places": event["places"], "record": record}
             if death:
                 worker.close()
                 raise UsageError(f"importing {target}: {death}")
@@ -223,7 +227,8 @@ class Supervisor:
 
     def _finish(self, task: Task, event: dict[str, Any]) -> Verdict:
         if "verdict" in event:
-            return Verdict.from_dict(event["verdict"])
+            verdict = Verdict.from_dict(event["verdict"])
+            return dataclasses.replace(verdict, record=tuple(event["record"]), loaded=event["loaded"])
         return Verdict(task, "error", profile=task.profile, reason=event.get("fault") or event["usage"])
 
     def _wait(self, worker: Worker) -> tuple[list[dict[str, Any]], str]:
@@ -239,6 +244,8 @@ class Supervisor:
             return [], "the method wrote into the pipe on which its process answers"
         if events is None:
             return [], worker.how_it_ended()
+        for event in events:
+            self.readings |= event.get("readings", {})
         if worker.call is not None and time.monotonic() - worker.since > self.limits.seconds:
             return events, f"the method hung: no answer within {self.limits.seconds:g} s"
         limit = self.limits.bytes(self.jobs)

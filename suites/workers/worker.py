@@ -3,8 +3,8 @@
 Events: ``{"call": {…}}`` before each call of foreign code and ``{"call": null}`` after it; ``{"progress": n}`` while a
 claim is judged; then ``{"verdict": {…}}``, or ``{"elsewhere": "…"}`` with the device of the process that has to judge
 it. ``{"described": […]}`` or ``{"usage": "…"}`` answers a request to describe, and ``{"warm": true}`` a request to
-import what a description and a first gradient need. The supervisor kills this process when a call lasts too long;
-events that were sent before are not lost.
+import what a description and a first gradient need. An answer also says what the process has read (`_read`). The
+supervisor kills this process when a call lasts too long; events that were sent before are not lost.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from typing import Any, TextIO
 
 import platformdirs
 
+from gradgate.hw_profiles import recording
 from gradgate.suites.pairs.devices import ENVIRONMENT, elsewhere
 
 HOST_DEVICES = 4
@@ -85,13 +86,15 @@ def main(receive: TextIO, send: Callable[[dict[str, Any]], None]) -> None:
     from gradgate.references.contract import UsageError
     from gradgate.suites.judging.subject import Fault, what_happened
 
+    sent: set[str] = set()
+
     def watch(call: dict[str, Any] | None) -> None:
         send({"call": call})
 
     warnings.simplefilter("ignore")  # the warnings of methods are not shown
     for line in receive:
         try:
-            send(_serve(json.loads(line), send, watch))
+            send(_serve(json.loads(line), send, watch) | _read(sent))
         except UsageError as error:
             send({"usage": str(error)})
         except Fault as fault:
@@ -99,6 +102,20 @@ def main(receive: TextIO, send: Callable[[dict[str, Any]], None]) -> None:
         except Exception as error:
             traceback.print_exc()
             send({"fault": f"the check itself failed, please report it: it {what_happened(error)}"})
+
+
+def _read(sent: set[str]) -> dict[str, Any]:
+    """What this process has read up to now.
+
+    Returns:
+        ``record``, the identities of all readings; ``readings``, those that were not `sent` before; ``loaded``,
+        gradgate's modules in these.
+    """
+    record = recording.recorded()
+    new = {identity: reading for identity, reading in record.items() if identity not in sent}
+    sent |= new.keys()
+    loaded = {name: text for reading in new.values() for name, text in reading.get("judges", {}).items()}
+    return {"record": list(record), "readings": new, "loaded": loaded}
 
 
 def _serve(
@@ -228,8 +245,9 @@ def _end_with_supervisor(requests: int) -> None:
         os.killpg(0, signal.SIGKILL)
 
 
-if __name__ == "__main__":
-    reader, writer, own = os.fdopen(int(sys.argv[1])), os.fdopen(int(sys.argv[2]), "w"), os.getpid()
+def run(arguments: list[str]) -> None:
+    """Serve until the supervisor closes the pipe; `arguments` are the file descriptors to read and to write."""
+    reader, writer, own = os.fdopen(int(arguments[0])), os.fdopen(int(arguments[1]), "w"), os.getpid()
     threading.Thread(target=_end_with_supervisor, args=(reader.fileno(),), daemon=True).start()
 
     def write(event: dict[str, Any]) -> None:

@@ -11,7 +11,8 @@ import pytest
 from gradgate.suites.gate.overlay import Overlay
 from gradgate.suites.gate.side import Side
 from gradgate.suites.keeping import keys
-from gradgate.suites.keeping.keys import MEASURING
+from gradgate.suites.keeping.keys import MEASURING, Keys
+from gradgate.suites.keeping.sources import strings_of
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -24,15 +25,15 @@ def side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Side:
 
 def test_the_key_of_a_figure_has_the_rules_of_counting_in_it(side: Side, monkeypatch: pytest.MonkeyPatch) -> None:
     cell = next(cell for known in side.methods.values() for cell in known.cells(("cpu",)))
-    places = side._places(cell.declared)
+    places = strings_of(cell.declared)
     key = side.keys.figure(places, cell.to_dict())
-    assert side.keys.figure(places, cell.to_dict()) == key
+    assert Keys(ROOT).figure(places, cell.to_dict()) == key
     monkeypatch.setattr(keys, "COUNTING", "as it was before")
-    assert side.keys.figure(places, cell.to_dict()) != key
+    assert Keys(ROOT).figure(places, cell.to_dict()) != key
 
 
 def test_the_key_of_a_figure_has_the_text_of_the_counters_in_it(side: Side) -> None:
-    read = side.imports.closure(MEASURING).files
+    read = side.keys.closure(MEASURING, [])
     assert {f"gradgate.hw_profiles.{name}" for name in ("work", "work_rules", "contraction", "torch_work")} <= set(read)
     assert "gradgate.suites.checks.form" not in read
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gradgate.hw_profiles import recording
 from gradgate.hw_profiles.cache import Cache
 from gradgate.hw_profiles.measurement import Measurement
 from gradgate.references import registry
@@ -25,7 +27,12 @@ tanh = gradgate.Pair(
     inputs={"x": gradgate.normal("T")}, dims={"T": (4, 3)},
 )
 """
-FOUND = Measurement("cpu", "measured", temp_bytes=8, required_bytes=24, flops=4)
+
+
+def found() -> Measurement:
+    """A measurement by a process that has read the file."""
+    reading = {"files": {"mine.py": recording.file_digest("mine.py")}}
+    return Measurement("cpu", "measured", temp_bytes=8, required_bytes=24, flops=4, record={str(reading): reading})
 
 
 @pytest.fixture
@@ -38,7 +45,7 @@ def author(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def kept(tmp_path: Path, **how: Any) -> Figures:
     """The kept figures as a new process opens them."""
-    return Figures(Keys.here(), Store(Cache(tmp_path / "cache")), **how)
+    return Figures(Keys(tmp_path), Store(Cache(tmp_path / "cache")), **how)
 
 
 def cell(size: int = 4) -> MethodCell:
@@ -51,8 +58,8 @@ def test_figures_are_reused_until_the_file_of_the_function_changes(author: Path,
     one = cell()
     first = kept(tmp_path)
     assert first.get(one.declared, one.to_dict()) is None
-    first.put(one.declared, one.to_dict(), FOUND)
-    assert kept(tmp_path).get(one.declared, one.to_dict()) == FOUND
+    first.put(one.declared, one.to_dict(), found())
+    assert kept(tmp_path).get(one.declared, one.to_dict()) == found()
     assert kept(tmp_path, fresh=True).get(one.declared, one.to_dict()) is None
     assert kept(tmp_path).get(one.declared, cell(3).to_dict()) is None
     author.write_text(PAIR + "y = 1\n")
@@ -65,20 +72,33 @@ def test_a_failure_is_measured_again(author: Path, tmp_path: Path) -> None:
     assert kept(tmp_path).get(one.declared, one.to_dict()) is None
 
 
-def test_a_file_edited_while_it_is_measured_is_not_kept(author: Path, tmp_path: Path) -> None:
+def test_what_was_not_recorded_is_measured_again(author: Path, tmp_path: Path) -> None:
     one, first = cell(), kept(tmp_path)
-    assert first.get(one.declared, one.to_dict()) is None
-    author.write_text(PAIR.replace("tanh() + 0", "tanh() + 0.0"))
-    first.put(one.declared, one.to_dict(), FOUND)
-    author.write_text(PAIR)
+    first.put(one.declared, one.to_dict(), dataclasses.replace(found(), record={}))
+    assert first.answers.notes("figures") == [
+        "figures that cannot be kept for the next run: what was read was not recorded"
+    ]
     assert kept(tmp_path).get(one.declared, one.to_dict()) is None
+
+
+def test_figures_of_several_states_of_a_file_are_kept_side_by_side(author: Path, tmp_path: Path) -> None:
+    one = cell()
+    kept(tmp_path).put(one.declared, one.to_dict(), found())
+    author.write_text(PAIR + "y = 1\n")
+    kept(tmp_path).put(one.declared, one.to_dict(), found())
+    author.write_text(PAIR)
+    assert kept(tmp_path).get(one.declared, one.to_dict()) == found()
+    author.write_text(PAIR + "z = 1\n")
+    last = kept(tmp_path)
+    assert last.get(one.declared, one.to_dict()) is None
+    assert last.answers.notes("figures") == ["figures that were kept are outdated: mine.py has changed"]
 
 
 def test_an_environment_variable_that_changes_what_is_computed_is_part_of_the_key(
     author: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = cell()
-    kept(tmp_path).put(one.declared, one.to_dict(), FOUND)
-    assert kept(tmp_path).get(one.declared, one.to_dict()) == FOUND
+    kept(tmp_path).put(one.declared, one.to_dict(), found())
+    assert kept(tmp_path).get(one.declared, one.to_dict()) == found()
     monkeypatch.setenv("JAX_DEFAULT_MATMUL_PRECISION", "highest")
     assert kept(tmp_path).get(one.declared, one.to_dict()) is None
