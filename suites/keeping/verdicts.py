@@ -110,9 +110,19 @@ class Verdicts:
         return self._keys[task]
 
     def _judges(self, verdict: Verdict, places: list[str]) -> dict[str, str]:
-        """Gradgate's modules that were first loaded for this verdict and that no import in the text leads to."""
+        """Gradgate's modules that were first loaded for this verdict and that no import in the text leads to.
+
+        The registry imports the declarations of all classes once in a process; those of other classes judge nothing.
+        """
         known = self.keys.closure(JUDGING, places)
-        return {name: text for name, text in verdict.loaded.items() if name not in known}
+        others = tuple(
+            package
+            for name in registry.families()
+            if name != verdict.task.family and (package := registry.package(name))
+        )
+        return {
+            name: text for name, text in verdict.loaded.items() if name not in known and not name.startswith(others)
+        }
 
     def _of(self, task: Task) -> list[str]:
         owner = (task.owner, task.target)

@@ -112,7 +112,7 @@ with open({str(tmp_path / "imported")!r}, "a") as file:
     with Supervisor(Run(examples=1), jobs) as supervisor:
         tasks = supervisor.describe(f"{target}:good", "state_space", "torch")
         for spare in supervisor._idle[:-1]:
-            while {"warm": True} not in supervisor._wait(spare)[0]:
+            while not any("warm" in event for event in supervisor._wait(spare)[0]):
                 pass
         assert {verdict.verdict for verdict in supervisor.judge_all(tasks[:1])} == {"upheld"}
     assert len(set((tmp_path / "imported").read_text().split())) == jobs
