@@ -1,5 +1,7 @@
-"""Figures and verdicts that are computed once and kept, under the hash of everything that they depend on.
+"""Figures and verdicts that are computed once and used again while nothing that they depend on has changed.
 
-Read in this order: `sources` (which files a method imports), `keys` (the hash), `store` (where values are stored),
-`verdicts` (the verdicts of ``gradgate verify``). The gate keeps its figures and verdicts under the same keys.
+Read in this order: `gradgate.hw_profiles.recording` (what a process has read), `present` (whether that is still so),
+`sources` (which modules of gradgate judge a method), `keys` (the hash of a question), `answers` (answers with their
+records), `store` (where they are stored), `verdicts` and `figures`. ``gradgate verify``, ``memory`` and the gate keep
+their answers under the same keys.
 """
