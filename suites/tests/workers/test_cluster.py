@@ -46,15 +46,18 @@ class Dies(Executor):
 def upheld(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every claim is upheld without being judged."""
 
-    def judged(asked: list[Any], limits: dict[str, Any]) -> list[dict[str, Any]]:
-        return [Verdict(Task(**task), "upheld", run["seed"]).to_dict() for task, run in asked]
+    def judged(asked: list[Any], limits: dict[str, Any]) -> dict[str, Any]:
+        verdicts = [Verdict(Task(**task), "upheld", run["seed"], record=("a",)) for task, run in asked]
+        return {"rows": [verdict.to_dict() | {"loaded": {}} for verdict in verdicts], "readings": {"a": {}}}
 
     monkeypatch.setattr(cluster, "judged", judged)
 
 
 @pytest.mark.parametrize("deaths", [0, 1, 2])
 def test_what_a_machine_that_dies_had_to_do_is_handed_out_again(deaths: int, upheld: None) -> None:
-    found = list(Cluster(Dies(deaths), RUN, Limits()).judge_all(TASKS))
+    judges = Cluster(Dies(deaths), RUN, Limits())
+    found = list(judges.judge_all(TASKS))
+    assert {identity for verdict in found for identity in verdict.record} == judges.readings.keys() == {"a"}
     assert sorted(v.task.name for v in found) == sorted(task.name for task in TASKS)
     assert {v.verdict for v in found} == {"upheld"}
 
