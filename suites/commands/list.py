@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from gradgate.references import ledger, registry
@@ -13,6 +14,7 @@ from gradgate.references.errors import UsageError
 from gradgate.suites.commands import arguments
 from gradgate.suites.console import paper_table, terminal
 from gradgate.suites.measuring import paper_results
+from gradgate.suites.settings import Settings
 
 FIGURE = (
     "place", "series", "x", "unit", "printed", "ours", "kind", "unlike", "expected", "agreement", "outcome", "reason",
@@ -31,8 +33,9 @@ def main(chosen: argparse.Namespace) -> int:
     """Print the methods, or the papers' statements, as text or as JSON; returns 0.
 
     Raises:
-        UsageError: a wrong name; lists what is legal. Or a faulty ledger; says what is wrong in it.
+        UsageError: a wrong name; lists what is legal. Or wrong settings, or a faulty ledger; says what is wrong.
     """
+    Settings.read(Path.cwd())  # the list needs no setting; a wrong one is reported by every command alike
     if chosen.paper:
         return _papers(chosen)
     found = registry.methods(chosen.family, chosen.method, chosen.framework)

@@ -19,11 +19,11 @@ from typing import Any
 from gradgate.references import registry
 from gradgate.references.contract import Family
 from gradgate.references.law_kinds import OfReference
-from gradgate.suites.gate.settings import Settings
 from gradgate.suites.judging.subject import first_line
 from gradgate.suites.keeping.keys import MEASURING, Keys, surroundings
 from gradgate.suites.keeping.store import CannotKeep, Store
 from gradgate.suites.measuring.cells import usual_options
+from gradgate.suites.settings import Settings
 from gradgate.suites.workers.worker import environment
 
 NAME = "gradgate.suites.gallery.kept"

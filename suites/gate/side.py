@@ -25,10 +25,10 @@ class Side:
 
     def __init__(self, request: dict[str, Any]) -> None:
         from gradgate.suites.gate import manifest
-        from gradgate.suites.gate.settings import Settings
         from gradgate.suites.keeping.keys import Keys, data_of
         from gradgate.suites.keeping.sources import Imports
         from gradgate.suites.keeping.store import Store
+        from gradgate.suites.settings import Settings
 
         self.request, self.store = request, Store()
         self.settings = Settings.read(Path.cwd())
