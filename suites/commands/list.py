@@ -16,6 +16,7 @@ from gradgate.suites.console import paper_table, terminal
 from gradgate.suites.measuring import paper_results
 from gradgate.suites.settings import Settings
 
+SCHEMA = 1
 FIGURE = (
     "place", "series", "x", "unit", "printed", "ours", "kind", "unlike", "expected", "agreement", "outcome", "reason",
 )  # fmt: skip
@@ -40,7 +41,7 @@ def main(chosen: argparse.Namespace) -> int:
         return _papers(chosen)
     found = registry.methods(chosen.family, chosen.method, chosen.framework)
     if chosen.json:
-        print(json.dumps({"methods": [_row(method) for method in found]}, indent=1))
+        print(json.dumps({"schema": SCHEMA, "methods": [_row(method) for method in found]}, indent=1))
     else:
         terminal.methods(found)
     return 0
@@ -67,7 +68,7 @@ def _papers(chosen: argparse.Namespace) -> int:
     kept = {one.family: paper_results.kept(one.family) for one in found}
     if chosen.json:
         papers = [_paper(one, {row["key"]: row for row in kept[one.family]}) for one in found]
-        print(json.dumps({"papers": papers}, indent=1, ensure_ascii=False))
+        print(json.dumps({"schema": SCHEMA, "papers": papers}, indent=1, ensure_ascii=False))
     else:
         paper_table.statements(found, {family: paper_results.judged(rows) for family, rows in kept.items()})
     return 0

@@ -148,7 +148,8 @@ def _words(found: Any, several: bool = False) -> str:
     if isinstance(found, inspect.UnionType):
         return _either([_words(each) for each in found.types])
     noun = _NOUNS[type(found)]
-    text = f"{noun}s" if several else f"a {noun}"
+    first, of, rest = noun.partition(" of ")
+    text = f"{first}s{of}{rest}" if several else f"a {noun}"
     if isinstance(found, inspect.ListType | inspect.VarTupleType):
         items = _words(found.item_type, several=True)
         text += f" of {items}"
