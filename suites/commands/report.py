@@ -58,7 +58,9 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         return documents.read(path, *documents.LISTS.values())
     except FileNotFoundError:
-        raise UsageError(f"cannot read {path}: no such file; gradgate verify --report DIR writes it") from None
+        raise UsageError(
+            f"cannot read {path}: No such file or directory; gradgate verify --report DIR writes it"
+        ) from None
 
 
 def _verdicts(document: dict[str, Any], folder: Path) -> Path:

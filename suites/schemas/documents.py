@@ -362,6 +362,7 @@ class Compared(msgspec.Struct):
     reused: Count
     measured: Count = 0
     judged: Count = 0
+    inapplicable: Count = 0
 
 
 class Finding(msgspec.Struct):

@@ -8,20 +8,21 @@ import json
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, get_args
+from typing import Annotated, Any, get_args
 
+import msgspec
 import pytest
 
 from gradgate.hw_profiles.measurement import STATUSES
 from gradgate.references.contract import UsageError
 from gradgate.references.ledger import KINDS
 from gradgate.suites.commands.schema import SCHEMAS, text
-from gradgate.suites.gate.allow import Quantity
+from gradgate.suites.gate.allow import Quantity, Row
 from gradgate.suites.judging.outcomes import VERDICTS
 from gradgate.suites.measuring.cells import OF_PASSES
 from gradgate.suites.schemas import documents
-from gradgate.suites.schemas.checking import checked
-from gradgate.suites.settings import Settings
+from gradgate.suites.schemas.checking import checked, legal
+from gradgate.suites.settings import Settings, Target
 
 ROOT = Path(__file__).resolve().parents[3]
 FOLDER = Path(documents.__file__).parent
@@ -171,6 +172,33 @@ def test_the_settings_of_the_guide_fit_their_schema() -> None:
     fits("settings", table["tool"]["gradgate"])
     refuses("settings", {**table["tool"]["gradgate"], "profile": ["cpu"]})
     refuses("settings", {**table["tool"]["gradgate"], "examples": 0})
+
+
+def test_the_page_of_settings_says_what_the_types_say() -> None:
+    page = (ROOT / "suites" / "guide" / "settings.md").read_text(encoding="utf-8")
+    for kind in (Settings, Target, Row):
+        assert table(kind) in page, f"the table of {kind.__name__} is:\n{table(kind)}"
+
+
+def table(kind: Any) -> str:
+    """The reference table of a type: each key with what is legal, its default and its meaning."""
+    lines = ["| key | legal | default | what it is |", "|---|---|---|---|"]
+    for field in msgspec.structs.fields(kind):
+        default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+        shown = "" if default in (msgspec.NODEFAULT, msgspec.UNSET) else f"`{json.dumps(msgspec.to_builtins(default))}`"
+        shown = "must be given" if field.required else shown
+        described = msgspec.inspect.type_info(field.type).extra_json_schema["description"]
+        lines.append(f"| `{field.name}` | {legal(field.type)} | {shown} | {described} |")
+    return "\n".join(lines)
+
+
+def test_a_key_without_a_row_on_the_page_is_seen() -> None:
+    class More(Settings, frozen=True):
+        workers: Annotated[int, msgspec.Meta(description="how many")] = 2
+
+    page = (ROOT / "suites" / "guide" / "settings.md").read_text(encoding="utf-8")
+    assert table(More) not in page
+    assert table(More).splitlines()[-1] == "| `workers` | a whole number | `2` | how many |"
 
 
 def test_an_allowed_rise_fits_its_schema() -> None:
