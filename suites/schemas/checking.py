@@ -128,7 +128,7 @@ def _container(kind: Any) -> type | None:
     return list if origin in (list, tuple) else None
 
 
-_NOUNS = {
+_NOUNS: dict[type[inspect.Type], str] = {
     inspect.StrType: "string", inspect.IntType: "whole number", inspect.FloatType: "number", inspect.DateType: "date",
     inspect.StructType: "table of names and values", inspect.DictType: "table of names and values",
     inspect.ListType: "list", inspect.VarTupleType: "list", inspect.TupleType: "list", inspect.AnyType: "value",
