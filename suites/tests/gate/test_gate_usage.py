@@ -14,6 +14,7 @@ from gradgate.references.contract import UsageError
 from gradgate.suites.gate import allow
 from gradgate.suites.gate.git import Repository
 from gradgate.suites.gate.manifest import Gated
+from gradgate.suites.gate.overlay import is_gradgate
 from gradgate.suites.settings import Settings, Target
 from gradgate.suites.tests.scratch import Scratch
 
@@ -147,6 +148,16 @@ def test_a_file_of_another_form_is_wrong_usage(tmp_path: Path, content: bytes, s
     (tmp_path / "pyproject.toml").write_bytes(content)
     with pytest.raises(UsageError, match=said):
         Settings.read(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"project = 3", b"[project]\nname = ['gradgate']", b"x = " + 3000 * b"[", b"\xff"])
+def test_a_project_of_another_form_is_not_gradgate_itself(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "references").mkdir()
+    (tmp_path / "references" / "registry.py").touch()
+    (tmp_path / "pyproject.toml").write_bytes(content)
+    assert not is_gradgate(tmp_path)
+    (tmp_path / "pyproject.toml").write_bytes(b"[project]\nname = 'gradgate'")
+    assert is_gradgate(tmp_path)
 
 
 def test_settings_are_read_with_every_key(tmp_path: Path) -> None:
