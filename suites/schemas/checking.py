@@ -52,10 +52,11 @@ def fault(value: Any, kind: Any, place: str = "") -> str:
     """
     bare = _bare(kind)
     members = typing.get_args(bare) if typing.get_origin(bare) in (typing.Union, types.UnionType) else ()
-    inside = [member for member in members if _container(member) is type(value)]
+    form = type(value)
+    inside = [member for member in members if _container(member) is form]
     if inside:
         return fault(value, inside[0], place)
-    if _container(bare) is not type(value) or members:
+    if _container(bare) is not form or members:
         return _wrong(value, kind, place)
     if isinstance(bare, type) and issubclass(bare, msgspec.Struct):
         return _of_fields(value, bare, place)
