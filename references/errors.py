@@ -37,10 +37,21 @@ def unknown(kind: str, name: str, legal: Iterable[str]) -> UsageError:
     "unknown family 'state_spce'; legal: state_space; nearest: state_space"
     """
     names = sorted(legal)
+    near = nearest(name, names)
+    hint = f"; nearest: {near}" if near else ""
+    return UsageError(f"unknown {kind} {name!r}; legal: {', '.join(names) or '(none)'}{hint}")
+
+
+def nearest(name: str, legal: Iterable[str]) -> str:
+    """The legal name that was probably meant; "" if none is near.
+
+    >>> nearest("profle", ["profiles", "pairs"]), nearest("x", ["profiles"])
+    ('profiles', '')
+    """
+    names = list(legal)
     near = [each for each in names if name and each.startswith(name)]
     near += difflib.get_close_matches(name, names, n=1, cutoff=0.4)
-    hint = f"; nearest: {near[0]}" if near else ""
-    return UsageError(f"unknown {kind} {name!r}; legal: {', '.join(names) or '(none)'}{hint}")
+    return near[0] if near else ""
 
 
 def check_integer(name: str, value: Any, low: int, high: int | None = None) -> int:

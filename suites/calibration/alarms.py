@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -106,11 +107,12 @@ def _in_floats(case: Case, found: dict[str, Any], together: dict[tuple[str, str]
         _, grads = case.subject.gradient(case.problem(dtype), case.options)
         verdict = compare(grads, reference, dtype, kappa)
         together.setdefault((declared.key, dtype), Population()).add(verdict, shape)
-        found["ratios"].setdefault(dtype, []).append(round(verdict.ratio, 3))
+        ratio = round(min(verdict.ratio, sys.float_info.max), 3)  # JSON has no infinity
+        found["ratios"].setdefault(dtype, []).append(ratio)
         worst = found["worst"].setdefault(dtype, {})
-        worst[declared.key] = max(round(verdict.ratio, 3), worst.get(declared.key, 0.0))
+        worst[declared.key] = max(ratio, worst.get(declared.key, 0.0))
         if not verdict.equal:
-            found["alarms"].append(_alarm(case, dtype, verdict.leaf, verdict.ratio))
+            found["alarms"].append(_alarm(case, dtype, verdict.leaf, ratio))
 
 
 def _alarm(case: Case, dtype: str, leaf: str, ratio: float | None) -> dict[str, Any]:

@@ -90,6 +90,14 @@ COMMANDS = {
         "show the size of the measurement cache",
         ("gradgate cache --clear     throw away what was measured and judged",),
     ),
+    "schema": Command(
+        "print the JSON schema of a document or of the settings",
+        (
+            "gradgate schema            the names",
+            "gradgate schema verdicts   what verify writes and report reads",
+            "gradgate schema settings   the table [tool.gradgate] of pyproject.toml",
+        ),
+    ),
     "gate": Command(
         "compare a change with its base, exactly, on every profile",
         (

@@ -29,10 +29,12 @@ from gradgate.suites.commands import arguments
 from gradgate.suites.console import terminal
 from gradgate.suites.console.files import write_atomically
 from gradgate.suites.console.progress import progress
+from gradgate.suites.schemas import documents
 from gradgate.suites.workers import cluster
 from gradgate.suites.workers.shards import cost
 from gradgate.suites.workers.worker import environment
 
+SCHEMA = 1
 CHUNK = 250
 """Problems per piece of work. A piece is judged and kept as a whole; a stopped run loses unfinished pieces only."""
 EXAMPLES = 100
@@ -86,11 +88,11 @@ def main(chosen: argparse.Namespace) -> int:
                 done[":".join(piece)] = found
                 show.advance()
                 if keep:
-                    write_atomically(keep, json.dumps({**head, **share, "families": kept}))
+                    write_atomically(keep, json.dumps({"schema": SCHEMA, **head, **share, "families": kept}))
         figures[family] = {"date": date.today().isoformat(), **figure({":".join(p): done[":".join(p)] for p in pieces})}
         _print(family, figures[family])
     if keep and not keep.exists():  # a share with nothing to do writes its file, too
-        write_atomically(keep, json.dumps({**head, **share, "families": kept}))
+        write_atomically(keep, json.dumps({"schema": SCHEMA, **head, **share, "families": kept}))
     if chosen.summary:
         _summarise(chosen.summary, head, figures)
     total, alarmed = (sum(f[key] for f in figures.values()) for key in ("judgements", "false_alarms"))
@@ -159,15 +161,10 @@ def measure_apart(*asked: Any) -> dict[str, Any]:
 def _kept(keep: Path | None, head: dict[str, Any]) -> dict[str, Any]:
     if keep is None or not keep.exists():
         return {}
-    try:
-        found = json.loads(keep.read_text(encoding="utf-8"))
-        same = all(found[key] == value for key, value in head.items())
-        families: dict[str, Any] = found["families"]
-    except (ValueError, KeyError, TypeError):
-        raise UsageError(f"{keep} is no file of gradgate calibrate; give another --json") from None
-    if not same:
+    found = documents.read(keep, "calibrate")
+    if any(found[key] != value for key, value in head.items()):
         raise UsageError(f"{keep} was measured with another seed, number of problems or toolchain; give another --json")
-    return families
+    return dict(found["families"])
 
 
 def figure(pieces: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -204,9 +201,10 @@ def _worst(tables: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def _summarise(path: Path, head: dict[str, Any], figures: Mapping[str, Any]) -> None:
-    before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    before = documents.read(path, "summary") if path.exists() else {}
     others = before["families"] if all(before.get(key) == value for key, value in head.items()) else {}
-    write_atomically(path, json.dumps({**head, "families": {**others, **figures}}, indent=1) + "\n")
+    document = {"schema": SCHEMA, **head, "families": {**others, **figures}}
+    write_atomically(path, json.dumps(document, indent=1) + "\n")
 
 
 def _print(family: str, found: Mapping[str, Any]) -> None:

@@ -22,10 +22,10 @@ from gradgate.suites.gate.git import Repository
 from gradgate.suites.gate.manifest import identity, name, owner
 from gradgate.suites.gate.overlay import Overlay, is_gradgate
 from gradgate.suites.gate.process import Unmeasurable, ask
-from gradgate.suites.gate.settings import Settings
 from gradgate.suites.judging.explain import explain
 from gradgate.suites.judging.outcomes import FAILED
 from gradgate.suites.judging.verdict import Verdict
+from gradgate.suites.settings import Settings
 
 BENCHMARKS = "asv_bench/benchmarks"
 

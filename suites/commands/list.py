@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from gradgate.references import ledger, registry
@@ -13,7 +14,9 @@ from gradgate.references.errors import UsageError
 from gradgate.suites.commands import arguments
 from gradgate.suites.console import paper_table, terminal
 from gradgate.suites.measuring import paper_results
+from gradgate.suites.settings import Settings
 
+SCHEMA = 1
 FIGURE = (
     "place", "series", "x", "unit", "printed", "ours", "kind", "unlike", "expected", "agreement", "outcome", "reason",
 )  # fmt: skip
@@ -31,13 +34,14 @@ def main(chosen: argparse.Namespace) -> int:
     """Print the methods, or the papers' statements, as text or as JSON; returns 0.
 
     Raises:
-        UsageError: a wrong name; lists what is legal. Or a faulty ledger; says what is wrong in it.
+        UsageError: a wrong name; lists what is legal. Or wrong settings, or a faulty ledger; says what is wrong.
     """
+    Settings.read(Path.cwd())  # the list needs no setting; a wrong one is reported by every command alike
     if chosen.paper:
         return _papers(chosen)
     found = registry.methods(chosen.family, chosen.method, chosen.framework)
     if chosen.json:
-        print(json.dumps({"methods": [_row(method) for method in found]}, indent=1))
+        print(json.dumps({"schema": SCHEMA, "methods": [_row(method) for method in found]}, indent=1))
     else:
         terminal.methods(found)
     return 0
@@ -64,7 +68,7 @@ def _papers(chosen: argparse.Namespace) -> int:
     kept = {one.family: paper_results.kept(one.family) for one in found}
     if chosen.json:
         papers = [_paper(one, {row["key"]: row for row in kept[one.family]}) for one in found]
-        print(json.dumps({"papers": papers}, indent=1, ensure_ascii=False))
+        print(json.dumps({"schema": SCHEMA, "papers": papers}, indent=1, ensure_ascii=False))
     else:
         paper_table.statements(found, {family: paper_results.judged(rows) for family, rows in kept.items()})
     return 0

@@ -22,7 +22,6 @@ from gradgate.suites.commands.arguments import json_object, need_report
 from gradgate.suites.console import choice_table, memory_table, terminal
 from gradgate.suites.console.files import write_atomically
 from gradgate.suites.console.progress import progress
-from gradgate.suites.gate.settings import Settings
 from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.verdict import Task
 from gradgate.suites.keeping.figures import Figures
@@ -30,6 +29,7 @@ from gradgate.suites.keeping.keys import Keys
 from gradgate.suites.measuring import cells, choice
 from gradgate.suites.measuring.cells import MethodCell
 from gradgate.suites.measuring.series import Series
+from gradgate.suites.settings import Settings
 from gradgate.suites.workers import cluster
 from gradgate.suites.workers.supervisor import Supervisor
 
@@ -83,6 +83,7 @@ def main(chosen: argparse.Namespace) -> int:
     """
     if chosen.report:
         need_report()
+    settings = Settings.read(Path.cwd())
     profiles = [hardware.load(name.strip()) for name in chosen.profile.split(",")]
     methods = _methods(chosen)
     every = [cell for method, family in methods for cell in _cells(chosen, method, family, chosen.profile.split(","))]
@@ -91,7 +92,7 @@ def main(chosen: argparse.Namespace) -> int:
     swept = _range(registry.family(methods[0][1].name), chosen.sweep)
     rows: dict[int, dict[str, Any]] = {}
     try:
-        _measure(chosen, asked, rows, share)
+        _measure(chosen, settings, asked, rows, share)
     finally:
         document = share | _document(asked, rows, swept)
         _write(chosen, document)
@@ -118,10 +119,14 @@ def main(chosen: argparse.Namespace) -> int:
 
 
 def _measure(
-    chosen: argparse.Namespace, asked: list[MethodCell], rows: dict[int, dict[str, Any]], share: dict[str, Any]
+    chosen: argparse.Namespace,
+    settings: Settings,
+    asked: list[MethodCell],
+    rows: dict[int, dict[str, Any]],
+    share: dict[str, Any],
 ) -> None:
     """Fill `rows`, place of a cell -> its row: kept figures first, then what has to be measured; write as they come."""
-    kept = Figures(Keys(Path.cwd(), Settings.read(Path.cwd()).depends), fresh=chosen.fresh)
+    kept = Figures(Keys(Path.cwd(), settings.depends), fresh=chosen.fresh)
     places = {id(cell): place for place, cell in enumerate(asked)}
     with cluster.executor(chosen.scheduler) as executor, progress(len(asked), "cells") as show:
 

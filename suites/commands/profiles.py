@@ -11,6 +11,8 @@ from gradgate.hw_profiles.profile import Profile
 from gradgate.suites.commands import arguments
 from gradgate.suites.console import terminal
 
+SCHEMA = 1
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``gradgate profiles``."""
@@ -21,7 +23,7 @@ def main(chosen: argparse.Namespace) -> int:
     """Print the profiles as a table or as JSON; returns 0."""
     rows = [_row(profile) for profile in hardware.load_all()]
     if chosen.json:
-        print(json.dumps({"profiles": rows}, indent=1))
+        print(json.dumps({"schema": SCHEMA, "profiles": rows}, indent=1))
     else:
         terminal.profiles(rows)
     return 0

@@ -31,6 +31,7 @@ from gradgate.suites.judging.explain import explain
 from gradgate.suites.judging.outcomes import exit_status
 from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.verdict import Task, Verdict
+from gradgate.suites.schemas import documents
 from gradgate.suites.workers import cluster
 from gradgate.suites.workers.shards import cost
 from gradgate.suites.workers.supervisor import Limits, Supervisor
@@ -116,15 +117,10 @@ def _kept(path: Path | None, head: Mapping[str, Any]) -> tuple[dict[str, list[in
     """Task name -> the seeds under which it was judged; and the flakes."""
     if path is None or not path.exists():
         return {}, []
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        same = all(found[key] == value for key, value in head.items())
-        judged, flakes = dict(found["judged"]), list(found["flakes"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"{path} is no file of gradgate repeat ({error!r}); give another --json") from None
-    if not same:
+    found = documents.read(path, "repeat")
+    if any(found[key] != value for key, value in head.items()):
         raise UsageError(f"{path} was written with another toolchain or number of examples; give another --json")
-    return judged, flakes
+    return found["judged"], found["flakes"]
 
 
 def _text(head: Mapping[str, Any], judged: Mapping[str, Sequence[int]], flakes: Sequence[Flake]) -> str:

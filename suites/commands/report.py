@@ -11,8 +11,8 @@ from gradgate.references.errors import UsageError
 from gradgate.suites.commands import arguments
 from gradgate.suites.console import terminal
 from gradgate.suites.console.files import write_atomically
-from gradgate.suites.judging.verdict import SCHEMA, Verdict
 from gradgate.suites.keeping import union
+from gradgate.suites.schemas import documents
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,8 +34,7 @@ def main(chosen: argparse.Namespace) -> int:
             `report` is missing.
     """
     paths = chosen.documents or [Path("report/verdicts.json")]
-    documents = {str(path): _read(path) for path in paths}
-    united, missing = union.unite(documents)
+    united, missing = union.unite({str(path): _read(path) for path in paths})
     what = union.kind(united)
     if what not in PAGES and not chosen.json:
         raise UsageError(f"there is no page of {what}; say where to write the united document: --json FILE")
@@ -51,20 +50,17 @@ def main(chosen: argparse.Namespace) -> int:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Read a document.
+    """A document of a run.
 
     Raises:
-        UsageError: it cannot be read, or is not a document of gradgate.
+        UsageError: it cannot be read, or is not a document of gradgate; says what is wrong.
     """
     try:
-        document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if union.kind(document) == "verdicts":
-            [Verdict.from_dict(row) for row in document["verdicts"]]
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}; gradgate verify --report DIR writes it") from None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UsageError(f"{path} is no verdicts.json of schema {SCHEMA}: {error!r}") from None
-    return document
+        return documents.read(path, *documents.LISTS.values())
+    except FileNotFoundError:
+        raise UsageError(
+            f"cannot read {path}: No such file or directory; gradgate verify --report DIR writes it"
+        ) from None
 
 
 def _verdicts(document: dict[str, Any], folder: Path) -> Path:

@@ -21,6 +21,7 @@ from gradgate.suites.console import terminal
 from gradgate.suites.console.files import write_atomically
 from gradgate.suites.console.progress import progress
 from gradgate.suites.judging.run import Run
+from gradgate.suites.schemas import documents
 from gradgate.suites.selftest import judging, summary, table
 from gradgate.suites.workers import cluster
 from gradgate.suites.workers.shards import cost
@@ -136,17 +137,11 @@ def _sources() -> str:
 def _kept(path: Path | None, head: dict[str, Any]) -> dict[str, judging.Outcome]:
     if path is None or not path.exists():
         return {}
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        if found["schema"] != SCHEMA:
-            raise ValueError(f"schema {found['schema']!r}")
-        rows = {row["name"]: row for row in found["mutants"]}
-        same = all(found[key] == value for key, value in head.items())
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"{path} is no file of gradgate selftest ({error}); give another --json") from None
+    found = documents.read(path, "selftest")
+    same = all(found[key] == value for key, value in head.items())
     if not same:
         terminal.note(f"{path} was written with other sources, settings or versions: everything is judged again")
-    return rows if same else {}
+    return {row["name"]: row for row in found["mutants"]} if same else {}
 
 
 def _text(head: dict[str, Any], outcomes: dict[str, judging.Outcome]) -> str:

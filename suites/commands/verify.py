@@ -21,13 +21,13 @@ from gradgate.suites.commands.arguments import json_object, need_report
 from gradgate.suites.console import terminal
 from gradgate.suites.console.files import write_atomically
 from gradgate.suites.console.progress import Show, progress
-from gradgate.suites.gate.settings import Settings
 from gradgate.suites.judging.explain import explain
 from gradgate.suites.judging.outcomes import FAILED, exit_status
 from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.verdict import SCHEMA, Task, Verdict
 from gradgate.suites.keeping.keys import Keys
 from gradgate.suites.keeping.verdicts import Verdicts
+from gradgate.suites.settings import Settings
 from gradgate.suites.workers import cluster
 from gradgate.suites.workers.shards import cost
 from gradgate.suites.workers.supervisor import Limits, Supervisor

@@ -20,13 +20,13 @@ from gradgate.hw_profiles import recording
 from gradgate.references import registry
 from gradgate.references.contract import Family
 from gradgate.references.law_kinds import OfReference
-from gradgate.suites.gate.settings import Settings
 from gradgate.suites.judging.subject import first_line
 from gradgate.suites.keeping.answers import Answers
 from gradgate.suites.keeping.keys import MEASURING, Keys
 from gradgate.suites.keeping.present import Present
 from gradgate.suites.keeping.store import Store
 from gradgate.suites.measuring.cells import usual_options
+from gradgate.suites.settings import Settings
 from gradgate.suites.workers.worker import environment
 
 NAME = "gradgate.suites.gallery.kept"

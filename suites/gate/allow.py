@@ -15,20 +15,49 @@ method (``family:method:framework``), a cell, a claim (``family:method:framework
 from __future__ import annotations
 
 import datetime
-import difflib
-import tomllib
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Literal
 
-from gradgate.references.contract import UsageError, unknown
-from gradgate.suites.gate.settings import check_table
-from gradgate.suites.measuring.cells import OF_PASSES
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
 
-QUANTITIES = ("temp_bytes", "state_bytes", "required_bytes", "flops", *OF_PASSES)
-_KINDS = {
-    "cell": str, "quantity": str, "ceiling": int, "removed": bool, "reason": str, "expires": datetime.date,
-}  # fmt: skip
+from gradgate.references.contract import UsageError
+from gradgate.references.errors import nearest
+from gradgate.suites.schemas.checking import checked
+from gradgate.suites.settings import Text, read_toml
+
+Quantity = Literal[
+    "temp_bytes", "state_bytes", "required_bytes", "flops", "residual_bytes", "compiled_residual_bytes",
+    "compiled_peak_bytes",
+]  # fmt: skip
+
+
+class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One table ``[[allow]]``."""
+
+    cell: Annotated[Text, Meta(description="the cell whose figure may rise, or the name of what was removed")]
+    reason: Annotated[str, Meta(pattern=r"\S", extra={"legal": "a reason in words"}, description="why it is worth it")]
+    expires: Annotated[datetime.date, Meta(description="the last day on which the entry is valid")]
+    quantity: Annotated[
+        Quantity | UnsetType, Meta(description="the figure that may rise; if it is not given, `temp_bytes`")
+    ] = UNSET
+    ceiling: Annotated[int, Meta(ge=1, description="the figure may rise up to this value")] | UnsetType = UNSET
+    removed: Annotated[bool, Meta(description="in place of `quantity` and `ceiling`: it may be gone")] = False
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a combination of keys that means nothing."""
+        if self.removed and not (self.ceiling is UNSET and self.quantity is UNSET):
+            raise ValueError("what is removed has no quantity and no ceiling; remove these keys")
+        if not self.removed and self.ceiling is UNSET:
+            raise ValueError("the key 'ceiling' is missing; legal: a whole number of at least 1, or removed = true")
+
+
+class Allowances(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The file of allowed rises."""
+
+    allow: Annotated[tuple[Row, ...], Meta(description="the entries, each a table `[[allow]]`")] = ()
 
 
 @dataclass(frozen=True)
@@ -54,18 +83,18 @@ def read(path: Path, shown: str) -> tuple[Entry, ...]:
         shown: the name of the file in messages.
 
     Raises:
-        UsageError: not TOML, an unknown or missing key, an impossible value, or two entries for one figure.
+        UsageError: it is not TOML, has an unknown key, lacks one, has an impossible value, or two entries for one
+            figure.
     """
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        content = read_toml(path, shown)
     except FileNotFoundError:
         return ()
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{shown} is not TOML: {error}") from None
-    check_table(shown, content, {"allow": list})
     entries: list[Entry] = []
-    for place, row in enumerate(content.get("allow", ()), 1):
-        entry = _entry(f"{shown}: entry {place}", row)
+    for place, row in enumerate(checked(content, Allowances, shown).allow, 1):
+        quantity = "" if row.removed else "temp_bytes" if row.quantity is UNSET else row.quantity
+        ceiling = None if row.ceiling is UNSET else row.ceiling
+        entry = Entry(row.cell, quantity, ceiling, row.reason, row.expires)
         if any((old.cell, old.quantity) == (entry.cell, entry.quantity) for old in entries):
             raise UsageError(f"{shown}: entry {place}: {entry.cell} has an entry already; keep one")
         entries.append(entry)
@@ -76,25 +105,6 @@ def check_names(entries: tuple[Entry, ...], known: Collection[str], shown: str) 
     """Raise UsageError for an entry whose name does not exist: a typing error would silently allow nothing."""
     for entry in entries:
         if entry.cell not in known:
-            near = difflib.get_close_matches(entry.cell, known, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
+            near = nearest(entry.cell, known)
+            hint = f"; did you mean {near}?" if near else ""
             raise UsageError(f"{shown}: {entry.cell!r} names nothing that is gated{hint}")
-
-
-def _entry(where: str, row: object) -> Entry:
-    check_table(where, row, _KINDS, ("cell", "reason", "expires"))
-    assert isinstance(row, dict)
-    if not row["reason"].strip():
-        raise UsageError(f"{where}: the reason is empty; say why this is worth it")
-    if row.get("removed"):
-        if "ceiling" in row or "quantity" in row:
-            raise UsageError(f"{where}: what is removed has no quantity and no ceiling")
-        return Entry(row["cell"], "", None, row["reason"], row["expires"])
-    if "ceiling" not in row:
-        raise UsageError(f"{where}: the key 'ceiling' is missing (or removed = true)")
-    quantity = row.get("quantity", "temp_bytes")
-    if quantity not in QUANTITIES:
-        raise UsageError(f"{where}: {unknown('quantity', quantity, QUANTITIES)}")
-    if row["ceiling"] < 1:
-        raise UsageError(f"{where}: the ceiling must be positive, not {row['ceiling']}")
-    return Entry(row["cell"], quantity, row["ceiling"], row["reason"], row["expires"])

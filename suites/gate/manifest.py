@@ -11,8 +11,8 @@ from gradgate.hw_profiles.profile import load
 from gradgate.references import laws, registry
 from gradgate.references.contract import Claim, Family, Method, Spec, UsageError
 from gradgate.references.restriction import fits
-from gradgate.suites.gate.settings import Settings, Target
 from gradgate.suites.measuring.cells import MethodCell, usual_options
+from gradgate.suites.settings import Settings, Target
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,14 @@ side imports from a folder of links, which arranges this.
 from __future__ import annotations
 
 import os
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
 import gradgate.hw_profiles
 import gradgate.references
 import gradgate.suites
+from gradgate.references.errors import UsageError
+from gradgate.suites.settings import read_toml
 
 JUDGES = ("suites", "hw_profiles")
 SUBJECT = "references"
@@ -70,7 +71,8 @@ class Overlay:
 def is_gradgate(project: Path) -> bool:
     """Whether these are the files of gradgate itself. Then its references are the subject."""
     try:
-        declared = tomllib.loads((project / "pyproject.toml").read_text(encoding="utf-8"))
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError):
+        named = read_toml(project / "pyproject.toml", "pyproject.toml").get("project")
+    except (FileNotFoundError, UsageError):
         return False
-    return declared.get("project", {}).get("name") == "gradgate" and (project / SUBJECT / "registry.py").is_file()
+    own = isinstance(named, dict) and named.get("name") == "gradgate"
+    return own and (project / SUBJECT / "registry.py").is_file()

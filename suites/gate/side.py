@@ -25,8 +25,8 @@ class Side:
 
     def __init__(self, request: dict[str, Any]) -> None:
         from gradgate.suites.gate import manifest
-        from gradgate.suites.gate.settings import Settings
         from gradgate.suites.keeping.keys import Keys
+        from gradgate.suites.settings import Settings
 
         self.request = request
         self.settings = Settings.read(Path.cwd())

@@ -146,8 +146,8 @@ class Verdict:
             "as_expected": self.as_expected,
             "declared_reason": task.declared_reason,
             "examples": self.examples,
-            "error": _finite(self.error),
-            "noise": _finite(self.noise),
+            "error": finite(self.error),
+            "noise": finite(self.noise),
             "leaf": self.leaf,
             "spec": self.spec,
             "options": self.options,
@@ -161,9 +161,9 @@ class Verdict:
         row |= {"coverage": self.coverage} if self.coverage else {}
         measured = (
             ("digits", self.digits),
-            ("lost", self.lost),
+            ("lost", finite(self.lost)),
             ("informative", self.informative),
-            ("bound", self.bound),
+            ("bound", finite(self.bound)),
         )
         row |= {name: value for name, value in measured if value is not None}
         row |= {"record": list(self.record)} if self.record else {}
@@ -179,5 +179,6 @@ class Verdict:
         return cls(task, **rest | {"record": tuple(row.get("record", ()))})
 
 
-def _finite(number: float | None) -> float | None:
+def finite(number: float | None) -> float | None:
+    """A number as JSON can hold it: None if it is not finite."""
     return number if number is None or math.isfinite(number) else None

@@ -87,6 +87,8 @@ def _listed(name: str, key: Callable[[Mapping[str, Any]], Any]) -> Callable[[Map
         for file, document in documents.items():
             for row in document[name]:
                 if key(row) in rows:
+                    if rows[key(row)][0] == file:
+                        raise UsageError(f"{file} holds {key(row)} twice; keep one of them")
                     raise UsageError(f"{rows[key(row)][0]} and {file} both hold {key(row)}; give one of them")
                 rows[key(row)] = (file, row)
         return [row for _, row in rows.values()]

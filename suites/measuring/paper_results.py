@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.resources
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from gradgate.references import ledger, registry
 from gradgate.references.derived import derive, is_derived
 from gradgate.references.errors import UsageError
 from gradgate.references.published import Judged, Published, judge
+from gradgate.suites.schemas import documents
 
 SCHEMA = 1
 RESULTS = "paper.json"
@@ -62,14 +62,9 @@ def read(path: Path) -> dict[str, Any]:
         UsageError: it is not such a file.
     """
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        if found["schema"] != SCHEMA or not isinstance(found["results"], list):
-            raise ValueError(f"schema {found['schema']!r}, not {SCHEMA}")
+        return documents.read(path, "paper")
     except FileNotFoundError:
         return {"schema": SCHEMA, "results": []}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"{path} holds no results of gradgate paper: {error!r}") from None
-    return dict(found)
 
 
 def told(item: Published, result: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from gradgate.suites.gate import manifest
-from gradgate.suites.gate.settings import Settings
+from gradgate.suites.settings import Settings
 
 PROFILES = {"jax": ("nvidia-h100", "tpu-v5p", "nvidia-a100-40", "tpu-v5e"), "torch": ("cpu",)}
 """Framework -> the profiles on which a release is measured. Eager PyTorch makes the same tensors on every device."""

@@ -12,26 +12,25 @@ import subprocess
 import tempfile
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+import msgspec
 
 from gradgate.references.contract import UsageError
 from gradgate.suites.console.files import write_atomically
 from gradgate.suites.gate.overlay import Overlay
-from gradgate.suites.gate.settings import check_table
 from gradgate.suites.releases import environments
 from gradgate.suites.releases.environments import Release
+from gradgate.suites.schemas.checking import checked
 
 FOLDER = Path(__file__).parent / "regressions"
 ROWS, MEASURED = "rows.toml", "measured.json"
-WAYS = ("gate", "probe", "none")
 LIMIT = 900.0
 """Seconds for one row under one release."""
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One public regression.
 
     Attributes:
@@ -47,11 +46,16 @@ class Row:
     name: str
     thread: str
     reported: str
-    way: str
+    way: Literal["gate", "probe", "none"]
     profile: str = ""
     before: str = ""
     after: str = ""
     cause: str = ""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a row without figures and without a cause."""
+        if self.way == "none" and not self.cause:
+            raise ValueError("nothing is compiled, so cause has to say why")
 
     @property
     def key(self) -> str:
@@ -71,18 +75,8 @@ def rows(folder: Path = FOLDER) -> list[Row]:
     Raises:
         UsageError: a row lacks a key, or has one that does not exist, or neither figures nor a cause is possible.
     """
-    fields = dict.fromkeys(("name", "thread", "reported", "way", "profile", "before", "after", "cause"), str)
-    found = []
-    for place, table in enumerate(tomllib.loads((folder / ROWS).read_text(encoding="utf-8"))["regression"], 1):
-        where = f"{ROWS}: regression {place}"
-        check_table(where, table, fields, ("name", "thread", "reported", "way"))
-        row = Row(**table)
-        if row.way not in WAYS:
-            raise UsageError(f"{where}: way is {row.way!r}; legal: {', '.join(WAYS)}")
-        if row.way == "none" and not row.cause:
-            raise UsageError(f"{where}: nothing is compiled, so cause has to say why")
-        found.append(row)
-    return found
+    tables = tomllib.loads((folder / ROWS).read_text(encoding="utf-8"))["regression"]
+    return [checked(table, Row, f"{ROWS}: regression {place}") for place, table in enumerate(tables, 1)]
 
 
 def measured(folder: Path = FOLDER) -> dict[str, dict[str, Any]]:

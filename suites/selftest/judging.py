@@ -9,7 +9,7 @@ from gradgate.suites.bugs.corpus import corpus, unbroken
 from gradgate.suites.bugs.mutant import Mutant
 from gradgate.suites.checks import rivals
 from gradgate.suites.judging.outcomes import AGAINST
-from gradgate.suites.judging.verdict import Verdict
+from gradgate.suites.judging.verdict import Verdict, finite
 from gradgate.suites.workers.cluster import Judges
 
 RIVALS = tuple(claim.name for claim in rivals.CLAIMS)
@@ -101,7 +101,7 @@ def _outcome(mutant: Mutant, verdicts: dict[str, Verdict]) -> Outcome:
         "story": mutant.story, "source": mutant.source, "kill": list(mutant.kill), "also": list(mutant.also),
         "equivalent": mutant.equivalent, "formula": mutant.formula, "planted": mutant.planted,
         "status": status, "claim": last.task.claim, "examples": last.examples, "seconds": round(last.seconds, 3),
-        "leaf": last.leaf, "error": last.error, "reason": last.reason,
+        "leaf": last.leaf, "error": finite(last.error), "reason": last.reason,
         "rivals": {
             name: {
                 "found": found.verdict in AGAINST, "examples": found.examples,

@@ -25,7 +25,7 @@ SECTIONS = (
         "How to",
         (
             "pairs", "jax_op", "torch_module", "kernels", "own_method", "own_model", "own_class", "own_profile",
-            "gate", "clusters", "examples",
+            "gate", "settings", "clusters", "examples",
         ),
     ),
     Section(

@@ -19,8 +19,8 @@ from gradgate.suites.bugs.facts import facts
 from gradgate.suites.calibration import alarms
 from gradgate.suites.commands import calibrate
 from gradgate.suites.gate import manifest
-from gradgate.suites.gate.settings import Settings
 from gradgate.suites.judging.verdict import Task
+from gradgate.suites.settings import Settings
 
 DECLARATION = '''"""relay: a value passes through a sequence of steps; each step applies tanh."""
 

@@ -21,6 +21,8 @@ from gradgate.references import registry
 ROOMS = (
     ("hw_profiles", "compiles and counts any program; it uses no problem and no method"),
     ("references", "problems, methods and claims; it does not use what judges them"),
+    ("suites.schemas", "types of the documents and settings that are read and written, and what a wrong one says"),
+    ("suites.settings", "a project's table [tool.gradgate]; every command reads it"),
     ("suites.exact", "runs a reference's program in sixty digits"),
     ("suites.measuring", "measures the bytes and the work of a reference's program with hw_profiles"),
     ("suites.judging", "the parts of a judgement: a subject, problems to draw, tolerances, verdicts"),

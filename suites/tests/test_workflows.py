@@ -1,7 +1,11 @@
-"""The workflows, checked by actionlint; and the workflow in the README for other repositories, run as printed."""
+"""The workflows, checked by actionlint and by rules of safety; and the README's workflow for other repositories.
+
+A pull request's code runs with a token that can read and nothing else, and cannot write a cache that another run reads.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -56,6 +60,212 @@ def test_a_workflow_with_a_misspelt_key_and_an_unknown_context_is_refused(linter
     assert "iff" in ran.stdout
 
 
+def parsed(text: Path | str) -> dict[Any, Any]:
+    """A workflow or action; YAML reads the key ``on`` as True."""
+    yaml = pytest.importorskip("yaml")
+    return dict(yaml.safe_load(text.read_text() if isinstance(text, Path) else text))
+
+
+SHA = re.compile(r"[0-9a-f]{40}")
+HARMLESS = ({}, {"contents": "read"})
+FOREIGN = ("pull_request_target", "workflow_run", "issue_comment")
+"""Events whose runs have the rights and the cache of the default branch, although others start them."""
+
+
+def unsafe(workflow: dict[Any, Any], pinned: bool = True) -> list[str]:
+    """What a workflow lets a pull request do that it should not, in words; [] if nothing.
+
+    Args:
+        workflow: the workflow as it is parsed.
+        pinned: whether every action has to be named by the hash of its commit.
+    """
+    events = workflow.get(True, workflow.get("on"))
+    events = [events] if isinstance(events, str) else list(events)
+    found = [f"it runs on {event}" for event in events if event in FOREIGN]
+    found += [] if workflow.get("permissions") in HARMLESS else ["its token may do more than read"]
+    for name, job in workflow["jobs"].items():
+        uses = [step for step in job["steps"] if "uses" in step]
+        checkouts = [step for step in uses if step["uses"].startswith("actions/checkout@")]
+        if "pull_request" in events and job.get("permissions", {}) not in HARMLESS:
+            own = [step["uses"] for step in uses if step["uses"].startswith("./")]
+            found += [f"{name} may write, and runs the pull request's files"] if checkouts or own else []
+        for step in checkouts:
+            if step.get("with", {}).get("persist-credentials") is not False:
+                found.append(f"{name} leaves the token in the checkout")
+        for step in uses:
+            action, _, commit = step["uses"].partition("@")
+            if pinned and not action.startswith("./") and not SHA.fullmatch(commit):
+                found.append(f"{name} uses {action} without the hash of its commit")
+            if "pull_request" in events:
+                found += [f"{name}: {wrong}" for wrong in open_caches([step])]
+    return found
+
+
+def open_caches(steps: list[dict[str, Any]]) -> list[str]:
+    """The caches that a pull request may write, or that are restored by a key that is too short to be one's own."""
+    found = []
+    for step in steps:
+        action, _, _ = step.get("uses", "").partition("@")
+        if action == "actions/cache" or (
+            action == "actions/cache/save" and "github.event_name == 'push'" not in str(step.get("if", ""))
+        ):
+            found.append("a pull request saves a cache")
+        if action.startswith("actions/cache"):
+            key, more = step["with"]["key"], step["with"].get("restore-keys", "").splitlines()
+            if not all(key.startswith(each) and each.count("-") >= 2 and each.endswith("-") for each in more):
+                found.append(f"it restores {' '.join(more)}, which names no job of its own")
+    return found
+
+
+@pytest.mark.parametrize("path", sorted((GITHUB / "workflows").glob("*.yml")), ids=lambda path: path.stem)
+def test_a_workflow_gives_a_pull_request_no_rights(path: Path) -> None:
+    assert unsafe(parsed(path)) == []
+
+
+def test_the_workflow_for_other_repositories_gives_a_pull_request_no_rights(workflow: str) -> None:
+    assert unsafe(parsed(workflow), pinned=False) == []
+    events = parsed(workflow)[True]
+    assert "pull_request" in events
+    assert events["push"] == {"branches": ["main"]}, "only a push fills the cache that pull requests read"
+    assert open_caches(parsed(ROOT / "action.yml")["runs"]["steps"]) == []
+
+
+def test_the_guide_prints_the_workflow_of_the_readme() -> None:
+    of_readme = printed("yaml", "# .github/workflows/gradients.yml")
+    assert of_readme in (ROOT / "suites" / "guide" / "gate.md").read_text(encoding="utf-8")
+
+
+STEPS = """
+      - uses: actions/checkout@08c6903cd8c0fde910a37f88322edcfb5dd907a8
+        with: {persist-credentials: false}
+      - uses: actions/cache/restore@0057852bfaa89a56745cba8c7296529d2fc39830
+        with: {path: a, key: "gradgate-gate-${{ github.sha }}", restore-keys: gradgate-gate-}
+      - if: github.event_name == 'push'
+        uses: actions/cache/save@0057852bfaa89a56745cba8c7296529d2fc39830
+        with: {path: a, key: "gradgate-gate-${{ github.sha }}"}
+"""
+SAFE = f"on: [pull_request, push]\npermissions: {{contents: read}}\njobs:\n  a:\n    steps:{STEPS}"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("pull_request, push", "pull_request_target", ["it runs on pull_request_target"]),
+        ("pull_request, push", "workflow_run", ["it runs on workflow_run"]),
+        ("permissions: {contents: read}\n", "", ["its token may do more than read"]),
+        ("contents: read", "pull-requests: write", ["its token may do more than read"]),
+        (
+            "    steps:",
+            "    permissions: {pull-requests: write}\n    steps:",
+            ["a may write, and runs the pull request's files"],
+        ),
+        ("persist-credentials: false", "fetch-depth: 0", ["a leaves the token in the checkout"]),
+        (
+            "@08c6903cd8c0fde910a37f88322edcfb5dd907a8",
+            "@v5",
+            ["a uses actions/checkout without the hash of its commit"],
+        ),
+        ("cache/restore", "cache", ["a: a pull request saves a cache"]),
+        ("      - if: github.event_name == 'push'\n        uses", "      - uses", ["a: a pull request saves a cache"]),
+        (
+            "restore-keys: gradgate-gate-",
+            "restore-keys: gradgate-",
+            ["a: it restores gradgate-, which names no job of its own"],
+        ),
+    ],
+)
+def test_what_a_workflow_lets_a_pull_request_do_is_found(old: str, new: str, said: list[str]) -> None:
+    assert unsafe(parsed(SAFE)) == []
+    assert SAFE.count(old) == 1
+    assert unsafe(parsed(SAFE.replace(old, new))) == said
+
+
+BOT, OTHER = {"login": "github-actions[bot]"}, {"login": "somebody"}
+MARKED = "<!-- gradgate gate -->\n### PASS"
+
+
+@pytest.mark.parametrize(
+    ("comments", "asked"),
+    [
+        ([], "POST repos/o/r/issues/7/comments"),
+        ([{"id": 1, "user": OTHER, "body": MARKED}], "POST repos/o/r/issues/7/comments"),
+        ([{"id": 2, "user": BOT, "body": "hello"}], "POST repos/o/r/issues/7/comments"),
+        (
+            [{"id": 1, "user": OTHER, "body": MARKED}, {"id": 3, "user": BOT, "body": MARKED}],
+            "PATCH repos/o/r/issues/comments/3",
+        ),
+    ],
+)
+def test_the_comment_replaces_none_but_the_own_one(tmp_path: Path, comments: list[dict[str, Any]], asked: str) -> None:
+    if shutil.which("jq") is None:
+        pytest.skip("jq is not installed")
+    [step] = [s for s in parsed(GITHUB / "workflows" / "gate.yml")["jobs"]["comment"]["steps"] if "run" in s]
+    (tmp_path / "gate").mkdir()
+    (tmp_path / "gate" / "gate.md").write_text("<!-- gradgate gate -->\nnew\n" + "x" * 100_000)
+    (tmp_path / "comments.json").write_text(json.dumps(comments))
+    (tmp_path / "gh").write_text(
+        "#!/bin/bash\n"  # api --paginate PLACE --jq WORDS, or api --silent --method METHOD PLACE --field body=@FILE
+        'if [ "$2" = --paginate ]; then exec jq -r "$5" comments.json; fi\n'
+        'echo "$4 $5" > asked; cp "${7#body=@}" sent\n'
+    )
+    (tmp_path / "gh").chmod(0o755)
+    env = {
+        **os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}",
+        "COMMENTS": "repos/o/r/issues/7/comments", "COMMENT": "repos/o/r/issues/comments",
+    }  # fmt: skip
+    ran = bash(step["run"], env, tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    assert (tmp_path / "asked").read_text().strip() == asked
+    assert (tmp_path / "sent").read_text().startswith("<!-- gradgate gate -->\nnew")
+    assert (tmp_path / "sent").stat().st_size == 60_000
+    for name in ("asked", "gate/gate.md"):
+        (tmp_path / name).unlink()
+    assert bash(step["run"], env, tmp_path).returncode == 0
+    assert not (tmp_path / "asked").exists(), "without a result there is no comment"
+
+
+def bash(script: str, env: dict[str, str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a step as GitHub does."""
+    command = ["bash", "--noprofile", "--norc", "-e", "-o", "pipefail", "-c", script]
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
+
+
+def environment(python: Path, out: Path, **more: str) -> dict[str, str]:
+    """The environment of the action's step, with the programs of `shims`."""
+    return {
+        **os.environ, "BASE": "main", "EXTRAS": "torch", "INSTALL": "true", "ACTION": str(ROOT),
+        "RUNNER_TEMP": str(out), "GITHUB_OUTPUT": str(out / "output"), "GITHUB_STEP_SUMMARY": str(out / "summary"),
+        "PATH": f"{python}{os.pathsep}{os.environ['PATH']}", **more,
+    }  # fmt: skip
+
+
+def outputs(out: Path) -> dict[str, str]:
+    """The outputs of a step; the last value of a name counts."""
+    return dict(line.split("=", 1) for line in (out / "output").read_text().splitlines())
+
+
+def test_a_second_use_of_the_action_does_not_show_the_result_of_the_first(tmp_path: Path) -> None:
+    [step] = [s for s in parsed(ROOT / "action.yml")["runs"]["steps"] if s.get("id") == "gate"]
+    python, out = shims(tmp_path)
+    seen = []
+    for status, words in ((0, "PASS: every gated figure\nis the same"), (3, ""), (2, ""), (1, "FAIL: 1 figure rises")):
+        (python / "gradgate").write_text(
+            "#!/bin/bash\n"  # gate --base BASE --json FILE --markdown FILE
+            + (f"echo '{json.dumps({'verdict': words})}' > \"$5\"; echo '{words}' > \"$7\"\n" if words else "")
+            + f"exit {status}\n"
+        )
+        (out / "output").write_text("")
+        assert bash(step["run"], environment(python, out), tmp_path).returncode == status
+        seen.append(outputs(out))
+    assert [one["verdict"] for one in seen] == [
+        "PASS: every gated figure is the same", "NOT MEASURED: the gate wrote no result",
+        "NOT MEASURED: the gate wrote no result", "FAIL: 1 figure rises",
+    ]  # fmt: skip
+    assert len({one["folder"] for one in seen}) == 4
+    assert (out / "summary").read_text().count("PASS") == 1
+    assert [len(list(Path(one["folder"]).iterdir())) for one in seen] == [2, 0, 0, 2]
+
+
 def printed(kind: str, first: str) -> str:
     """The README's block in this language that begins with `first`."""
     blocks = re.findall(r"^```(\w+)\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
@@ -97,12 +307,11 @@ def test_the_workflow_of_the_readme_names_the_extras_of_its_profiles(workflow: s
 
 
 def test_the_workflow_of_the_readme_gates_a_repository(tmp_path: Path, workflow: str, settings: str) -> None:
-    yaml = pytest.importorskip("yaml")
     for name in tomllib.loads(settings)["tool"]["gradgate"]["profiles"]:
         found = availability(load(name))
         if not found.available:
             pytest.skip(found.reason)
-    [step] = [s for s in yaml.safe_load((ROOT / "action.yml").read_text())["runs"]["steps"] if s.get("id") == "gate"]
+    [step] = [s for s in parsed(ROOT / "action.yml")["runs"]["steps"] if s.get("id") == "gate"]
     made = Scratch(tmp_path / "theirs")
     example = (ROOT / "suites" / "guide" / "examples" / "cross_entropy.py").read_text()
     made.commit({"pyproject.toml": settings, "tests/gradients.py": example})
@@ -111,18 +320,12 @@ def test_the_workflow_of_the_readme_gates_a_repository(tmp_path: Path, workflow:
     made.commit()
     python, out = shims(tmp_path)
     given = inputs(workflow)
-    env = {
-        **os.environ, "BASE": "main", "EXTRAS": given["extras"], "INSTALL": given.get("install", "true"),
-        "ACTION": str(ROOT), "OUT": str(out), "GITHUB_OUTPUT": str(out / "output"),
-        "GITHUB_STEP_SUMMARY": str(out / "summary"), "PATH": f"{python}{os.pathsep}{os.environ['PATH']}",
-        "GRADGATE_CACHE": str(tmp_path / "cache"),
-    }  # fmt: skip
-    ran = subprocess.run(
-        ["bash", "-c", step["run"]], cwd=made.root, env=env, capture_output=True, text=True, check=False
-    )
+    env = environment(python, out, EXTRAS=given["extras"], INSTALL=given.get("install", "true"))
+    env["GRADGATE_CACHE"] = str(tmp_path / "cache")
+    ran = bash(step["run"], env, made.root)
     assert ran.returncode == 1, ran.stdout + ran.stderr
     assert (out / "installed").read_text().split()[-1] == f"{ROOT}[{given['extras']}]"
-    assert "verdict=FAIL" in (out / "output").read_text()
+    assert outputs(out)["verdict"].startswith("FAIL")
     assert "gradient_exact" in (out / "summary").read_text()
 
 

@@ -218,7 +218,7 @@ def test_wrong_names_are_refused_with_what_is_legal(gradgate: Callable[..., Any]
     (tmp_path / "broken.json").write_text("{}")
     ran = gradgate("paper", "--family", "performer", "--json", tmp_path / "broken.json")
     assert ran.status == 3
-    assert "holds no results of gradgate paper" in ran.err
+    assert "does not fit gradgate schema paper" in ran.err
 
 
 def test_every_listed_figure_names_a_function_that_is_there_and_is_listed_once() -> None:

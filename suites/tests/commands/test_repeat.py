@@ -49,7 +49,7 @@ def test_a_file_of_another_kind_or_number_of_examples_is_refused(gradgate: Calla
     path.write_text("[]")
     ran = gradgate("repeat", 1, "--method", "backprop", *ONE, "--json", path)
     assert ran.status == 3
-    assert "is no file of gradgate repeat" in ran.err
+    assert "does not fit gradgate schema repeat" in ran.err
     path.write_text('{"schema": 1, "fingerprint": {}, "examples": 5, "judged": {}, "flakes": []}')
     ran = gradgate("repeat", 1, "--method", "backprop", *ONE, "--json", path)
     assert ran.status == 3

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from gradgate.suites.schemas import documents
+
 pytestmark = pytest.mark.xdist_group("gate")
 
 METHOD = "references/cubic/by_hand.py"
@@ -34,7 +36,7 @@ def test_one_more_stored_activation_fails_and_is_named_with_figures(change: Any,
     change.commit()
     ran = gate(change, "--json", tmp_path / "gate.json", "--markdown", tmp_path / "gate.md")
     assert ran.status == 1, ran.out + ran.err
-    document = json.loads((tmp_path / "gate.json").read_text())
+    document = documents.read(tmp_path / "gate.json", "gate")
     [rise] = [f for f in document["findings"] if f["kind"] == "rise"]
     assert (rise["name"], rise["quantity"]) == (NAME, "temp_bytes")
     assert rise["head"] - rise["base"] == 7 * 512 * 4, "x and six activations of 512 float32 numbers"

@@ -14,13 +14,13 @@ from gradgate.references.contract import UsageError
 from gradgate.suites.gate import allow
 from gradgate.suites.gate.git import Repository
 from gradgate.suites.gate.manifest import Gated
-from gradgate.suites.gate.settings import Settings
+from gradgate.suites.gate.overlay import is_gradgate
+from gradgate.suites.settings import Settings, Target
+from gradgate.suites.tests.scratch import Scratch
 
 
 @pytest.fixture
 def scratch(tmp_path: Path) -> Any:
-    from gradgate.suites.tests.scratch import Scratch
-
     made = Scratch(tmp_path / "repository")
     made.commit({"pyproject.toml": "", "mine.py": "x = 1\n"})
     return made
@@ -93,19 +93,103 @@ def test_the_project_is_the_nearest_folder_with_a_pyproject(scratch: Any) -> Non
     [
         ("profile = ['cpu']", "did you mean 'profiles'"),
         ("profiles = 'cpu'", "profiles must be a list"),
-        ("profiles = []", "profiles is empty"),
-        ("profiles = [1]", "list of strings"),
-        ("examples = 0", "examples must be at least 1"),
+        ("profiles = []", "profiles must be a list that is not empty"),
+        ("profiles = [1]", "profiles[0] must be a string"),
+        ("examples = 0", "examples must be a whole number from 1 to"),
         ("examples = true", "examples must be a whole number"),
-        ("[[tool.gradgate.methods]]\ntarget = 'a:b'", "'family' is missing"),
+        ("[[tool.gradgate.methods]]\ntarget = 'a:b'", "'methods[0].family' is missing"),
         ("[[tool.gradgate.methods]]\ntarget = 'a:b'\nfamilly = 'x'", "did you mean 'family'"),
         ("profiles = [", "not TOML"),
+        ("framework = 'numpy'", "unknown key 'framework'"),
+        ("[[tool.gradgate.methods]]\ntarget = 'a:b'\nfamily = 'x'\nframework = 'numpy'", "jax or torch, not 'numpy'"),
+        ("[[tool.gradgate.methods]]\ntarget = 'a:b'\nfamily = 'x'\nspec = {T = [1]}", "methods[0].spec.T must be"),
+        ("methods = 3", "methods must be a list"),
+        ("pairs = [['a.py']]", "pairs[0] must be a string"),
+        ("pairs = ['']", "not empty"),
+        ("examples = 1" + 500 * "0", "examples must be a whole number from 1 to 1000000, not 1000"),
+        ("examples = 1" + 5000 * "0", "not TOML"),
+        ("examples = 1.5", "examples must be a whole number"),
+        ("seed = -1", "seed must be a whole number from 0"),
+        ("seed = 1" + 20 * "0", "seed must be a whole number from 0"),
+        ("allow = 3", "allow must be a string"),
+        ("allow = '../allow.toml'", "allow must be a path below the project"),
+        ("path = 'src'", "path must be a list"),
+        ("path = ['src']", "no such folder"),
+        ("path = ['/usr']", "path must be a path below the project"),
+        ("path = ['..']", "path must be a path below the project"),
+        (r"path = ['C:\src']", "path must be a path below the project"),
+        ("depends = 'data.json'", "depends must be a list"),
+        ("depends = ['/etc/host*']", "depends must be a path below the project"),
+        ("depends = ['../*.json']", "depends must be a path below the project"),
+        ("depends = ['data/*.json']", "matches no file"),
+        ("depends = ['a**']", "no glob|matches no file"),
+        ("x = " + 3000 * "[", "not TOML"),
     ],
 )
 def test_settings_say_what_is_wrong(tmp_path: Path, table: str, said: str) -> None:
     (tmp_path / "pyproject.toml").write_text(f"[tool.gradgate]\n{table}\n")
-    with pytest.raises(UsageError, match=said.replace("[", r"\[")):
+    with pytest.raises(UsageError, match=said.replace("[", r"\[")) as raised:
         Settings.read(tmp_path)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"tool = 3", "tool must be a table, not 3"),
+        (b"[tool]\ngradgate = []", "must be a table of names and values"),
+        (b"[tool]\ngradgate = 'cpu'", "must be a table of names and values"),
+        (b"# \xff", "not UTF-8: invalid start byte at byte 2"),
+        (b"\xef\xbb\xbf[tool.gradgate]", "not TOML"),
+        (b"\xff\xfe[\0", "not UTF-8"),
+    ],
+)
+def test_a_file_of_another_form_is_wrong_usage(tmp_path: Path, content: bytes, said: str) -> None:
+    (tmp_path / "pyproject.toml").write_bytes(content)
+    with pytest.raises(UsageError, match=said):
+        Settings.read(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"project = 3", b"[project]\nname = ['gradgate']", b"x = " + 3000 * b"[", b"\xff"])
+def test_a_project_of_another_form_is_not_gradgate_itself(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "references").mkdir()
+    (tmp_path / "references" / "registry.py").touch()
+    (tmp_path / "pyproject.toml").write_bytes(content)
+    assert not is_gradgate(tmp_path)
+    (tmp_path / "pyproject.toml").write_bytes(b"[project]\nname = 'gradgate'")
+    assert is_gradgate(tmp_path)
+
+
+def test_settings_are_read_with_every_key(tmp_path: Path) -> None:
+    assert Settings.read(tmp_path) == Settings()
+    (tmp_path / "src").mkdir()
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "table.json").write_text("{}")
+    (tmp_path / "pyproject.toml").write_text(
+        "[tool.gradgate]\nprofiles = ['cpu']\npairs = ['a.py']\npath = ['src']\nallow = 'allow.toml'\nexamples = 3\n"
+        "seed = 4\ndepends = ['data/*.json']\n[[tool.gradgate.methods]]\ntarget = 'a.py:f'\nfamily = 'chain'\n"
+        "framework = 'torch'\nspec = {layers = 3}\noptions = {chunk = 2}\n[tool.other]\nx = 1\n"
+    )
+    method = Target("a.py:f", "chain", "torch", {"layers": 3}, {"chunk": 2})
+    assert Settings.read(tmp_path) == Settings(
+        profiles=("cpu",), methods=(method,), pairs=("a.py",), path=("src",), allow="allow.toml", examples=3, seed=4,
+        depends=("data/*.json",),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("command", ["verify --family chain", "gate", "memory --family chain", "list"])
+def test_every_command_reads_the_settings(
+    tmp_path: Path, gradgate: Callable[..., Any], monkeypatch: Any, command: str
+) -> None:
+    made = Scratch(tmp_path / "project")
+    made.commit({"pyproject.toml": "[tool.gradgate]\nseeds = 1\n"})
+    monkeypatch.chdir(made.root)
+    ran = gradgate(*command.split(), *(["--base", "HEAD"] if command == "gate" else []))
+    assert ran.status == 3
+    assert ran.err.endswith(
+        "gradgate: pyproject.toml: [tool.gradgate]: unknown key 'seeds'; did you mean 'seed'? legal: profiles, "
+        "methods, pairs, path, allow, examples, seed, depends\n"
+    )
 
 
 ENTRY = 'cell = "f:m:jax@cpu"\nceiling = 5\nreason = "why"\nexpires = 2030-01-01\n'
@@ -130,12 +214,12 @@ def test_an_entry_holds_until_its_day_and_for_its_figure_alone(tmp_path: Path) -
         ("[[alow]]\n" + ENTRY, "did you mean 'allow'"),
         ("[[allow]]\n" + ENTRY.replace("ceiling", "celing"), "did you mean 'ceiling'"),
         ("[[allow]]\n" + ENTRY.replace("= 5", "= 5.5"), "ceiling must be a whole number"),
-        ("[[allow]]\n" + ENTRY.replace("= 5", "= -5"), "ceiling must be positive"),
-        ("[[allow]]\n" + ENTRY.replace("why", " "), "reason is empty"),
+        ("[[allow]]\n" + ENTRY.replace("= 5", "= -5"), "ceiling must be a whole number of at least 1"),
+        ("[[allow]]\n" + ENTRY.replace("why", " "), "reason must be a reason in words"),
         ("[[allow]]\n" + ENTRY.replace("2030-01-01", '"2030"'), "expires must be a date"),
-        ("[[allow]]\n" + ENTRY.replace("expires", "# expires"), "'expires' is missing"),
+        ("[[allow]]\n" + ENTRY.replace("expires", "# expires"), r"'allow\[0\].expires' is missing"),
         ("[[allow]]\n" + ENTRY.replace("ceiling", "# ceiling"), "'ceiling' is missing"),
-        ("[[allow]]\n" + ENTRY + 'quantity = "bytes"\n', "unknown quantity 'bytes'"),
+        ("[[allow]]\n" + ENTRY + 'quantity = "bytes"\n', "quantity must be .* or temp_bytes, not 'bytes'"),
         ("[[allow]]\n" + ENTRY + "removed = true\n", "no ceiling"),
         ("[[allow]]\n" + ENTRY + "[[allow]]\n" + ENTRY, "has an entry already"),
         ("[[allow]\n", "not TOML"),

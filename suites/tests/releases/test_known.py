@@ -71,7 +71,11 @@ def test_the_table_names_what_was_caught_and_what_was_not(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     ("more", "said"),
-    [('way = "none"\n', "cause has to say why"), ('way = "guess"\n', "way is 'guess'"), ('wya = "none"\n', "wya")],
+    [
+        ('way = "none"\n', "cause has to say why"),
+        ('way = "guess"\n', "way must be gate, none or probe, not 'guess'"),
+        ('wya = "none"\n', "wya"),
+    ],
 )
 def test_a_wrong_row_is_refused(tmp_path: Path, more: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):

@@ -200,7 +200,7 @@ def test_a_file_of_something_else_is_not_gone_on_from(gradgate: Callable[..., An
     path.write_text(json.dumps({"verdicts": []}), encoding="utf-8")
     ran = gradgate("selftest", "chain.torch.planted_1e2", "--json", path)
     assert ran.status == 3
-    assert "no file of gradgate selftest" in ran.err
+    assert "does not fit gradgate schema selftest" in ran.err
 
 
 def test_the_help_says_what_is_judged_and_how_to_go_on(gradgate: Callable[..., Any]) -> None:

@@ -1,0 +1,571 @@
+"""The JSON documents that gradgate writes and reads, as types.
+
+`read` compares a file with its type before anything else sees it, so that a file that was edited by hand ends a command
+with one line. A field is added and never renamed; a field that is not known here is ignored.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from gradgate.references.errors import UsageError
+from gradgate.suites.schemas.checking import checked
+
+Name = Annotated[str, Meta(min_length=1)]
+Count = Annotated[int, Meta(ge=0)]
+Amount = Annotated[float, Meta(ge=0)]
+Framework = Literal["jax", "torch"]
+Expected = Literal["upheld", "refuted"]
+Versions = dict[str, str]
+Fields = dict[str, Any]
+Size = Annotated[float, Meta(gt=0, le=1e15)]
+Figure = Annotated[float, Meta(ge=-1e200, le=1e200)]
+Quantity = Annotated[str, Meta(pattern=r"^\w+$", extra={"legal": "a name of letters, digits and _"})]
+
+
+class Shard(msgspec.Struct):
+    """A share of a run: the `index`-th of `of` shares, all of them together with `total` rows."""
+
+    index: Annotated[int, Meta(ge=1)]
+    of: Annotated[int, Meta(ge=1)]
+    total: Count
+    keys: list[str] = []
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a share that does not exist."""
+        if self.index > self.of:
+            raise ValueError(f"index must be at most {self.of}, the number of shares, not {self.index}")
+
+
+class Law(msgspec.Struct):
+    """A fitted law: value = constant + coefficient · size ** exponent."""
+
+    exponent: Annotated[float, Meta(ge=-12, le=12)]
+    constant: Figure
+    coefficient: Figure
+    residual: Amount
+    exponent_range: tuple[float, float]
+    largest: Size
+    outliers: list[float] = []
+
+
+class Series(msgspec.Struct):
+    """A quantity over sizes, and the law fitted to it."""
+
+    quantity: Quantity
+    variable: str
+    letter: str
+    sizes: list[Size]
+    values: list[Figure]
+    law: Law | None
+    problem: str
+    exponents: tuple[float, float] | None
+    name: str
+    words: str
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for values without sizes, or a law without values."""
+        if len(self.sizes) != len(self.values):
+            raise ValueError(f"values must have one for each of {len(self.sizes)} sizes, not {len(self.values)}")
+        if self.law is not None and not self.sizes:
+            raise ValueError("law must be null where there are no sizes")
+
+
+class Coverage(msgspec.Struct):
+    """How many pairs of (field, value) were tried, and which were not."""
+
+    tried: Count
+    possible: Count
+    missing: list[str]
+
+
+class Verdict(msgspec.Struct):
+    """The verdict on one claim."""
+
+    family: Name
+    method: Name
+    framework: Framework
+    claim: Name
+    verdict: Literal["upheld", "refuted", "inapplicable", "error"]
+    statement: str = ""
+    source: str = ""
+    expected: Expected = "upheld"
+    as_expected: bool = True
+    declared_reason: str = ""
+    why: Annotated[str, Meta(description="the name of `declared_reason` in older documents")] = ""
+    examples: Annotated[Count, Meta(description="problems that were judged")] = 0
+    error: Annotated[Amount | None, Meta(description="the largest relative error in proportion to its bound")] = None
+    noise: Annotated[Amount | None, Meta(description="the noise allowed for that error, on the same scale")] = None
+    leaf: Annotated[str, Meta(description="the leaf of the gradient that error and noise belong to")] = ""
+    spec: Annotated[Fields | None, Meta(description="the smallest problem that fails, or the worst one")] = None
+    options: Annotated[Fields, Meta(description="the method's options on that problem")] = {}
+    profile: Name = "cpu"
+    reason: Annotated[str, Meta(description="what was wrong, or why nothing could be said")] = ""
+    seconds: Amount = 0.0
+    reproduce: Annotated[str, Meta(description="one command that judges this claim again")] = ""
+    laws: list[Series] = []
+    run: Annotated[
+        dict[str, int], Meta(description="examples and seed, if all problems together refute and no single one does")
+    ] = {}
+    coverage: Coverage | UnsetType = UNSET
+    digits: Annotated[Count | None, Meta(description="digits to which both formulas are known to agree")] = None
+    lost: Annotated[float | None, Meta(description="decimal digits lost beyond plain backprop")] = None
+    informative: Count | None = None
+    bound: Amount | None = None
+    origin: str = ""
+    target: str = ""
+    reused: bool = False
+
+
+class Asked(msgspec.Struct):
+    """The settings that all shares of a run have in common."""
+
+    examples: Count
+    seed: int
+
+
+class Verdicts(msgspec.Struct):
+    """What ``gradgate verify --json`` writes, ``verdicts.json`` in a report too."""
+
+    schema: Literal[1]
+    fingerprint: Versions
+    claims: Annotated[Count, Meta(description="how many claims the run was to judge")]
+    verdicts: list[Verdict]
+    shard: Shard | None = None
+    asked: Asked | None = None
+
+
+class Cell(msgspec.Struct):
+    """One measured program: bytes of one device, work of all devices together; null if it is not known."""
+
+    family: Name
+    method: Name
+    framework: Framework
+    profile: Name
+    options: Fields
+    spec: Fields
+    status: Literal["measured", "too_large", "unavailable", "refused", "crashed", "timeout", "failed", "inapplicable"]
+    reason: str = ""
+    devices: Annotated[int, Meta(ge=1)] = 1
+    temp_bytes: Count | None = None
+    argument_bytes: Count | None = None
+    output_bytes: Count | None = None
+    alias_bytes: Count | None = None
+    peak_bytes: Count | None = None
+    required_bytes: Count | None = None
+    residual_bytes: Count | None = None
+    compiled_residual_bytes: Count | None = None
+    compiled_peak_bytes: Count | None = None
+    fits: bool | None = None
+    memory_bytes: Count | None = None
+    flops: Amount | None = None
+    transcendentals: Amount | None = None
+    bytes_moved: Amount | None = None
+    roofline_seconds: Amount | None = None
+    cached: bool = False
+    fingerprint: Versions = {}
+    target: str = ""
+
+
+class MeasuredLaw(Series, kw_only=True):
+    """A law of one method on one profile, and the largest size that fits the device."""
+
+    family: Name
+    method: Name
+    framework: Framework
+    profile: Name
+    memory_bytes: Count | None = None
+    largest_measured: Size | None = None
+    smallest_unfit: Size | None = None
+    largest_foretold: Amount | None = None
+
+
+class Memory(msgspec.Struct):
+    """What ``gradgate memory --json`` writes."""
+
+    schema: Literal[1]
+    fingerprint: Versions
+    cells: list[Cell]
+    laws: list[MeasuredLaw]
+    shard: Shard | None = None
+    choice: Annotated[Fields | None, Meta(description="with ``--problem``: what each method does on the model")] = None
+
+
+class Rival(msgspec.Struct):
+    """What another tool says about a mutant."""
+
+    found: bool
+    examples: Count
+    seconds: Amount
+    reason: str = ""
+
+
+class Mutant(msgspec.Struct):
+    """A broken method and what became of it."""
+
+    name: Name
+    family: Name
+    framework: Framework
+    method: Name
+    story: str
+    source: str
+    kill: list[str]
+    also: list[str]
+    equivalent: str
+    formula: bool
+    planted: Amount
+    status: Literal["killed", "survived", "undecided", "equivalent", "sound", "alarm"]
+    claim: str
+    examples: Count
+    seconds: Amount
+    leaf: str
+    error: Amount | None
+    reason: str
+    rivals: dict[str, Rival]
+
+
+class Formulas(msgspec.Struct):
+    """Mutants with a wrong formula, how many of them sixty digits alone kill, and what kills the others."""
+
+    wrong: Count
+    killed: Count
+    others: dict[str, list[str]]
+
+
+class Selftest(msgspec.Struct):
+    """What ``gradgate selftest --json`` writes."""
+
+    schema: Literal[2]
+    fingerprint: Versions
+    sources: str
+    examples: Count
+    seed: int
+    formulas: Formulas
+    mutants: list[Mutant]
+    date: str = ""
+    shard: Shard | None = None
+
+
+class Alarms(msgspec.Struct):
+    """Random problems on which right methods were judged."""
+
+    problems: Count
+    judged: dict[str, Count]
+    alarms: list[Fields]
+    digits: list[Count]
+    ratios: dict[str, list[Amount]]
+    worst: dict[str, dict[str, Amount]]
+
+
+Power = dict[str, dict[str, Annotated[list[str], Meta(min_length=2, max_length=3)]]]
+"""Dtype -> kind of leaf -> the smallest error that is seen, the leaf that needs it, and a bound."""
+
+
+class _Powers(msgspec.Struct):
+    planted: Power
+
+
+class Calibration(msgspec.Struct):
+    """What ``gradgate calibrate --json`` keeps: family -> piece of work -> what was measured."""
+
+    seed: int
+    problems: Count
+    fingerprint: Versions
+    families: dict[str, dict[str, Fields]]
+    schema: Literal[1] = 1
+    shard: Shard | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a piece of work whose result is not of its kind."""
+        for family, pieces in self.families.items():
+            for name, found in pieces.items():
+                where = f"families.{family}.{name}"
+                if name.startswith("alarms:") and name.count(":") == 2:
+                    checked(found, Alarms, where)
+                elif name.startswith("power:") and name.count(":") == 2:
+                    checked({"planted": found}, _Powers, where)
+                else:
+                    raise ValueError(f"{where} is no piece of work; legal: alarms:FRAMEWORK:N, power:FRAMEWORK:METHOD")
+
+
+class Figures(msgspec.Struct):
+    """What ``gradgate calibrate --summary`` writes: the figures of each family."""
+
+    seed: int
+    problems: Count
+    fingerprint: Versions
+    families: dict[str, Fields]
+    schema: Literal[1] = 1
+
+
+class Flake(Verdict, kw_only=True):
+    """A verdict that is not the declared one, and the seed under which it was given."""
+
+    seed: int
+
+
+class Repeat(msgspec.Struct):
+    """What ``gradgate repeat --json`` keeps: each claim with the seeds under which it was judged."""
+
+    schema: Literal[1]
+    fingerprint: Versions
+    examples: Count
+    flakes: list[Flake]
+    judged: dict[str, list[int]]
+    shard: Shard | None = None
+
+
+class Printed(msgspec.Struct):
+    """A figure of a paper, printed and measured again."""
+
+    key: Name
+    place: str
+    series: str
+    x: str | float
+    unit: str
+    ours: Any
+    problem: str
+    seconds: Amount
+    date: str
+    fingerprint: Versions
+    printed: float | None = None
+    ratio: float | None = None
+    reason: str = ""
+    kind: str = ""
+    unlike: str = ""
+    expected: str = ""
+    agreement: str = ""
+    because: str = ""
+    instead: float | None = None
+    outcome: str = ""
+    sentence: str = ""
+
+
+class Paper(msgspec.Struct):
+    """What ``gradgate paper --json`` keeps, ``paper.json`` in the folder of a class too."""
+
+    schema: Literal[1]
+    results: list[Printed]
+    shard: Shard | None = None
+
+
+class Compared(msgspec.Struct):
+    """How many there are on the head, how many of them were measured or judged, and how many were reused."""
+
+    manifest: Count
+    reused: Count
+    measured: Count = 0
+    judged: Count = 0
+    inapplicable: Count = 0
+
+
+class Finding(msgspec.Struct):
+    """One thing that the gate says about a change."""
+
+    kind: Annotated[Name, Meta(description="such as ``rise``, ``refuted``, ``unmeasured``, ``allowed`` or ``fall``")]
+    name: str
+    row: Fields
+    quantity: str
+    base: float | None
+    head: float | None
+    memory_bytes: Count | None
+    sentence: str
+    share_of_memory: Amount | None
+    reproduce: str
+
+
+class Gate(msgspec.Struct):
+    """What ``gradgate gate --json`` writes."""
+
+    schema: Literal[1]
+    status: Literal[0, 1, 2]
+    verdict: Annotated[Name, Meta(description="the result in one line")]
+    base: str
+    head: str
+    asked: str
+    fingerprint: Versions
+    fingerprint_base: Versions
+    cells: Compared
+    claims: Compared
+    seconds: Amount
+    findings: list[Finding]
+
+
+class Claim(msgspec.Struct):
+    """What a method claims."""
+
+    name: Name
+    statement: str
+    source: str
+    expected: Expected
+
+
+class Option(msgspec.Struct):
+    """An option of a method, and its legal values in words."""
+
+    name: Name
+    legal: str
+
+
+class Method(msgspec.Struct):
+    """A method with its claims and options."""
+
+    family: Name
+    method: Name
+    framework: Framework
+    claims: list[Claim]
+    options: list[Option]
+
+
+class Methods(msgspec.Struct):
+    """What ``gradgate list --json`` prints."""
+
+    schema: Literal[1]
+    methods: list[Method]
+
+
+class Covering(msgspec.Struct):
+    """A claim that covers a statement of a paper."""
+
+    method: Name
+    framework: Framework
+    name: Name
+    expected: Expected
+
+
+class Listed(msgspec.Struct):
+    """A figure that covers a statement of a paper."""
+
+    place: str
+    series: str
+    x: str | float
+    unit: str
+    printed: float | None
+    ours: Any
+    kind: str
+    unlike: str
+    expected: str
+    agreement: str
+    outcome: str
+    reason: str
+
+
+class Statement(msgspec.Struct):
+    """A statement of a paper and what covers it."""
+
+    place: str
+    words: str
+    kind: Literal["claim", "figure", "not measurable", "not covered yet"]
+    claims: list[Covering]
+    figures: list[Listed]
+    reason: str
+
+
+class Ledger(msgspec.Struct):
+    """The statements of one paper."""
+
+    family: Name
+    paper: str
+    counts: dict[str, Count]
+    statements: list[Statement]
+
+
+class Statements(msgspec.Struct):
+    """What ``gradgate list --paper --json`` prints."""
+
+    schema: Literal[1]
+    papers: list[Ledger]
+
+
+class Profile(msgspec.Struct):
+    """A hardware profile, and whether its compiler is installed."""
+
+    name: Name
+    kind: str
+    memory_bytes: Count | None
+    bandwidth: Annotated[Amount | None, Meta(description="bytes per second of one chip")]
+    compiler: str | None
+    available: bool
+    extra: Annotated[str | None, Meta(description="the extra of gradgate that installs the compiler")]
+    reason: str
+
+
+class Profiles(msgspec.Struct):
+    """What ``gradgate profiles --json`` prints."""
+
+    schema: Literal[1]
+    profiles: list[Profile]
+
+
+DOCUMENTS: dict[str, type[msgspec.Struct]] = {
+    "verdicts": Verdicts, "memory": Memory, "selftest": Selftest, "calibrate": Calibration, "summary": Figures,
+    "repeat": Repeat, "paper": Paper, "gate": Gate, "list": Methods, "statements": Statements, "profiles": Profiles,
+}  # fmt: skip
+"""Name of a document -> its type."""
+LISTS = {
+    "verdicts": "verdicts", "cells": "memory", "mutants": "selftest", "families": "calibrate", "judged": "repeat",
+    "results": "paper",
+}  # fmt: skip
+"""What a document lists -> its name, for the documents that are united from shares."""
+
+
+def read(path: Path, *names: str) -> dict[str, Any]:
+    """A document from a file, compared with its type.
+
+    Args:
+        path: the file.
+        names: the documents of `DOCUMENTS` that are legal; with several, each has a list by which it is known.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        UsageError: it cannot be read, or is no such document; says which field is wrong and what is legal.
+    """
+    document = _parsed(path)
+    name = names[0]
+    if len(names) > 1:
+        lists = {key: known for key, known in LISTS.items() if known in names}
+        found = [key for key in lists if isinstance(document, dict) and key in document]
+        if len(found) != 1:
+            has = f"{' and '.join(map(repr, found))}" if found else "none of them"
+            raise UsageError(f"{path} must have exactly one of the keys {', '.join(lists)}; it has {has}")
+        name = lists[found[0]]
+    checked(document, DOCUMENTS[name], f"{path} does not fit gradgate schema {name}")
+    assert isinstance(document, dict)
+    return document
+
+
+def _parsed(path: Path) -> Any:
+    try:
+        text = path.read_bytes().decode("utf-8")
+        return json.loads(text, object_pairs_hook=_once, parse_constant=_finite, parse_float=_finite)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is not UTF-8: {error.reason} at byte {error.start}") from None
+    except ValueError as error:  # a JSONDecodeError, a key that is there twice, a number of 5,000 digits
+        raise UsageError(f"{path} is not JSON: {error}") from None
+    except RecursionError:
+        raise UsageError(f"{path} is not JSON of gradgate: it is nested too deeply") from None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} is there twice")
+    return found
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} is not a finite number")
+    return number
