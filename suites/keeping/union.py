@@ -46,6 +46,10 @@ def unite(documents: Mapping[str, Document]) -> tuple[Document, str]:
     for key in ("laws", "flakes"):
         if key in head:
             united[key] = list(itertools.chain.from_iterable(other[key] for other in documents.values()))
+    if "readings" in head:
+        united["readings"] = {
+            name: one for other in documents.values() for name, one in other.get("readings", {}).items()
+        }
     if "claims" in head:
         shards = [other["shard"]["total"] for other in documents.values() if "shard" in other]
         united["claims"] = shards[0] if shards else sum(other["claims"] for other in documents.values())

@@ -121,6 +121,24 @@ class Verdict(msgspec.Struct):
     origin: str = ""
     target: str = ""
     reused: bool = False
+    record: Annotated[list[str], Meta(description="the entries of `readings` on which the verdict rests")] = []
+
+
+class Reading(msgspec.Struct):
+    """What a process read in one stretch of its life. Paths in the project's repository are relative to the project."""
+
+    files: Annotated[dict[str, str], Meta(description="path -> sha256; empty if there was no such file")] = {}
+    modules: Annotated[dict[str, str], Meta(description="name -> path, of modules of no installed package")] = {}
+    judges: Annotated[dict[str, str], Meta(description="name -> sha256, of gradgate's own modules")] = {}
+    packages: Annotated[list[str], Meta(description="installed packages that were used")] = []
+    variables: Annotated[dict[str, str], Meta(description="environment variable -> digest of its value")] = {}
+    lookups: Annotated[
+        dict[str, dict[str, list[str]]], Meta(description="folder -> module -> the entries that could be this module")
+    ] = {}
+    absent: Annotated[list[str], Meta(description="modules that were looked for and are not installed")] = []
+    probes: Annotated[dict[str, bool], Meta(description="path -> whether it existed when this was asked")] = {}
+    listings: Annotated[dict[str, str], Meta(description="folder -> digest of the names in it")] = {}
+    unrepeatable: Annotated[list[str], Meta(description="why something cannot be compared later")] = []
 
 
 class Asked(msgspec.Struct):
@@ -139,6 +157,9 @@ class Verdicts(msgspec.Struct):
     verdicts: list[Verdict]
     shard: Shard | None = None
     asked: Asked | None = None
+    readings: Annotated[
+        dict[str, Reading], Meta(description="what was read to reach the verdicts: identity -> one reading")
+    ] = {}
 
 
 class Cell(msgspec.Struct):
