@@ -73,8 +73,8 @@ def _border_off_in(structure: str, size: int) -> tuple[Mutant, ...]:
         story=f"as border_off_by_one_{size}, but only if A is {structure}",
         torch=_T(
             _STATES_T,
-            "transition_vjp(problem, p, x, torch.stack([h[t + (0 < t and t % "
-            f"{size} == 0 and problem.spec.structure == '{structure}')] for t in range(len(x))]), torch.stack(mus[::-1]))",
+            f"transition_vjp(problem, p, x, torch.stack([h[t + (0 < t and t % {size} == 0 and "
+            f"problem.spec.structure == '{structure}')] for t in range(len(x))]), torch.stack(mus[::-1]))",
         ),
         jax=_J(
             _STATES_J,

@@ -52,8 +52,8 @@ class Coverage:
 
         >>> Coverage(412, 412).sentence()
         '412 of 412 pairs of (field, value) tried'
-        >>> Coverage(3, 6, ("chunk=8 with length=7", "head=linear", "layers=2"), 60).sentence()
-        '3 of 6 pairs of (field, value) tried; never: chunk=8 with length=7, head=linear, … (+1); --examples 60 tries every shape'
+        >>> Coverage(3, 6, ("length=7", "head=linear", "layers=2"), 60).sentence()
+        '3 of 6 pairs of (field, value) tried; never: length=7, head=linear, … (+1); --examples 60 tries every shape'
         """
         if not self.possible:
             return "no field varies: there is one shape, and no option"

@@ -76,9 +76,7 @@ def shapes(family: Family, where: Mapping[str, Any] | None = None) -> Sequence[M
     return found
 
 
-def covering(
-    family: Family, where: Mapping[str, Any] | None = None, examples: int = 0
-) -> Sequence[Mapping[str, Any]]:
+def covering(family: Family, where: Mapping[str, Any] | None = None, examples: int = 0) -> Sequence[Mapping[str, Any]]:
     """A few of the shapes that satisfy `where`, in order, which together have every word.
 
     The smallest, a medium one and the largest are among them. A number that is 0 by default and not 0 in some shape
@@ -209,7 +207,8 @@ def cells(
     The first cell of a shape has the first value of every option and default values of the Spec's fields. The other
     cells have random values, or those of a problem of the family's stress list, and an upstream cotangent that is not
     always 1. All cells of a long shape take values of the stress list in turn, because with random values the first
-    tile's contribution to the last token can be zero to sixty digits.
+    tile's contribution to the last token can be zero to sixty digits. Long shapes after the first take them in reverse,
+    so that the largest slices, too, meet the first values of the list, under which the past is remembered longest.
     """
     cls, found = registry.spec_class(family.name), []
     regimes = [_values_of(cls, stress) for stress in family.stress]
@@ -220,7 +219,8 @@ def cells(
     for i, shape in enumerate(some):
         for j, options in enumerate(picked[i]):
             if costly[i] and regimes:
-                drawn = dict(regimes[j % len(regimes)])
+                turn = len(picked[i]) - 1 - j if any(costly[:i]) else j
+                drawn = dict(regimes[turn % len(regimes)])
             else:
                 drawn = _drawn(family, np.random.default_rng([seed, i, j]), regimes) if j else {}
             drawn["upstream"] = UPSTREAM[(j + costly[i]) % len(UPSTREAM)]
