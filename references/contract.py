@@ -50,7 +50,10 @@ class Spec:
         dtype: ``float32``, ``float64``, ``bfloat16``, or ``longdouble`` (NumPy only).
         seed: seeds every random number of the Problem.
         upstream: the factor c of the loss c·L, by which a method's handling of the upstream cotangent is checked.
+        listed: whether every size is a choice of its own, as in a pair's dims; otherwise only 1, few and many differ.
     """
+
+    listed: ClassVar[bool] = False
 
     dtype: str = "float64"
     seed: int = value_field(0)

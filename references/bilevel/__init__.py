@@ -145,9 +145,9 @@ def _shape(choices: str, T: int, L: int, B: int, D: int, V: int, **more: Any) ->
 # their weights have no gradient, which is Adam's trap. A NaN there reaches η only from the second layer on: in the
 # first layer the dead unit itself keeps it from the parameters. Programs of the transformer take long to compile, and
 # twice as long with Adam. `strategies.pick_options` goes by the sum of the sizes: with these sizes all four settings of
-# remat and save_inner_grads occur. One batch has more rows than the usual tiles of 32, 64 and 128, and is no multiple
-# of any, even when four devices share it. There are few inner steps: with 131 of them, PyTorch in sixty digits takes 9
-# s per problem.
+# remat and save_inner_grads occur. One batch with each task, model and optimiser has more rows than the usual tiles of
+# 32, 64 and 128, and is no multiple of any, even when four devices share it. There are few inner steps: with 131 of
+# them, PyTorch in sixty digits takes 9 s per problem.
 SHAPES = (
     _shape("maml toy sgd", 1, 1, 1, 1, 2),
     _shape("learning_lr mlp adam", 2, 2, 1, 4, 2, activation="relu"),
@@ -155,6 +155,8 @@ SHAPES = (
     _shape("loss_weighting mlp sgd", 2, 2, 132, 2, 3),
     _shape("maml transformer sgd", 2, 1, 2, 2, 3, ffw=2, sequence=2),
     _shape("loss_weighting toy momentum", 5, 2, 3, 5, 2),
+    _shape("maml toy momentum", 1, 1, 132, 1, 2),
+    _shape("learning_lr transformer adam", 1, 1, 132, 2, 3, ffw=2, sequence=2, activation="relu"),
 )
 
 # Except for the length of three of them, these are shapes from above, so that no more programs are compiled.

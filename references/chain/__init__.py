@@ -86,8 +86,8 @@ def _shape(layers: int, width: int, batch: int, profile: str) -> dict[str, Any]:
 
 
 # A chain has no time axis. No shape has 131 layers: plain backprop in JAX would take 55 s of one core to compile, and
-# recompute_all would recurse too deep. Kernels may cut the rows into tiles of 128, so one batch has more rows than
-# that.
+# recompute_all would recurse too deep. Kernels may cut the rows into tiles of 128, so a batch of each profile has more
+# rows than that.
 SHAPES = (
     _shape(1, 1, 1, "uniform"),
     _shape(1, 2, 1, "varied"),
@@ -98,6 +98,7 @@ SHAPES = (
     _shape(7, 3, 2, "varied"),
     _shape(9, 2, 2, "uniform"),
     _shape(12, 4, 2, "varied"),
+    _shape(1, 1, 131, "uniform"),
 )
 
 STRESS = (

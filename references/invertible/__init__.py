@@ -162,8 +162,8 @@ def _shape(unit: str, L: int, side: int, channels: int, batch: int, rest: str, *
 
 # Every layer occurs, alone or behind others. So does every pair of settings of residual function, activation, norm and
 # head. Batch norm gets at least 4 numbers per channel, because it turns two numbers into ± its gain. A chain has no
-# time axis. Kernels may cut the rows into tiles of 128, so one batch has more rows than that, and no whole number of
-# tiles.
+# time axis. Kernels may cut the rows into tiles of 128, so some batches have more rows than that, and no whole number
+# of tiles; together they have every layer and setting.
 SHAPES = (
     _shape("additive", 1, 1, 2, 1, "dense tanh none squared_error"),
     _shape("dense", 1, 1, 1, 1, "dense tanh none cross_entropy"),
@@ -173,6 +173,7 @@ SHAPES = (
     _shape("additive leaky_relu", 2, 1, 3, 5, "dense relu batch squared_error", depth=2, hidden=2),
     _shape("affine conv1x1 leaky_relu", 2, 2, 2, 2, "conv tanh batch cross_entropy"),
     _shape("additive tanh", 1, 4, 2, 1, "conv relu none squared_error", blocks=2),
+    _shape("affine conv1x1 leaky_relu", 1, 2, 2, 131, "conv relu batch squared_error", depth=2),
 )
 
 STRESS = (

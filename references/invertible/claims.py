@@ -27,6 +27,8 @@ FORWARD_WIDE = "n⁴: n²d with d = n²/4 parameters in a layer"
 UNIT = {"residual": "conv", "activation": "relu", "norm": "batch", "depth": 1, "side": 4, "channels": 4, "batch": 16}
 UNIT_DEPTHS = (16, 32, 64, 128, 256)
 SHORT = (2, 4, 8, 16, 32)
+UNDOING, WALKING = (8, 12, 16, 24, 32), (32, 48, 64, 96, 128)
+"""Depths between which one phase of `reversible`, and of `moonwalk_mixed`, has the peak, so the bytes are one line."""
 HEAVY = (64, 128, 256, 512, 1024)
 EAGER = {"batch": 64, "channels": 8, "hidden": 4}
 FEW = {"batch": 2, "channels": 4, "hidden": 2}
@@ -158,16 +160,16 @@ TORCH: dict[str, tuple[Claim, ...]] = {
         _memory("torch", DIRECTION, 1, ("backprop", 4.0)), _work("torch"), _wide(2, "n²", "torch"), _heavy(),
     ),
     "reversible": (
-        _memory("torch", "memory grows with L by the gradients only, linearly", 1, ("backprop", 8.0)), _work("torch"),
-        _wide(2, "n²", "torch"), _heavy(),
+        _memory("torch", "memory grows with L by the gradients only, linearly", 1, ("backprop", 8.0), UNDOING),
+        _work("torch"), _wide(2, "n²", "torch"), _heavy(),
     ),
     "moonwalk": (
         _memory("torch", "memory grows with L by the gradients only, linearly", 1, ("backprop", 4.0)), _work("torch"),
         _wide(3, "n³", "torch", options={"tangents": 1000}), _heavy(),
     ),
     "moonwalk_mixed": (
-        _memory("torch", MX, 1, ("backprop", 4.0)), _unit("torch", 6.0), _work("torch"), _wide(2, "n²", "torch"),
-        _heavy(),
+        _memory("torch", MX, 1, ("backprop", 4.0), WALKING), _unit("torch", 6.0), _work("torch"),
+        _wide(2, "n²", "torch"), _heavy(),
     ),
 }  # fmt: skip
 

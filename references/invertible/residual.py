@@ -151,7 +151,10 @@ def convolve(backend: str, x: Any, w: Any) -> Any:
     if backend == "torch":
         import torch
 
-        moved = torch.nn.functional.conv2d(x.permute(0, 3, 1, 2), w.permute(3, 2, 0, 1), padding=KERNEL // 2)
+        kernel = w.permute(3, 2, 0, 1)
+        if len(kernel) == 1:  # else PyTorch takes it for channels_last, and refuses its own gradient on CPUs
+            kernel = kernel.contiguous()
+        moved = torch.nn.functional.conv2d(x.permute(0, 3, 1, 2), kernel, padding=KERNEL // 2)
         return moved.permute(0, 2, 3, 1)
     return product_of_patches(namespace(backend), x, w)
 

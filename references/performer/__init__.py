@@ -166,9 +166,9 @@ def _shape(L: int, s: int, k: int, d: int, rest: str, M: int = 0, **more: Any) -
 
 # Every pair of two settings of feature map, norm and task occurs, and every size at its edge. But d_model is never 2:
 # layer norm turns any two numbers into ± its gain, so gradients through it are only what cancellation leaves, and eight
-# samples do not measure their noise. One shape has reversible layers. The last shape is longer than the usual tiles of
-# 32, 64 and 128 tokens and is no multiple of any. `strategies.pick_options` gives it to the methods in slices of 64 and
-# in blocks.
+# samples do not measure their noise. Some shapes have reversible layers. The last three are longer than the usual tiles
+# of 32, 64 and 128 tokens and no multiples of any; together they have every setting. `strategies.pick_options` gives
+# the first of them, the only one that floats are judged on, to the methods in slices of 64 and in blocks.
 SHAPES = (
     _shape(1, 1, 1, 1, "square sublayer window"),
     _shape(1, 2, 2, 2, "favor pre next_token", M=1),
@@ -181,6 +181,8 @@ SHAPES = (
     _shape(7, 2, 2, 3, "square pre window", dropout=0.5),
     _shape(8, 2, 2, 2, "favor pre copying", M=5, dropout=0.25, residual="reversible"),
     _shape(132, 1, 2, 2, "square post copying", expansion=1),
+    _shape(131, 1, 3, 1, "favor sublayer window", M=1),
+    _shape(131, 2, 1, 4, "favor pre next_token", M=2, batch=2, dropout=0.25, residual="reversible"),
 )
 
 STRESS = (

@@ -179,9 +179,10 @@ def _shape(
 
 
 # Every size occurs at its edge, and every pair of two settings of structure, maps, norm, head, activation and depth.
-# The exception: without a norm the activation is bounded, or three layers would overflow float32. One sequence is
-# longer than the usual tiles of 32, 64 and 128 tokens and is no multiple of any. It has only two layers, because
-# adjoint sharding runs T(T+1)/2 VJPs of each; by its sizes `strategies.pick_options` picks slices and windows of 64.
+# The exception: without a norm the activation is bounded, or three layers would overflow float32. One sequence of each
+# structure is longer than the usual tiles of 32, 64 and 128 tokens and is no multiple of any; together they have every
+# setting. They have at most two layers, because adjoint sharding runs T(T+1)/2 VJPs of each; by its sizes
+# `strategies.pick_options` picks slices and windows of 64 for the first, the only one that floats are judged on.
 SHAPES = (
     _shape("scalar", 1, 1, 1, 1, 1, 1, "tanh none squared_error", maps="vectors"),
     _shape("diagonal", 2, 1, 2, 2, 1, 1, "tanh layer cross_entropy"),
@@ -195,6 +196,8 @@ SHAPES = (
     _shape("diagonal", 8, 2, 4, 3, 1, 2, "tanh none cross_entropy"),
     _shape("unstructured", 133, 2, 2, 2, 1, 1, "identity rms squared_error"),
     _shape("diagonal", 1, 4, 2, 2, 2, 1, "identity layer squared_error"),
+    _shape("scalar", 133, 1, 2, 1, 1, 1, "tanh none cross_entropy", maps="vectors"),
+    _shape("diagonal", 133, 1, 1, 3, 2, 2, "silu layer cross_entropy"),
 )
 
 STRESS = (

@@ -67,6 +67,23 @@ def _border_off(size: int) -> tuple[Mutant, ...]:
     )  # fmt: skip
 
 
+def _border_off_in(structure: str, size: int) -> tuple[Mutant, ...]:
+    return _recurrence(
+        name=f"border_off_by_one_{size}_if_{structure}", source="fla PR 781, #1115: head or sequence offset missing",
+        story=f"as border_off_by_one_{size}, but only if A is {structure}",
+        torch=_T(
+            _STATES_T,
+            f"transition_vjp(problem, p, x, torch.stack([h[t + (0 < t and t % {size} == 0 and "
+            f"problem.spec.structure == '{structure}')] for t in range(len(x))]), torch.stack(mus[::-1]))",
+        ),
+        jax=_J(
+            _STATES_J,
+            "problem.transition_cotangent(mus, states[jnp.arange(len(x)) + ((jnp.arange(len(x)) > 0) & "
+            f"(jnp.arange(len(x)) % {size} == 0) & (problem.spec.structure == '{structure}'))])",
+        ),
+    )  # fmt: skip
+
+
 def _mask_forgets(size: int) -> tuple[Mutant, ...]:
     cut = f"len(x) // {size} * {size}"
     return _recurrence(
@@ -97,6 +114,7 @@ def _window_capped(size: int) -> tuple[Mutant, ...]:
 
 STATE_SPACE = (
     *_each(_carry_lost), *_each(_tail_dropped), *_each(_border_off), *_each(_mask_forgets), *_each(_window_capped),
+    *_border_off_in("diagonal", 64), *_border_off_in("scalar", 128),
 )  # fmt: skip
 
 _slim = functools.partial(bug, "performer", method="slim", source="new")

@@ -153,11 +153,15 @@ def growth(case: Sweep) -> None:
     found = case.sweep(claimed.over)
     promise = f"claimed {claimed.within.bound} {found.letter}^{claimed.exponent:g}"
     tolerance = claimed.within.allowed(fit.TOLERANCE)
-    if found.exponents and fit.surely_faster(found.exponents, claimed.exponent, tolerance):
+    padding = fit.negligible(found.values, claimed.quantity)
+    if found.exponents and not padding and fit.surely_faster(found.exponents, claimed.exponent, tolerance):
         raise Refuted(f"{found.words}; {promise}")
-    exponent = _fitted(found).exponent
+    faster = _fitted(found).exponent - claimed.exponent
     case.sentence = f"{found.words} over {found.span}; {promise}"
-    if claimed.within.broken_by(exponent - claimed.exponent, fit.TOLERANCE):
+    if padding and faster > 0:
+        most = amount(fit.GRAIN, claimed.quantity)
+        case.sentence += f": changes of at most {most} and {fit.MAX_CHANGE:.0%} do not count as growth"
+    elif claimed.within.broken_by(faster, fit.TOLERANCE):
         raise Refuted(case.sentence)
     if claimed.below is not None:
         case.sentence += _below(case, claimed.below, found)

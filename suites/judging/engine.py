@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import hashlib
 import json
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -133,8 +134,19 @@ def judge(task: Task, subject: Subject, run: Run, progress: Callable[[int], None
         return verdict
     fixed = claim.settings.get("options", {})
     tried = coverage(registry.family(task.family), subject.declared, search.tried, claim.where, fixed)
-    some = dataclasses.replace(tried, missing=tried.missing[:MISSING])
+    some = dataclasses.replace(tried, missing=tried.missing[:MISSING], enough=_enough(subject.declared, claim, run))
     return dataclasses.replace(verdict, coverage=dataclasses.asdict(some))
+
+
+def _enough(declared: Method, claim: Claim, run: Run) -> int:
+    """The least number of examples with which the claim is judged on every shape; 0 if the run has as many."""
+    family, check = registry.family(declared.family), CHECKS[claim.check]
+    if check.draws == "cells":
+        least = len(strategies.cells(family, declared, claim.where, run.seed))
+    else:
+        least = strategies.enough(family, claim.where)
+    wanted = math.ceil(least / check.share)
+    return wanted if wanted > run.examples else 0
 
 
 def _on_profile(task: Task, subject: Subject, claim: Claim, run: Run, progress: Callable[[int], None]) -> Verdict:
@@ -188,7 +200,7 @@ def draw(
         certain, shapes = list(_stress(family, claim.where, seed)), None
     else:
         narrow = claim.settings.get("dtype") == "bfloat16"
-        shapes = (strategies.narrow if narrow else strategies.covering)(family, claim.where)
+        shapes = (strategies.narrow if narrow else strategies.covering)(family, claim.where, run.examples)
         certain = strategies.covering_specs(family, claim.where, run.seed, shapes)
         certain += _of_each(family, shapes, seed) if narrow else []
         wanted = max(wanted, len(certain)) if narrow else wanted

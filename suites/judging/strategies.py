@@ -30,6 +30,9 @@ AFFORDABLE = 2e6
 has no cells. No shape of a paper's class has more."""
 LONG_SHARE = 2
 """How many times as often an ordinary shape is drawn as a long one."""
+EACH, EACH_LISTED = 30, 10
+"""Examples for each shape beyond the few of `covering`, in a class of problems and in a pair. A class is judged on all
+of its shapes in sixty digits, by default, and its programs are large; the combinations of a pair are the user's own."""
 UPSTREAM = (1.0, -0.75, 1.5)
 """Upstream cotangents of a shape's cells, in turn."""
 STRESSED = 0.25
@@ -73,16 +76,35 @@ def shapes(family: Family, where: Mapping[str, Any] | None = None) -> Sequence[M
     return found
 
 
-def covering(family: Family, where: Mapping[str, Any] | None = None) -> Sequence[Mapping[str, Any]]:
+def covering(family: Family, where: Mapping[str, Any] | None = None, examples: int = 0) -> Sequence[Mapping[str, Any]]:
     """A few of the shapes that satisfy `where`, in order, which together have every word.
 
     The smallest, a medium one and the largest are among them. A number that is 0 by default and not 0 in some shape
-    counts as a word, too, and so does a size above LONG.
+    counts as a word, too, and so does a size above LONG. Of several long shapes, the first stands for all.
 
     Checks in floats draw from these shapes. Each shape is a program to compile. Floats are left to detect errors of
     rounding and casts, which do not need every combination; wrong formulas are found in sixty digits, on every shape.
+    With more examples there are more shapes, and all of them from `enough` examples on.
     """
     every = list(shapes(family, where))
+    few = _few(family, every)
+    rest = [shape for shape in every if shape not in few]
+    more = rest[: max(0, examples // _each(family) - len(few))]
+    return [shape for shape in every if shape in few or shape in more]
+
+
+def enough(family: Family, where: Mapping[str, Any] | None = None) -> int:
+    """The least number of examples with which checks in floats draw from every shape."""
+    return _each(family) * len(shapes(family, where))
+
+
+def _each(family: Family) -> int:
+    return EACH_LISTED if registry.spec_class(family.name).listed else EACH
+
+
+def _few(family: Family, shapes: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    long = [shape for shape in shapes if is_long(shape)]
+    every = [shape for shape in shapes if shape not in long[1:]]
     defaults = dataclasses.asdict(registry.spec_class(family.name)())
     words = [_words(defaults, {**defaults, **shape}) for shape in every]
     chosen = {0, len(every) // 2, len(every) - 1}
@@ -135,13 +157,15 @@ def edge_specs(family: Family, where: Mapping[str, Any] | None, seed: int) -> li
     return [cls(**{**shape, "seed": 1000 * seed + i}) for i, shape in enumerate(shapes(family, where))]
 
 
-def narrow(family: Family, where: Mapping[str, Any] | None = None) -> Sequence[Mapping[str, Any]]:
+def narrow(family: Family, where: Mapping[str, Any] | None = None, examples: int = 0) -> Sequence[Mapping[str, Any]]:
     """For bfloat16: of the shapes of `covering`, the long ones and every second one of the rest, with the largest.
 
     Programs in bfloat16 are the slowest to compile. Float64 and float32 detect what depends on the shape, and with more
-    digits.
+    digits. From `enough` examples on, these are all shapes, too.
     """
-    every = covering(family, where)
+    every = covering(family, where, examples)
+    if examples >= enough(family, where):
+        return every
     rest = [shape for shape in every if not is_long(shape)]
     few = rest[::-2]
     return [shape for shape in every if is_long(shape) or shape in few]
@@ -183,7 +207,8 @@ def cells(
     The first cell of a shape has the first value of every option and default values of the Spec's fields. The other
     cells have random values, or those of a problem of the family's stress list, and an upstream cotangent that is not
     always 1. All cells of a long shape take values of the stress list in turn, because with random values the first
-    tile's contribution to the last token can be zero to sixty digits.
+    tile's contribution to the last token can be zero to sixty digits. Long shapes after the first take them in reverse,
+    so that the largest slices, too, meet the first values of the list, under which the past is remembered longest.
     """
     cls, found = registry.spec_class(family.name), []
     regimes = [_values_of(cls, stress) for stress in family.stress]
@@ -194,7 +219,8 @@ def cells(
     for i, shape in enumerate(some):
         for j, options in enumerate(picked[i]):
             if costly[i] and regimes:
-                drawn = dict(regimes[j % len(regimes)])
+                turn = len(picked[i]) - 1 - j if any(costly[:i]) else j
+                drawn = dict(regimes[turn % len(regimes)])
             else:
                 drawn = _drawn(family, np.random.default_rng([seed, i, j]), regimes) if j else {}
             drawn["upstream"] = UPSTREAM[(j + costly[i]) % len(UPSTREAM)]

@@ -13,6 +13,9 @@ WORDS = {
     "peak_bytes": "peak", "flops": "FLOPs",
 }  # fmt: skip
 
+LEAST = 0.5
+"""Bytes or FLOPs: a smaller constant is what rounding leaves. Neither it nor one below the law's grain is printed."""
+
 
 @dataclass(frozen=True)
 class Series:
@@ -67,7 +70,8 @@ class Series:
         if self.law.exponent == 0:
             return f"{what} ≈ {constant}, whatever {self.letter}"
         grows = f"{amount(self.law.coefficient, self.quantity)}·{self.letter}^{self.law.exponent:.2f}"
-        return f"{what} ≈ {constant} + {grows}" if self.law.constant else f"{what} ≈ {grows}"
+        known = abs(self.law.constant) >= max(self.law.grain, LEAST)
+        return f"{what} ≈ {constant} + {grows}" if known else f"{what} ≈ {grows}"
 
     @property
     def span(self) -> str:

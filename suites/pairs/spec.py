@@ -32,6 +32,7 @@ class PairSpec(Spec):
     cotangents: str = value_field(ALL)
 
     pair: ClassVar[Any] = None
+    listed: ClassVar[bool] = True
 
     def validate(self) -> None:
         """Check dims, options and regime against what the pair declares.

@@ -123,7 +123,7 @@ def _plain(value: Any) -> str:
 
 def _covered(found: dict[str, Any]) -> str:
     """Which pairs of (field, value) were tried, in words."""
-    return Coverage(found["tried"], found["possible"], tuple(found["missing"])).sentence()
+    return Coverage(**{**found, "missing": tuple(found["missing"])}).sentence()
 
 
 def _unique(values: Iterable[Any]) -> list[Any]:

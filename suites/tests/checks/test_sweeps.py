@@ -166,6 +166,30 @@ def test_points_of_no_one_law_say_so_in_words():
     assert "no law" in Series.of("temp_bytes", "length", "T", points[:2]).words
 
 
+def test_a_law_is_printed_without_what_rounding_leaves():
+    sizes = [16, 32, 64, 128, 256]
+    assert Series.of("temp_bytes", "length", "T", [(T, 928 * T) for T in sizes]).words == "temp ≈ 928 B·T^1.00"
+    assert Series.of("temp_bytes", "length", "T", [(T, 7 + T) for T in sizes]).words == "temp ≈ 7 B + 1 B·T^1.00"
+    rounded = [(T, -(-200 * T // 4096) * 4096) for T in (256, 512, 1024, 2048, 4096)]
+    assert Series.of("temp_bytes", "length", "T", rounded).words == "temp ≈ 184 B·T^1.01"
+    assert Series.of("temp_bytes", "length", "T", [(T, 3 * T) for T in sizes]).words == "temp ≈ 3 B·T^1.00"
+
+
+@pytest.mark.parametrize(
+    ("bytes_at", "expected", "said"),
+    [
+        (lambda T: 163592 + T / 1024, "upheld", "changes of at most 4.1 kB and 5% do not count as growth"),
+        (lambda T: T / 8, "refuted", "temp ≈ 0.125 B·T^1.00"),
+        (lambda T: 163592 + T, "refuted", "temp ≈ 164 kB + 1 B·T^1.00"),
+    ],
+)
+def test_linear_bytes_count_as_constant_only_if_they_are_few_in_all(bytes_at, expected, said, judged, monkeypatch):
+    monkeypatch.setattr(quantities, "device_bytes", lambda _d, _f, _p, spec, *_: bytes_at(spec.length))
+    verdict = judged("stores_everything")
+    assert verdict.verdict == expected
+    assert said in verdict.reason
+
+
 @pytest.mark.parametrize(("power", "expected"), [(1, "inapplicable"), (2.5, "refuted")])
 def test_what_follows_no_one_law_is_refuted_only_if_it_grows_too_fast_whichever_size_is_left_out(
     power, expected, monkeypatch

@@ -31,14 +31,20 @@ def spec(**fields: Any) -> Spec:
 
 
 TWO = family({"length": 1, "layers": 1}, {"length": 2, "layers": 3})
+"""Two sizes that are 1 or more: four pairs, of which the shapes have two."""
 
 
 def test_pairs_of_fields_and_options_are_counted_and_constant_fields_are_not() -> None:
-    """length, layers and chunk vary: 2 pairs of length and layers, and each of 2 + 1 chunks with both: 2 + 3·2 = 8."""
+    """length, layers and chunk vary: 4 pairs of length and layers, and each of 2 + 1 chunks with both: 4 + 3·2 = 10."""
     chunked = method(chunk=lambda s: (1, 2) if s.length == 1 else (7,))
     found = coverage(TWO, chunked, [(spec(length=1, layers=1), {"chunk": 1}), (spec(length=2, layers=3), {"chunk": 7})])
-    assert (found.tried, found.possible) == (6, 8)
-    assert found.missing == ("length=1 with chunk=2", "layers=1 with chunk=2")
+    assert (found.tried, found.possible) == (6, 10)
+    assert found.missing == (
+        "length=1 with chunk=2",
+        "layers=1 with chunk=2",
+        "length=1 with layers>1",
+        "length>1 with layers=1",
+    )
 
 
 def test_values_of_two_options_that_never_meet_are_told() -> None:
@@ -56,12 +62,13 @@ def test_drawn_values_seed_dtype_and_upstream_are_no_fields() -> None:
     shapes = [spec(length=1, layers=1), spec(length=2, layers=3)]
     others = [spec(length=1, layers=1, scale=3.0, seed=5, upstream=-1.0, dtype="float32"), shapes[1]]
     assert coverage(TWO, BACKPROP, [(s, {}) for s in others]) == coverage(TWO, BACKPROP, [(s, {}) for s in shapes])
-    assert coverage(TWO, BACKPROP, [(s, {}) for s in shapes]) == Coverage(2, 2)
+    found = coverage(TWO, BACKPROP, [(s, {}) for s in shapes])
+    assert found == Coverage(2, 4, ("length=1 with layers>1", "length>1 with layers=1"))
 
 
 def test_problems_outside_the_vocabulary_count_for_nothing_new() -> None:
-    found = coverage(TWO, BACKPROP, [(spec(length=99, layers=1), {}), (spec(length=1, layers=3), {"unknown": 1})])
-    assert (found.tried, found.possible) == (0, 2)
+    found = coverage(TWO, BACKPROP, [(spec(length=199, layers=1), {}), (spec(length=1, state=9), {"unknown": 1})])
+    assert (found.tried, found.possible) == (1, 4)
 
 
 def test_every_word_of_a_text_is_a_field() -> None:
@@ -71,9 +78,11 @@ def test_every_word_of_a_text_is_a_field() -> None:
     found = coverage(units, dataclasses.replace(invertible.methods[0], options=()), [(cls(unit="additive"), {})])
     assert found.missing == (
         "unit=dense with unit=tanh",
-        "unit=dense with layers=2",
-        "unit=tanh with layers=2",
+        "unit=dense with layers>1",
+        "unit=tanh with layers>1",
         "unit=additive with layers=1",
+        "unit=dense with layers=1",
+        "unit=tanh with layers=1",
     )
 
 
@@ -86,8 +95,31 @@ def test_where_and_a_fixed_option_restrict_what_is_offered() -> None:
 
 
 def test_where_one_field_alone_varies_its_values_are_counted() -> None:
-    lengths = family({"length": 1}, {"length": 2}, {"length": 3})
-    assert coverage(lengths, BACKPROP, [(spec(length=2), {})]) == Coverage(1, 3, ("length=1", "length=3"))
+    lengths = family({"length": 1}, {"length": 2}, {"length": 3}, {"length": 129})
+    assert coverage(lengths, BACKPROP, [(spec(length=2), {})]) == Coverage(1, 3, ("length=1", "length>128"))
+
+
+def test_a_long_length_in_one_structure_only_leaves_pairs_untried() -> None:
+    """The twin: the class itself has long lengths in all structures, and misses no pair with them."""
+    one = family({"length": 2, "structure": "diagonal"}, {"length": 133, "structure": "scalar"})
+    found = coverage(one, BACKPROP, [(spec(**shape), {}) for shape in one.shapes])
+    assert found.missing == ("structure=diagonal with length>128", "structure=scalar with length>1")
+    every = coverage(STATE_SPACE, BACKPROP, [(spec(**shape), {}) for shape in STATE_SPACE.shapes])
+    assert not [pair for pair in every.missing if "length>128" in pair]
+
+
+def test_two_values_that_no_legal_problem_has_together_are_not_counted() -> None:
+    performer = registry.family("performer")
+    cls = registry.spec_class("performer")
+    undone = {"residual": "reversible", "norm": "pre"}
+    declared = dataclasses.replace(performer, shapes=(undone, {"residual": "plain", "norm": "post"}))
+    found = coverage(declared, dataclasses.replace(performer.methods[0], options=()), [(cls(**undone), {})])
+    assert found.missing == ("norm=post with residual=plain", "norm=pre with residual=plain")
+
+
+def test_what_more_examples_would_try_is_in_the_sentence() -> None:
+    assert Coverage(1, 2, ("a=1",), 60).sentence().endswith("never: a=1; --examples 60 tries every shape")
+    assert "examples" not in Coverage(1, 2, ("a=1",)).sentence()
 
 
 def test_where_nothing_varies_it_is_said() -> None:
