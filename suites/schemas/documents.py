@@ -53,6 +53,7 @@ class Law(msgspec.Struct):
     exponent_range: tuple[float, float]
     largest: Size
     outliers: list[float] = []
+    grain: Annotated[Amount, Meta(description="bytes to which a law may have been rounded up; 0 if none was")] = 0.0
 
 
 class Series(msgspec.Struct):
@@ -83,6 +84,7 @@ class Coverage(msgspec.Struct):
     tried: Count
     possible: Count
     missing: list[str]
+    enough: Annotated[Count, Meta(description="problems with which every shape would be tried")] = 0
 
 
 class Verdict(msgspec.Struct):
