@@ -102,7 +102,10 @@ class Reading:
         Raises:
             TypeError: the data has other fields.
         """
-        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in data.items()})
+        named: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in data.items()
+        }
+        return cls(**named)
 
 
 Record = dict[str, dict[str, Any]]
@@ -494,7 +497,7 @@ class Recorder:
         return {folder: known.get(folder, {}) | entries for folder, entries in found.items()}, absent
 
 
-class RecordedEnvironment(os._Environ):  # type: ignore[type-arg]
+class RecordedEnvironment(os._Environ[str]):
     """`os.environ`, which records what is read of it. Copying all of it for another process is not reading it."""
 
     recorder: Recorder
@@ -508,8 +511,9 @@ class RecordedEnvironment(os._Environ):  # type: ignore[type-arg]
             KeyError: it is not set.
         """
         if key != self.copied and isinstance(key, str):
-            value = self._data.get(self.encodekey(key))  # type: ignore[attr-defined]
-            self.recorder.get_variable(key, None if value is None else self.decodevalue(value))  # type: ignore[attr-defined]
+            data: Any = self._data  # type: ignore[attr-defined]
+            value = data.get(self.encodekey(key))
+            self.recorder.get_variable(key, None if value is None else self.decodevalue(value))
         self.copied = ""
         return str(super().__getitem__(key))
 

@@ -110,8 +110,8 @@ class Present:
         for path, there in reading.probes.items():
             if os.path.exists(self._full(path)) != there:
                 yield f"{path} {'is gone' if there else 'exists now'}"
-        for folder, names in reading.listings.items():
-            if digest("\0".join(self._names(self._full(folder)))) != names:
+        for folder, listing in reading.listings.items():
+            if digest("\0".join(self._names(self._full(folder)))) != listing:
                 yield f"the files in {folder} have changed"
         for folder, modules in reading.lookups.items():
             names = self._names(self._full(folder))
