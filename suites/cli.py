@@ -19,7 +19,7 @@ from typing import Any
 from gradgate.references.errors import UsageError
 from gradgate.suites.commands import COMMANDS
 from gradgate.suites.console import streams
-from gradgate.suites.console.plain import one_line, plain
+from gradgate.suites.console.plain import one_line
 
 STATUS = "exit status: 0 as claimed, 1 refuted or regressed, 2 could not be measured, 3 wrong usage or configuration"
 
@@ -51,7 +51,7 @@ def _status(arguments: Sequence[str]) -> int:
         return 2
     except Exception as error:
         if _is_usage(error):
-            print(f"gradgate: {plain(str(error))}", file=sys.stderr)
+            print(f"gradgate: {one_line(str(error))}", file=sys.stderr)
             return 3
         print(f"gradgate: {_words(error)}", file=sys.stderr)
         return 2

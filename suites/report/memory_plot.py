@@ -11,6 +11,7 @@ from plotly.offline import get_plotlyjs
 from gradgate.hw_profiles.fit import FittedLaw
 from gradgate.references import registry
 from gradgate.references.law_kinds import Growth
+from gradgate.suites.console.files import MARK
 from gradgate.suites.judging.verdict import Verdict
 from gradgate.suites.report.plot import FONT
 
@@ -61,15 +62,16 @@ def of_verdict(verdict: Verdict) -> dict[str, Any]:
 
 def page(document: Mapping[str, Any]) -> str:
     """The page of ``gradgate memory --report``: a plot per quantity and the laws in words."""
-    parts = ["<!doctype html><html lang=en><meta charset=utf-8><title>gradgate memory</title>"]
+    parts = [f"<!doctype html><html lang=en><meta charset=utf-8>{MARK}<title>gradgate memory</title>"]
     parts.append("<style>body{font:15px system-ui,sans-serif;max-width:70em;margin:2em auto;padding:0 1em}</style>")
-    parts.append(f"<script>{get_plotlyjs()}</script><h1>gradgate memory</h1>")
+    parts += [f"<script>{get_plotlyjs()}</script>"] if document["laws"] else []
+    parts.append("<h1>gradgate memory</h1>")
     for quantity in dict.fromkeys(law["quantity"] for law in document["laws"]):
         laws = [law for law in document["laws"] if law["quantity"] == quantity]
         if quantity == "flops":  # the work is the same on every profile
             laws = list({(law["method"], law["framework"]): law for law in laws}.values())
         named = [dict(law) | {"name": " ".join(law[k] for k in ("method", "framework", "profile"))} for law in laws]
-        parts.append(f'<h2>{html.escape(quantity)}</h2><div id="{quantity}"></div><ul>')
+        parts.append(f'<h2>{html.escape(quantity)}</h2><div id="{html.escape(quantity)}"></div><ul>')
         parts += [f"<li><b>{html.escape(law['name'])}</b> {html.escape(law['words'])}</li>" for law in named]
         parts.append(f"</ul><script>{_plot(quantity, figure(named))}</script>")
     if not document["laws"]:
@@ -80,8 +82,9 @@ def page(document: Mapping[str, Any]) -> str:
 def _plot(place: str, drawn: dict[str, Any]) -> str:
     import json
 
-    plain = json.dumps(drawn).replace('"--line"', '"#ddd"').replace('"--text"', '"#222"').replace("</", "<\\/")
-    return f"{{const f={plain};Plotly.newPlot({json.dumps(place)},f.data,f.layout,{{responsive:true}})}}"
+    plain = json.dumps(drawn).replace('"--line"', '"#ddd"').replace('"--text"', '"#222"')
+    drawing = f"{{const f={plain};Plotly.newPlot({json.dumps(place)},f.data,f.layout,{{responsive:true}})}}"
+    return drawing.replace("<", "\\u003c")  # no text of the document ends the script; it has no comparison of its own
 
 
 def _line(one: Mapping[str, Any], colour: str, group: str) -> dict[str, Any]:
