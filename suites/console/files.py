@@ -18,9 +18,10 @@ HEAD = 2000
 MARKS = {
     ".html": (MARK, "<title>gradgate"),
     ".xml": ('<testsuites name="gradgate"',),
-    ".js": ("plotly.js v",),
+    ".js": ("plotly.js v", "/* gradgate */"),
+    ".css": ("/* gradgate */",),
     ".md": ("<!-- gradgate gate -->",),
-}  # fmt: skip
+}
 """Suffix of a file -> texts of which a file of gradgate has one near its start."""
 KEYS = frozenset(("verdicts", "cells", "mutants", "families", "judged", "results", "findings"))
 """Keys of which a document of gradgate has one."""

@@ -1,4 +1,4 @@
-"""Standard output and standard error that may be closed, full or unable to hold a letter: a command goes on without them.
+"""Standard output and standard error that may be closed, full or unable to hold a letter: a command goes on anyway.
 
 What a command finds, its files and its exit status do not depend on who reads its output.
 """
@@ -86,4 +86,4 @@ def _open_standard_descriptors() -> None:
 
 
 def _nowhere() -> Any:
-    return open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - it is open as long as the process
+    return open(os.devnull, "w", encoding="utf-8")

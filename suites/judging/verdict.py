@@ -6,12 +6,13 @@ import dataclasses
 import json
 import math
 import shlex
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from gradgate.references import registry
 from gradgate.references.contract import Claim, Method
-from gradgate.suites.judging.outcomes import AGAINST, OUTCOMES, outcome_of
+from gradgate.suites.judging.outcomes import AGAINST, OUTCOMES, VERDICTS, outcome_of
 
 SCHEMA = 1
 
@@ -167,11 +168,82 @@ class Verdict:
 
     @classmethod
     def from_dict(cls, row: dict[str, Any]) -> Verdict:
-        """The Verdict of `to_dict`; older documents call the declared reason ``why``."""
+        """The Verdict of `to_dict`; older documents call the declared reason ``why``.
+
+        Raises:
+            TypeError: a field is missing or holds what `to_dict` never writes, as after an edit by hand; says which.
+        """
+        if not isinstance(row, dict):
+            raise TypeError(f"a verdict is an object, not {row!r:.80}")
         row = {"declared_reason": row["why"], **row} if "why" in row else row
-        task = Task(**{f.name: row[f.name] for f in dataclasses.fields(Task) if f.name in row})
-        rest = {f.name: row[f.name] for f in dataclasses.fields(cls) if f.name != "task" and f.name in row}
-        return cls(task, **rest)
+        of_task = {name: row[name] for name in _TASK if name in row}
+        rest = {name: row[name] for name in _CHECKS if name in row and name not in _TASK}
+        for name, value in (of_task | rest).items():
+            legal, holds = _CHECKS[name]
+            if not holds(value):
+                raise TypeError(f"{name} of a verdict is {legal}, not {value!r:.80}")
+        return cls(Task(**of_task), **rest)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_number(value: object) -> bool:
+    """Whether it is a number, NaN and infinity included; integers that no float can hold are not."""
+    return isinstance(value, float) or (type(value) is int and abs(value) < LARGEST)
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value < LARGEST
+
+
+def _is_size(value: object) -> bool:
+    """Whether it is None, or a number that is not negative."""
+    return value is None or (isinstance(value, (int, float)) and _is_number(value) and not value < 0)
+
+
+def _is_law(value: object) -> bool:
+    """Whether it is a series of `Series.to_dict`: texts, as many sizes as values, and a law or none."""
+    if not isinstance(value, dict):
+        return False
+    sizes, values = value.get("sizes"), value.get("values")
+    if not isinstance(sizes, list) or not isinstance(values, list) or len(sizes) != len(values):
+        return False
+    texts = (value.get(name) for name in ("quantity", "variable", "letter", "words", "name"))
+    numbers = all(map(_is_number, [*sizes, *values])) and all(size > 0 for size in sizes)
+    return all(map(_is_text, texts)) and numbers and isinstance(value.get("law"), dict | None)
+
+
+def _is_coverage(value: object) -> bool:
+    if not isinstance(value, dict) or not value:
+        return value == {}
+    missing = value.get("missing")
+    counts = _is_count(value.get("tried")) and _is_count(value.get("possible"))
+    return counts and isinstance(missing, list) and all(map(_is_text, missing))
+
+
+LARGEST = 10**300
+"""No count or integer of a verdict is this large."""
+_TASK = tuple(item.name for item in dataclasses.fields(Task))
+_CHECKS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    **dict.fromkeys((*_TASK, "leaf", "reason", "profile"), ("text", _is_text)),
+    "expected": ("upheld or refuted", lambda value: value in ("upheld", "refuted")),
+    "verdict": (f"one of {', '.join(VERDICTS)}", lambda value: value in VERDICTS),
+    "examples": ("a count", _is_count),
+    **dict.fromkeys(("error", "noise", "bound"), ("a number that is not negative, or null", _is_size)),
+    "lost": ("a number or null", lambda value: value is None or _is_number(value)),
+    **{
+        name: ("a count or null", lambda value: value is None or _is_count(value)) for name in ("digits", "informative")
+    },
+    "seconds": ("a number", lambda value: _is_number(value) and math.isfinite(value)),
+    "spec": ("an object or null", lambda value: isinstance(value, dict | None)),
+    "options": ("an object", lambda value: isinstance(value, dict)),
+    "run": ("an object of counts", lambda value: isinstance(value, dict) and all(map(_is_count, value.values()))),
+    "coverage": ("an object with tried, possible and missing", _is_coverage),
+    "laws": ("a list of series", lambda value: isinstance(value, list) and all(map(_is_law, value))),
+}
+"""Field of a verdict's JSON -> what is legal, in words, and whether a value is legal."""
 
 
 def _finite(number: float | None) -> float | None:

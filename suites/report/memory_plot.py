@@ -52,10 +52,11 @@ def figure(series: Sequence[Mapping[str, Any]], claimed: float | None = None) ->
 
 def of_verdict(verdict: Verdict) -> dict[str, Any]:
     """The plot of a claim about memory or work: every series over the first one's variable."""
-    first = verdict.laws[0]
-    declared = registry.methods(verdict.task.family, verdict.task.method, verdict.task.framework)
-    claims = [] if verdict.task.target else [c for c in declared[0].claims if c.name == verdict.task.claim]
-    law = claims[0].law if claims else None
+    first, task = verdict.laws[0], verdict.task
+    family = None if task.target else registry.families().get(task.family)  # a class of a user is not known here
+    key = task.method, task.framework, task.claim
+    claims = [(m.name, m.framework, c.name, c.law) for m in (family.methods if family else ()) for c in m.claims]
+    law = next((law for *named, law in claims if tuple(named) == key), None)
     claimed = law.exponent if isinstance(law, Growth) else None
     return figure([one for one in verdict.laws if one["variable"] == first["variable"]], claimed)
 

@@ -59,7 +59,8 @@ def pages(report: Report) -> dict[str, str]:
     for name, part in parts.items():
         around = ends[0] | (listed or {files[name]: name}) | ends[1]
         made[files[name]] = render(part, around, files[name], brief=not listed)
-    made |= {file: environment().get_template(template).render() for file, template in SHARED.items()}
+    for file, template in SHARED.items():
+        made[file] = f"/* gradgate */\n{environment().get_template(template).render()}"
     return made | ({SCRIPT: get_plotlyjs()} if any(f'src="{SCRIPT}"' in text for text in made.values()) else {})
 
 
@@ -83,9 +84,12 @@ def file_names(families: Iterable[str]) -> dict[str, str]:
 
 
 def render(
-    report: Report, menu: Mapping[str, str] | None = None, here: str = "", parts: Mapping[str, Report] | None = None,
+    report: Report,
+    menu: Mapping[str, str] | None = None,
+    here: str = "",
+    parts: Mapping[str, Report] | None = None,
     brief: bool = False,
-) -> str:  # fmt: skip
+) -> str:
     """One page: the whole report in one self-contained file, or one page of several.
 
     Args:
