@@ -27,7 +27,7 @@ from gradgate.references.contract import FRAMEWORKS, UsageError
 from gradgate.suites.calibration import alarms, power
 from gradgate.suites.commands import arguments
 from gradgate.suites.console import terminal
-from gradgate.suites.console.files import write_atomically
+from gradgate.suites.console.files import need_own, write_atomically
 from gradgate.suites.console.progress import progress
 from gradgate.suites.workers import cluster
 from gradgate.suites.workers.shards import cost
@@ -71,6 +71,8 @@ def main(chosen: argparse.Namespace) -> int:
     seed, problems, keep = chosen.seed, chosen.problems, chosen.json
     head = {"seed": seed, "problems": problems, "fingerprint": fingerprint()}
     kept = _kept(keep, head)
+    if chosen.summary:
+        need_own(chosen.summary, "families")
     os.environ.update(environment())
     figures = {}
     every = [(family, piece) for family in families for piece in _pieces(family, problems)]
@@ -157,13 +159,13 @@ def measure_apart(*asked: Any) -> dict[str, Any]:
 
 
 def _kept(keep: Path | None, head: dict[str, Any]) -> dict[str, Any]:
-    if keep is None or not keep.exists():
+    if keep is None or not keep.is_file():
         return {}
     try:
         found = json.loads(keep.read_text(encoding="utf-8"))
         same = all(found[key] == value for key, value in head.items())
-        families: dict[str, Any] = found["families"]
-    except (ValueError, KeyError, TypeError):
+        families: dict[str, Any] = {name: dict(pieces) for name, pieces in found["families"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise UsageError(f"{keep} is no file of gradgate calibrate; give another --json") from None
     if not same:
         raise UsageError(f"{keep} was measured with another seed, number of problems or toolchain; give another --json")

@@ -114,13 +114,15 @@ def _name(row: Flake) -> str:
 
 def _kept(path: Path | None, head: Mapping[str, Any]) -> tuple[dict[str, list[int]], list[Flake]]:
     """Task name -> the seeds under which it was judged; and the flakes."""
-    if path is None or not path.exists():
+    if path is None or not path.is_file():
         return {}, []
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         same = all(found[key] == value for key, value in head.items())
-        judged, flakes = dict(found["judged"]), list(found["flakes"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        judged, flakes = {name: list(seeds) for name, seeds in found["judged"].items()}, list(found["flakes"])
+        for row in flakes:
+            Verdict.from_dict(row)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UsageError(f"{path} is no file of gradgate repeat ({error!r}); give another --json") from None
     if not same:
         raise UsageError(f"{path} was written with another toolchain or number of examples; give another --json")

@@ -54,13 +54,13 @@ def main(chosen: argparse.Namespace) -> int:
         with _shapely(", ".join(documents)):
             files, page = PAGES[what](united)
         for name in files:
-            need_own(folder / name)
+            need_own(folder / name, what if name == VERDICTS else "")
         for name, text in files.items():
             if len(paths) > 1 or (folder / name).resolve() != paths[0].resolve():  # the document itself is there
                 write_atomically(folder / name, text)
         print(plain(str(folder / page)))
     if chosen.json:
-        need_own(chosen.json)
+        need_own(chosen.json, what)
         write_atomically(chosen.json, json.dumps(united, indent=1, ensure_ascii=False) + "\n")
         terminal.note(f"{len(paths)} documents united in {chosen.json}")
     if missing:

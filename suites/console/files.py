@@ -24,7 +24,7 @@ MARKS = {
 }
 """Suffix of a file -> texts of which a file of gradgate has one near its start."""
 KEYS = frozenset(("verdicts", "cells", "mutants", "families", "judged", "results", "findings"))
-"""Keys of which a document of gradgate has one."""
+"""Keys of which a document of gradgate has one: what it lists."""
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -73,24 +73,42 @@ def is_stream(path: Path) -> bool:
     return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
 
 
-def need_own(path: Path) -> None:
-    """Check that writing a file loses nothing: it does not exist, is empty or a stream, or gradgate wrote it.
+def need_own(path: Path, lists: str = "") -> None:
+    """Check that writing a file loses nothing: it does not exist, is empty or a stream, or an earlier output.
+
+    Args:
+        path: the file.
+        lists: what the document lists that will be written, such as ``verdicts``; "" for a page.
 
     Raises:
-        UsageError: somebody else's file is there; says which.
+        UsageError: somebody else's file is there, or what another command has measured; says which.
     """
-    if not path.is_file() or not path.stat().st_size or _is_own(path):
+    if not path.is_file() or not path.stat().st_size:
         return
-    raise UsageError(f"{path} is there and gradgate did not write it; give another name, or move it away")
+    if not lists:
+        own = _has_mark(path)
+    else:
+        listed = _listed(path)
+        if listed and lists not in listed:
+            raise UsageError(f"{path} holds {', '.join(sorted(listed))}, which would be lost; give another name")
+        own = bool(listed)
+    if not own:
+        raise UsageError(f"{path} is there and gradgate did not write it; give another name, or move it away")
 
 
-def _is_own(path: Path) -> bool:
+def _has_mark(path: Path) -> bool:
     try:
-        if path.suffix in MARKS:
-            with path.open(encoding="utf-8", errors="replace") as file:
-                head = file.read(HEAD)
-            return any(mark in head for mark in MARKS[path.suffix])
+        with path.open(encoding="utf-8", errors="replace") as file:
+            head = file.read(HEAD)
+    except OSError:
+        return False
+    return any(mark in head for mark in MARKS.get(path.suffix, MARKS[".md"]))
+
+
+def _listed(path: Path) -> frozenset[str]:
+    """What a document lists; nothing if it is none of gradgate's."""
+    try:
         document = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(document, dict) and not KEYS.isdisjoint(document)
+        return frozenset()
+    return KEYS & document.keys() if isinstance(document, dict) else frozenset()

@@ -66,7 +66,7 @@ def safe() -> Iterator[tuple[Stream, Stream]]:
     """A scope in which `sys.stdout` and `sys.stderr` are such streams. File descriptors 0 to 2 are open in it."""
     _open_standard_descriptors()
     before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = made = Stream(before[0]), Stream(before[1])  # type: ignore[assignment]
+    sys.stdout, sys.stderr = made = Stream(before[0]), Stream(before[1])
     try:
         yield made
     finally:

@@ -67,7 +67,7 @@ def read(path: Path) -> dict[str, Any]:
             raise ValueError(f"schema {found['schema']!r}, not {SCHEMA}")
     except FileNotFoundError:
         return {"schema": SCHEMA, "results": []}
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(f"{path} holds no results of gradgate paper: {error!r}") from None
     return dict(found)
 

@@ -49,7 +49,7 @@ def write(document: dict[str, Any], folder: Path) -> Path:
     """
     made = files(document)
     for name in made:
-        need_own(folder / name)
+        need_own(folder / name, "verdicts" if name == "verdicts.json" else "")
     for name, text in made.items():
         write_atomically(folder / name, text)
     return folder / "index.html"
