@@ -35,12 +35,17 @@ def _prepare() -> None:
 
 
 def test_an_exception_ends_the_workers_and_what_they_do() -> None:
-    begun = time.monotonic()
-    with pytest.raises(KeyboardInterrupt), processes.pool(2) as workers:
-        started = [workers.submit(os.getpid) for _ in range(2)]
-        pieces = [workers.submit(time.sleep, 600) for _ in range(9)]
-        running = {one.result() for one in started}
-        raise KeyboardInterrupt
+    begun, running, pieces = time.monotonic(), set(), []
+
+    def interrupted() -> None:
+        with processes.pool(2) as workers:
+            started = [workers.submit(os.getpid) for _ in range(2)]
+            pieces.extend(workers.submit(time.sleep, 600) for _ in range(9))
+            running.update(one.result() for one in started)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert time.monotonic() - begun < 60, "no piece of work is waited for"
     assert not any(map(_runs, running))
     assert all(piece.done() for piece in pieces)
