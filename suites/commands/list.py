@@ -64,7 +64,7 @@ def _papers(chosen: argparse.Namespace) -> int:
     kept = {one.family: paper_results.kept(one.family) for one in found}
     if chosen.json:
         papers = [_paper(one, {row["key"]: row for row in kept[one.family]}) for one in found]
-        print(json.dumps({"papers": papers}, indent=1, ensure_ascii=False))
+        print(json.dumps({"papers": papers}, indent=1))
     else:
         paper_table.statements(found, {family: paper_results.judged(rows) for family, rows in kept.items()})
     return 0

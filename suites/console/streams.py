@@ -25,7 +25,7 @@ class Stream:
     def __init__(self, stream: Any) -> None:
         """Wrap a stream; None stands for one that was closed before the process began."""
         self.failed = ""
-        self._stream = _nowhere() if stream is None or getattr(stream, "closed", False) else stream
+        self._stream = _Nowhere() if stream is None or getattr(stream, "closed", False) else stream
         with contextlib.suppress(AttributeError, ValueError, OSError):  # not every replacement of a stream can do it
             self._stream.reconfigure(errors="backslashreplace")
 
@@ -58,7 +58,7 @@ class Stream:
             with open(os.devnull, "w") as nowhere:
                 os.dup2(nowhere.fileno(), self._stream.fileno())
         except (OSError, ValueError, AttributeError, io.UnsupportedOperation):
-            self._stream = _nowhere()
+            self._stream = _Nowhere()
 
 
 @contextlib.contextmanager
@@ -85,5 +85,6 @@ def _open_standard_descriptors() -> None:
             os.set_inheritable(opened, True)
 
 
-def _nowhere() -> Any:
-    return open(os.devnull, "w", encoding="utf-8")
+class _Nowhere(io.TextIOBase):
+    def write(self, text: str) -> int:
+        return len(text)
