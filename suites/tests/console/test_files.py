@@ -92,9 +92,13 @@ OURS = {
     "empty.html": "",
 }
 THEIRS = {
-    "index.html": "<!doctype html><title>My thesis about gradgate</title>", "junit.xml": '<testsuites name="pytest">',
-    "plotly.min.js": "var a", "README.md": "# mine", "notes": "mine", "report.css": "body {}",
-}  # fmt: skip
+    "index.html": "<!doctype html><title>My thesis about gradgate</title>",
+    "junit.xml": '<testsuites name="pytest">',
+    "plotly.min.js": "var a",
+    "README.md": "# mine",
+    "notes": "mine",
+    "report.css": "body {}",
+}
 
 
 @pytest.mark.parametrize("name", OURS)
