@@ -25,7 +25,7 @@ class Stream:
     def __init__(self, stream: Any) -> None:
         """Wrap a stream; None stands for one that was closed before the process began."""
         self.failed = ""
-        self._stream = _Nowhere() if stream is None or getattr(stream, "closed", False) else stream
+        self._stream: Any = _Nowhere() if stream is None or getattr(stream, "closed", False) else stream
         with contextlib.suppress(AttributeError, ValueError, OSError):  # not every replacement of a stream can do it
             self._stream.reconfigure(errors="backslashreplace")
 

@@ -113,7 +113,7 @@ LAW = {
     "name": "temp",
     "words": "no law: too few",
 }
-VERDICTS = {
+VERDICTS: dict[str, Any] = {
     "schema": 1,
     "fingerprint": {"python": "3.11.7"},
     "claims": 5,
@@ -523,7 +523,7 @@ class Failing(io.StringIO):
 WRONG = verdict("a", "refuted", error=1.0, noise=1e-16, reason="w is off")
 REFUTED = VERDICTS | {"verdicts": [WRONG, *VERDICTS["verdicts"][1:]]}
 CUT_OFF = VERDICTS | {"verdicts": VERDICTS["verdicts"][1:]}
-DOCUMENTS = {0: VERDICTS, 1: REFUTED, 2: CUT_OFF}
+DOCUMENTS: dict[int, dict[str, Any]] = {0: VERDICTS, 1: REFUTED, 2: CUT_OFF}
 """Exit status -> a document that has it."""
 PIPE, FULL, BAD = BrokenPipeError(errno.EPIPE, "x"), OSError(errno.ENOSPC, "full"), OSError(errno.EBADF, "bad")
 
