@@ -563,7 +563,7 @@ def shell(line: str, folder: Path, **environment: str) -> subprocess.CompletedPr
         env=os.environ | environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         check=False,
     )
 
@@ -598,6 +598,45 @@ def test_a_real_process(place: Path, line: str, status: int) -> None:
     assert (place / "page" / "index.html").exists() == ("gone" not in line)
     assert "gone" not in line or ran.stderr.count("\n") == 1
     assert (place / "thesis.html").read_text() == "mine"
+
+
+PAIR = """
+import torch
+import gradgate
+
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return FACTOR * x * g
+
+def applied(x):
+    return Square.apply(x)
+
+def plain(x):
+    return x * x
+
+square = gradgate.Pair(
+    applied, reference=plain, inputs={"x": gradgate.normal("T")}, dims={"T": (1, 3)}, dtypes=("float64",)
+)
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a shell")
+@pytest.mark.parametrize(("factor", "status"), [(2, 0), (3, 1)])
+def test_a_reader_that_leaves_changes_neither_the_verdict_nor_the_report_of_verify(
+    place: Path, torch: Any, factor: int, status: int
+) -> None:
+    (place / "pairs.py").write_text(PAIR.replace("FACTOR", str(factor)))
+    asked = "verify pairs.py --claim gradient_float64 --examples 4 --jobs 1 --report page"
+    ran = shell(f"$G {asked} 2>&1 | true; exit ${{PIPESTATUS[0]}}", place)
+    assert ran.returncode == status, ran
+    assert {path.name for path in (place / "page").iterdir()} == {"index.html", "junit.xml", "verdicts.json"}
 
 
 def test_a_crash_is_status_two_with_one_line_and_a_file(
