@@ -194,6 +194,10 @@ def _is_number(value: object) -> bool:
     return isinstance(value, float) or (type(value) is int and abs(value) < LARGEST)
 
 
+def _is_integer(value: object) -> bool:
+    return type(value) is int and abs(value) < LARGEST
+
+
 def _is_count(value: object) -> bool:
     return type(value) is int and 0 <= value < LARGEST
 
@@ -211,7 +215,7 @@ def _is_law(value: object) -> bool:
     if not isinstance(sizes, list) or not isinstance(values, list) or len(sizes) != len(values):
         return False
     texts = (value.get(name) for name in ("quantity", "variable", "letter", "words", "name"))
-    numbers = all(map(_is_number, [*sizes, *values])) and all(size > 0 for size in sizes)
+    numbers = all(map(_is_number, [*sizes, *values])) and all(size >= 0 for size in sizes)
     return all(map(_is_text, texts)) and numbers and isinstance(value.get("law"), dict | None)
 
 
@@ -233,13 +237,12 @@ _CHECKS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "examples": ("a count", _is_count),
     **dict.fromkeys(("error", "noise", "bound"), ("a number that is not negative, or null", _is_size)),
     "lost": ("a number or null", lambda value: value is None or _is_number(value)),
-    **{
-        name: ("a count or null", lambda value: value is None or _is_count(value)) for name in ("digits", "informative")
-    },
+    "digits": ("an integer or null", lambda value: value is None or _is_integer(value)),
+    "informative": ("a count or null", lambda value: value is None or _is_count(value)),
     "seconds": ("a number", lambda value: _is_number(value) and math.isfinite(value)),
     "spec": ("an object or null", lambda value: isinstance(value, dict | None)),
     "options": ("an object", lambda value: isinstance(value, dict)),
-    "run": ("an object of counts", lambda value: isinstance(value, dict) and all(map(_is_count, value.values()))),
+    "run": ("an object of integers", lambda value: isinstance(value, dict) and all(map(_is_integer, value.values()))),
     "coverage": ("an object with tried, possible and missing", _is_coverage),
     "laws": ("a list of series", lambda value: isinstance(value, list) and all(map(_is_law, value))),
 }

@@ -34,9 +34,9 @@ def figure(series: Sequence[Mapping[str, Any]], claimed: float | None = None) ->
                 "y": list(one["values"]), "marker": {"color": colour, "size": 8}, "legendgroup": str(i),
             }
         )  # fmt: skip
-        if one["law"] is not None:
+        if one["law"] is not None and one["sizes"] and one["sizes"][0] > 0:  # the axes are logarithmic
             traces.append(_line(one, colour, str(i)))
-    if claimed is not None and series and series[0]["sizes"]:
+    if claimed is not None and series and series[0]["sizes"] and series[0]["sizes"][0] > 0:
         traces.append(_claimed(series[0], claimed))
     axis = {"type": "log", "exponentformat": "power", "gridcolor": "--line", "linecolor": "--line", "zeroline": False}
     first = series[0] if series else {"letter": "", "quantity": ""}
