@@ -24,12 +24,12 @@ def pool(workers: int, prepare: Callable[[], None] | None = None) -> Iterator[Pr
     made = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_begin, initargs=(prepare,))
     try:
         yield made
+        made.shutdown()
     except BaseException:
         for process in list((made._processes or {}).values()):
             process.kill()
         made.shutdown(cancel_futures=True)
         raise
-    made.shutdown()
 
 
 def _begin(prepare: Callable[[], None] | None) -> None:

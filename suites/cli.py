@@ -60,9 +60,12 @@ def _status(arguments: Sequence[str]) -> int:
 def _run(arguments: Sequence[str]) -> int:
     _settle_folders()
     chosen = _parser(arguments).parse_args(arguments)
-    if getattr(chosen, "problem", None):
-        chosen.left_out = importlib.import_module("gradgate.suites.commands.arguments").place_problem(chosen)
-    return int(chosen.main(chosen))
+    try:
+        if getattr(chosen, "problem", None):
+            chosen.left_out = importlib.import_module("gradgate.suites.commands.arguments").place_problem(chosen)
+        return int(chosen.main(chosen))
+    except SystemExit as stop:  # of foreign code: its status says nothing about claims
+        raise RuntimeError(f"something called sys.exit({stop.code!r}) while the command ran") from stop
 
 
 def _settle_folders() -> None:

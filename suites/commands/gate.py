@@ -15,6 +15,7 @@ from typing import Any
 
 from gradgate.suites.commands import arguments
 from gradgate.suites.console.files import need_own, write_atomically
+from gradgate.suites.console.plain import one_line
 from gradgate.suites.console.progress import Show, progress
 from gradgate.suites.gate import allow, benchmarks, compare, output
 from gradgate.suites.gate.compare import Finding, Half
@@ -57,7 +58,7 @@ def main(chosen: argparse.Namespace) -> int:
     try:
         document = run(Path.cwd(), chosen)
     except Unmeasurable as error:
-        print(f"gradgate gate: {error}", file=sys.stderr)
+        print(f"gradgate gate: {one_line(str(error))}", file=sys.stderr)
         return 2
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):

@@ -42,7 +42,7 @@ def main(chosen: argparse.Namespace) -> int:
     """
     paths = chosen.documents or [Path(RUN) / VERDICTS]
     documents = {str(path): _read(path) for path in paths}
-    with _shapely(", ".join(documents)):
+    with _reading(", ".join(documents)):
         united, missing = union.unite(documents)
         what = union.kind(united)
         status = STATUS[what](united) if what in STATUS else 0
@@ -51,7 +51,7 @@ def main(chosen: argparse.Namespace) -> int:
     if what in PAGES and (chosen.report or not chosen.json):
         arguments.need_report()
         folder = chosen.report or _folder(paths[0])
-        with _shapely(", ".join(documents)):
+        with _reading(", ".join(documents)):
             files, page = PAGES[what](united)
         for name in files:
             need_own(folder / name, what if name == VERDICTS else "")
@@ -119,7 +119,7 @@ def _check(document: dict[str, Any]) -> None:
 
 
 @contextlib.contextmanager
-def _shapely(names: str) -> Iterator[None]:
+def _reading(names: str) -> Iterator[None]:
     """A scope in which documents are read and nothing is written: an error in it is an error of the documents.
 
     Raises:

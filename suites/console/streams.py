@@ -25,9 +25,11 @@ class Stream:
     def __init__(self, stream: Any) -> None:
         """Wrap a stream; None stands for one that was closed before the process began."""
         self.failed = ""
-        self._stream: Any = _Nowhere() if stream is None or getattr(stream, "closed", False) else stream
-        with contextlib.suppress(AttributeError, ValueError, OSError):  # not every replacement of a stream can do it
-            self._stream.reconfigure(errors="backslashreplace")
+        self._stream = _Nowhere() if stream is None or getattr(stream, "closed", False) else stream
+        change = getattr(self._stream, "reconfigure", None)  # not every replacement of a stream has it
+        with contextlib.suppress(ValueError, OSError):
+            if change is not None:
+                change(errors="backslashreplace")
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)

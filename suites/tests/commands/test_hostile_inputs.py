@@ -656,3 +656,16 @@ def test_a_crash_is_status_two_with_one_line_and_a_file(
     ran = gradgate("cache")
     assert (ran.status, ran.err.count("\n")) == (2, 1)
     assert "its traceback could not be written" in ran.err
+
+
+@pytest.mark.parametrize("code", [0, 1, None, "bye"])
+def test_an_exit_of_foreign_code_is_no_verdict(
+    monkeypatch: pytest.MonkeyPatch, gradgate: Callable[..., Any], place: Path, code: object
+) -> None:
+    def leave(*_: object) -> None:
+        raise SystemExit(code)
+
+    monkeypatch.setattr("gradgate.hw_profiles.cache.Cache.size", leave)
+    ran = gradgate("cache")
+    assert ran.status == 2
+    assert f"something called sys.exit({code!r})" in ran.err
