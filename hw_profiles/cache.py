@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +15,11 @@ from typing import Any
 import platformdirs
 
 VARIABLE = "GRADGATE_CACHE"
+DRAFT = ".writing-"
+"""The start of the names of files that are being written."""
+START = b'{"digest": "'
+"""The first bytes of every entry."""
+_FOLDER, _ENTRY = re.compile("[0-9a-f]{2}"), re.compile(r"[0-9a-f]{64}\.json")
 
 
 def key(program: str, facts: Mapping[str, str]) -> str:
@@ -42,7 +48,7 @@ class Cache:
             value = stored["value"]
             if isinstance(value, dict) and stored["digest"] == _digest(entry, value):
                 return value
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             pass
         return None
 
@@ -52,7 +58,7 @@ class Cache:
         content = json.dumps({"digest": _digest(entry, value), "value": value})
         with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
+            handle, name = tempfile.mkstemp(dir=path.parent, prefix=DRAFT)
             try:
                 with os.fdopen(handle, "w", encoding="utf-8") as file:
                     file.write(content)
@@ -71,7 +77,11 @@ class Cache:
         return entries, total
 
     def clear(self) -> int:
-        """Remove every file of the cache; returns the number of entries removed. Parallel writers are not disturbed."""
+        """Remove every file of the cache; returns the number of entries removed. Parallel writers are not disturbed.
+
+        A file belongs to the cache if its place, its name and the start of its text are those of an entry. All others
+        stay, whoever put them there.
+        """
         removed = 0
         for path in self._files():
             with contextlib.suppress(OSError):
@@ -83,7 +93,32 @@ class Cache:
         return self.folder / entry[:2] / f"{entry}.json"
 
     def _files(self) -> list[Path]:
-        return [path for path in self.folder.rglob("*") if path.is_file()]
+        """The entries, and what killed writers left behind. No link is followed."""
+        found = []
+        for folder in _listed(self.folder):
+            if _FOLDER.fullmatch(folder.name) and folder.is_dir(follow_symlinks=False):
+                found += [Path(file.path) for file in _listed(folder.path) if _is_own(file, folder.name)]
+        return found
+
+
+def _listed(folder: str | Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as found:
+            return sorted(found, key=lambda entry: entry.name)
+    except OSError:
+        return []
+
+
+def _is_own(file: os.DirEntry[str], folder: str) -> bool:
+    """Whether this class wrote a file. A writer that was killed early leaves an empty one."""
+    named = file.name.startswith(DRAFT) or (_ENTRY.fullmatch(file.name) and file.name.startswith(folder))
+    try:
+        if not named or not file.is_file(follow_symlinks=False):
+            return False
+        with open(file.path, "rb") as opened:
+            return START.startswith(opened.read(len(START)))
+    except OSError:
+        return False
 
 
 def _digest(entry: str, value: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import BrokenExecutor, Executor, Future, as_completed
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -150,7 +150,7 @@ def run(
     rest, size = list(cells), workers or os.cpu_count() or 1
     while rest:
         lost: list[Cell] = []
-        with _pool(size) as pool:
+        with processes.pool(size, _prepare_quietly) as pool:
             for cell, result in _collect(pool, rest, task):
                 if isinstance(result, Measurement):
                     yield cell, result
@@ -260,22 +260,13 @@ def _collect(
 
 
 def _alone(cell: Cell, task: Callable[[Cell], Measurement]) -> Measurement:
-    with _pool(1) as pool:
+    with processes.pool(1, _prepare_quietly) as pool:
         _, result = next(_collect(pool, [cell], task))
     if isinstance(result, Measurement):
         return result
     if isinstance(result, BrokenExecutor):
         return _failed(cell, "the worker process died twice on this cell")
     return _failed(cell, f"{type(result).__name__}: {result}")
-
-
-@contextlib.contextmanager
-def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
-    pool = processes.pool(workers, _prepare_quietly)
-    try:
-        yield pool
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 class _Overdue(BaseException):

@@ -7,46 +7,98 @@ which is imported when the command runs.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import os
 import sys
+import tempfile
+import traceback
 from collections.abc import Sequence
 from typing import Any
 
 from gradgate.references.errors import UsageError
 from gradgate.suites.commands import COMMANDS
+from gradgate.suites.console import streams
+from gradgate.suites.console.plain import one_line
 
 STATUS = "exit status: 0 as claimed, 1 refuted or regressed, 2 could not be measured, 3 wrong usage or configuration"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit status."""
-    if os.getcwd() not in sys.path:  # so that mylib:function is found in the current folder
-        sys.path.append(os.getcwd())
+    """Run one command; returns the exit status.
+
+    A reader that leaves changes nothing: the command goes on and its status is the same. If output is lost in another
+    way, such as on a full disk, the status is 2 in place of 0. An exception that no command expects is status 2, one
+    line, and a file with the traceback.
+
+    Raises:
+        SystemExit: with status 0, after ``--help`` and ``--version``.
+    """
+    with streams.safe() as (out, err):
+        status = _status(sys.argv[1:] if arguments is None else arguments)
+        out.flush()
+        if out.failed:
+            err.write(f"gradgate: output was lost: {out.failed}\n")
+            status = status or 2
+    return status
+
+
+def _status(arguments: Sequence[str]) -> int:
     try:
-        chosen = _parser(sys.argv[1:] if arguments is None else arguments).parse_args(arguments)
-        if getattr(chosen, "problem", None):
-            chosen.left_out = importlib.import_module("gradgate.suites.commands.arguments").place_problem(chosen)
-        status = int(chosen.main(chosen))
-        sys.stdout.flush()  # a broken pipe is handled below; at exit it would be an error
-        return status
-    except ValueError as error:
-        if not _is_usage(error):
-            raise
-        print(f"gradgate: {error}", file=sys.stderr)
-        return 3
+        return _run(arguments)
     except KeyboardInterrupt:
         print("gradgate: interrupted; what was measured is kept", file=sys.stderr)
         return 2
-    except BrokenPipeError:  # the reader has closed the pipe
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except Exception as error:
+        if _is_usage(error):
+            print(f"gradgate: {one_line(str(error))}", file=sys.stderr)
+            return 3
+        print(f"gradgate: {_words(error)}", file=sys.stderr)
+        return 2
 
 
-def _is_usage(error: ValueError) -> bool:
-    from gradgate.hw_profiles.profile import ProfileError  # too slow to import for --help
+def _run(arguments: Sequence[str]) -> int:
+    _settle_folders()
+    chosen = _parser(arguments).parse_args(arguments)
+    try:
+        if getattr(chosen, "problem", None):
+            chosen.left_out = importlib.import_module("gradgate.suites.commands.arguments").place_problem(chosen)
+        return int(chosen.main(chosen))
+    except SystemExit as stop:  # of foreign code: its status says nothing about claims
+        raise RuntimeError(f"something called sys.exit({stop.code!r}) while the command ran") from stop
 
-    return isinstance(error, UsageError | ProfileError)
+
+def _settle_folders() -> None:
+    """Put the current folder on the import path, so that mylib:function is found in it; name the cache absolutely."""
+    with contextlib.suppress(OSError):  # the current folder was removed: not every command needs one
+        if os.getcwd() not in sys.path:
+            sys.path.append(os.getcwd())
+        if os.environ.get("GRADGATE_CACHE"):  # the gate's processes run in other folders and must find the same one
+            os.environ["GRADGATE_CACHE"] = os.path.abspath(os.environ["GRADGATE_CACHE"])
+
+
+def _is_usage(error: Exception) -> bool:
+    hardware = sys.modules.get("gradgate.hw_profiles.profile")  # too slow to import for --help
+    return isinstance(error, UsageError) or (hardware is not None and isinstance(error, hardware.ProfileError))
+
+
+def _words(error: Exception) -> str:
+    """An unexpected exception in one line, with the file that holds its traceback."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return "the current folder no longer exists; change to one that does"
+    try:
+        said = f"{type(error).__name__}: {one_line(str(error))[:300]}"
+    except Exception as mute:
+        said = f"{type(error).__name__}: (its message raises {type(mute).__name__})"
+    try:
+        handle, name = tempfile.mkstemp(prefix="gradgate-crash-", suffix=".txt")
+        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.writelines(traceback.format_exception(error))
+    except OSError as no:
+        return f"{said}; its traceback could not be written ({one_line(str(no))})"
+    return f"{said}; the traceback is in {one_line(name)}, please report it if gradgate is to blame"
 
 
 class _Parser(argparse.ArgumentParser):

@@ -27,7 +27,7 @@ from gradgate.references.contract import FRAMEWORKS, UsageError
 from gradgate.suites.calibration import alarms, power
 from gradgate.suites.commands import arguments
 from gradgate.suites.console import terminal
-from gradgate.suites.console.files import write_atomically
+from gradgate.suites.console.files import need_own, write_atomically
 from gradgate.suites.console.progress import progress
 from gradgate.suites.schemas import documents
 from gradgate.suites.workers import cluster
@@ -73,6 +73,8 @@ def main(chosen: argparse.Namespace) -> int:
     seed, problems, keep = chosen.seed, chosen.problems, chosen.json
     head = {"seed": seed, "problems": problems, "fingerprint": fingerprint()}
     kept = _kept(keep, head)
+    if chosen.summary:
+        need_own(chosen.summary, "families")
     os.environ.update(environment())
     figures = {}
     every = [(family, piece) for family in families for piece in _pieces(family, problems)]
@@ -159,7 +161,7 @@ def measure_apart(*asked: Any) -> dict[str, Any]:
 
 
 def _kept(keep: Path | None, head: dict[str, Any]) -> dict[str, Any]:
-    if keep is None or not keep.exists():
+    if keep is None or not keep.is_file():
         return {}
     found = documents.read(keep, "calibrate")
     if any(found[key] != value for key, value in head.items()):

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from gradgate.suites.commands import arguments
-from gradgate.suites.console.files import write_atomically
+from gradgate.suites.console.files import need_own, write_atomically
+from gradgate.suites.console.plain import one_line
 from gradgate.suites.console.progress import Show, progress
 from gradgate.suites.gate import allow, benchmarks, compare, output
 from gradgate.suites.gate.compare import Finding, Half
@@ -50,10 +51,14 @@ def main(chosen: argparse.Namespace) -> int:
     Raises:
         UsageError: a wrong argument or configuration, or a repository in which nothing can be compared.
     """
+    if chosen.json:
+        need_own(chosen.json, "findings")
+    if chosen.markdown:
+        need_own(chosen.markdown)
     try:
         document = run(Path.cwd(), chosen)
     except Unmeasurable as error:
-        print(f"gradgate gate: {error}", file=sys.stderr)
+        print(f"gradgate gate: {one_line(str(error))}", file=sys.stderr)
         return 2
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):

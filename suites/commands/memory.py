@@ -20,7 +20,7 @@ from gradgate.references.contract import Family, Method, Spec, UsageError, unkno
 from gradgate.suites.commands import arguments
 from gradgate.suites.commands.arguments import json_object, need_report
 from gradgate.suites.console import choice_table, memory_table, terminal
-from gradgate.suites.console.files import write_atomically
+from gradgate.suites.console.files import is_stream, need_own, write_atomically
 from gradgate.suites.console.progress import progress
 from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.verdict import Task
@@ -84,6 +84,11 @@ def main(chosen: argparse.Namespace) -> int:
     if chosen.report:
         need_report()
     settings = Settings.read(Path.cwd())
+    pages = [chosen.report / name for name in ("memory.html", "choice.html")] if chosen.report else []
+    for path in pages:
+        need_own(path)
+    for path in _targets(chosen):
+        need_own(path, "cells")
     profiles = [hardware.load(name.strip()) for name in chosen.profile.split(",")]
     methods = _methods(chosen)
     every = [cell for method, family in methods for cell in _cells(chosen, method, family, chosen.profile.split(","))]
@@ -95,7 +100,7 @@ def main(chosen: argparse.Namespace) -> int:
         _measure(chosen, settings, asked, rows, share)
     finally:
         document = share | _document(asked, rows, swept)
-        _write(chosen, document)
+        _write(chosen, document, last=not chosen.problem)
     by_name = {profile.name: profile for profile in profiles}
     if chosen.problem:
         document["choice"] = _choice(chosen, document, [method for method, _ in methods], swept)
@@ -146,7 +151,7 @@ def _measure(
             kept.put(cell.declared, cell.to_dict(), measured)
             done(cell, measured)
             if time.monotonic() - written > 1:  # without laws: fitting each time would cost more than the cells
-                _write(chosen, share | _document(asked, rows, Range()))
+                _write(chosen, share | _document(asked, rows, Range()), last=False)
                 written = time.monotonic()
     kept.keys.imports.parsed.keep()
     if len(waiting) < len(asked):
@@ -226,7 +231,7 @@ def _specs(chosen: argparse.Namespace, family: Family, swept: Range) -> list[Spe
 def _range(family: Family, text: str) -> Range:
     if not text:
         return Range()
-    match = re.fullmatch(r"\s*(\w+)\s*=\s*(\d+)\s*:\s*(\d+)\s*", text)
+    match = re.fullmatch(r"\s*(\w+)\s*=\s*(\d{1,18})\s*:\s*(\d{1,18})\s*", text)
     if match is None:
         raise UsageError(f"--sweep is NAME=LOW:HIGH, such as T=64:4096, not {text!r}")
     name, low, high = match[1], int(match[2]), int(match[3])
@@ -280,8 +285,14 @@ def _limits(series: Series, group: list[dict[str, Any]], swept: Range, profile: 
     }  # fmt: skip
 
 
-def _write(chosen: argparse.Namespace, document: dict[str, Any]) -> None:
-    paths = [chosen.json] if chosen.json else []
-    paths += [chosen.report / "memory.json"] if chosen.report else []
-    for path in paths:
-        write_atomically(path, json.dumps(document, indent=1) + "\n")
+def _write(chosen: argparse.Namespace, document: dict[str, Any], last: bool = True) -> None:
+    """Write the document; a pipe gets the last state only."""
+    for path in _targets(chosen):
+        if last or not is_stream(path):
+            write_atomically(path, json.dumps(document, indent=1) + "\n")
+
+
+def _targets(chosen: argparse.Namespace) -> list[Path]:
+    """The files in which a run keeps its figures."""
+    written = [chosen.json] if chosen.json else []
+    return [*written, chosen.report / "memory.json"] if chosen.report else written

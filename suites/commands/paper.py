@@ -117,16 +117,14 @@ def _measure_missing(
 
 def _all_measured(wanted: Sequence[Published], jobs: int) -> Generator[tuple[Published, dict[str, Any]], None, None]:
     """Each figure with its measurement, in order of completion, from `jobs` processes."""
-    pool = processes.pool(jobs, _prepare)
-    try:
+    with processes.pool(jobs, _prepare) as pool:
         futures = {pool.submit(_measured, item.measured, dict(item.arguments)): item for item in wanted}
         for future in concurrent.futures.as_completed(futures):
             try:
-                yield futures[future], future.result()
+                found = future.result()
             except Exception as error:  # a dead worker: what was measured is written already
-                yield futures[future], {"ours": None, "problem": f"{type(error).__name__}: {error}", "seconds": 0.0}
-    finally:  # an interruption does not wait for what has not begun
-        pool.shutdown(cancel_futures=True)
+                found = {"ours": None, "problem": f"{type(error).__name__}: {error}", "seconds": 0.0}
+            yield futures[future], found
 
 
 def row(item: Published, found: dict[str, Any], versions: dict[str, str]) -> dict[str, Any]:

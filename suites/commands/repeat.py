@@ -115,7 +115,7 @@ def _name(row: Flake) -> str:
 
 def _kept(path: Path | None, head: Mapping[str, Any]) -> tuple[dict[str, list[int]], list[Flake]]:
     """Task name -> the seeds under which it was judged; and the flakes."""
-    if path is None or not path.exists():
+    if path is None or not path.is_file():
         return {}, []
     found = documents.read(path, "repeat")
     if any(found[key] != value for key, value in head.items()):

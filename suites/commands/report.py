@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from gradgate.hw_profiles.measurement import ANSWERS
 from gradgate.references.errors import UsageError
 from gradgate.suites.commands import arguments
 from gradgate.suites.console import terminal
-from gradgate.suites.console.files import write_atomically
+from gradgate.suites.console.files import need_own, write_atomically
+from gradgate.suites.console.plain import plain
+from gradgate.suites.judging.outcomes import exit_status
+from gradgate.suites.judging.verdict import Verdict
 from gradgate.suites.keeping import union
 from gradgate.suites.schemas import documents
 
@@ -20,33 +25,50 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     files = "what verify, memory, selftest, calibrate, repeat or paper wrote; several shares of one run are united"
     parser.add_argument("documents", type=Path, nargs="*", metavar="FILE", help=files)
     arguments.add(parser, "--json", help="write the united document here")
-    arguments.add(parser, "--report", help="write the page here (default: next to the first verdicts)")
+    beside = "write the page here (default: next to verdicts.json, else into a new folder with the first file's name)"
+    arguments.add(parser, "--report", help=beside)
 
 
 def main(chosen: argparse.Namespace) -> int:
     """Unite the documents, write the page of verdicts, cells or mutants, and say what is missing.
 
     Returns:
-        0 all shares are there · 2 a share is missing.
+        0 as claimed · 1 a claim is refuted, or a mutant survives · 2 something was not measured, or a share is missing.
+        It is 1 if both hold.
 
     Raises:
-        UsageError: a document cannot be read, the documents do not belong together, or a package of the extra
-            `report` is missing.
+        UsageError: a document cannot be read, the documents do not belong together, somebody else's file would be
+            overwritten, or a package of the extra `report` is missing.
     """
-    paths = chosen.documents or [Path("report/verdicts.json")]
-    united, missing = union.unite({str(path): _read(path) for path in paths})
+    paths = chosen.documents or [Path(RUN) / VERDICTS]
+    read = {str(path): _read(path) for path in paths}
+    united, missing = union.unite(read)
     what = union.kind(united)
+    status = STATUS[what](united) if what in STATUS else 0
     if what not in PAGES and not chosen.json:
         raise UsageError(f"there is no page of {what}; say where to write the united document: --json FILE")
     if what in PAGES and (chosen.report or not chosen.json):
         arguments.need_report()
-        print(PAGES[what](united, chosen.report or paths[0].parent))
+        folder = chosen.report or _folder(paths[0])
+        files, page = PAGES[what](united)
+        for name in files:
+            need_own(folder / name, what if name == VERDICTS else "")
+        for name, text in files.items():
+            if len(paths) > 1 or (folder / name).resolve() != paths[0].resolve():  # the document itself is there
+                write_atomically(folder / name, text)
+        print(plain(str(folder / page)))
     if chosen.json:
+        need_own(chosen.json, what)
         write_atomically(chosen.json, json.dumps(united, indent=1, ensure_ascii=False) + "\n")
         terminal.note(f"{len(paths)} documents united in {chosen.json}")
     if missing:
         terminal.note(missing)
-    return 2 if missing else 0
+    return status or (2 if missing else 0)
+
+
+def _folder(path: Path) -> Path:
+    """Where the page of a document goes by default: nothing of another run is there."""
+    return path.parent if path.name == VERDICTS else path.parent / path.stem
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -63,25 +85,57 @@ def _read(path: Path) -> dict[str, Any]:
         ) from None
 
 
-def _verdicts(document: dict[str, Any], folder: Path) -> Path:
-    from gradgate.suites.report import write
+def _verdicts(document: dict[str, Any]) -> tuple[dict[str, str], str]:
+    from gradgate.suites import report
 
-    return write(document, folder)
+    return report.files(document), "index.html"
 
 
-def _cells(document: dict[str, Any], folder: Path) -> Path:
+def _cells(document: dict[str, Any]) -> tuple[dict[str, str], str]:
     from gradgate.suites.report import memory_plot
 
-    write_atomically(folder / "memory.html", memory_plot.page(document))
-    return folder / "memory.html"
+    return {"memory.html": memory_plot.page(document)}, "memory.html"
 
 
-def _mutants(document: dict[str, Any], folder: Path) -> Path:
+def _mutants(document: dict[str, Any]) -> tuple[dict[str, str], str]:
     from gradgate.suites.report import selftest_page
 
-    write_atomically(folder / "selftest.html", selftest_page.render(document, len(document["mutants"])))
-    return folder / "selftest.html"
+    return {"selftest.html": selftest_page.render(document, len(document["mutants"]))}, "selftest.html"
 
 
+def _status_of_verdicts(document: dict[str, Any]) -> int:
+    rows = [Verdict.from_dict(row) for row in document["verdicts"]]
+    return exit_status(rows, max(0, document.get("claims", 0) - len(rows)))
+
+
+def _status_of_cells(document: dict[str, Any]) -> int:
+    return 0 if all(row["status"] in (*ANSWERS, "inapplicable") for row in document["cells"]) else 2
+
+
+def _status_of_alarms(document: dict[str, Any]) -> int:
+    return int(any(piece.get("alarms") for of in document["families"].values() for piece in of.values()))
+
+
+def _status_of_flakes(document: dict[str, Any]) -> int:
+    return exit_status(Verdict.from_dict(row) for row in document["flakes"])
+
+
+def _status_of_mutants(document: dict[str, Any]) -> int:
+    from gradgate.suites.selftest import summary
+
+    return summary.status(document["mutants"], len(document["mutants"]))
+
+
+RUN, VERDICTS = "report", "verdicts.json"
+"""Where ``nox -s verify`` writes, and the document there."""
 PAGES = {"verdicts": _verdicts, "cells": _cells, "mutants": _mutants}
-"""What a document lists -> the function that writes its page into a folder and returns the page's path."""
+"""What a document lists -> the function that returns the files of its page, name -> text, and the first of them."""
+STATUS: dict[str, Callable[[dict[str, Any]], int]] = {
+    "verdicts": _status_of_verdicts,
+    "cells": _status_of_cells,
+    "mutants": _status_of_mutants,
+    "families": _status_of_alarms,
+    "judged": _status_of_flakes,
+}
+"""What a document lists -> the exit status of the command that wrote it. What a paper's figures are worth depends on
+their declarations, which ``gradgate paper --kept`` reads."""

@@ -7,6 +7,7 @@ import datetime
 import difflib
 import hashlib
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from gradgate.references import registry
 from gradgate.references.contract import FRAMEWORKS, UsageError, installed, unknown
 from gradgate.suites.commands import arguments
 from gradgate.suites.console import terminal
-from gradgate.suites.console.files import write_atomically
+from gradgate.suites.console.files import need_own, write_atomically
 from gradgate.suites.console.progress import progress
 from gradgate.suites.judging.run import Run
 from gradgate.suites.schemas import documents
@@ -63,6 +64,7 @@ def main(chosen: argparse.Namespace) -> int:
     """
     if chosen.report:
         arguments.need_report()
+        need_own(chosen.report / "selftest.html")
     every = _chosen(chosen)
     weights = {name: cost(mutant.framework) for name, mutant in judging.everything().items()}
     names = chosen.shard.part(every, str, weights.__getitem__)
@@ -135,13 +137,29 @@ def _sources() -> str:
 
 
 def _kept(path: Path | None, head: dict[str, Any]) -> dict[str, judging.Outcome]:
-    if path is None or not path.exists():
+    """The outcomes that an earlier run with the same head kept.
+
+    Those of a run with another head are kept apart, in a file beside it, and are found there by the next run with it.
+    """
+    if path is None or not path.is_file():
         return {}
-    found = documents.read(path, "selftest")
-    same = all(found[key] == value for key, value in head.items())
-    if not same:
-        terminal.note(f"{path} was written with other sources, settings or versions: everything is judged again")
-    return {row["name"]: row for row in found["mutants"]} if same else {}
+    other = {name: documents.read(path, "selftest").get(name) for name in head}
+    if other != head:
+        os.replace(path, _apart(path, other))
+        terminal.note(
+            f"{path} was written with other sources, settings or versions: it is now {_apart(path, other)}, and what "
+            "was not judged with these is judged"
+        )
+        if not _apart(path, head).is_file():
+            return {}
+        os.replace(_apart(path, head), path)
+    return {row["name"]: row for row in documents.read(path, "selftest")["mutants"]}
+
+
+def _apart(path: Path, head: dict[str, Any]) -> Path:
+    """Where the outcomes of a run with this head are kept if the file itself holds those of another."""
+    digest = hashlib.sha256(json.dumps(head, sort_keys=True).encode()).hexdigest()[:8]
+    return path.with_name(f"{path.stem}-{digest}{path.suffix}")
 
 
 def _text(head: dict[str, Any], outcomes: dict[str, judging.Outcome]) -> str:

@@ -19,7 +19,7 @@ from gradgate.references.errors import UsageError, unknown
 from gradgate.suites.commands import arguments
 from gradgate.suites.commands.arguments import json_object, need_report
 from gradgate.suites.console import terminal
-from gradgate.suites.console.files import write_atomically
+from gradgate.suites.console.files import is_stream, need_own, write_atomically
 from gradgate.suites.console.progress import Show, progress
 from gradgate.suites.judging.explain import explain
 from gradgate.suites.judging.outcomes import FAILED, exit_status
@@ -72,6 +72,13 @@ def main(chosen: argparse.Namespace) -> int:
         UsageError, ProfileError: a wrong name or value; lists what is legal.
     """
     hardware.load(chosen.profile)
+    if chosen.report:
+        need_report()
+    pages = [chosen.report / name for name in ("index.html", "junit.xml")] if chosen.report else []
+    for path in pages:
+        need_own(path)
+    for path in _targets(chosen):
+        need_own(path, "verdicts")
     if chosen.options and not chosen.spec:
         raise UsageError("--options belong to one problem: give it with --spec")
     options = json_object(chosen.options, "--options")
@@ -83,8 +90,6 @@ def main(chosen: argparse.Namespace) -> int:
         if chosen.spec:
             for name in {task.family for task in tasks} & registry.families().keys():
                 registry.spec_class(name).from_json(chosen.spec)
-        if chosen.report:
-            need_report()
         judged = _Judged(chosen, tasks, len(every))
         with cluster.judges(chosen.scheduler, supervisor) as judges:
             _judge(chosen, judges, judged, kept)
@@ -148,14 +153,19 @@ class _Judged:
         return document | {"verdicts": rows, "readings": read}
 
     def write(self, *, now: bool = False) -> None:
-        """Write the files, at most once in `WRITE_EVERY` seconds unless `now` is set."""
+        """Write the files, once in `WRITE_EVERY` seconds unless `now` is set; a pipe gets only the last state."""
         if not now and time.monotonic() - self._written < WRITE_EVERY:
             return
-        targets = [self.chosen.json] if self.chosen.json else []
-        targets += [self.chosen.report / "verdicts.json"] if self.chosen.report else []
-        for path in targets:
-            write_atomically(path, json.dumps(self.document(), indent=1) + "\n")
+        for path in _targets(self.chosen):
+            if now or not is_stream(path):
+                write_atomically(path, json.dumps(self.document(), indent=1) + "\n")
         self._written = time.monotonic()
+
+
+def _targets(chosen: argparse.Namespace) -> list[Path]:
+    """The files in which a run keeps its verdicts."""
+    written = [chosen.json] if chosen.json else []
+    return [*written, chosen.report / "verdicts.json"] if chosen.report else written
 
 
 def _judge(chosen: argparse.Namespace, judges: cluster.Judges, judged: _Judged, kept: Verdicts) -> None:

@@ -6,12 +6,14 @@ import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from gradgate.references.claims import GRADIENT_CLAIMS
 from gradgate.references.contract import Method
+from gradgate.suites.console.plain import plain
 from gradgate.suites.judging.explain import EXACT, LABELS, alike, explain, told_alike
 from gradgate.suites.judging.outcomes import FAILED, exit_status, last_line
 from gradgate.suites.judging.verdict import Verdict
@@ -24,9 +26,18 @@ LOST = tuple(GRADIENT_CLAIMS.values())
 """Claims whose lost digits a summary shows, in the order of its columns."""
 
 
+class _Console(Console):
+    """A console that shows every text as it is: no markup, no codes of emoji, no character that steers a terminal."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """The segments of a renderable; those of the console itself, which move the cursor, are kept."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(plain(segment.text), segment.style)
+
+
 def console(*, stderr: bool = False) -> Console:
     """A console. It uses colours and moving bars only on a terminal."""
-    made = Console(stderr=stderr, highlight=False, soft_wrap=False)
+    made = _Console(stderr=stderr, highlight=False, soft_wrap=False, markup=False, emoji=False)
     if not made.is_terminal:
         made.width = WIDTH
     return made

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 import json
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from gradgate.suites.console.plain import one_line, plain
 from gradgate.suites.gate.compare import FAILURES, UNMEASURED, Finding
 
 SCHEMA = 1
@@ -166,7 +169,7 @@ def text(document: Document) -> str:
     lines += [*document.ran, f"took {document.seconds:.1f} s", ""]
     for finding in document.findings:
         lines += _finding(finding)
-    return "\n".join([*lines, *([""] if document.findings else []), document.verdict]) + "\n"
+    return plain("\n".join([*lines, *([""] if document.findings else []), document.verdict]) + "\n")
 
 
 def _finding(finding: Finding) -> list[str]:
@@ -181,7 +184,10 @@ def _finding(finding: Finding) -> list[str]:
 
 
 def markdown(document: Document) -> str:
-    """The document as Markdown, for a comment on a pull request: the verdict first, details folded."""
+    """The document as Markdown, for a comment on a pull request: the verdict first, details folded.
+
+    What comes from the code under test is text in it: it links to nothing, mentions nobody and ends no table.
+    """
     mark = {0: "✅", 1: "❌", 2: "⚠️"}[document.status]
     lines = [COMMENT, f"### {mark} gradgate: {_escape(document.verdict)}", ""]
     loud = [f for f in document.findings if f.kind in (*FAILURES, *UNMEASURED, "allowed", "fall", "new", "renamed")]
@@ -191,16 +197,40 @@ def markdown(document: Document) -> str:
             options = json.dumps(finding.row["options"]) if finding.row and finding.row["options"] else ""
             said = [figures(finding)] if finding.base is not None or finding.head is not None else []
             said += [finding.sentence] if finding.sentence else []
-            cells = [HEAD[finding.kind], f"`{finding.name}`", f"`{options}`" if options else "", "; ".join(said)]
-            lines.append("| " + " | ".join(_escape(cell) for cell in cells) + " |")
+            cells = [HEAD[finding.kind], _code(finding.name), _code(options), _escape("; ".join(said))]
+            lines.append("| " + " | ".join(cells) + " |")
         lines.append("")
     commands = dict.fromkeys(reproduce(f) for f in loud if f.kind in (*FAILURES, *UNMEASURED) and reproduce(f))
     if commands:
-        lines += ["<details><summary>Reproduce</summary>", "", "```", *commands, "```", "", "</details>", ""]
+        fence = _fence("\n".join(commands), 3)
+        shown = map(plain, commands)
+        lines += ["<details><summary>Reproduce</summary>", "", fence, *shown, fence, "", "</details>", ""]
     lines += [f"- `{document.base[:10]}` → `{document.head[:10]}`", *(f"- {line}" for line in document.ran)]
-    lines += [f"- {toolchain(document.fingerprints[1])}"]
+    lines += [f"- {_escape(toolchain(document.fingerprints[1]))}"]
     return "\n".join(lines) + "\n"
 
 
-def _escape(cell: str) -> str:
-    return cell.replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")
+def _escape(text: str) -> str:
+    """Text for a cell of a table, in which nothing is markup.
+
+    A space without width breaks what GitHub and GitLab recognise without markup: mentions, addresses, issue numbers.
+    """
+    escaped = _MARKUP.sub(r"\\\g<0>", html.escape(one_line(text), quote=False))
+    return _RECOGNISED.sub(r"\g<0>&#8203;", escaped)
+
+
+def _code(text: str) -> str:
+    """Text as code in a cell of a table; "" if there is none."""
+    shown = one_line(text).replace("|", "\\|")
+    fence = _fence(shown, 1)
+    inside = f" {shown} " if shown.startswith("`") or shown.endswith("`") else shown
+    return f"{fence}{inside}{fence}" if shown else ""
+
+
+def _fence(text: str, least: int) -> str:
+    """A row of backticks that is longer than every one in `text`."""
+    return "`" * max(least, 1 + max(map(len, re.findall("`+", text)), default=0))
+
+
+_MARKUP = re.compile(r"[\\`*_{}\[\]|~$!]")
+_RECOGNISED = re.compile(r"@|#(?=\d)|\b(?:https?|ftp|mailto):|\bwww(?=\.)|:(?=[\w+-]+:)", re.IGNORECASE)

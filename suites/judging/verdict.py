@@ -172,7 +172,13 @@ class Verdict:
 
     @classmethod
     def from_dict(cls, row: dict[str, Any]) -> Verdict:
-        """The Verdict of `to_dict`; older documents call the declared reason ``why``."""
+        """The Verdict of `to_dict`; older documents call the declared reason ``why``.
+
+        Raises:
+            TypeError: a field is missing or holds what `to_dict` never writes, as after an edit by hand; says which.
+        """
+        if not isinstance(row, dict):
+            raise TypeError(f"a verdict is an object, not {row!r:.80}")
         row = {"declared_reason": row["why"], **row} if "why" in row else row
         task = Task(**{f.name: row[f.name] for f in dataclasses.fields(Task) if f.name in row})
         rest = {f.name: row[f.name] for f in dataclasses.fields(cls) if f.name != "task" and f.name in row}

@@ -104,7 +104,7 @@ class Parsed:
                 found = json.loads(kept.read_bytes())
                 if found["digest"] == _digest(found["imports"]):
                     self._known = found["imports"]
-            except (OSError, ValueError, KeyError, TypeError):  # absent, or damaged
+            except (OSError, ValueError, KeyError, TypeError, RecursionError):  # absent, or damaged
                 pass
 
     def imports(self, digest: str, package: str, content: bytes) -> frozenset[str]:

@@ -18,28 +18,38 @@ import json
 from pathlib import Path
 from typing import Any
 
-from gradgate.suites.console.files import write_atomically
+from gradgate.suites.console.files import need_own, write_atomically
 from gradgate.suites.report import junit, model, page
 
-__all__ = ["write"]
+__all__ = ["files", "write"]
 
 
-def write(document: dict[str, Any], folder: Path) -> Path:
-    """Write ``index.html``, ``junit.xml`` and ``verdicts.json`` into `folder` and return the path of the page.
+def files(document: dict[str, Any]) -> dict[str, str]:
+    """The files of a report, name -> text: ``verdicts.json``, ``junit.xml``, ``index.html`` and what it links to.
 
     A large run of several classes has a page for each class, next to ``index.html``. The same document gives the same
-    bytes. Each file is replaced in one step. The folder is made if it does not exist.
+    texts.
 
     Args:
         document: what ``gradgate verify --json`` writes, complete or cut off in the middle.
-
-    Raises:
-        UsageError: the folder cannot be written to.
     """
     report = model.Report.of(document)
-    index = folder / "index.html"
-    write_atomically(folder / "verdicts.json", json.dumps(document, indent=1) + "\n")
-    write_atomically(folder / "junit.xml", junit.render(report))
-    for name, text in page.pages(report).items():
+    made = {"verdicts.json": json.dumps(document, indent=1) + "\n", "junit.xml": junit.render(report)}
+    return made | page.pages(report)
+
+
+def write(document: dict[str, Any], folder: Path) -> Path:
+    """Write these files into a folder and return the path of the page. Each file is replaced in one step.
+
+    The folder is made if it does not exist.
+
+    Raises:
+        UsageError: the folder cannot be written to, or somebody else's file has the name of one of these; then nothing
+            is written.
+    """
+    made = files(document)
+    for name in made:
+        need_own(folder / name, "verdicts" if name == "verdicts.json" else "")
+    for name, text in made.items():
         write_atomically(folder / name, text)
-    return index
+    return folder / "index.html"

@@ -10,6 +10,7 @@ from typing import Any
 from plotly.offline import get_plotlyjs
 
 from gradgate.suites.console.choice_table import answer
+from gradgate.suites.console.files import MARK
 from gradgate.suites.report.memory_plot import COLOURS
 from gradgate.suites.report.plot import FONT
 
@@ -45,7 +46,7 @@ def page(choice: Mapping[str, Any]) -> str:
     """The whole page: the answer per device, the plot, the table, and the methods that were left out."""
     rows = choice["rows"]
     title = f"{choice['problem']}: which method of {choice['class']}"
-    parts = [f"<!doctype html><html lang=en><meta charset=utf-8><title>{html.escape(title)}</title>"]
+    parts = [f"<!doctype html><html lang=en><meta charset=utf-8>{MARK}<title>{html.escape(title)}</title>"]
     parts.append(
         "<style>body{font:15px system-ui,sans-serif;max-width:75em;margin:2em auto;padding:0 1em}"
         "td,th{text-align:left;padding:.2em .8em;border-bottom:1px solid #ddd}</style>"
@@ -53,7 +54,7 @@ def page(choice: Mapping[str, Any]) -> str:
     parts.append(f"<script>{get_plotlyjs()}</script><h1>{html.escape(title)}</h1><ul>")
     for profile in dict.fromkeys(row["profile"] for row in rows):
         parts.append(f"<li>{html.escape(answer(rows, profile, choice['letter']))}</li>")
-    drawn = json.dumps(figure(rows)).replace("</", "<\\/")
+    drawn = json.dumps(figure(rows)).replace("<", "\\u003c")
     parts.append(f'</ul><div id="choice"></div><script>{{const f={drawn};')
     parts.append("Plotly.newPlot('choice',f.data,f.layout,{responsive:true})}</script><table>")
     parts.append("<tr>" + "".join(f"<th>{name}</th>" for name in COLUMNS) + "</tr>")

@@ -11,6 +11,7 @@ from plotly.offline import get_plotlyjs
 from gradgate.hw_profiles.fit import FittedLaw
 from gradgate.references import registry
 from gradgate.references.law_kinds import Growth
+from gradgate.suites.console.files import MARK
 from gradgate.suites.judging.verdict import Verdict
 from gradgate.suites.report.plot import FONT
 
@@ -33,9 +34,9 @@ def figure(series: Sequence[Mapping[str, Any]], claimed: float | None = None) ->
                 "y": list(one["values"]), "marker": {"color": colour, "size": 8}, "legendgroup": str(i),
             }
         )  # fmt: skip
-        if one["law"] is not None:
+        if one["law"] is not None and one["sizes"] and one["sizes"][0] > 0:  # the axes are logarithmic
             traces.append(_line(one, colour, str(i)))
-    if claimed is not None and series and series[0]["sizes"]:
+    if claimed is not None and series and series[0]["sizes"] and series[0]["sizes"][0] > 0:
         traces.append(_claimed(series[0], claimed))
     axis = {"type": "log", "exponentformat": "power", "gridcolor": "--line", "linecolor": "--line", "zeroline": False}
     first = series[0] if series else {"letter": "", "quantity": ""}
@@ -51,25 +52,27 @@ def figure(series: Sequence[Mapping[str, Any]], claimed: float | None = None) ->
 
 def of_verdict(verdict: Verdict) -> dict[str, Any]:
     """The plot of a claim about memory or work: every series over the first one's variable."""
-    first = verdict.laws[0]
-    declared = registry.methods(verdict.task.family, verdict.task.method, verdict.task.framework)
-    claims = [] if verdict.task.target else [c for c in declared[0].claims if c.name == verdict.task.claim]
-    law = claims[0].law if claims else None
+    first, task = verdict.laws[0], verdict.task
+    family = None if task.target else registry.families().get(task.family)  # a class of a user is not known here
+    key = task.method, task.framework, task.claim
+    claims = [(m.name, m.framework, c.name, c.law) for m in (family.methods if family else ()) for c in m.claims]
+    law = next((law for *named, law in claims if tuple(named) == key), None)
     claimed = law.exponent if isinstance(law, Growth) else None
     return figure([one for one in verdict.laws if one["variable"] == first["variable"]], claimed)
 
 
 def page(document: Mapping[str, Any]) -> str:
     """The page of ``gradgate memory --report``: a plot per quantity and the laws in words."""
-    parts = ["<!doctype html><html lang=en><meta charset=utf-8><title>gradgate memory</title>"]
+    parts = [f"<!doctype html><html lang=en><meta charset=utf-8>{MARK}<title>gradgate memory</title>"]
     parts.append("<style>body{font:15px system-ui,sans-serif;max-width:70em;margin:2em auto;padding:0 1em}</style>")
-    parts.append(f"<script>{get_plotlyjs()}</script><h1>gradgate memory</h1>")
+    parts += [f"<script>{get_plotlyjs()}</script>"] if document["laws"] else []
+    parts.append("<h1>gradgate memory</h1>")
     for quantity in dict.fromkeys(law["quantity"] for law in document["laws"]):
         laws = [law for law in document["laws"] if law["quantity"] == quantity]
         if quantity == "flops":  # the work is the same on every profile
             laws = list({(law["method"], law["framework"]): law for law in laws}.values())
         named = [dict(law) | {"name": " ".join(law[k] for k in ("method", "framework", "profile"))} for law in laws]
-        parts.append(f'<h2>{html.escape(quantity)}</h2><div id="{quantity}"></div><ul>')
+        parts.append(f'<h2>{html.escape(quantity)}</h2><div id="{html.escape(quantity)}"></div><ul>')
         parts += [f"<li><b>{html.escape(law['name'])}</b> {html.escape(law['words'])}</li>" for law in named]
         parts.append(f"</ul><script>{_plot(quantity, figure(named))}</script>")
     if not document["laws"]:
@@ -80,8 +83,9 @@ def page(document: Mapping[str, Any]) -> str:
 def _plot(place: str, drawn: dict[str, Any]) -> str:
     import json
 
-    plain = json.dumps(drawn).replace('"--line"', '"#ddd"').replace('"--text"', '"#222"').replace("</", "<\\/")
-    return f"{{const f={plain};Plotly.newPlot({json.dumps(place)},f.data,f.layout,{{responsive:true}})}}"
+    plain = json.dumps(drawn).replace('"--line"', '"#ddd"').replace('"--text"', '"#222"')
+    drawing = f"{{const f={plain};Plotly.newPlot({json.dumps(place)},f.data,f.layout,{{responsive:true}})}}"
+    return drawing.replace("<", "\\u003c")  # no text of the document ends the script; it has no comparison of its own
 
 
 def _line(one: Mapping[str, Any], colour: str, group: str) -> dict[str, Any]:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import re
+import collections
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from gradgate.references import registry
 from gradgate.references.claims import GRADIENT_CLAIMS
+from gradgate.suites.console.plain import plain
 from gradgate.suites.judging.explain import Explanation, alike, explain, is_exact, told_alike
 from gradgate.suites.judging.outcomes import FAILED, OUTCOMES, exit_status, last_line
 from gradgate.suites.judging.verdict import Verdict
-
-_ESCAPE_SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
-_NO_TEXT = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def clean(value: Any) -> Any:
@@ -24,7 +22,7 @@ def clean(value: Any) -> Any:
     {'reason': 'red  '}
     """
     if isinstance(value, str):
-        return _NO_TEXT.sub("", _ESCAPE_SEQUENCE.sub("", value))
+        return plain(value)
     if isinstance(value, dict):
         return {clean(name): clean(item) for name, item in value.items()}
     return [clean(item) for item in value] if isinstance(value, list) else value
@@ -191,10 +189,11 @@ class Report:
         """How many claims are as declared, and the status in words."""
         return last_line(self.rows, self.missing)
 
-    @property
+    @cached_property
     def counts(self) -> dict[str, int]:
         """Outcome -> how many."""
-        return {outcome: len(self.of_outcome(outcome)) for outcome in OUTCOMES}
+        found = collections.Counter(row.outcome for row in self.rows)
+        return {outcome: found[outcome] for outcome in OUTCOMES}
 
     @cached_property
     def failures(self) -> list[list[Row]]:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,8 +25,19 @@ from gradgate.suites.report.model import Report
 
 LARGE = 300
 """Up to this many verdicts of several classes are shown on one page."""
+LISTED = 30
+"""Up to this many classes are listed on every page. If there are more, the overview alone lists them, and the page of a
+class has no more than a line for a claim that is upheld."""
+POINTS = 10
+"""With fewer points there is no plot: the table has their numbers, and the plotting library is larger than the page."""
 SCRIPT = "plotly.min.js"
 """The file of the plotting library, if several pages share it."""
+SHARED = {"report.css": "style.css", "plots.js": "plots.html", "report.js": "script.html"}
+"""File that several pages share -> its template."""
+LONGEST = 60
+"""The longest part of a class's name that becomes part of a file's name."""
+RESERVED = ("index", "papers", "memory", "selftest", "choice")
+"""Names of pages that are not a class's."""
 
 
 def pages(report: Report) -> dict[str, str]:
@@ -34,16 +48,47 @@ def pages(report: Report) -> dict[str, str]:
     if len(report.rows) <= LARGE or len(report.families) < 2:
         return {"index.html": render(report)}
     parts = {rows[0].verdict.task.family: Report(rows, len(rows), report.fingerprint) for rows in report.families}
-    menu = {"index.html": "overview", **{f"{name}.html": name for name in parts}, "papers.html": "the papers"}
-    linked = [dataclasses.replace(row, page=f"{row.verdict.task.family}.html") for row in report.rows]
+    files = file_names(parts)
+    ends = {"index.html": "overview"}, {"papers.html": "the papers"} if known_families(report) else {}
+    listed = {file: name for name, file in files.items()} if len(files) <= LISTED else {}
+    linked = [dataclasses.replace(row, page=files[row.verdict.task.family]) for row in report.rows]
     whole = Report(linked, report.claims, report.fingerprint)
-    made = {"index.html": render(whole, menu, "index.html", parts), "papers.html": _papers(report, menu)}
-    made |= {f"{name}.html": render(part, menu, f"{name}.html") for name, part in parts.items()}
-    return made | {SCRIPT: get_plotlyjs()}
+    menu = ends[0] | listed | ends[1]
+    made = {"index.html": render(whole, menu, "index.html", {files[name]: part for name, part in parts.items()})}
+    made |= {"papers.html": _papers(report, menu)} if ends[1] else {}
+    for name, part in parts.items():
+        around = ends[0] | (listed or {files[name]: name}) | ends[1]
+        made[files[name]] = render(part, around, files[name], brief=not listed)
+    for file, template in SHARED.items():
+        made[file] = f"/* gradgate */\n{environment().get_template(template).render()}"
+    return made | ({SCRIPT: get_plotlyjs()} if any(f'src="{SCRIPT}"' in text for text in made.values()) else {})
+
+
+def file_names(families: Iterable[str]) -> dict[str, str]:
+    """Class -> the file of its page: no two the same, even where case does not count, and none of another page.
+
+    >>> file_names(["chain", "Chain", "../../x"])
+    {'chain': 'chain.html', 'Chain': 'Chain-dae0896c.html', '../../x': 'x-9cdf6a50.html'}
+    """
+    found: dict[str, str] = {}
+    taken = set(RESERVED)
+    for family in families:
+        stem = re.sub("[^A-Za-z0-9_-]+", "-", family).strip("-")[:LONGEST]
+        digest = hashlib.sha256(family.encode(errors="backslashreplace")).hexdigest()
+        names = [stem] if stem and stem == family else []
+        names += [f"{stem or 'class'}-{digest[:8]}", digest]  # the last is longer than any plain name
+        name = next(name for name in names if name.casefold() not in taken)
+        taken.add(name.casefold())
+        found[family] = f"{name}.html"
+    return found
 
 
 def render(
-    report: Report, menu: Mapping[str, str] | None = None, here: str = "", parts: Mapping[str, Report] | None = None
+    report: Report,
+    menu: Mapping[str, str] | None = None,
+    here: str = "",
+    parts: Mapping[str, Report] | None = None,
+    brief: bool = False,
 ) -> str:
     """One page: the whole report in one self-contained file, or one page of several.
 
@@ -51,9 +96,11 @@ def render(
         report: the report that it shows.
         menu: file -> name of every page, if there are several. Then the papers have a separate page.
         here: the file of this page.
-        parts: class -> its report, for the overview, which has no tables of single verdicts.
+        parts: file of a class's page -> its report, for the overview, which has no tables of single verdicts.
+        brief: show of a claim that is upheld no more than its line.
     """
     drawn = [] if parts else plot.drawable(report.rows)
+    drawn = drawn if len(drawn) >= POINTS else []
     measured = [] if parts else [row for row in report.rows if row.verdict.laws]
     laws = {f"law-{row.anchor}": memory_plot.of_verdict(row.verdict) for row in measured}
     families = known_families(report)
@@ -64,7 +111,7 @@ def render(
     laws |= {place.anchor: place.figure for place in papers if place.figure}
     return environment().get_template("page.html").render(
         report=report, outcomes=OUTCOMES, labels=LABELS, kappa=plot.KAPPA, menu=menu or {}, here=here,
-        parts=parts or {}, overview=bool(parts), script=SCRIPT if menu and (drawn or laws) else "",
+        parts=parts or {}, overview=bool(parts), brief=brief, script=SCRIPT if menu and (drawn or laws) else "",
         drawn=len(drawn),
         zeros=sum(not row.verdict.error for row in drawn),
         floor=plot.floor(report.rows),
@@ -100,8 +147,9 @@ def _papers(report: Report, menu: Mapping[str, str]) -> str:
     )  # fmt: skip
 
 
+@functools.cache
 def environment() -> jinja2.Environment:
-    """The templates of this folder."""
+    """The templates of this folder. They are compiled once, however many pages there are."""
     made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True, lstrip_blocks=True,
         undefined=jinja2.StrictUndefined, keep_trailing_newline=True,

@@ -46,8 +46,9 @@ class Section:
 
 def of_families(names: Iterable[str], record: Path = RECORD) -> list[Section]:
     """The sections of these families, without those that were never calibrated."""
-    kept = json.loads(record.read_text(encoding="utf-8"))["families"] if record.exists() else {}
-    return [_section(name, kept[name]) for name in dict.fromkeys(names) if name in kept]
+    asked = list(dict.fromkeys(names))
+    kept = json.loads(record.read_text(encoding="utf-8"))["families"] if asked and record.exists() else {}
+    return [_section(name, kept[name]) for name in asked if name in kept]
 
 
 def _section(family: str, found: Mapping[str, Any]) -> Section:

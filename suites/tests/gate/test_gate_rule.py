@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import html
+import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+from markdown_it import MarkdownIt
+
+from gradgate.suites.console.plain import one_line
 from gradgate.suites.gate.benchmarks import names
 from gradgate.suites.gate.compare import Finding, Half, compare
 from gradgate.suites.gate.manifest import identity
@@ -99,10 +105,49 @@ def test_fewer_cells_than_the_manifest_has_and_no_cell_at_all_are_status_2() -> 
     assert document(Finding("rise", "x", cell(), "flops", 1, 2), cells=(1, 2)).status == 1
 
 
-def test_markdown_cannot_be_broken_by_what_a_method_says() -> None:
-    said = markdown(document(Finding("failed", "x", cell(), sentence="a | b\n<script>")))
-    assert "a \\| b &lt;script>" in said
-    assert said.startswith("<!-- gradgate gate -->\n### ❌")
+HOSTILE = (
+    "a | b\n<script>alert(1)</script>",
+    "[click](javascript:alert(1))",
+    "![x](https://evil.example/x.png)",
+    "@everyone see @some-body",
+    "`code` and ``` fences",
+    "https://evil.example www.evil.example",
+    "fixes #1",
+    ":tada: **bold** _em_ ~~gone~~",
+    "\x1b[31mred\x1b[0m \u202e",
+    "```\n# title\n```",
+    "</details><b>",
+    "\\| x",
+    "<!-- a",
+    "`",
+    "||",
+    "a\r\nb",
+    "&lt;b&gt; &#64;all",
+)
+
+
+@pytest.mark.parametrize("said", HOSTILE)
+def test_markdown_cannot_be_broken_by_what_a_method_says(said: str) -> None:
+    row = cell() | {"options": {"name": said}}
+    made = markdown(document(Finding("failed", said, row, sentence=said, reproduce=f"gradgate verify {said!r} {said}")))
+    assert made.startswith("<!-- gradgate gate -->\n### ❌")
+    shown = MarkdownIt("commonmark").enable(["table", "strikethrough"]).render(made)
+    assert not re.search(r"<(a|img|script|b|strong|em|s|h1)\b", shown), shown
+    assert shown.count("<tr>") == 2, "the head, and one finding"
+    assert shown.count("<td>") == 4
+    assert shown.count("<pre>") == 1, "the commands"
+    assert shown.count("</details>") == 1
+    assert not re.search("[\x1b\u202e]", made)
+    *_, figures = re.findall("<td>(.*?)</td>", shown, re.DOTALL)
+    assert html.unescape(figures).replace("\u200b", "") == one_line(said)
+    assert not re.search(r"@\w|https?://|www\.|#\d|:tada:", html.unescape(figures)), "GitHub would recognise it"
+    code = re.findall(r"<code>(.*?)</code>", shown, re.DOTALL)
+    assert html.unescape(code[0]).strip() == one_line(said).strip()
+
+
+def test_what_a_method_says_does_not_steer_the_terminal() -> None:
+    shown = text(document(Finding("failed", "x\x1b]0;title\x07", cell(), sentence="\x1b[2J\x9b31m gone \u202e")))
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", shown)
 
 
 def test_one_verdict_line_ends_the_text() -> None:

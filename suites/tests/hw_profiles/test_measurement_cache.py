@@ -92,14 +92,57 @@ def test_a_killed_writer_leaves_every_entry_whole_or_absent(tmp_path, cache):
     assert cache.size() == (0, 0)
 
 
-def test_size_counts_what_killed_writers_left_and_clear_removes_it(cache):
+@pytest.mark.parametrize("left", ["", '{"dig', '{"digest": "12'])
+def test_size_counts_what_killed_writers_left_and_clear_removes_it(cache, left):
     cache.put(key("a", {}), {"temp_bytes": 5})
     (cache.folder / "00").mkdir(exist_ok=True)
-    (cache.folder / "00" / ".writing-x").write_text("1234")
+    (cache.folder / "00" / ".writing-x").write_text(left)
     (path,) = cache.folder.rglob("*.json")
-    assert cache.size() == (1, path.stat().st_size + 4)
+    assert cache.size() == (1, path.stat().st_size + len(left))
     assert cache.clear() == 1
     assert cache.size() == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "results.json", "ab.json", "ab/results.json", "ab/notes.txt", "abc/x.json", "run/ab/x.json", "ab/.hidden",
+        f"ab/{'cd' * 32}.json",  # not the folder of this key
+        f"ab/{'ab' * 31}.json", f"{'ab' * 32}.json", f"AB/{'AB' * 32}.json", f"ab/{'ab' * 32}.json.bak",
+        f"ab/{'ab' * 32}.json", "ab/.writing-plan",  # the names of the cache, with the text of somebody else
+    ],
+)  # fmt: skip
+def test_clear_leaves_every_file_that_the_cache_did_not_write(cache, name):
+    cache.put(key("a", {}), {"temp_bytes": 5})
+    theirs = cache.folder / name
+    theirs.parent.mkdir(parents=True, exist_ok=True)
+    theirs.write_text('{"loss": 0.5}')
+    assert cache.size()[0] == 1
+    assert cache.clear() == 1
+    assert theirs.read_text() == '{"loss": 0.5}'
+    assert cache.get(key("a", {})) is None
+
+
+def test_clear_follows_no_link(tmp_path, cache):
+    elsewhere = Cache(tmp_path / "elsewhere")
+    elsewhere.put(key("a", {}), {"temp_bytes": 5})
+    (path,) = elsewhere.folder.rglob("*.json")
+    cache.folder.mkdir()
+    (cache.folder / path.parent.name).symlink_to(path.parent)
+    (cache.folder / "00").mkdir(exist_ok=True)
+    (cache.folder / "00" / f"{'0' * 64}.json").symlink_to(path)
+    assert cache.clear() == 0
+    assert elsewhere.get(key("a", {})) == {"temp_bytes": 5}
+
+
+def test_an_entry_that_is_nested_too_deep_is_a_miss(cache):
+    entry = key("a", {})
+    cache.put(entry, {"temp_bytes": 5})
+    (path,) = cache.folder.rglob("*.json")
+    path.write_text('{"digest": "", "value": {"a": ' + "[" * 100_000 + "]" * 100_000 + "}}")
+    assert cache.get(entry) is None
+    cache.put(entry, {"temp_bytes": 7})
+    assert cache.get(entry) == {"temp_bytes": 7}
 
 
 def test_a_folder_that_cannot_be_written_loses_the_entry_only(tmp_path):

@@ -7,6 +7,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+
+import pytest
 
 from gradgate.hw_profiles import processes
 
@@ -15,10 +18,10 @@ import os, time
 from gradgate.hw_profiles import processes
 
 if __name__ == "__main__":
-    workers = processes.pool(1)
-    print(workers.submit(os.getpid).result(), flush=True)
-    workers.submit(time.sleep, 600)
-    time.sleep(600)
+    with processes.pool(1) as workers:
+        print(workers.submit(os.getpid).result(), flush=True)
+        workers.submit(time.sleep, 600)
+        time.sleep(600)
 """
 
 
@@ -29,6 +32,35 @@ def test_a_pool_prepares_its_workers_and_returns_results() -> None:
 
 def _prepare() -> None:
     os.environ["PREPARED"] = "yes"
+
+
+def test_an_exception_ends_the_workers_and_what_they_do() -> None:
+    begun, running, pieces = time.monotonic(), set(), []
+
+    def interrupted() -> None:
+        with processes.pool(2) as workers:
+            started = [workers.submit(os.getpid) for _ in range(2)]
+            pieces.extend(workers.submit(time.sleep, 600) for _ in range(9))
+            running.update(one.result() for one in started)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert time.monotonic() - begun < 60, "no piece of work is waited for"
+    assert not any(map(_runs, running))
+    assert all(piece.done() for piece in pieces)
+
+
+def test_a_generator_that_is_closed_early_ends_its_workers() -> None:
+    def pieces() -> Iterator[int]:
+        with processes.pool(1) as workers:
+            yield workers.submit(os.getpid).result()
+            yield workers.submit(time.sleep, 600).result()
+
+    results = pieces()
+    worker = next(results)
+    results.close()
+    assert not _runs(worker)
 
 
 def test_a_worker_ends_at_once_when_its_parent_is_killed() -> None:

@@ -17,6 +17,8 @@ pytest.importorskip("plotly")
 from gradgate.references.contract import UsageError
 from gradgate.suites.judging.verdict import Task, Verdict
 from gradgate.suites.report import power_section, write
+from gradgate.suites.report.model import clean
+from gradgate.suites.report.page import POINTS, file_names
 
 HOSTILE = "</script><script>alert(1)</script> \"'&]]> \x1b[31mred\x1b[0m\x00\x08\ud800\uffff"
 SPEC = {"dtype": "float64", "seed": 7, "length": 3}
@@ -47,6 +49,10 @@ EVERY_OUTCOME = (
     verdict("absent", "inapplicable", reason="no bfloat16 here"),
     verdict("elsewhere", family="other"),
 )
+
+
+ENOUGH = tuple(verdict(f"drawn_{i}", error=3e-16, noise=1e-16, leaf="w") for i in range(POINTS))
+"""So many points that there is a plot."""
 
 
 def document(*verdicts: Verdict, claims: int | None = None) -> dict[str, Any]:
@@ -136,7 +142,7 @@ def test_hostile_text_is_only_text(tmp_path: Path) -> None:
     findings = verdict(
         HOSTILE, "refuted", "refuted", declared_reason=HOSTILE, reason=HOSTILE, options={HOSTILE: HOSTILE}
     )
-    shown = page(tmp_path, *hostile, findings)
+    shown = page(tmp_path, *hostile, findings, *ENOUGH)
     assert "<script>alert" not in shown
     assert "&lt;script&gt;alert(1)" in shown
     assert not re.search("[\x00\x08\x1b\uffff]", shown.replace(figure_script(shown), ""))
@@ -184,17 +190,26 @@ def test_junit_counts_are_those_of_its_cases(tmp_path: Path) -> None:
 
 
 def test_every_error_is_drawn_a_zero_at_a_floor(tmp_path: Path) -> None:
-    shown = page(tmp_path, *EVERY_OUTCOME)
+    shown = page(tmp_path, *EVERY_OUTCOME, *ENOUGH)
     points = [y for trace in figure(shown)["data"] if trace["mode"] == "markers" for y in trace["y"]]
-    assert sorted(points) == [1e-17, 3e-16, 0.25, 1.5]
+    assert sorted(set(points)) == [1e-17, 3e-16, 0.25, 1.5]
+    assert len(points) == 4 + POINTS
     assert "1 error is exactly 0 and drawn with a hollow mark at 1e-17" in section(shown, "plot")
 
 
 def test_an_error_that_is_not_finite_is_mentioned_where_it_is_not_drawn(tmp_path: Path) -> None:
     nan = verdict("nan", "refuted", error=float("nan"), noise=1e-16, reason="NaN")
-    shown = page(tmp_path, EVERY_OUTCOME[0], nan)
+    shown = page(tmp_path, *ENOUGH, nan)
     assert "error not finite, noise 1e-16" in section(shown, "failures")
     assert "1 refuted claim has an error that is not finite" in section(shown, "plot")
+
+
+def test_a_few_points_are_no_plot_and_cost_no_plotting_library(tmp_path: Path) -> None:
+    few, enough = (page(tmp_path / name, *rows) for name, rows in (("few", EVERY_OUTCOME), ("enough", ENOUGH)))
+    assert section(few, "plot") == ""
+    assert len(few) < 100_000
+    assert "Plotly" in enough
+    assert len(enough) > 1_000_000, "a report on one page holds the library, so that it is one file"
 
 
 SIXTY_DIGITS = (
@@ -229,10 +244,10 @@ def test_a_family_has_a_line_of_digits_and_digits_lost_for_each_method(tmp_path:
 
 
 def test_another_formula_has_an_error_and_no_noise(tmp_path: Path) -> None:
-    shown = page(tmp_path, OTHER_FORMULA, EVERY_OUTCOME[0])
+    shown = page(tmp_path, OTHER_FORMULA, *ENOUGH)
     assert "relative error 1.2 in w, known to within 3e-59" in section(shown, "failures")
     points = [y for trace in figure(shown)["data"] if trace["mode"] == "markers" for y in trace["y"]]
-    assert len(points) == 1, "the plot is about floats"
+    assert len(points) == POINTS, "the plot is about floats"
 
 
 def test_junit_has_digits_and_digits_lost_as_properties(tmp_path: Path) -> None:
@@ -249,7 +264,7 @@ def test_junit_has_digits_and_digits_lost_as_properties(tmp_path: Path) -> None:
 
 
 def test_the_page_asks_for_nothing_from_the_network(tmp_path: Path) -> None:
-    shown = page(tmp_path, *EVERY_OUTCOME)
+    shown = page(tmp_path, *EVERY_OUTCOME, *ENOUGH)
     assert "default-src 'none'" in shown
     ours = shown.replace(figure_script(shown), "")
     assert not re.search(r"https?://|<script[^>]+src=|<link[^>]+stylesheet|@import|url\(", ours)
@@ -294,3 +309,61 @@ def test_the_page_shows_how_small_a_mistake_is_seen(tmp_path: Path) -> None:
     assert (line.method, line.framework, line.judgements, line.worst) == ("revolve", "torch", 10, 1.9)
     assert line.seen == {"float64": "", "float32": "2e-06", "bfloat16": ""}
     assert ("b", ["", "5e-07", ""]) in line.kinds
+
+
+LINK = re.compile(r"([A-Za-z0-9_-]+\.(html|css))?(#[\w-]+)?|data:,")
+SAFE = re.compile(r"[A-Za-z0-9_-]+\.html")
+NAMES = [
+    *("index", "papers", "Index", "../../x", "/etc/passwd", "javascript:alert(1)//", "x", "X", "a/b", "a-b", "a b"),
+    *(".", "..", "", " ", "con", "data:text/html,x", "<script>", "\ud800", "é", "m" * 300, "m" * 301, "a\x00b", "-x"),
+    *("?q#f", "//evil.example/x"),
+]
+
+
+def test_every_class_has_a_safe_file_of_its_own(tmp_path: Path) -> None:
+    found = file_names(NAMES)
+    assert all(SAFE.fullmatch(name) for name in found.values()), found
+    assert len({name.lower() for name in found.values()} - {"index.html", "papers.html"}) == len(NAMES)
+    assert found["x"] == "x.html"
+    assert all(len(name) < 100 for name in found.values())
+    assert file_names([*found, found["a/b"].removesuffix(".html")]) | found == file_names(
+        [*found, found["a/b"].removesuffix(".html")]
+    ), "a class that is called like the file of another gets another file"
+
+
+def test_hostile_names_of_classes_leave_the_overview_and_the_folder_alone(tmp_path: Path) -> None:
+    names = [name for name in NAMES if clean(name) == name]
+    rows = [verdict(f"broken_{i}", "refuted", family=name) for name in names for i in range(15)]
+    folder = tmp_path / "deep" / "report"
+    index = write(document(*rows), folder)
+    assert write(document(*rows), folder) == index, "its own files are replaced"
+    shown = index.read_text(encoding="utf-8")
+    assert f"0 of {len(rows)} claims as declared: NOT as claimed" in text(shown)
+    assert [path for path in tmp_path.rglob("*") if path.is_file() and path.parent != folder] == []
+    texts = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.html")}
+    links = {html.unescape(link) for shown in texts.values() for link in re.findall(r'href="([^"]*)"', shown)}
+    assert {link for link in links if not LINK.fullmatch(link)} == set()
+    for name, file in file_names(names).items():
+        assert texts[file].count('<tr id="v') == 15, name
+
+
+def test_a_report_takes_bytes_in_proportion_to_its_rows(tmp_path: Path) -> None:
+    sizes = {}
+    for count in (40, 160):
+        rows = [verdict(f"claim_{i}", family=f"class_{n}") for n in range(count) for i in range(20)]
+        write(document(*rows), tmp_path / str(count))
+        sizes[count] = sum(path.stat().st_size for path in (tmp_path / str(count)).glob("*.html"))
+    assert sizes[160] < 4.1 * sizes[40]
+    assert sizes[160] < 160 * 20 * 1000, "under 1,000 bytes for a verdict"
+
+
+@pytest.mark.parametrize("name", ["index.html", "junit.xml", "verdicts.json"])
+def test_a_file_of_somebody_else_is_not_overwritten(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text('{"name": "my thesis"}')
+    with pytest.raises(UsageError, match=f"{name} is there and gradgate did not write it"):
+        write(document(*EVERY_OUTCOME), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    (tmp_path / name).unlink()
+    write(document(*EVERY_OUTCOME), tmp_path)
+    write(document(*EVERY_OUTCOME, *ENOUGH), tmp_path)
+    assert "drawn_0" in (tmp_path / "index.html").read_text(encoding="utf-8"), "its own files are replaced"

@@ -31,6 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_each_class_has_a_page_and_the_papers_have_one(folder: Path) -> None:
     names = {"index.html", "chain.html", "other.html", "papers.html", "plotly.min.js", "junit.xml", "verdicts.json"}
+    names |= {"report.css", "report.js", "plots.js"}
     assert {path.name for path in folder.iterdir()} == names
 
 

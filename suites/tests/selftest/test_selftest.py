@@ -179,6 +179,18 @@ def test_a_survivor_is_named_and_fails_the_run_which_resumes(
     assert json.loads(kept.read_text(encoding="utf-8"))["formulas"] == {"wrong": 1, "killed": 0, "others": {}}
     assert page.count("<script") == page.count("</script>")
 
+    before = json.loads(kept.read_text(encoding="utf-8"))["mutants"]
+    assert before
+    monkeypatch.setattr(judging, "judged", lambda names, judges: iter(()))
+    other = gradgate(*arguments, "--seed", "5")  # with other settings, nothing is lost
+    assert "it is now" in other.err
+    assert json.loads(kept.read_text(encoding="utf-8"))["seed"] == 5
+    monkeypatch.setattr(judging, "judged", none_left)
+    back = gradgate(*arguments)
+    assert back.out == first.out, "and with the first ones, what was kept is found again"
+    assert json.loads(kept.read_text(encoding="utf-8"))["mutants"] == before
+    assert len(list(tmp_path.glob("kept*.json"))) == 2
+
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
