@@ -171,7 +171,8 @@ def _plain(value: Any) -> str:
 
 def _covered(found: dict[str, Any]) -> str:
     """Which pairs of (field, value) were tried, in words."""
-    return Coverage(**{**found, "missing": tuple(found["missing"])}).sentence()
+    known = {name: found[name] for name in ("tried", "possible", "enough") if name in found}
+    return Coverage(**known, missing=tuple(found["missing"])).sentence()
 
 
 def _unique(values: Iterable[Any]) -> list[Any]:
