@@ -85,6 +85,7 @@ def flops(declared: Method, function: Callable[..., Any], spec: Spec, options: M
             run, arguments, further = cells.of_method(declared, function, spec, options)
             if declared.framework == "torch":
                 with further["around"]:
+                    run(*arguments)  # FLOPs of a first call include what the program computes once and keeps
                     KNOWN[key] = work.torch_flops(run, *arguments)
             else:
                 KNOWN[key] = work.of(run, arguments, x64=spec.dtype == "float64").flops
