@@ -1,4 +1,10 @@
-"""Residual bytes: what a program keeps between its forward and its backward pass, without its inputs and outputs."""
+"""Residual bytes: what a program keeps between its forward and its backward pass.
+
+The definition is one for both frameworks. Counted is every array that the forward pass makes and that the backward pass
+keeps alive, once, however often it is saved. Inputs, outputs, and what existed before (parameters in a closure,
+constants) do not count, and neither do views of them. In PyTorch, storages are counted while the forward pass runs; in
+JAX, the residuals of `jax.vjp` in its jaxpr, where a transposed or reshaped array is a view.
+"""
 
 from __future__ import annotations
 

@@ -352,6 +352,21 @@ class Method:
 
 
 @dataclass(frozen=True)
+class Setting:
+    """One of several problems at which a method is measured.
+
+    Attributes:
+        name: what distinguishes it, such as ``T=4096 chunk=64``.
+        fields: Spec fields that differ from those of `Family.measured`.
+        options: options of the method that differ from the usual ones.
+    """
+
+    name: str
+    fields: Mapping[str, Any]
+    options: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class Family:
     """A class of problems, the methods of one paper on it, and what is claimed of them.
 
@@ -369,6 +384,7 @@ class Family:
         trial: where the trial of the suite itself plants bugs in its methods.
         origin: ``package.module:FAMILY`` or ``path:FAMILY`` of a class that is not part of gradgate; other processes
             find the class by it (`registry.register`).
+        settings: the problems at which it is measured, if there are several or if they set options; (): `measured`.
     """
 
     name: str
@@ -383,6 +399,7 @@ class Family:
     eager: Mapping[str, Any] = field(default_factory=dict)
     trial: Trial = field(default_factory=Trial)
     origin: str = ""
+    settings: tuple[Setting, ...] = ()
 
     @property
     def address(self) -> str:

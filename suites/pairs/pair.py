@@ -26,6 +26,8 @@ TRANSFORMATIONS = {"jax": ("jit", "vmap", "second_order"), "torch": ("compile", 
 """Framework -> what a pair may claim to compose with."""
 WIDTHS = ("bfloat16", "float32", "float64")
 """Dtypes, the narrowest first."""
+LEFT_OUT = ("temp_bytes", "residual_bytes", "compiled_residual_bytes", "compiled_peak_bytes")
+"""Quantities that a pair may leave out; ``temp_bytes`` stands for every figure."""
 RESERVED = ("dtype", "seed", "upstream", "regime", "cotangents")
 """Names that no dim and no option may have."""
 
@@ -59,6 +61,14 @@ class Pair:
         framework: ``jax`` or ``torch``; by default it is found from the functions.
         devices: ``interpreter`` (Triton's), ``cuda``: the first that the machine has runs the function; none: the CPU.
         by_backward: whether gradients are taken by ``backward()``, because the function refuses `torch.autograd.grad`.
+        measured: problems at which the gate, the history and ``gradgate memory`` measure: mappings of dims and options
+            to values, such as ``[{"T": 1024}, {"T": 4096, "chunk": 64}]``. What one leaves out is as usual: the largest
+            size of a dim, the first value of an option. Empty: one problem, with everything as usual.
+        unmeasured: quantity -> why it is left out, for a function that the measurement cannot run. Legal are
+            ``residual_bytes``, ``compiled_residual_bytes``, ``compiled_peak_bytes``, and ``temp_bytes``, which leaves
+            out every figure, because all others come from the same program. What is left out is shown.
+        donates: names of inputs whose memory a call of the function gives to its outputs, in JAX
+            (``jax.jit(…, donate_argnums=…)``). The claim ``donation`` judges that each is donated and reused.
 
     Raises:
         UsageError: the declaration is wrong; the message says what is legal. Errors that only the functions show are
@@ -97,6 +107,9 @@ class Pair:
     framework: str = ""
     devices: Sequence[str] = ()
     by_backward: bool = False
+    measured: Sequence[Mapping[str, Any]] = ()
+    unmeasured: Mapping[str, str] = field(default_factory=dict)
+    donates: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         """Check the declaration, as far as it can be without importing either function.
