@@ -316,6 +316,7 @@ class Method:
         dtypes: the dtypes that it supports; float64 is always one of them.
         measured: fields of the problem at which it is gated that differ from its family's, for a method whose work
             grows faster than that of the others.
+        left_out: quantity -> why a pair leaves it out of what is measured; the gate shows it.
     """
 
     family: str
@@ -333,6 +334,7 @@ class Method:
     unmeasured: str = ""
     dtypes: tuple[str, ...] = DTYPES
     measured: Mapping[str, Any] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def key(self) -> str:

@@ -171,14 +171,16 @@ def measure(
 def row(cell: MethodCell, found: Measurement) -> dict[str, Any]:
     """A measured cell as in ``gradgate memory --json``: bytes of one device, work of all devices together."""
     declared = cell.declared
-    seconds = None
+    seconds, reason = None, found.reason
+    if not found.ok and getattr(cell.spec, "pair", None) is not None:
+        reason += '; in the pair, measured=[{…}] sets another problem, and unmeasured={"temp_bytes": "…"} leaves it out'
     if found.nominal_flops is not None and found.bytes_moved is not None:
         shares = found.nominal_flops / found.devices, found.bytes_moved / found.devices
         seconds = roofline(load(cell.profile), *shares, cell.spec.dtype)
     return {
         "family": declared.family, "method": declared.name, "framework": declared.framework, "profile": found.profile,
         "options": dict(cell.options), "spec": json.loads(cell.spec.to_json()), "status": found.status,
-        "reason": found.reason, "devices": found.devices, "temp_bytes": found.temp_bytes,
+        "reason": reason, "devices": found.devices, "temp_bytes": found.temp_bytes,
         "argument_bytes": found.argument_bytes, "output_bytes": found.output_bytes, "alias_bytes": found.alias_bytes,
         "peak_bytes": found.peak_bytes, "required_bytes": found.required_bytes, "fits": found.fits,
         "memory_bytes": load(cell.profile).device_memory_bytes,

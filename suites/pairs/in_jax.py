@@ -69,6 +69,18 @@ def _holding(problem: Any) -> Any:
     return problem._replace(data=jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), problem.data))
 
 
+def copied(leaf: Any) -> Any:
+    """A copy of an array for a call that donates it; where only shapes are traced, the array itself."""
+    import jax
+
+    inner = leaf
+    while isinstance(inner, jax.core.Tracer):
+        inner = getattr(inner, "primal", getattr(inner, "val", None))
+        if not isinstance(inner, (jax.core.Tracer, jax.Array)):
+            return leaf
+    return jax.numpy.array(leaf, copy=True)
+
+
 def flops(pair: Pair, spec: PairSpec) -> float:
     """FLOPs of the reference, counted in its jaxpr; a loop whose length depends on numbers counts `STEPS` steps."""
     from gradgate.hw_profiles import work

@@ -35,7 +35,7 @@ def lower(pair: Pair) -> Family:
     method = Method(
         name, pair.called, pair.where, pair.target, claims, options, kappa=pair.kappa,
         composes=tuple(pair.composes), disclaims=tuple(pair.disclaims), dtypes=tuple(pair.dtypes),
-        unmeasured=pair.unmeasured.get("temp_bytes", ""),
+        unmeasured=pair.unmeasured.get("temp_bytes", ""), left_out=dict(pair.unmeasured),
     )  # fmt: skip
     stress = tuple(shape for shape in shapes if shape.get("regime"))
     origin = pair.target or f"this process, pair {id(pair)}"

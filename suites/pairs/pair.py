@@ -134,6 +134,11 @@ class Pair:
         """Paths of the inputs that get a gradient."""
         return frozenset(path for path, draw in self.leaves.items() if draw.floating and draw.gradient)
 
+    @functools.cached_property
+    def donated(self) -> tuple[str, ...]:
+        """Paths of the leaves of the inputs that `donates` names."""
+        return tuple(path for name in self.donates for path in named_leaves(self.inputs[name], name))
+
     def leaves_at(self, fields: Mapping[str, Any]) -> Mapping[str, Draw]:
         """`leaves`, and whatever else the two functions get at these dims and shared options."""
         return self.leaves
@@ -313,7 +318,11 @@ class Pair:
         self, role: str, problem: PairProblem, params: Tree, options: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
         """`outputs`, and also the outputs that are not floating."""
-        arguments = self.arguments(self.widened(problem, {**problem.data["given"], **params}))
+        leaves = self.widened(problem, {**problem.data["given"], **params})
+        if role == "function" and self.donates:  # a call deletes them, and the problem is used again
+            copied = importlib.import_module(f"gradgate.suites.pairs.in_{self.where}").copied
+            leaves |= {path: copied(leaves[path]) for path in self.donated}
+        arguments = self.arguments(leaves)
         shared = {name: functions.value_of(self.options[name], getattr(problem.spec, name)) for name in self.shared}
         with self.seeded(problem.spec), places.running(self.devices if role == "function" else ()) as device:
             answer = self.loaded[role](*places.moved(device, arguments), **shared, **(options or {}))
