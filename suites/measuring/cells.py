@@ -187,7 +187,9 @@ def row(cell: MethodCell, found: Measurement) -> dict[str, Any]:
         "flops": found.flops, "transcendentals": found.transcendentals, "bytes_moved": found.bytes_moved,
         "roofline_seconds": seconds, "cached": found.cached,
         "fingerprint": dict(found.fingerprint) or fingerprint(load(cell.profile)),
-    } | ({"target": cell.target} if cell.target else {}) | measured_passes(found)  # fmt: skip
+    } | {name: text for name, text in (("target", cell.target), ("setting", cell.setting)) if text} | measured_passes(
+        found
+    )  # fmt: skip
 
 
 def measured_passes(found: Measurement) -> dict[str, int]:
