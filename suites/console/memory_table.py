@@ -81,7 +81,7 @@ def _cells(row: Mapping[str, Any], variable: str) -> list[str]:
     temp = size("temp_bytes") or row["status"]
     words = {True: "yes", False: "no", None: ""}
     devices = row["fits"] if isinstance(row["fits"], dict) else {"": row["fits"]}
-    kinds = set(devices.values())
+    kinds = set(devices.values()) - {None} or {None}
     each = ", ".join(f"{name} {words[fit]}" for name, fit in devices.items() if words[fit])
     fits = words[kinds.pop()] if len(kinds) == 1 else each
     seconds = row["roofline_seconds"]
