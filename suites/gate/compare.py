@@ -89,7 +89,19 @@ def compare(base: Half, head: Half, allowed: Iterable[Entry], today: datetime.da
     """Everything that a change did, worst first, without the gradient checks."""
     rule = _Rule(base, head, tuple(allowed), today)
     found = [*rule.deleted(), *rule.cells(), *rule.entries(), *rule.left_out()]
-    order = (*FAILURES, *UNMEASURED, "left_out", "expired", "allowed", "unused", "renamed", "edited", "new", "fall", "time")
+    order = (
+        *FAILURES,
+        *UNMEASURED,
+        "left_out",
+        "expired",
+        "allowed",
+        "unused",
+        "renamed",
+        "edited",
+        "new",
+        "fall",
+        "time",
+    )
     return sorted(found, key=lambda finding: order.index(finding.kind))
 
 

@@ -184,7 +184,11 @@ def markdown(document: Document) -> str:
     """The document as Markdown, for a comment on a pull request: the verdict first, details folded."""
     mark = {0: "✅", 1: "❌", 2: "⚠️"}[document.status]
     lines = [COMMENT, f"### {mark} gradgate: {_escape(document.verdict)}", ""]
-    loud = [f for f in document.findings if f.kind in (*FAILURES, *UNMEASURED, "allowed", "fall", "new", "renamed", "left_out")]
+    loud = [
+        f
+        for f in document.findings
+        if f.kind in (*FAILURES, *UNMEASURED, "allowed", "fall", "new", "renamed", "left_out")
+    ]
     if loud:
         lines += ["| | cell | options | figures |", "|---|---|---|---|"]
         for finding in loud:

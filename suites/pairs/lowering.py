@@ -102,7 +102,9 @@ def _setting(pair: Pair, usual: Mapping[str, Any], options: tuple[Option, ...], 
         for name, value in entry.items() if name not in own
     }  # fmt: skip
     if not _legal(pair, {**usual, **fields}):
-        raise UsageError(f"{pair.called}: no inputs can be drawn at measured {dict(entry)!r}; valid= or a draw rules it out")
+        raise UsageError(
+            f"{pair.called}: no inputs can be drawn at measured {dict(entry)!r}; valid= or a draw rules it out"
+        )
     name = " ".join(f"{name}={value}" for name, value in entry.items())
     return Setting(name, fields, {name: value for name, value in entry.items() if name in own})
 

@@ -72,4 +72,4 @@ def test_a_gradient_that_a_tensor_holds_is_counted() -> None:
     def adds_up(x: Any) -> None:
         x.sum().backward()
 
-    assert torch_memory.peak(adds_up, (x,)).temporary_bytes >= 2 * x.nbytes - x.nbytes
+    assert torch_memory.peak(adds_up, (x,)).temporary_bytes >= x.nbytes
