@@ -22,8 +22,8 @@ class Finding:
 
     Attributes:
         kind: ``rise``, ``fall``, ``missing``, ``failed``, ``refuted``, ``withdrawn`` (a claim taken back), ``allowed``,
-            ``unmeasured``, ``left_out`` (a pair leaves a quantity out), ``renamed``, ``edited`` (a benchmark), ``new``, ``expired`` or ``unused`` (entries of
-            allow.toml), ``time``.
+            ``unmeasured``, ``left_out`` (a pair leaves a quantity out), ``renamed``, ``edited`` (a benchmark), ``new``,
+            ``expired`` or ``unused`` (entries of allow.toml), ``time``.
         name: the name of the cell, claim or benchmark.
         row: the cell's dict; {} if the finding is not about a cell.
         quantity, base, head: the figures, if there are two.
