@@ -15,7 +15,8 @@ SCHEMA = 1
 HEAD = {
     "rise": "RISE", "missing": "GONE", "failed": "FAILED", "refuted": "REFUTED", "withdrawn": "WITHDRAWN",
     "unmeasured": "NOT MEASURED", "left_out": "left out", "expired": "expired", "allowed": "allowed",
-    "unused": "unused", "renamed": "renamed", "edited": "edited", "new": "new", "fall": "fell", "time": "time (advisory)",
+    "unused": "unused", "renamed": "renamed", "edited": "edited", "new": "new", "fall": "fell",
+    "time": "time (advisory)",
 }  # fmt: skip
 SHOWN = ("python", "jax", "jaxlib", "libtpu", "jax-cuda12-pjrt", "nvidia-cuda-nvcc-cu12", "torch", "numpy")
 COMMENT = "<!-- gradgate gate -->"

@@ -1,7 +1,8 @@
 """Measures the gated PyTorch cells in an order, in one process.
 
-``python suites/tests/hw_profiles/orders.py SEED [CELL…]`` prints one line of JSON for each cell: its name and its figures. Seed 0 is the order of the registry, 1 the reverse, any
-other a shuffled one. The same lines must come out in every order, and for a cell alone; a cell may be named twice.
+``python suites/tests/hw_profiles/orders.py SEED [CELL…]`` prints one line of JSON for each cell: its name
+and its figures. Seed 0 is the order of the registry, 1 the reverse, any other a shuffled one. The same lines must come
+out in every order, and for a cell alone; a cell may be named twice.
 """
 
 from __future__ import annotations
