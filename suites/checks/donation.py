@@ -52,7 +52,8 @@ def donation(case: Case) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # JAX warns of what is judged below
             compiled = jax.jit(call, donate_argnums=0).lower(named, rest).compile()
-    reused = compiled.memory_analysis().alias_size_in_bytes
+    analysis: Any = compiled.memory_analysis()
+    reused = analysis.alias_size_in_bytes
     if reused < asked:
         raise Refuted(f"outputs reuse {reused:,} of the {asked:,} bytes that are donated: no output has such a shape")
 
