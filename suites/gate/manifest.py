@@ -46,7 +46,7 @@ class Gated:
         own = {**getattr(self.declared, "measured", {}), **fields}  # a base may be older than the field
         spec = measured_spec(family, self.declared.framework, own)
         # A method of a part of its class restricts each claim to it. The claim `tree` is one that every method has.
-        where = next((claim.where for claim in self.declared.claims if claim.name == "tree"), {})
+        where: Mapping[str, Any] = next((claim.where for claim in self.declared.claims if claim.name == "tree"), {})
         if all(isinstance(value, str) for value in where.values()) and not fits(spec, where):
             spec = measured_spec(family, self.declared.framework, {**own, **where})
         options = usual_options(self.declared, spec) | dict(chosen)
