@@ -35,7 +35,8 @@ class Measurement:
             PyTorch.
         transcendentals: calls of exp, log, tanh and the like, which ``flops`` leaves out.
         bytes_moved: memory traffic of the whole program if fusion were perfect (see ``work.count``).
-        residual_bytes: bytes that the function of a pair keeps between its passes; None for everything else.
+        residual_bytes: bytes that the function of a pair keeps between its passes (`hw_profiles.residuals`); None for
+            everything else.
         compiled_residual_bytes: the same under torch.compile; None if nothing is claimed about torch.compile.
         compiled_peak_bytes: Inductor's estimate of the peak of the larger pass; None as above.
         x64: whether the program was traced with 64-bit types enabled.

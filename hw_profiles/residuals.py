@@ -1,4 +1,10 @@
-"""Residual bytes: what a program keeps between its forward and its backward pass, without its inputs and outputs."""
+"""Residual bytes: what a program keeps between its forward and its backward pass.
+
+The definition is one for both frameworks. Counted is every array that the forward pass makes and that the backward pass
+keeps alive, once, however often it is saved. Inputs, outputs, and what existed before (parameters in a closure,
+constants) do not count, and neither do views of them. In PyTorch, storages are counted while the forward pass runs; in
+JAX, the residuals of `jax.vjp` in its jaxpr, where a transposed or reshaped array is a view.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +20,24 @@ def of_torch(forward: Callable[[], Any], inputs: Sequence[Any]) -> int:
     This includes what autograd saves, and what a function stores on its ``ctx`` or anywhere else.
 
     Args:
-        forward: runs the forward pass once and returns its outputs: a tree of tensors with their graph.
+        forward: runs the forward pass and returns its outputs: a tree of tensors with their graph. It is called twice,
+            and the second call is counted, as in `torch_memory.peak`.
         inputs: the tensors that the forward pass reads.
 
     Returns:
         The bytes, counted by storage: a view costs nothing, and a storage that is saved twice counts once. Storages of
-        inputs and outputs do not count. A storage that was resized counts with its last size.
+        inputs and outputs do not count, nor do those that existed before, such as parameters in a closure and tables
+        that the function keeps. A storage that was resized counts with its last size.
     """
     import torch
     from torch.utils import _pytree
 
     from gradgate.hw_profiles.torch_tracker import Tracker
 
-    with torch.enable_grad(), Tracker() as tracker:
-        outputs = forward()
+    with torch.enable_grad():
+        forward()
+        with Tracker() as tracker:
+            outputs = forward()
     gc.collect()
     around = _pytree.tree_leaves([outputs, list(inputs)])
     return tracker.alive(leaf for leaf in around if isinstance(leaf, torch.Tensor))

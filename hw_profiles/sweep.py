@@ -36,10 +36,11 @@ class Cell:
             worker, that returns the program and its arguments, and perhaps a dict of further ``options``. With a
             factory, a cell is small: only plain numbers are sent to the worker.
         static: keyword arguments, bound before tracing (or the factory's).
-        options: further keyword arguments of ``measure``: x64, donate, mesh, in_specs, limit, …
-        framework: ``jax`` or ``torch``. For PyTorch programs, only these options are used: ``limit``, ``track``,
-            ``around`` (the scope in which the program is run), ``count`` (the function of `torch_memory` that runs it,
-            ``run`` by default), and ``further`` (a function that returns more fields of the measurement).
+        options: further keyword arguments of ``measure``: x64, donate, mesh, in_specs, limit, …; and ``further``, a
+            function that returns more fields of the measurement, and sentences as its ``reason``.
+        framework: ``jax`` or ``torch``. For PyTorch programs, only these options are used: ``limit``, ``further``,
+            ``track``, ``around`` (the scope in which the program is run), and ``count`` (the function of `torch_memory`
+            that runs it, ``run`` by default).
         label: anything by which the caller recognises the cell; it is not used here.
     """
 
@@ -62,9 +63,10 @@ def measure_cell(cell: Cell) -> Measurement:
         with _deadline(2 * float(cell.options.get("limit", LIMIT))):
             if cell.framework == "torch":
                 figures, further = _once(_run, cell)
-                return replace(torch_memory.on_profile(figures, cell.profile), **further)
+                return _with(torch_memory.on_profile(figures, cell.profile), further)
             options = {name: value for name, value in cell.options.items() if name in MEASURED}
-            return measure_traced(_once(_trace, cell), cell.profile, **options)
+            traced, further = _once(_trace, cell)
+            return _with(measure_traced(traced, cell.profile, **options), further)
     except _Overdue as error:
         return replace(_failed(cell, str(error)), status="timeout")
     except torch_memory.Refusal as error:
@@ -100,9 +102,17 @@ def _once(make: Callable[[Cell], Any], cell: Cell) -> Any:
 _MADE: dict[str, Any] = {}
 
 
-def _trace(cell: Cell) -> Traced:
+def _with(found: Measurement, further: Mapping[str, Any]) -> Measurement:
+    """A measurement with further fields; their reason comes after its own."""
+    reasons = [reason for reason in (found.reason, further.get("reason", "")) if reason]
+    return replace(found, **{**further, "reason": "; ".join(reasons)})
+
+
+def _trace(cell: Cell) -> tuple[Traced, Mapping[str, Any]]:
     program, arguments, static, options = _program(cell)
-    return trace(program, arguments, static=static, **{k: v for k, v in options.items() if k not in MEASURED})
+    further = options.pop("further", dict)
+    traced = trace(program, arguments, static=static, **{k: v for k, v in options.items() if k not in MEASURED})
+    return traced, further()
 
 
 def _run(cell: Cell) -> Any:

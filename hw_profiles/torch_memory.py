@@ -1,4 +1,4 @@
-"""Bytes of a PyTorch program: its peak by category, tracked while it runs once on real tensors."""
+"""Bytes of a PyTorch program: its peak by category, tracked while it runs on real tensors."""
 
 from __future__ import annotations
 
@@ -38,13 +38,20 @@ class TorchMemory:
 
 
 def peak(program: Callable[..., Any], arguments: Sequence[Any], track: Sequence[Any] = ()) -> TorchMemory:
-    """Peak bytes of ``program(*arguments)``, which is run once.
+    """Peak bytes of ``program(*arguments)``, which is run twice; the second run is counted.
+
+    The first run imports what is imported late, and fills what the program keeps from one call to the next. So the
+    bytes do not depend on what has run in this process. PyTorch makes this necessary: the first gradient of
+    `torch.func` imports ``torch._dynamo`` (``torch/_functorch/eager_transforms.py``, ``_autograd_grad``), and the
+    modules imported then call ``torch.fx.wrap`` (``torch/fx/_symbolic_trace.py``), whose local variable
+    ``currentframe`` is its own frame. This cycle keeps the frames of all callers, and every tensor in them, until the
+    garbage collector runs.
 
     Args:
         program: a PyTorch program; it computes its gradient itself.
         arguments: trees of tensors, modules and anything else.
         track: further tensors, modules and optimizers that the program uses and that are not arguments. A tensor that
-            existed before the call, is no argument and is not in `track` is not counted.
+            existed before the second run, is no argument and is not in `track` is not counted, nor is a view of it.
 
     Returns:
         The sizes of the tensors, without the rounding of an allocator; they are the same on every machine. The
@@ -55,6 +62,7 @@ def peak(program: Callable[..., Any], arguments: Sequence[Any], track: Sequence[
     """
     from gradgate.hw_profiles.torch_tracker import Tracker
 
+    program(*arguments)
     tracker = Tracker()
     for value in _trackable((*arguments, *track)):
         tracker.hold(value)
@@ -77,8 +85,8 @@ def measure(
 
     Eager PyTorch makes the same tensors on every device, so the bytes hold for any profile; ``fits`` compares them
     with the profile's memory. ``argument_bytes`` are ``held_bytes``; ``temp_bytes`` is the rest of the peak,
-    including results. If the program raises, the status is ``failed``. The
-    program is run twice, once for bytes and once for FLOPs.
+    including results. If the program raises, the status is ``failed``. The program is run three times: without
+    counting, for bytes and for FLOPs.
 
     Raises:
         ProfileError: the name of the profile is unknown.
@@ -94,7 +102,7 @@ def measure(
 def run(
     program: Callable[..., Any], arguments: Sequence[Any], track: Sequence[Any] = ()
 ) -> tuple[TorchMemory, int | None]:
-    """The result of ``peak`` of a program, and its FLOPs; the program is run twice.
+    """The result of ``peak`` of a program, and the FLOPs of a further run.
 
     Raises:
         ProgramError: the program raised; the message has its exception.
@@ -108,7 +116,7 @@ def run(
 def bytes_alone(
     program: Callable[..., Any], arguments: Sequence[Any], track: Sequence[Any] = ()
 ) -> tuple[TorchMemory, None]:
-    """The same without the FLOPs; the program is run once.
+    """The same without the FLOPs.
 
     Raises:
         ProgramError: the program raised; the message has its exception.

@@ -18,10 +18,18 @@ from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper
 
 HELD, ACTIVATION, TEMPORARY = range(3)
 """What a storage is: given before the run, made outside a backward pass, made during one."""
+BEFORE = -1
+"""What a storage is that an operation did not make: it is counted already, or existed before and was not given."""
+MADE_OUTSIDE = ("aten::lift_fresh", "aten::set_")
+"""Operations whose result may have a new storage that no operation has made: numbers from Python, copies of storages.
+"""
 
 
 class Tracker(TorchDispatchMode):
-    """A context in which the storages that operations return are counted while they are alive.
+    """A context in which the storages that operations make are counted while they are alive.
+
+    A view of a tensor that existed before, and was not given to `hold`, is not counted: a function may keep a table
+    from an earlier call, as long as the largest call needs it.
 
     Attributes:
         now: bytes that are alive, by kind (`HELD`, `ACTIVATION`, `TEMPORARY`).
@@ -53,6 +61,8 @@ class Tracker(TorchDispatchMode):
         else:
             self._on_meta |= value.is_meta
             self._add(value, HELD)
+            if value.is_leaf and value.grad is not None:
+                self._add(value.grad, TEMPORARY)
 
     def alive(self, left_out: Iterable[torch.Tensor] = ()) -> int:
         """Bytes of all counted storages that are alive, without those of some tensors."""
@@ -79,6 +89,8 @@ class Tracker(TorchDispatchMode):
             return NotImplemented  # its operations on local tensors are counted in its place
         results = func(*args, **(kwargs or {}))
         kind = TEMPORARY if torch._C._current_graph_task_id() != -1 else ACTIVATION
+        if _returns_its_argument(func):
+            kind = BEFORE
         for result in results if isinstance(results, (tuple, list)) else (results,):
             if isinstance(result, torch.Tensor):
                 self._add(result, kind)
@@ -104,6 +116,8 @@ class Tracker(TorchDispatchMode):
             key, size = storage._cdata, storage.nbytes()
             known = self._alive.get(key)
             if known is None:
+                if kind == BEFORE:
+                    continue
                 entry = [size, kind]
                 self._alive[key] = weakref.ref(storage, functools.partial(self._drop, key, entry)), entry
                 self._change(size, kind)
@@ -130,6 +144,15 @@ class Tracker(TorchDispatchMode):
                 known[1][0] = storage.nbytes()
 
         return resize_
+
+
+@functools.cache
+def _returns_its_argument(func: Any) -> bool:
+    """Whether an operation returns views of its arguments, or changed arguments, and makes no storage."""
+    schema = getattr(func, "_schema", None)
+    if schema is None or schema.name in MADE_OUTSIDE:
+        return False
+    return any(returned.alias_info is not None for returned in schema.returns)
 
 
 def _storages(tensor: torch.Tensor) -> Iterator[torch.UntypedStorage]:

@@ -29,7 +29,7 @@ CALLS = {
 """Equations that only run an inner program: primitive -> the parameter that holds this program."""
 
 
-COUNTING = "2: n terms take n − 1 additions"
+COUNTING = "3: n terms take n − 1 additions; a PyTorch program has run before it is counted"
 """The version of the rules of counting. Counts are cached under this name, so that counts by older rules are not
 used."""
 

@@ -319,6 +319,7 @@ class Method:
         dtypes: the dtypes that it supports; float64 is always one of them.
         measured: fields of the problem at which it is gated that differ from its family's, for a method whose work
             grows faster than that of the others.
+        left_out: quantity -> why a pair leaves it out of what is measured; the gate shows it.
     """
 
     family: str
@@ -336,6 +337,7 @@ class Method:
     unmeasured: str = ""
     dtypes: tuple[str, ...] = DTYPES
     measured: Mapping[str, Any] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def key(self) -> str:
@@ -352,6 +354,21 @@ class Method:
             if claim.name == name:
                 return claim
         raise unknown(f"claim of {self.family}:{self.name}", name, [c.name for c in self.claims])
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One of several problems at which a method is measured.
+
+    Attributes:
+        name: what distinguishes it, such as ``T=4096 chunk=64``.
+        fields: Spec fields that differ from those of `Family.measured`.
+        options: options of the method that differ from the usual ones.
+    """
+
+    name: str
+    fields: Mapping[str, Any]
+    options: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -372,6 +389,7 @@ class Family:
         trial: where the trial of the suite itself plants bugs in its methods.
         origin: ``package.module:FAMILY`` or ``path:FAMILY`` of a class that is not part of gradgate; other processes
             find the class by it (`registry.register`).
+        settings: the problems at which it is measured, if there are several or if they set options; (): `measured`.
     """
 
     name: str
@@ -386,6 +404,7 @@ class Family:
     eager: Mapping[str, Any] = field(default_factory=dict)
     trial: Trial = field(default_factory=Trial)
     origin: str = ""
+    settings: tuple[Setting, ...] = ()
 
     @property
     def address(self) -> str:

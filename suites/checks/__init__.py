@@ -5,6 +5,7 @@ from __future__ import annotations
 from gradgate.suites.checks import (
     composition,
     counts,
+    donation,
     eager,
     exact,
     form,
@@ -55,6 +56,7 @@ CHECKS: dict[str, Check] = {
     "outputs": Check(outputs.outputs, share=0.25),
     "cotangents": Check(outputs.cotangents, share=0.12),
     "not_finite": Check(outputs.not_finite, share=0.03),
+    "donation": Check(donation.donation, share=0.03),
     "layouts": Check(eager.layouts, share=0.12),
     "each_leaf_alone": Check(eager.each_leaf_alone, share=0.12),
     "autograd": Check(eager.autograd, share=0.12),

@@ -85,6 +85,7 @@ def flops(declared: Method, function: Callable[..., Any], spec: Spec, options: M
             run, arguments, further = cells.of_method(declared, function, spec, options)
             if declared.framework == "torch":
                 with further["around"]:
+                    run(*arguments)  # FLOPs of a first call include what the program computes once and keeps
                     KNOWN[key] = work.torch_flops(run, *arguments)
             else:
                 KNOWN[key] = work.of(run, arguments, x64=spec.dtype == "float64").flops
@@ -101,8 +102,9 @@ def flops(declared: Method, function: Callable[..., Any], spec: Spec, options: M
 def _bytes_alone(declared: Method, function: Any, spec: Spec, options: Mapping[str, Any]) -> tuple[Any, Any, Any]:
     """The factory of a cell of which only bytes are needed: a PyTorch program runs once, and no FLOPs are counted."""
     run, arguments, more = cells.of_method(declared, function, spec, options)
+    more = {name: value for name, value in more.items() if name != "further"}
     if declared.framework == "torch":
-        more = {name: more[name] for name in ("track", "around")} | {"count": torch_memory.bytes_alone}
+        more |= {"count": torch_memory.bytes_alone}
     return run, arguments, more
 
 
@@ -146,6 +148,11 @@ def device_bytes(
     if not found.ok:
         raise Fault(f"{profile}: {found.reason}")
     value = getattr(found, quantity)
+    if value is None and quantity == "peak_bytes":
+        raise Inapplicable(
+            f"{profile}: XLA's peak of a program for a CPU ignores recomputation; temp_bytes are judged there, and "
+            "peak_bytes on profiles such as nvidia-h100 and tpu-v5p"
+        )
     if value is None:
         raise Inapplicable(f"{profile}: {quantity} is not known there")
     return float(value)

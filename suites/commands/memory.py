@@ -8,7 +8,7 @@ import json
 import math
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from gradgate.hw_profiles import profile as hardware
 from gradgate.hw_profiles.fingerprint import fingerprint
 from gradgate.hw_profiles.measurement import ANSWERS, Measurement
 from gradgate.references import registry
-from gradgate.references.contract import Family, Method, Spec, UsageError, unknown
+from gradgate.references.contract import Family, Method, Setting, Spec, UsageError, unknown
 from gradgate.suites.commands import arguments
 from gradgate.suites.commands.arguments import json_object, need_report
 from gradgate.suites.console import choice_table, memory_table, terminal
@@ -208,10 +208,19 @@ def _cells(chosen: argparse.Namespace, method: Method, family: Family, profiles:
         # With several methods, an option goes to those that have it. At least one must have it.
         if name not in legal and (chosen.method or chosen.target or not _known_option(chosen, name)):
             raise unknown(f"option of {method.name}", name, legal)
-    for spec in _specs(chosen, family, swept):
-        options = cells.usual_options(method, spec) | {k: v for k, v in (given or {}).items() if k in legal}
-        for profile in profiles:
-            yield MethodCell(method, profile.strip(), spec, options, (chosen.target or "") if chosen.family else "")
+    target = (chosen.target or "") if chosen.family else ""
+    for setting in _settings(chosen, family):
+        for spec in _specs(chosen, family, swept, setting.fields):
+            options = cells.usual_options(method, spec) | dict(setting.options)
+            options |= {k: v for k, v in (given or {}).items() if k in legal}
+            for profile in profiles:
+                yield MethodCell(method, profile.strip(), spec, options, target, setting.name)
+
+
+def _settings(chosen: argparse.Namespace, family: Family) -> tuple[Setting, ...]:
+    """The problems to measure: all that the class declares, unless the user asks for one or for a sweep."""
+    asked = chosen.sweep or json_object(chosen.spec, "--spec") or json_object(chosen.options, "--options")
+    return (Setting("", {}, {}),) if asked or not family.settings else family.settings
 
 
 def _known_option(chosen: argparse.Namespace, name: str) -> bool:
@@ -219,10 +228,10 @@ def _known_option(chosen: argparse.Namespace, name: str) -> bool:
     return any(option.name == name for method in every for option in method.options)
 
 
-def _specs(chosen: argparse.Namespace, family: Family, swept: Range) -> list[Spec]:
+def _specs(chosen: argparse.Namespace, family: Family, swept: Range, further: Mapping[str, Any]) -> list[Spec]:
     cls, letters = registry.spec_class(family.name), family.letters
     fields = {letters.get(name, name): value for name, value in (json_object(chosen.spec, "--spec") or {}).items()}
-    base = {"dtype": "float32"} | dict(family.measured) | fields
+    base = {"dtype": "float32"} | dict(family.measured) | dict(further) | fields
     if not swept.variable:
         return [cls.from_json(json.dumps(base))]
     return [cls.from_json(json.dumps({**base, swept.variable: size})) for size in swept.sizes]

@@ -22,8 +22,8 @@ class Finding:
 
     Attributes:
         kind: ``rise``, ``fall``, ``missing``, ``failed``, ``refuted``, ``withdrawn`` (a claim taken back), ``allowed``,
-            ``unmeasured``, ``renamed``, ``edited`` (a benchmark), ``new``, ``expired`` or ``unused`` (entries of
-            allow.toml), ``time``.
+            ``unmeasured``, ``left_out`` (a pair leaves a quantity out), ``renamed``, ``edited`` (a benchmark), ``new``,
+            ``expired`` or ``unused`` (entries of allow.toml), ``time``.
         name: the name of the cell, claim or benchmark.
         row: the cell's dict; {} if the finding is not about a cell.
         quantity, base, head: the figures, if there are two.
@@ -88,8 +88,20 @@ def figures(found: Mapping[str, Any]) -> dict[str, float | None]:
 def compare(base: Half, head: Half, allowed: Iterable[Entry], today: datetime.date) -> list[Finding]:
     """Everything that a change did, worst first, without the gradient checks."""
     rule = _Rule(base, head, tuple(allowed), today)
-    found = [*rule.deleted(), *rule.cells(), *rule.entries()]
-    order = (*FAILURES, *UNMEASURED, "expired", "allowed", "unused", "renamed", "edited", "new", "fall", "time")
+    found = [*rule.deleted(), *rule.cells(), *rule.entries(), *rule.left_out()]
+    order = (
+        *FAILURES,
+        *UNMEASURED,
+        "left_out",
+        "expired",
+        "allowed",
+        "unused",
+        "renamed",
+        "edited",
+        "new",
+        "fall",
+        "time",
+    )
     return sorted(found, key=lambda finding: order.index(finding.kind))
 
 
@@ -175,6 +187,12 @@ class _Rule:
                 yield Finding("expired", entry.cell, quantity=entry.quantity, sentence=f"expired on {entry.expires}")
             elif entry not in self.needed:
                 yield Finding("unused", entry.cell, quantity=entry.quantity, sentence="is not needed any more")
+
+    def left_out(self) -> Iterable[Finding]:
+        """The quantities that pairs of the head leave out, with their reasons."""
+        for method, reasons in self.head.description.get("left_out", {}).items():
+            for quantity, reason in reasons.items():
+                yield Finding("left_out", method, quantity=quantity, sentence=f"{quantity}: {reason}")
 
     def _cell(self, key: str, row: Mapping[str, Any], of_base: bool) -> Iterable[Finding]:
         before, after = self.base.figures.get(key), self.head.figures.get(key)

@@ -32,20 +32,31 @@ class Gated:
         if self.declared.unmeasured:
             return
         family = registry.family(self.declared.family)
-        own = {**getattr(self.declared, "measured", {}), **self.given.spec}  # a base may be older than the field
+        settings = getattr(family, "settings", ())  # a base may be older than the field
+        if not settings:
+            yield from self._cells(family, profiles, self.given.spec, self.given.options, "")
+        for setting in settings:
+            fields, options = {**setting.fields, **self.given.spec}, {**setting.options, **self.given.options}
+            yield from self._cells(family, profiles, fields, options, setting.name if len(settings) > 1 else "")
+
+    def _cells(
+        self, family: Family, profiles: tuple[str, ...], fields: Mapping[str, Any], chosen: Mapping[str, Any], name: str
+    ) -> Iterator[MethodCell]:
+        """Its cells at one problem: Spec fields and options that differ from the usual ones, and the setting's name."""
+        own = {**getattr(self.declared, "measured", {}), **fields}  # a base may be older than the field
         spec = measured_spec(family, self.declared.framework, own)
         # A method of a part of its class restricts each claim to it. The claim `tree` is one that every method has.
-        where = next((claim.where for claim in self.declared.claims if claim.name == "tree"), {})
+        where: Mapping[str, Any] = next((claim.where for claim in self.declared.claims if claim.name == "tree"), {})
         if all(isinstance(value, str) for value in where.values()) and not fits(spec, where):
             spec = measured_spec(family, self.declared.framework, {**own, **where})
-        options = usual_options(self.declared, spec) | dict(self.given.options)
+        options = usual_options(self.declared, spec) | dict(chosen)
         for profile in profiles if self.declared.framework == "jax" else profiles[:1]:
             compiler = load(profile).compiler
             if self.declared.framework == "jax" and compiler is None:
                 raise UsageError(f"no compiler of today supports {profile}, so nothing can be gated on it")
             if self.declared.sharded and compiler not in ("host", "tpu"):
                 continue  # several devices need one of these
-            yield MethodCell(self.declared, profile, spec, options, self.given.target)
+            yield MethodCell(self.declared, profile, spec, options, self.given.target, name)
 
 
 def gated(settings: Settings, own: bool, base: bool = False) -> list[Gated]:
@@ -97,7 +108,7 @@ def from_dict(row: Mapping[str, Any], methods: Mapping[str, Gated]) -> MethodCel
     if known is None:
         return None
     spec = registry.spec_class(row["family"]).from_json(json.dumps(row["spec"]))
-    return MethodCell(known.declared, row["profile"], spec, row["options"], known.given.target)
+    return MethodCell(known.declared, row["profile"], spec, row["options"], known.given.target, row.get("setting", ""))
 
 
 def owner(row: Mapping[str, Any]) -> str:
@@ -106,8 +117,11 @@ def owner(row: Mapping[str, Any]) -> str:
 
 
 def name(row: Mapping[str, Any]) -> str:
-    """``family:method:framework@profile``: the name of a cell in messages and in allow.toml."""
-    return f"{owner(row)}@{row['profile']}"
+    """``family:method:framework@profile``: the name of a cell in messages and in allow.toml.
+
+    If the method is measured at several problems, the problem follows after a space: ``…@cpu T=4096 chunk=64``.
+    """
+    return f"{owner(row)}@{row['profile']} {row.get('setting', '')}".strip()
 
 
 def identity(row: Mapping[str, Any]) -> str:

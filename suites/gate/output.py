@@ -17,8 +17,9 @@ from gradgate.suites.gate.compare import FAILURES, UNMEASURED, Finding
 SCHEMA = 1
 HEAD = {
     "rise": "RISE", "missing": "GONE", "failed": "FAILED", "refuted": "REFUTED", "withdrawn": "WITHDRAWN",
-    "unmeasured": "NOT MEASURED", "expired": "expired", "allowed": "allowed", "unused": "unused", "renamed": "renamed",
-    "edited": "edited", "new": "new", "fall": "fell", "time": "time (advisory)",
+    "unmeasured": "NOT MEASURED", "left_out": "left out", "expired": "expired", "allowed": "allowed",
+    "unused": "unused", "renamed": "renamed", "edited": "edited", "new": "new", "fall": "fell",
+    "time": "time (advisory)",
 }  # fmt: skip
 SHOWN = ("python", "jax", "jaxlib", "libtpu", "jax-cuda12-pjrt", "nvidia-cuda-nvcc-cu12", "torch", "numpy")
 COMMENT = "<!-- gradgate gate -->"
@@ -69,7 +70,7 @@ class Document:
             "refuted": ("gradient claim does not hold", "gradient claims do not hold"),
             "unmeasured": ("could not be measured", "could not be measured"),
             "allowed": ("allowed rise", "allowed rises"), "fall": ("figure falls", "figures fall"),
-            "new": ("new cell", "new cells"),
+            "new": ("new cell", "new cells"), "left_out": ("quantity is left out", "quantities are left out"),
         }  # fmt: skip
         said = [f"{counts[kind]} {word[counts[kind] != 1]}" for kind, word in words.items() if counts[kind]]
         if self.status == 0:
@@ -190,7 +191,11 @@ def markdown(document: Document) -> str:
     """
     mark = {0: "✅", 1: "❌", 2: "⚠️"}[document.status]
     lines = [COMMENT, f"### {mark} gradgate: {_escape(document.verdict)}", ""]
-    loud = [f for f in document.findings if f.kind in (*FAILURES, *UNMEASURED, "allowed", "fall", "new", "renamed")]
+    loud = [
+        f
+        for f in document.findings
+        if f.kind in (*FAILURES, *UNMEASURED, "allowed", "fall", "new", "renamed", "left_out")
+    ]
     if loud:
         lines += ["| | cell | options | figures |", "|---|---|---|---|"]
         for finding in loud:

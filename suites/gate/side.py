@@ -47,6 +47,7 @@ class Side:
             tasks += [asdict(Task.of(known.declared, claim, known.given.target)) for claim in known.claims]
         return {
             "methods": sorted(self.methods), "cells": cells, "tasks": tasks, "fingerprint": self.keys.fingerprint,
+            "left_out": {key: dict(getattr(g.declared, "left_out", {})) for key, g in self.methods.items()},
             "run": {"examples": self.settings.examples, "seed": self.settings.seed}, "allow": self.settings.allow,
         }  # fmt: skip
 

@@ -27,7 +27,8 @@ from gradgate.references.contract import Method, Spec
 from gradgate.references.draws import shapes
 
 OF_PASSES = ("residual_bytes", "compiled_residual_bytes", "compiled_peak_bytes")
-"""Fields of a measurement that only pairs in PyTorch have: their forward and backward passes are known."""
+"""Fields of a measurement that only pairs have: their forward and backward passes are known. The compiled ones are of
+PyTorch."""
 PROGRAM = f"{__name__}:program"
 
 
@@ -41,6 +42,7 @@ class MethodCell:
         spec: the problem; its dtype and sizes decide bytes and work, its seed does not.
         options: the options of the method.
         target: the name of a plugged-in callable; "" for a reference method.
+        setting: the name of the `Setting` that is measured, if the class of problems has several; "" otherwise.
     """
 
     declared: Method
@@ -48,6 +50,7 @@ class MethodCell:
     spec: Spec
     options: Mapping[str, Any] = field(default_factory=dict)
     target: str = ""
+    setting: str = ""
 
     def at(self, **fields: Any) -> MethodCell:
         """The same cell with some Spec fields replaced; options stay."""
@@ -59,7 +62,7 @@ class MethodCell:
             "family": self.declared.family, "method": self.declared.name, "framework": self.declared.framework,
             "target": self.target, "origin": registry.origin(self.declared.family), "profile": self.profile,
             "spec": dataclasses.asdict(self.spec), "options": dict(self.options),
-        }  # fmt: skip
+        } | ({"setting": self.setting} if self.setting else {})  # fmt: skip
 
     def to_cell(self, limit: float = LIMIT, label: Any = None) -> sweep.Cell:
         """The cell as `hw_profiles.sweep` takes it: small and picklable, with x64 on for float64 only."""
@@ -106,20 +109,17 @@ def of_method(
     if declared.unmeasured:
         raise ValueError(declared.unmeasured)
     run: Callable[..., Any] = functools.partial(function, **options)
+    further = functools.partial(of_passes, function, spec, options)
     if declared.framework == "torch":
         from gradgate.suites.measuring import fakes
 
         around, run, problem = fakes.around(function, run, spec)
         track = leaves([problem.params, problem.data])
-        return (
-            run,
-            (problem,),
-            {"track": track, "around": around, "further": functools.partial(of_passes, function, spec, options)},
-        )
+        return run, (problem,), {"track": track, "around": around, "further": further}
     if declared.sharded:
         program, arguments, placed = registry.load(declared.sharded)(shapes(spec), **options)
         return program, arguments, placed
-    return run, (shapes(spec),), {}
+    return run, (shapes(spec),), {"further": further}
 
 
 def of_passes(function: Any, spec: Spec, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -128,8 +128,8 @@ def of_passes(function: Any, spec: Spec, options: Mapping[str, Any]) -> dict[str
     If it claims to compose with ``compile``, also what it keeps and its peak under torch.compile.
 
     Returns:
-        Names of `OF_PASSES` -> bytes, as far as they can be counted, and a ``reason`` if one cannot; {} for any other
-        method.
+        Names of `OF_PASSES` -> bytes, as far as they can be counted, and a ``reason`` if one cannot or if the pair
+        leaves it out; {} for any other method.
     """
     if not hasattr(function, "residual_bytes"):
         return {}
@@ -143,10 +143,15 @@ def of_passes(function: Any, spec: Spec, options: Mapping[str, Any]) -> dict[str
         asked["compiled_peak_bytes"] = functools.partial(compiled.peak_bytes, function, spec, options)
     found, refused = {}, []
     for name, count in asked.items():
+        if name in getattr(function, "unmeasured", {}):
+            refused.append(f"{name} is left out: {function.unmeasured[name]}")
+            continue
         try:
             found[name] = count()
         except Refusal as error:
-            refused.append(f"{name} cannot be counted: {error}")
+            refused.append(
+                f'{name} cannot be counted: {error}; unmeasured={{"{name}": "the reason"}} in the pair leaves it out'
+            )
     return found | ({"reason": "; ".join(refused)} if refused else {})
 
 
@@ -166,21 +171,25 @@ def measure(
 def row(cell: MethodCell, found: Measurement) -> dict[str, Any]:
     """A measured cell as in ``gradgate memory --json``: bytes of one device, work of all devices together."""
     declared = cell.declared
-    seconds = None
+    seconds, reason = None, found.reason
+    if not found.ok and getattr(cell.spec, "pair", None) is not None:
+        reason += '; in the pair, measured=[{…}] sets another problem, and unmeasured={"temp_bytes": "…"} leaves it out'
     if found.nominal_flops is not None and found.bytes_moved is not None:
         shares = found.nominal_flops / found.devices, found.bytes_moved / found.devices
         seconds = roofline(load(cell.profile), *shares, cell.spec.dtype)
     return {
         "family": declared.family, "method": declared.name, "framework": declared.framework, "profile": found.profile,
         "options": dict(cell.options), "spec": json.loads(cell.spec.to_json()), "status": found.status,
-        "reason": found.reason, "devices": found.devices, "temp_bytes": found.temp_bytes,
+        "reason": reason, "devices": found.devices, "temp_bytes": found.temp_bytes,
         "argument_bytes": found.argument_bytes, "output_bytes": found.output_bytes, "alias_bytes": found.alias_bytes,
         "peak_bytes": found.peak_bytes, "required_bytes": found.required_bytes, "fits": found.fits,
         "memory_bytes": load(cell.profile).device_memory_bytes,
         "flops": found.flops, "transcendentals": found.transcendentals, "bytes_moved": found.bytes_moved,
         "roofline_seconds": seconds, "cached": found.cached,
         "fingerprint": dict(found.fingerprint) or fingerprint(load(cell.profile)),
-    } | ({"target": cell.target} if cell.target else {}) | measured_passes(found)  # fmt: skip
+    } | {name: text for name, text in (("target", cell.target), ("setting", cell.setting)) if text} | measured_passes(
+        found
+    )  # fmt: skip
 
 
 def measured_passes(found: Measurement) -> dict[str, int]:

@@ -44,6 +44,8 @@ def contract(pair: Pair, options: Sequence[Option]) -> tuple[Claim, ...]:
     if options:
         names = ", ".join(option.name for option in options)
         found.append(owed("options", f"gives this gradient for every legal value of {names}"))
+    if pair.donates:
+        found.append(owed("donation", f"gives the memory of {', '.join(pair.donates)} to its outputs"))
     if pair.where == "torch":
         found += [
             owed("layouts", "takes inputs and cotangents that are transposed, strided or expanded"),

@@ -56,6 +56,13 @@ def check_declaration(pair: Pair) -> None:
         if not isinstance(claim, Claim):
             raise UsageError(f"{who}: a claim is made by gradgate.grows, gradgate.at_most and so on, not {claim!r}")
     _check_promises(who, pair)
+    _check_measured(who, pair)
+    _check_unmeasured(who, pair)
+    if isinstance(pair.donates, str):
+        raise UsageError(f"{who}: donates is a tuple of names of inputs, such as ('w',), not {pair.donates!r}")
+    for name in pair.donates:
+        if name not in pair.inputs:
+            raise unknown(f"input in donates of {who}", str(name), pair.inputs)
     if pair.framework and pair.framework not in FRAMEWORKS:
         raise unknown(f"framework of {who}", pair.framework, FRAMEWORKS)
 
@@ -73,6 +80,8 @@ def check_transformations(pair: Pair) -> None:
             f"{pair.called}: devices are for PyTorch; a Pallas kernel is interpreted if the function passes "
             "interpret=True to pallas_call"
         )
+    if pair.donates and pair.where != "jax":
+        raise UsageError(f"{pair.called}: donates is for JAX; a function of PyTorch that changes inputs is refuted")
     for name in (*pair.composes, *pair.disclaims):
         if name not in TRANSFORMATIONS[pair.where]:
             raise unknown(f"transformation of {pair.called} ({pair.where})", name, TRANSFORMATIONS[pair.where])
@@ -95,6 +104,53 @@ def _check_promises(who: str, pair: Pair) -> None:
             legal = (*pair.dims, *pair.options, *RESERVED)
             if name not in legal:
                 raise unknown(f"field in at= of the claims of {who}", name, legal)
+
+
+def _check_measured(who: str, pair: Pair) -> None:
+    """Check the problems at which a pair is measured.
+
+    Raises:
+        UsageError: names the wrong dim, option or value and the nearest legal one.
+    """
+    if isinstance(pair.measured, (Mapping, str)) or not isinstance(pair.measured, Sequence):
+        raise UsageError(f"{who}: measured is a list of mappings, such as [{{'T': 1024}}], not {pair.measured!r}")
+    for place, entry in enumerate(pair.measured):
+        if not isinstance(entry, Mapping):
+            raise UsageError(f"{who}: measured[{place}] maps dims and options to values, not {entry!r}")
+        if entry in pair.measured[:place]:
+            raise UsageError(f"{who}: measured lists {dict(entry)!r} twice")
+        for name, value in entry.items():
+            if name in pair.dims:
+                _check_sizes(who, name, (value,))
+            elif name == "dtype":
+                if value not in pair.dtypes:
+                    raise unknown(f"dtype in measured of {who}", str(value), pair.dtypes)
+            elif name not in pair.options:
+                raise unknown(f"dim or option in measured of {who}", str(name), (*pair.dims, *pair.options, "dtype"))
+            elif not callable(pair.options[name]) and value not in pair.options[name]:
+                legal = ", ".join(map(repr, pair.options[name]))
+                raise UsageError(f"{who}: measured sets {name} to {value!r}; legal are {legal}")
+
+
+def _check_unmeasured(who: str, pair: Pair) -> None:
+    """Check what a pair leaves out, and that it promises nothing about it.
+
+    Raises:
+        UsageError: names the wrong quantity, and lists the legal ones.
+    """
+    from gradgate.suites.pairs.pair import LEFT_OUT
+
+    if not isinstance(pair.unmeasured, Mapping):
+        raise UsageError(f"{who}: unmeasured maps quantities to reasons, not {pair.unmeasured!r}")
+    for quantity, reason in pair.unmeasured.items():
+        if quantity not in LEFT_OUT:
+            raise unknown(f"quantity in unmeasured of {who}", str(quantity), LEFT_OUT)
+        if not isinstance(reason, str) or not reason.strip():
+            raise UsageError(f"{who}: unmeasured[{quantity!r}] says in a sentence why it is left out, not {reason!r}")
+    for claim in pair.promises:
+        quantity = getattr(claim.law, "quantity", "")
+        if quantity in pair.unmeasured or (quantity and "temp_bytes" in pair.unmeasured):
+            raise UsageError(f"{who} claims {claim.name}, and unmeasured leaves {quantity} out: remove one of the two")
 
 
 def _check_sizes(who: str, name: str, sizes: Any) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
 from gradgate.references.contract import Tree
+from gradgate.suites.judging.subject import first_line
 from gradgate.suites.pairs.matching import check_outputs
 from gradgate.suites.pairs.pair import Pair
 from gradgate.suites.pairs.spec import PairProblem, PairSpec
@@ -36,15 +38,27 @@ def gradient(pair: Pair, problem: PairProblem, options: Mapping[str, Any], role:
 
 
 def residual_bytes(pair: Pair, spec: PairSpec, options: Mapping[str, Any], role: str) -> int:
-    """The bytes kept between the forward and the backward pass, computed from shapes alone."""
+    """The bytes kept between the forward and the backward pass, computed from shapes alone.
+
+    Raises:
+        Refusal: the function reads a number out of an array.
+    """
+    import jax
+
     from gradgate.hw_profiles.residuals import of_jax
+    from gradgate.hw_profiles.torch_memory import Refusal
     from gradgate.references.draws import shapes
 
     problem = shapes(spec)
-    return of_jax(
-        lambda params: pair.outputs(role, _holding(problem), params, options), (problem.params,),
-        x64=spec.dtype == "float64",
-    )  # fmt: skip
+    forward = functools.partial(_outputs, pair, role, problem, options)
+    try:
+        return of_jax(forward, (problem.params,), x64=spec.dtype == "float64")
+    except jax.errors.ConcretizationTypeError as error:
+        raise Refusal(f"it reads a number out of an array, and a trace has none: {first_line(error)}") from error
+
+
+def _outputs(pair: Pair, role: str, problem: Any, options: Mapping[str, Any], params: Tree) -> dict[str, Any]:
+    return pair.outputs(role, _holding(problem), params, options)
 
 
 def _holding(problem: Any) -> Any:
@@ -53,6 +67,18 @@ def _holding(problem: Any) -> Any:
     import jax.numpy as jnp
 
     return problem._replace(data=jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), problem.data))
+
+
+def copied(leaf: Any) -> Any:
+    """A copy of an array for a call that donates it; where only shapes are traced, the array itself."""
+    import jax
+
+    inner = leaf
+    while isinstance(inner, jax.core.Tracer):
+        inner = getattr(inner, "primal", getattr(inner, "val", None))
+        if not isinstance(inner, (jax.core.Tracer, jax.Array)):
+            return leaf
+    return jax.numpy.array(leaf, copy=True)
 
 
 def flops(pair: Pair, spec: PairSpec) -> float:

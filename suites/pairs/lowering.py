@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from gradgate.references import registry
-from gradgate.references.contract import Family, Method, Option, UsageError
-from gradgate.suites.pairs import vocabulary
+from gradgate.references.contract import Family, Method, Option, Setting, UsageError
+from gradgate.suites.pairs import functions, vocabulary
 from gradgate.suites.pairs.claims import contract
 from gradgate.suites.pairs.declaration import check_transformations
 
@@ -35,11 +35,17 @@ def lower(pair: Pair) -> Family:
     method = Method(
         name, pair.called, pair.where, pair.target, claims, options, kappa=pair.kappa,
         composes=tuple(pair.composes), disclaims=tuple(pair.disclaims), dtypes=tuple(pair.dtypes),
+        unmeasured=pair.unmeasured.get("temp_bytes", ""), left_out=dict(pair.unmeasured),
     )  # fmt: skip
     stress = tuple(shape for shape in shapes if shape.get("regime"))
     origin = pair.target or f"this process, pair {id(pair)}"
     letters = {dim: dim for dim in pair.dims}
-    return Family(name, "", pair.spec, (method,), shapes, {}, stress, letters, _measured(pair, shapes), origin=origin)
+    usual = _measured(pair, shapes)
+    settings = tuple(_setting(pair, usual, options, entry) for entry in pair.measured)
+    first = {**usual, **settings[0].fields} if settings else usual
+    return Family(
+        name, "", pair.spec, (method,), shapes, {}, stress, letters, first, origin=origin, settings=settings
+    )  # fmt: skip
 
 
 def _free(pair: Pair) -> str:
@@ -82,6 +88,25 @@ def _legal(pair: Pair, choice: Mapping[str, Any]) -> bool:
 def _shapes(pair: Pair) -> tuple[Mapping[str, Any], ...]:
     factors: dict[str, Any] = {**pair.dims, **pair.shared, "regime": ("", *pair.regimes)}
     return tuple(vocabulary.combinations(factors, functools.partial(_legal, pair), pair.numbers))
+
+
+def _setting(pair: Pair, usual: Mapping[str, Any], options: tuple[Option, ...], entry: Mapping[str, Any]) -> Setting:
+    """One entry of `Pair.measured`: what is part of the problem, and the options that only the function takes.
+
+    Raises:
+        UsageError: its sizes make no sense together.
+    """
+    own = {option.name for option in options}
+    fields = {
+        name: functions.label(value) if name in pair.shared else value
+        for name, value in entry.items() if name not in own
+    }  # fmt: skip
+    if not _legal(pair, {**usual, **fields}):
+        raise UsageError(
+            f"{pair.called}: no inputs can be drawn at measured {dict(entry)!r}; valid= or a draw rules it out"
+        )
+    name = " ".join(f"{name}={value}" for name, value in entry.items())
+    return Setting(name, fields, {name: value for name, value in entry.items() if name in own})
 
 
 def _measured(pair: Pair, shapes: tuple[Mapping[str, Any], ...]) -> Mapping[str, Any]:

@@ -26,6 +26,8 @@ TRANSFORMATIONS = {"jax": ("jit", "vmap", "second_order"), "torch": ("compile", 
 """Framework -> what a pair may claim to compose with."""
 WIDTHS = ("bfloat16", "float32", "float64")
 """Dtypes, the narrowest first."""
+LEFT_OUT = ("temp_bytes", "residual_bytes", "compiled_residual_bytes", "compiled_peak_bytes")
+"""Quantities that a pair may leave out; ``temp_bytes`` stands for every figure."""
 RESERVED = ("dtype", "seed", "upstream", "regime", "cotangents")
 """Names that no dim and no option may have."""
 
@@ -59,6 +61,14 @@ class Pair:
         framework: ``jax`` or ``torch``; by default it is found from the functions.
         devices: ``interpreter`` (Triton's), ``cuda``: the first that the machine has runs the function; none: the CPU.
         by_backward: whether gradients are taken by ``backward()``, because the function refuses `torch.autograd.grad`.
+        measured: problems at which the gate, the history and ``gradgate memory`` measure: mappings of dims and options
+            to values, such as ``[{"T": 1024}, {"T": 4096, "chunk": 64}]``. What one leaves out is as usual: the largest
+            size of a dim, the first value of an option. Empty: one problem, with everything as usual.
+        unmeasured: quantity -> why it is left out, for a function that the measurement cannot run. Legal are
+            ``residual_bytes``, ``compiled_residual_bytes``, ``compiled_peak_bytes``, and ``temp_bytes``, which leaves
+            out every figure, because all others come from the same program. What is left out is shown.
+        donates: names of inputs whose memory a call of the function gives to its outputs, in JAX
+            (``jax.jit(…, donate_argnums=…)``). The claim ``donation`` judges that each is donated and reused.
 
     Raises:
         UsageError: the declaration is wrong; the message says what is legal. Errors that only the functions show are
@@ -97,6 +107,9 @@ class Pair:
     framework: str = ""
     devices: Sequence[str] = ()
     by_backward: bool = False
+    measured: Sequence[Mapping[str, Any]] = ()
+    unmeasured: Mapping[str, str] = field(default_factory=dict)
+    donates: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         """Check the declaration, as far as it can be without importing either function.
@@ -120,6 +133,11 @@ class Pair:
     def differentiated(self) -> frozenset[str]:
         """Paths of the inputs that get a gradient."""
         return frozenset(path for path, draw in self.leaves.items() if draw.floating and draw.gradient)
+
+    @functools.cached_property
+    def donated(self) -> tuple[str, ...]:
+        """Paths of the leaves of the inputs that `donates` names."""
+        return tuple(path for name in self.donates for path in named_leaves(self.inputs[name], name))
 
     def leaves_at(self, fields: Mapping[str, Any]) -> Mapping[str, Draw]:
         """`leaves`, and whatever else the two functions get at these dims and shared options."""
@@ -300,7 +318,11 @@ class Pair:
         self, role: str, problem: PairProblem, params: Tree, options: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
         """`outputs`, and also the outputs that are not floating."""
-        arguments = self.arguments(self.widened(problem, {**problem.data["given"], **params}))
+        leaves = self.widened(problem, {**problem.data["given"], **params})
+        if role == "function" and self.donates:  # a call deletes them, and the problem is used again
+            copied = importlib.import_module(f"gradgate.suites.pairs.in_{self.where}").copied
+            leaves |= {path: copied(leaves[path]) for path in self.donated}
+        arguments = self.arguments(leaves)
         shared = {name: functions.value_of(self.options[name], getattr(problem.spec, name)) for name in self.shared}
         with self.seeded(problem.spec), places.running(self.devices if role == "function" else ()) as device:
             answer = self.loaded[role](*places.moved(device, arguments), **shared, **(options or {}))
