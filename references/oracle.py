@@ -25,7 +25,9 @@ from gradgate.references.backends import (
     leaves,
     named_leaves,
     namespace,
+    on_device,
     precision,
+    reverse_mode,
     to_backend,
     to_numpy,
     transforms,
@@ -101,18 +103,19 @@ def gradient(problem: Problem, loss: str = "loss", vector: Tree | None = None, *
 
     Cost: one forward and one backward pass with every activation stored, twice that for H·v; jitted under JAX.
     """
-    run = _compiled(problem.backend, loss, tuple(sorted(options.items())), vector is not None)
-    with precision(problem.backend, problem.dtype):
-        return run(problem, problem.params, vector)
+    asked = (problem.backend, loss, tuple(sorted(options.items())), vector is not None)
+    found: tuple[Any, Tree] = _run(problem, asked, problem.params, vector)
+    return found
 
 
-def in_float64(spec: Spec, backend: str, dtype: str) -> Problem:
-    """The float64 Problem with the numbers of a test in `dtype`: bfloat16 rounds them further than float32."""
+def in_widest(spec: Spec, backend: str, dtype: str) -> Problem:
+    """The Problem in `Spec.widest`, with the numbers of a test in `dtype`: bfloat16 rounds them further than float32."""
+    wide = spec if spec.dtype == spec.widest else dataclasses.replace(spec, dtype=spec.widest)
     if dtype != "bfloat16":
-        return _built(spec if spec.dtype == "float64" else dataclasses.replace(spec, dtype="float64"), backend)
+        return _built(wide, backend)
     narrow = dataclasses.replace(spec, dtype=dtype).build(backend)  # type: ignore[arg-type]
-    params, data = cast(narrow, [narrow.params, narrow.data], "float64")
-    return narrow._replace(spec=dataclasses.replace(spec, dtype="float64"), params=params, data=data)
+    params, data = cast(narrow, [narrow.params, narrow.data], wide.dtype)
+    return narrow._replace(spec=wide, params=params, data=data)
 
 
 def _built(spec: Spec, backend: str) -> Problem:
@@ -136,7 +139,7 @@ def measure(
     """The truth on a float64 `problem`, and the error of plain backprop in `dtype`.
 
     Args:
-        problem: a Problem whose numbers are representable in `dtype` (`in_float64`).
+        problem: a Problem whose numbers are representable in `dtype` (`in_widest`).
         dtype: the dtype under test.
         loss: name of the loss; it is given the `options`.
         vector: v, representable in `dtype`; the truth is then H·v in place of the gradient.
@@ -278,10 +281,34 @@ def _sample(
     Args:
         rounds: whether the loss takes the argument `amount` (see `measure`).
     """
-    run = _compiled(problem.backend, loss, tuple(sorted(options.items())), vector is not None, dtype, rounds)
+    asked = (problem.backend, loss, tuple(sorted(options.items())), vector is not None, dtype, rounds)
     signs = _signs(problem.params, problem.backend, NOISE_SAMPLES)
+    return to_numpy(_run(problem, asked, signs, vector))
+
+
+_ALONE: set[tuple[Any, ...]] = set()
+"""Classes of Specs, and what `_compiled` was asked for, whose loss can be neither compiled nor vmapped."""
+
+
+def _run(problem: Problem, asked: tuple[Any, ...], *arguments: Any) -> Any:
+    """What `_compiled` of these settings returns.
+
+    A loss may be foreign code: one that reads a number, as `if` and `item` do, or calls a Function without a rule for
+    vmap, is neither compiled nor vmapped. Its runs are made one by one, and if that fails, too, the error is plain.
+    """
+    key = (type(problem.spec), *asked)
     with precision(problem.backend, problem.dtype):
-        return to_numpy(run(problem, signs, vector))
+        if key not in _ALONE:
+            try:
+                return _compiled(*asked)(problem, *arguments)
+            except Exception as error:
+                try:
+                    found = _compiled(*asked, alone=True)(problem, *arguments)
+                except Exception as plain:
+                    raise plain from error
+            _ALONE.add(key)
+            return found
+        return _compiled(*asked, alone=True)(problem, *arguments)
 
 
 def _in_a_row(found: tuple[Any, Tree]) -> Any:
@@ -296,11 +323,15 @@ def _factors() -> Any:
 
 @functools.lru_cache(maxsize=256)
 def _compiled(
-    backend: str, loss: str, options: tuple[tuple[str, Any], ...], second: bool, dtype: str = "", rounds: bool = False
-) -> Callable[..., Any]:
-    """A function for the value and gradient of a Problem, or with a `dtype` for the samples in it; jitted in JAX."""
+    backend: str, loss: str, options: tuple[tuple[str, Any], ...], second: bool, dtype: str = "", rounds: bool = False,
+    *, alone: bool = False,
+) -> Callable[..., Any]:  # fmt: skip
+    """A function for the value and gradient of a Problem, or with a `dtype` for the samples in it.
+
+    In JAX it is jitted, and the samples are vmapped; with `alone` neither is done.
+    """
     made = transforms(backend)
-    grad, vjp, vmap = made.grad, made.vjp, made.vmap
+    grad, vjp = reverse_mode(backend) if alone else (made.grad, made.vjp)
 
     def scalar(problem: Any, vector: Tree, **amount: Any) -> Callable[[Tree], Any]:
         plain = functools.partial(getattr(problem, loss), **dict(options), **amount)
@@ -329,17 +360,25 @@ def _compiled(
                 value, pull = vjp(lambda params: run(params, factor), params)
                 return value, leaves(pull(factor)[0])
 
-            if backend == "torch":
-                alike = functools.partial(vmap, run, randomness="same")  # one mask for all samples
-                values, grads = _torch_vjp(lambda params: alike()(params, factors), params, factors)
+            if alone:
+                lanes = [pulled(tree_map(lambda leaf: leaf[i], params), factors[i]) for i in range(NOISE_SAMPLES)]  # noqa: B023
+                values = xp.stack([value for value, _ in lanes])
+                grads = [xp.stack(list(rows)) for rows in zip(*(rows for _, rows in lanes), strict=True)]
+            elif backend == "torch":
+                alike = made.vmap(run, randomness="same")  # one mask for all samples
+                # Plain autograd dispatches half as much as `torch.func.vjp` within a vmap.
+                values, pull = reverse_mode(backend)[1](lambda params: alike(params, factors), params)
+                grads = leaves(pull(factors)[0])
             else:
-                values, grads = vmap(pulled)(params, factors)
+                values, grads = made.vmap(pulled)(params, factors)
             rows = [leaf.reshape(NOISE_SAMPLES, -1) / factors[:, None] for leaf in grads]
             found = xp.concat([values[:, None], *rows], axis=1)
         return _floating(xp, found, wide)
 
     run = samples if dtype else plain
-    return made.jit(run) if backend == "jax" else run
+    if backend != "jax":
+        return run
+    return on_device(run) if alone else made.jit(run)
 
 
 def _floating(xp: Any, tree: Tree, dtype: str) -> Tree:
@@ -350,13 +389,3 @@ def _floating(xp: Any, tree: Tree, dtype: str) -> Tree:
         return xp.astype(leaf, wanted) if leaf is not None and xp.isdtype(leaf.dtype, "real floating") else leaf
 
     return tree_map(one, tree)
-
-
-def _torch_vjp(run: Callable[[Tree], Any], params: Tree, cotangent: Any) -> tuple[Any, list[Any]]:
-    """Value and gradient leaves by plain autograd, which dispatches half as much as `torch.func.vjp` within a vmap."""
-    import torch
-
-    with torch.enable_grad():
-        tracked = tree_map(lambda leaf: leaf.detach().requires_grad_(), params)
-        values = run(tracked)
-        return values, list(torch.autograd.grad(values, leaves(tracked), cotangent, materialize_grads=True))

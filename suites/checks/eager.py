@@ -127,17 +127,10 @@ def _quiet(hazard: Callable[..., Any], *given: Any) -> Any:
 
 def _own(case: Case, problem: Problem) -> oracle.Reference:
     """The function's own gradient on ordinary tensors, with the noise of the reference."""
-    reference = oracle.measure(
-        oracle.in_float64(case.spec, "torch", case.widest)._replace(data=_wide(problem)), case.widest
-    )
+    wide = oracle.in_widest(case.spec, "torch", case.widest)._replace(data=problem.data)
+    reference = oracle.measure(wide, case.widest)
     _, grads = case.subject.call(problem, case.options)
     return case.against_own(reference, oracle.split(problem, grads))
-
-
-def _wide(problem: Problem) -> dict[str, Any]:
-    cotangents = {path: leaf.double() for path, leaf in problem.data["cotangents"].items()}
-    given = {path: leaf.double() if leaf.is_floating_point() else leaf for path, leaf in problem.data["given"].items()}
-    return {"given": given, "cotangents": cotangents}
 
 
 def _gradient(case: Case, problem: Problem, alone: tuple[str, ...] = ()) -> dict[str, Any]:

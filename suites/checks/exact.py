@@ -9,14 +9,14 @@ from typing import Any
 
 from gradgate.references.backends import named_leaves
 from gradgate.references.contract import Problem, Tree
-from gradgate.references.oracle import in_float64
+from gradgate.references.oracle import in_widest
 from gradgate.suites.checks import another
 from gradgate.suites.checks.base import Case, Rejected
 from gradgate.suites.exact import balls, programs, truth
 from gradgate.suites.exact.agreement import LIMIT, Agreement, NotFinite, compare, settle
 from gradgate.suites.exact.parting import first_apart, recorded
 from gradgate.suites.exact.programs import Evaluator, Result
-from gradgate.suites.judging.subject import Fault, Inapplicable, Refuted, check_form, first_line
+from gradgate.suites.judging.subject import Fault, Inapplicable, Refuted, check_form
 
 NUDGE = 2.0**-40
 """Relative change of the numbers that a program reads out of tensors, to see whether its result depends on them."""
@@ -25,8 +25,6 @@ CONSTANTS = 1e-13
 NAMED = 4
 """Number of wrong leaves that a refutation lists."""
 CANNOT = "cannot be evaluated in sixty digits"
-UNTRACEABLE = ("ConcretizationTypeError", *(f"Tracer{what}ConversionError" for what in ("Array", "Bool", "Integer")))
-"""What JAX raises where a function needs a number while it is traced."""
 
 
 def gradient(case: Case) -> None:
@@ -51,7 +49,7 @@ def second_order(case: Case) -> None:
 
 def _problem(case: Case) -> Problem:
     """A new Problem for every evaluation: a method that overwrites its input must not change the oracle's input."""
-    return in_float64(case.spec, case.subject.declared.framework, "float64")
+    return in_widest(case.spec, case.subject.declared.framework, "float64")
 
 
 def _of_method(case: Case) -> Evaluator:
@@ -124,7 +122,7 @@ def _guarded(case: Case, problem: Problem, evaluate: Callable[[], Result]) -> Re
     """Evaluate foreign code under its limits.
 
     Raises:
-        Unknown, Undecided: unchanged. Inapplicable: JAX cannot trace it. Refuted: it returns something other than
+        Unknown, Undecided: unchanged. Refuted: it returns something other than
         (loss, grads), or fails only for this value of an option. Fault: it raised anything else.
     """
     try:
@@ -133,8 +131,6 @@ def _guarded(case: Case, problem: Problem, evaluate: Callable[[], Result]) -> Re
         cause = fault.__cause__
         if isinstance(cause, (balls.Unknown, balls.Undecided)):
             raise cause from None
-        if cause is not None and type(cause).__name__ in UNTRACEABLE:
-            raise Inapplicable(f"{CANNOT}: JAX cannot trace it: {first_line(cause)}") from None
         case.subject.call(case.problem(), case.options, eager=True)  # if it fails, too, its error says more
         raise
     return result

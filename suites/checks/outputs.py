@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from gradgate.references import oracle
-from gradgate.references.backends import precision, to_backend, to_numpy
+from gradgate.references.backends import jitted, precision, to_backend, to_numpy
 from gradgate.references.contract import Problem, Tree
 from gradgate.suites.checks.base import Case, Rejected, describe, farthest
-from gradgate.suites.exact import balls, truth
+from gradgate.suites.exact import balls, programs, truth
 from gradgate.suites.judging.subject import Inapplicable, Refuted, first_line
 from gradgate.suites.judging.tolerance import compare
 from gradgate.suites.pairs.pair import Pair
@@ -199,9 +199,7 @@ def _compiled(pair: Pair, role: str, options: tuple[tuple[str, Any], ...]) -> An
         return pair.all_outputs(role, problem, problem.params, dict(options))
 
     if pair.where == "jax":
-        import jax
-
-        return jax.jit(run)
+        return jitted(run)
     import torch
 
     return torch.no_grad()(run)
@@ -220,8 +218,8 @@ def _samples(pair: Pair, problem: Problem, dtype: str) -> list[dict[str, Any]]:
 
 def _true_outputs(case: Case, pair: Pair, dtype: str) -> dict[str, Any]:
     """Path -> floating-point output of the reference: in float64, or in sixty digits where that is affordable."""
-    problem = oracle.in_float64(case.spec, pair.where, dtype)
-    with precision(pair.where, "float64"):
+    problem = oracle.in_widest(case.spec, pair.where, dtype)
+    with precision(pair.where, problem.dtype):
         found64 = _all_outputs(pair, "reference", problem, {})
     found = {path: leaf for path, leaf in found64.items() if leaf.dtype.kind == "f"}
     if case.spec.work() <= truth.AFFORDABLE:
@@ -245,11 +243,9 @@ def _in_sixty_digits(pair: Pair, problem: Any) -> dict[str, Any]:
 
 @functools.lru_cache(maxsize=64)
 def _program(pair: Pair, shape: Any) -> Any:
-    from gradgate.suites.exact import on_jax
-
-    with precision("jax", "float64"):
-        problem = oracle.in_float64(shape, "jax", "float64")
-        return on_jax.trace(lambda problem: pair.outputs("reference", problem, problem.params), problem)
+    with precision("jax", shape.widest):
+        problem = oracle.in_widest(shape, "jax", shape.widest)
+        return programs.traced(lambda problem: pair.outputs("reference", problem, problem.params), problem)
 
 
 def _same_places(got: Mapping[str, Any], like: Mapping[str, Any]) -> None:

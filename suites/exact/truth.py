@@ -34,7 +34,7 @@ def of_spec(
     """`of_problem` for a float64 Spec; if `rounded`, for its numbers rounded to bfloat16. None above `AFFORDABLE`."""
     if spec.work() > AFFORDABLE:
         return None
-    problem = oracle.in_float64(spec, backend, "bfloat16" if rounded else "float64")
+    problem = oracle.in_widest(spec, backend, "bfloat16" if rounded else "float64")
     return of_problem(problem, loss, dict(options))
 
 
@@ -52,7 +52,7 @@ def reference(
     asked = dtype == "bfloat16", loss, tuple(sorted(options.items()))
     alike = backend == "torch" and asked[1:] == ("loss", ()) and _in_jax() and _held_together(_place(type(spec)))
     known = of_spec(wide, "jax" if alike else backend, *asked)
-    return oracle.measure(oracle.in_float64(wide, backend, dtype), dtype, loss, None, rounding, known, **options)
+    return oracle.measure(oracle.in_widest(wide, backend, dtype), dtype, loss, None, rounding, known, **options)
 
 
 def _in_jax() -> bool:
