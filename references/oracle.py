@@ -109,7 +109,7 @@ def gradient(problem: Problem, loss: str = "loss", vector: Tree | None = None, *
 
 
 def in_widest(spec: Spec, backend: str, dtype: str) -> Problem:
-    """The Problem in `Spec.widest`, with the numbers of a test in `dtype`: bfloat16 rounds them further than float32."""
+    """The Problem in `Spec.widest`, with the numbers of a test in `dtype`: bfloat16 rounds them more than float32."""
     wide = spec if spec.dtype == spec.widest else dataclasses.replace(spec, dtype=spec.widest)
     if dtype != "bfloat16":
         return _built(wide, backend)
@@ -154,6 +154,8 @@ def measure(
     ends = np.cumsum([math.prod(shape) for shape in shapes])
     starts = ends - [math.prod(shape) for shape in shapes]
     runs = _sample(problem, dtype, loss, vector, options)
+    if not scales(problem.spec) or _adds_its_own(problem.spec, runs, dtype):
+        runs = _sample(problem, dtype, loss, vector, options, scaled=False)
     if truth is None:
         first = runs[0].copy() if dtype == problem.dtype else _in_a_row(gradient(problem, loss, vector, **options))
         truth = Truth(first, np.zeros_like(first))
@@ -173,38 +175,67 @@ def measure(
     return Reference(float(leaf.pop("")), leaf, rest=rest, **found)
 
 
+_NOT_SCALED: set[type[Spec]] = set()
+"""Classes of Specs whose plain gradient of c·loss is not c times the gradient of the loss."""
+
+
+def scales(spec: Spec) -> bool:
+    """Whether the plain gradient of c·loss is c times the gradient of the loss, as far as is known.
+
+    It is not if the backward pass of a pair's reference adds something of its own, such as the gradient of an auxiliary
+    loss.
+    """
+    return type(spec) not in _NOT_SCALED
+
+
+def _adds_its_own(spec: Spec, runs: Any, dtype: str) -> bool:
+    """Whether the samples show that the backward pass adds something: g(c)/c is then g + a·(1/c − 1), and not g."""
+    factors = _factors()
+    others = factors != 1
+    grads = runs[:, 1:]
+    apart = (grads[others] - grads[0]) / (1 / factors[others] - 1)[:, None]
+    size = float(np.abs(apart).max(initial=0.0))
+    if dtype == "bfloat16" or not 0 < size < math.inf:
+        return False
+    rounding = math.sqrt(UNIT_ROUNDOFF[dtype])
+    found = size > rounding * np.abs(grads[0]).max() and bool((np.abs(apart - apart[0]) <= rounding * size).all())
+    if found:
+        _NOT_SCALED.add(type(spec))
+    return found
+
+
 def jittered(problem: Problem, samples: int = NOISE_SAMPLES) -> Tree:
     """`samples` copies of the parameters, stacked on a new axis 0: the first unchanged, the others moved by at most 2u.
 
     The jitter depends on the problem's shapes alone, so the same problem always gets the same jitter.
     """
     plain = tree_map(to_numpy, problem.params)
-    moved = _moved(plain, _signs(plain, "numpy", samples), problem.dtype)
+    moved = _moved(plain, _signs(plain, "numpy", samples, "float64"), problem.dtype)
     with precision(problem.backend, problem.dtype):
         return tree_map(lambda leaf: to_backend(problem.backend, leaf, problem.dtype), moved)
 
 
 def _moved(params: Tree, signs: Tree, dtype: str) -> Tree:
-    """Float64 leaves times 1 + 2u·sign, u of `dtype`. The leaves of `signs` have one more axis, in front."""
+    """Leaves of a wide dtype times 1 + 2u·sign, u of `dtype`. The leaves of `signs` have one more axis, in front."""
     step = 2 * UNIT_ROUNDOFF[dtype]
     return tree_map(lambda leaf, sign: leaf * (1.0 + step * sign), params, signs)
 
 
-def _signs(params: Tree, backend: str, samples: int) -> Tree:
-    """A tree like params of random −1, 0 and 1, (samples, *shape), in float64; all 0 in the first sample."""
-    drawn = iter(_drawn_signs(tuple(tuple(leaf.shape) for leaf in _in_order(params)), backend, samples))
+def _signs(params: Tree, backend: str, samples: int, dtype: str) -> Tree:
+    """A tree like params of random −1, 0 and 1, (samples, *shape), in `dtype`; all 0 in the first sample."""
+    drawn = iter(_drawn_signs(tuple(tuple(leaf.shape) for leaf in _in_order(params)), backend, samples, dtype))
     return tree_map(lambda _: next(drawn), params)
 
 
 @functools.lru_cache(maxsize=64)
-def _drawn_signs(shapes: tuple[tuple[int, ...], ...], backend: str, samples: int) -> list[Any]:
+def _drawn_signs(shapes: tuple[tuple[int, ...], ...], backend: str, samples: int, dtype: str) -> list[Any]:
     """The leaves of `_signs`, kept because drawing them and putting them on the device is what takes longest."""
     rng = np.random.Generator(np.random.PCG64(20261))
     found = [rng.integers(-1, 2, (samples, *shape)).astype(np.float64) for shape in shapes]
     for signs in found:
         signs[0] = 0
-    with precision(backend, "float64"):
-        return [to_backend(backend, signs, "float64") for signs in found]
+    with precision(backend, dtype):
+        return [to_backend(backend, signs, dtype) for signs in found]
 
 
 def _in_order(tree: Tree) -> list[Any]:
@@ -274,15 +305,17 @@ def cast(problem: Problem, tree: Tree, dtype: str) -> Tree:
 
 
 def _sample(
-    problem: Problem, dtype: str, loss: str, vector: Tree | None, options: dict[str, Any], rounds: bool = False
-) -> Any:
+    problem: Problem, dtype: str, loss: str, vector: Tree | None, options: dict[str, Any], *, rounds: bool = False,
+    scaled: bool = True,
+) -> Any:  # fmt: skip
     """The results of `NOISE_SAMPLES` runs in `dtype`, as float64 (runs, numbers): the loss, then the leaves in order.
 
     Args:
         rounds: whether the loss takes the argument `amount` (see `measure`).
+        scaled: whether the gradient of c·loss is taken and divided by c, another c in each run.
     """
-    asked = (problem.backend, loss, tuple(sorted(options.items())), vector is not None, dtype, rounds)
-    signs = _signs(problem.params, problem.backend, NOISE_SAMPLES)
+    asked = (problem.backend, loss, tuple(sorted(options.items())), vector is not None, dtype, rounds, scaled)
+    signs = _signs(problem.params, problem.backend, NOISE_SAMPLES, problem.dtype)
     return to_numpy(_run(problem, asked, signs, vector))
 
 
@@ -324,7 +357,7 @@ def _factors() -> Any:
 @functools.lru_cache(maxsize=256)
 def _compiled(
     backend: str, loss: str, options: tuple[tuple[str, Any], ...], second: bool, dtype: str = "", rounds: bool = False,
-    *, alone: bool = False,
+    scaled: bool = True, *, alone: bool = False,
 ) -> Callable[..., Any]:  # fmt: skip
     """A function for the value and gradient of a Problem, or with a `dtype` for the samples in it.
 
@@ -350,7 +383,7 @@ def _compiled(
         spec = dataclasses.replace(problem.spec, dtype=dtype)
         with precision(backend, dtype):
             given = problem._replace(spec=spec, params=params, data=data)
-            factors = xp.asarray(_factors(), dtype=getattr(xp, dtype))
+            factors = xp.asarray(_factors() if scaled else np.ones(NOISE_SAMPLES), dtype=getattr(xp, dtype))
 
             def run(params: Tree, factor: Any) -> Any:
                 amount = {"amount": factor - 1} if rounds else {}

@@ -1,0 +1,151 @@
+"""As `right_torch`, in JAX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from gradgate import Pair, normal, uniform
+
+INPUTS = {"x": normal("T H"), "w": normal("H")}
+DIMS = {"T": (3, 1, 8), "H": (4, 1)}
+
+
+def handwritten(
+    forward: Callable[..., Any], backward: Callable[..., tuple[Any, ...]], factor: float = 1.0
+) -> Callable[..., Any]:
+    """A function of arrays with this backward pass (upstream, *inputs), whose first gradient is times a factor."""
+
+    @jax.custom_vjp
+    def function(*inputs: Any) -> Any:
+        return forward(*inputs)
+
+    def pull(inputs: Any, upstream: Any) -> Any:
+        first, *others = backward(upstream, *inputs)
+        return (factor * first, *others)
+
+    function.defvjp(lambda *inputs: (forward(*inputs), inputs), pull)
+    return lambda *inputs: function(*inputs)
+
+
+def both(make: Callable[[float], Callable[..., Any]], reference: Callable[..., Any], **more: Any) -> tuple[Pair, Pair]:
+    """The pair of the right function, and that of a function whose first gradient is a thousandth too large."""
+    more = {"inputs": INPUTS, "dims": DIMS, "dtypes": ("float64", "float32"), **more}
+    return tuple(
+        Pair(make(factor), reference, name=name, framework="jax", **more)
+        for name, factor in (("right", 1.0), ("wrong", 1.001))
+    )  # type: ignore[return-value]
+
+
+def scaled(x: Any, w: Any) -> Any:
+    """float32 inside, whatever it gets; `lax` refuses another dtype."""
+    return lax.mul(jnp.tanh(x.astype(jnp.float32)), jnp.broadcast_to(w, x.shape))
+
+
+def scaled_back(upstream: Any, x: Any, w: Any) -> tuple[Any, Any]:
+    """As a kernel does it: everything is in float32."""
+    t = jnp.tanh(x.astype(jnp.float32))
+    return upstream * w.astype(jnp.float32) * (1 - t * t), jnp.einsum("th,th->h", upstream, t)
+
+
+def half(x: Any, w: Any) -> Any:
+    """float16 inside."""
+    return jnp.einsum("th,h->t", x.astype(jnp.float16), w.astype(jnp.float16)).astype(jnp.float32)
+
+
+def half_back(upstream: Any, x: Any, w: Any) -> tuple[Any, Any]:
+    """In float32."""
+    return upstream[:, None] * w, upstream @ x
+
+
+def signed(x: Any, w: Any) -> Any:
+    """A reference that reads a number."""
+    return x * w if x.sum() > 0 else -x * w
+
+
+def signed_traced(x: Any, w: Any) -> Any:
+    """`signed`, which JAX can trace."""
+    return jnp.sign(x.sum()) * x * w
+
+
+def signed_back(upstream: Any, x: Any, w: Any) -> tuple[Any, Any]:
+    """The same decision in the backward pass."""
+    sign = jnp.sign(x.sum())
+    return sign * upstream * w, (sign * upstream * x).sum(0)
+
+
+def guarded(x: Any, w: Any) -> Any:
+    """Rows divided by a mass; 0 where there is none, also where the mass is NaN."""
+    mass = jnp.abs(w).sum()
+    return jnp.where(mass > 0, x / mass, 0.0)
+
+
+def guarded_back(upstream: Any, x: Any, w: Any) -> tuple[Any, Any]:
+    """Zeros where the output is a constant."""
+    mass = jnp.abs(w).sum()
+    safe = jnp.where(mass > 0, mass, 1.0)
+    slope = jnp.where(mass > 0, -(upstream * x).sum() / safe**2, 0.0)
+    return jnp.where(mass > 0, upstream / safe, 0.0), jnp.where(mass > 0, slope * jnp.sign(w), 0.0)
+
+
+def unguarded(x: Any, w: Any) -> Any:
+    """No guard."""
+    return x / jnp.abs(w).sum()
+
+
+@jax.custom_vjp
+def attach(x: Any, aux: Any) -> Any:
+    """Its input; the backward pass adds the gradient of an auxiliary loss, whatever the upstream gradient."""
+    return x
+
+
+attach.defvjp(lambda x, aux: (x, aux), lambda aux, upstream: (upstream, jnp.ones_like(aux)))
+
+
+def attached(x: Any, w: Any) -> Any:
+    """A product with an auxiliary loss."""
+    return attach(x * w, (w * w).sum())
+
+
+def attaching(factor: float) -> Callable[..., Any]:
+    """As `attached`, with the auxiliary loss written in another way."""
+    return lambda x, w: attach(w * x, jnp.dot(w, w) * factor)
+
+
+CASES = {
+    "float32 inside": (
+        both(lambda factor: handwritten(scaled, scaled_back, factor), scaled, dtypes=("float32",)),
+        ("outputs", "gradient_exact", "gradient_float32", "upstream"),
+    ),
+    "autocast to float16": (
+        both(lambda factor: handwritten(half, half_back, factor), half, dtypes=("float32",)),
+        ("outputs", "gradient_exact"),
+    ),
+    "reference reads a number": (
+        both(lambda factor: handwritten(signed_traced, signed_back, factor), signed),
+        ("outputs", "gradient_float64", "gradient_float32", "upstream", "not_finite"),
+    ),
+    "guard turns NaN into 0": (
+        (
+            both(
+                lambda factor: handwritten(guarded, guarded_back),
+                guarded,
+                inputs={**INPUTS, "w": uniform("H", 1.0, 2.0)},
+            )[0],
+            both(
+                lambda factor: handwritten(guarded, guarded_back),
+                unguarded,
+                inputs={**INPUTS, "w": uniform("H", 1.0, 2.0)},
+            )[1],
+        ),
+        ("not_finite",),
+    ),
+    "auxiliary loss": (
+        both(attaching, attached),
+        ("gradient_exact", "gradient_float64", "gradient_float32", "cotangents", "upstream"),
+    ),
+}

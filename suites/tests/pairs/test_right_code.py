@@ -1,0 +1,34 @@
+"""Right functions that a strict judge may refuse are upheld, and each has a wrong twin that is refuted."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import pytest
+
+from gradgate.suites.tests.pairs.verdicts import judged, upheld
+
+NAMES = (
+    "float32 inside",
+    "autocast to float16",
+    "reference reads a number",
+    "reference without setup_context",
+    "guard turns NaN into 0",
+    "auxiliary loss",
+)
+ONE_FRAMEWORK = {("jax", "reference without setup_context"): "only PyTorch has such Functions"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("framework", ["jax", "torch"])
+def test_right_code_is_upheld_and_its_wrong_twin_is_refuted(framework: str, name: str) -> None:
+    pytest.importorskip(framework)
+    if why := ONE_FRAMEWORK.get((framework, name)):
+        pytest.skip(why)
+    cases: dict[str, Any] = importlib.import_module(f"gradgate.suites.tests.pairs.right_{framework}").CASES
+    (right, wrong), claims = cases[name]
+    upheld(right, claims)
+    found = {claim: verdict.verdict for claim, verdict in judged(wrong, claims).items()}
+    assert "refuted" in found.values(), found
+    assert "error" not in found.values(), found
