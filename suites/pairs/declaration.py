@@ -91,10 +91,14 @@ def _check_promises(who: str, pair: Pair) -> None:
         for over in swept:
             if over.variable not in pair.dims:
                 raise unknown(f"dim in the claims of {who}", over.variable, pair.dims)
-        for name in getattr(claim.law, "spec", ()):
+        for name, value in getattr(claim.law, "spec", {}).items():
             legal = (*pair.dims, *pair.options, *RESERVED)
             if name not in legal:
                 raise unknown(f"field in at= of the claims of {who}", name, legal)
+            values = pair.options.get(name)
+            if values is not None and not callable(values) and value not in list(values):
+                listed = ", ".join(map(repr, values))
+                raise UsageError(f"{who}: at= of {claim.name} sets {name}={value!r}; the option's values are {listed}")
 
 
 def _check_sizes(who: str, name: str, sizes: Any) -> None:

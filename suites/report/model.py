@@ -11,7 +11,7 @@ from gradgate.references import registry
 from gradgate.references.claims import GRADIENT_CLAIMS
 from gradgate.suites.judging.explain import Explanation, alike, explain, is_exact, told_alike
 from gradgate.suites.judging.outcomes import FAILED, OUTCOMES, exit_status, last_line
-from gradgate.suites.judging.verdict import Verdict
+from gradgate.suites.judging.verdict import Task, Verdict
 
 _ESCAPE_SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _NO_TEXT = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -53,6 +53,16 @@ class Row:
     def link(self) -> str:
         """The link to its line in the table of all verdicts."""
         return f"{self.page}#{self.anchor}"
+
+    @property
+    def task(self) -> Task:
+        """The claim that was judged."""
+        return self.verdict.task
+
+    @property
+    def reason(self) -> str:
+        """The verdict's reason."""
+        return self.verdict.reason
 
     @property
     def outcome(self) -> str:
