@@ -54,6 +54,7 @@ class Reference:
         along: judged leaf -> ⟨g − g*, g*⟩/‖g*‖² of every sample: the part of its error that is common scaling. Leaves
             that are zero are left out, and leaves of which a sample is not finite.
         lost_along: the same for the loss of `lost`.
+        declared: the relative and the absolute error that the method declares, besides rounding.
     """
 
     loss: float
@@ -63,6 +64,7 @@ class Reference:
     lost: dict[str, float] = dataclasses.field(default_factory=dict)
     along: dict[str, Any] = dataclasses.field(default_factory=dict)
     lost_along: dict[str, Any] = dataclasses.field(default_factory=dict)
+    declared: tuple[float, float] = (0.0, 0.0)
 
 
 @dataclass(frozen=True)

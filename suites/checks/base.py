@@ -105,7 +105,14 @@ class Case:
         loss, options = self.claimed
         framework = self.subject.declared.framework
         found = _reference(self.spec, framework, dtype, loss, self.rounding, tuple(sorted(options.items())))
-        return finite(found, dtype)
+        declared = self.declared_error
+        return finite(dataclasses.replace(found, declared=declared) if any(declared) else found, dtype)
+
+    @property
+    def declared_error(self) -> tuple[float, float]:
+        """The relative and the absolute error that a pair declares, because it is approximate by design."""
+        declared = getattr(self.subject.function, "approximates", None)
+        return getattr(declared, "relative", 0.0), getattr(declared, "absolute", 0.0)
 
     def against_own(self, reference: oracle.Reference, grads: Mapping[str, Any]) -> oracle.Reference:
         """A reference with the oracle's noise, but the method's own untransformed gradient in place of the oracle's.

@@ -7,6 +7,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from gradgate.references.backends import named_leaves
 from gradgate.references.contract import Problem, Tree
 from gradgate.references.oracle import in_widest
@@ -98,7 +100,7 @@ def _judge(case: Case, method: Evaluator, plain: Evaluator, *trees: Tree) -> Non
     except (balls.Undecided, NotFinite) as why:
         raise Rejected from why
     case.exact = dataclasses.replace(agreement, narrowed=found[-1].narrowed)
-    if not agreement.wrong or _by_a_constant(case, agreement):
+    if not agreement.wrong or _by_a_constant(case, agreement) or _as_declared(case, agreement, plainly):
         return
     exits = found[-1].exits
     if exits and _matters(found[-1], values):
@@ -116,6 +118,23 @@ def _by_a_constant(case: Case, agreement: Agreement) -> bool:
     """
     forgiven = case.settings.get("constants", False) and not agreement.open
     return bool(forgiven) and max(agreement.wrong.values()) <= CONSTANTS
+
+
+def _as_declared(case: Case, agreement: Agreement, plainly: Callable[..., Result]) -> bool:
+    """Whether every leaf is within the error that the function declares; its outputs are judged by another claim."""
+    relative, absolute = case.declared_error
+    if agreement.open or not (relative or absolute):
+        return False
+    with balls.digits(60):
+        exact = plainly(60).values if absolute else {}
+    allowed = {name: relative + _share(absolute, exact[name]) if absolute else relative for name in agreement.wrong}
+    return all(error <= allowed[name] for name, error in agreement.wrong.items() if name)
+
+
+def _share(absolute: float, leaf: Any) -> float:
+    """An absolute error relative to the norm of a leaf."""
+    size = float(np.linalg.norm(balls.floats(leaf).astype(float).ravel()))
+    return absolute / size if size else absolute
 
 
 def _guarded(case: Case, problem: Problem, evaluate: Callable[[], Result]) -> Result:

@@ -32,7 +32,7 @@ def outputs(case: Case) -> None:
         problem = case.problem(dtype)
         samples = _samples(pair, problem, dtype)
         known = _true_outputs(case, pair, dtype)
-        got = case.subject.guard(problem, case.options, _all_outputs, pair, "function", problem, case.options)
+        got = case.subject.guard(problem, case.options, all_outputs, pair, "function", problem, case.options)
         _same_places(got, samples[0])
         floats = {path: leaf for path, leaf in got.items() if leaf.dtype.kind == "f"}
         exact = {path: known.get(path, samples[0][path]) for path in floats}
@@ -41,13 +41,21 @@ def outputs(case: Case) -> None:
         for path in got.keys() - floats.keys():
             if not functools.reduce(np.logical_or, [got[path] == run[path] for run in samples]).all():
                 raise Refuted(f"output {path}, of integers, is not the reference's in {dtype}", path)
-        reference = oracle.Reference(0.0, exact, farthest(samples, exact))
+        reference = oracle.Reference(0.0, exact, farthest(samples, exact), declared=case.declared_error)
         found = compare(floats, reference, dtype, case.subject.declared.kappa)
         if dtype == case.widest:  # other dtypes are judged, but not recorded
             case.record(found)
         if not found.equal:
             said = f"another function: in {dtype}, outputs: {describe(found, floats)}"
             raise Refuted(said, found.leaf, found.error, found.noise)
+
+
+def known_outputs(case: Case, pair: Pair, dtype: str) -> dict[str, tuple[Any, float]]:
+    """Path -> true output, float64, and the noise of the reference, of every floating output."""
+    samples = _samples(pair, case.problem(dtype), dtype)
+    exact = _true_outputs(case, pair, dtype)
+    noise = farthest(samples, exact)
+    return {path: (leaf, noise[path]) for path, leaf in exact.items()}
 
 
 def cotangents(case: Case) -> None:
@@ -79,9 +87,9 @@ def not_finite(case: Case) -> None:
 
     An element of an output must not be finite where the reference's is not. If an output of the reference is not
     finite, a gradient must have such an element if the reference's has one; if a guard keeps every output finite, a
-    gradient may be finite, too. Elements that do not depend on the input are not judged: a reference may spread a NaN to
-    them, as 0·NaN does in a product with a matrix of zeros and ones. If the reference raises, as a factorization does,
-    nothing is judged.
+    gradient may be finite, too. Elements that do not depend on the input are not judged: a reference may spread a NaN
+    to them, as 0·NaN does in a product with a matrix of zeros and ones. If the reference raises, as a factorization
+    does, nothing is judged.
     """
     pair: Pair = case.subject.function  # type: ignore[assignment]
     problem = case.problem(case.widest)
@@ -90,12 +98,12 @@ def not_finite(case: Case) -> None:
             continue
         given = _with_first(problem, path, np.nan)
         try:
-            plain = _all_outputs(pair, "reference", given, {})
+            plain = all_outputs(pair, "reference", given, {})
         except Exception as error:
             why = f"{type(error).__name__}: {first_line(error)}"
             raise Inapplicable(f"with NaN in {path}[0], the reference raises {why}") from None
         outs, grads = _reached(pair, problem, path)
-        got = case.subject.guard(given, case.options, _all_outputs, pair, "function", given, case.options)
+        got = case.subject.guard(given, case.options, all_outputs, pair, "function", given, case.options)
         for name, out in plain.items():
             if got[name].shape != out.shape:
                 raise Refuted(
@@ -131,7 +139,8 @@ def through_cotangents(case: Case, vector: Tree) -> None:
         with precision(problem.backend, problem.dtype):
             runs.append(_by_cotangents(pair, "reference", given, vector, {}))
     got = case.subject.guard(problem, case.options, _by_cotangents, pair, "function", problem, vector, case.options)
-    case.judge(got, oracle.Reference(0.0, runs[0], farthest(runs, runs[0])), case.widest, what="by the cotangents: ")
+    known = oracle.Reference(0.0, runs[0], farthest(runs, runs[0]), declared=case.declared_error)
+    case.judge(got, known, case.widest, what="by the cotangents: ")
 
 
 def _by_cotangents(pair: Pair, role: str, problem: Any, vector: Tree, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -181,19 +190,19 @@ def _plain_gradient(problem: Problem) -> dict[str, Any]:
 def _reached(pair: Pair, problem: Problem, path: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Which elements of the reference's outputs and gradients depend on the first number of an input."""
     first = float(to_numpy(problem.params[path]).reshape(-1)[0])
-    plain = (_all_outputs(pair, "reference", problem, {}), _plain_gradient(problem))
+    plain = (all_outputs(pair, "reference", problem, {}), _plain_gradient(problem))
     found = tuple({name: np.zeros(np.shape(leaf), bool) for name, leaf in part.items()} for part in plain)
     for more in OTHERS:
         other = _with_first(problem, path, first + more)
         for part, before, reached in zip(
-            (_all_outputs(pair, "reference", other, {}), _plain_gradient(other)), plain, found, strict=True
+            (all_outputs(pair, "reference", other, {}), _plain_gradient(other)), plain, found, strict=True
         ):
             for name, leaf in part.items():
                 reached[name] |= leaf != before[name]
     return found  # type: ignore[return-value]
 
 
-def _all_outputs(pair: Pair, role: str, problem: Problem, options: Mapping[str, Any]) -> dict[str, Any]:
+def all_outputs(pair: Pair, role: str, problem: Problem, options: Mapping[str, Any]) -> dict[str, Any]:
     """Path -> NumPy array; in JAX one compiled program for each shape and options."""
     with precision(problem.backend, problem.dtype):
         found = _compiled(pair, role, tuple(sorted(options.items())))(problem)
@@ -219,7 +228,7 @@ def _samples(pair: Pair, problem: Problem, dtype: str) -> list[dict[str, Any]]:
     for i in range(oracle.NOISE_SAMPLES):
         params = {path: leaf[i] for path, leaf in moved.items()}
         with precision(problem.backend, dtype):
-            found.append(_all_outputs(pair, "reference", problem.with_params(params), {}))
+            found.append(all_outputs(pair, "reference", problem.with_params(params), {}))
     return found
 
 
@@ -227,7 +236,7 @@ def _true_outputs(case: Case, pair: Pair, dtype: str) -> dict[str, Any]:
     """Path -> floating-point output of the reference: in float64, or in sixty digits where that is affordable."""
     problem = oracle.in_widest(case.spec, pair.where, dtype)
     with precision(pair.where, problem.dtype):
-        found64 = _all_outputs(pair, "reference", problem, {})
+        found64 = all_outputs(pair, "reference", problem, {})
     found = {path: leaf for path, leaf in found64.items() if leaf.dtype.kind == "f"}
     if case.spec.work() <= truth.AFFORDABLE:
         with contextlib.suppress(balls.Unknown, balls.Undecided):

@@ -50,7 +50,7 @@ STATUS_LINE = {0: "as claimed", 1: "NOT as claimed", 2: "not everything could be
 """Exit status -> the end of a run's last line."""
 
 
-GRADIENT = ("gradient_exact", *GRADIENT_CLAIMS.values())
+GRADIENT = ("gradient_exact", "gradient_order", *GRADIENT_CLAIMS.values())
 """The claims that the gradient is right, by the names that every class of problems gives them."""
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gradgate.references.contract import DTYPES, FRAMEWORKS, Claim, UsageError, unknown
 from gradgate.references.plugged import check_expected, check_kappa
-from gradgate.suites.pairs import devices
+from gradgate.suites.pairs import approximate, devices
 from gradgate.suites.pairs.draws import Draw
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ def check_declaration(pair: Pair) -> None:
     devices.check(who, pair.devices)
     check_kappa(pair.kappa, pair.dtypes)
     check_expected(pair.expected)
+    approximate.check(who, pair)
     for claim in pair.promises:
         if not isinstance(claim, Claim):
             raise UsageError(f"{who}: a claim is made by gradgate.grows, gradgate.at_most and so on, not {claim!r}")
@@ -73,6 +74,9 @@ def check_transformations(pair: Pair) -> None:
             f"{pair.called}: devices are for PyTorch; a Pallas kernel is interpreted if the function passes "
             "interpret=True to pallas_call"
         )
+    declared = pair.approximates
+    if isinstance(declared, approximate.Convergence) and declared.option in pair.shared:
+        raise UsageError(f"{pair.called}: the reference takes {declared.option}, too; an order is that of the function")
     for name in (*pair.composes, *pair.disclaims):
         if name not in TRANSFORMATIONS[pair.where]:
             raise unknown(f"transformation of {pair.called} ({pair.where})", name, TRANSFORMATIONS[pair.where])

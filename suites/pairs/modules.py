@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gradgate.references.contract import DTYPES
+from gradgate.suites.pairs.approximate import Convergence, ErrorBound
 from gradgate.suites.pairs.modules_pair import MODES, ModulePair
 
 
@@ -30,6 +31,7 @@ def module_pair(
     name: str = "",
     framework: str = "",
     by_backward: bool = False,
+    approximates: ErrorBound | Convergence | None = None,
 ) -> ModulePair:
     """A pair of modules: torch.nn.Module, flax.nnx, flax.linen or equinox.
 
@@ -49,7 +51,8 @@ def module_pair(
             `equinox.nn.inference_mode`, or by a keyword of its call, such as ``train`` or ``deterministic``.
         options: keyword -> values. The builder gets them if it takes the keyword, otherwise the call gets them.
         regimes: name -> function that takes the inputs, and ``module``: name -> parameter, and returns them changed.
-        dtypes, composes, disclaims, claims, expected, kappa, valid, name, framework, by_backward: as in `Pair`.
+        dtypes, composes, disclaims, claims, expected, kappa, valid, name, framework, by_backward, approximates: as in
+            `Pair`.
         random: whether the modules draw random numbers, as dropout does: both get the same seed or key. Flax linen
             derives keys from it by the names of submodules, which must then be the same in both modules.
 
@@ -70,5 +73,5 @@ def module_pair(
         function, reference, inputs, dims, options=options or {}, regimes=regimes or {}, dtypes=dtypes,
         composes=composes, disclaims=disclaims, claims=claims, expected=expected or {}, kappa=kappa, valid=valid,
         random=random, name=name, framework=framework, rename=rename or {}, modes=modes,
-        by_backward=by_backward,
+        by_backward=by_backward, approximates=approximates,
     )  # fmt: skip

@@ -18,6 +18,7 @@ from gradgate.references.backends import named_leaves, precision, tree_map
 from gradgate.references.contract import DTYPES, Claim, Family, Method, Tree, UsageError
 from gradgate.suites.pairs import devices as places
 from gradgate.suites.pairs import functions, masks, trees
+from gradgate.suites.pairs.approximate import Convergence, ErrorBound
 from gradgate.suites.pairs.draws import Draw
 from gradgate.suites.pairs.spec import ONLY, ZERO, PairProblem, PairSpec, bare, generator, integers_of
 from gradgate.suites.pairs.spec import reference_for_shapes as for_shapes
@@ -59,6 +60,8 @@ class Pair:
         framework: ``jax`` or ``torch``; by default it is found from the functions.
         devices: ``interpreter`` (Triton's), ``cuda``: the first that the machine has runs the function; none: the CPU.
         by_backward: whether gradients are taken by ``backward()``, because the function refuses `torch.autograd.grad`.
+        approximates: for a function that is approximate by design, what it declares: `gradgate.within`, a bound on its
+            error, or `gradgate.order`, how fast it converges. None: nothing but rounding is allowed.
 
     Raises:
         UsageError: the declaration is wrong; the message says what is legal. Errors that only the functions show are
@@ -97,6 +100,7 @@ class Pair:
     framework: str = ""
     devices: Sequence[str] = ()
     by_backward: bool = False
+    approximates: ErrorBound | Convergence | None = None
 
     def __post_init__(self) -> None:
         """Check the declaration, as far as it can be without importing either function.

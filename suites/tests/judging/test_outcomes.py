@@ -8,7 +8,9 @@ from gradgate.suites.judging.outcomes import FAILED, OUTCOMES, VERDICTS, exit_st
 from gradgate.suites.judging.verdict import Task, Verdict
 
 
-def verdict(said: str, expected: str = "upheld", claim: str = "claim", method: str = "meth", reason: str = "") -> Verdict:
+def verdict(
+    said: str, expected: str = "upheld", *, claim: str = "claim", method: str = "meth", reason: str = ""
+) -> Verdict:
     task = Task("fam", method, "jax", claim, expected=expected, declared_reason="a sign")
     return Verdict(task, said, reason=reason)
 

@@ -9,9 +9,13 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from gradgate import Pair, normal, uniform
+from gradgate import Pair, normal, order, uniform, within
 
 INPUTS = {"x": normal("T H"), "w": normal("H")}
+SIN, COS = jnp.sin, jnp.cos
+STOP = lax.stop_gradient
+SMALL = {"x": uniform("T H", -0.5, 0.5), "w": normal("H")}
+STEPS = {"h": (0.1, 0.05, 0.025, 0.0125)}
 DIMS = {"T": (3, 1, 8), "H": (4, 1)}
 
 
@@ -116,6 +120,40 @@ def attaching(factor: float) -> Callable[..., Any]:
     return lambda x, w: attach(w * x, jnp.dot(w, w) * factor)
 
 
+def series(terms: int) -> Callable[..., Any]:
+    """The first terms of the series of the sine, times w."""
+
+    def function(x: Any, w: Any) -> Any:
+        total, term = x, x
+        for n in range(1, terms):
+            term = -term * x * x / ((2 * n) * (2 * n + 1))
+            total = total + term
+        return total * w
+
+    return function
+
+
+def sine(x: Any, w: Any) -> Any:
+    """What the series approximates."""
+    return SIN(x) * w
+
+
+def decayed(x: Any, w: Any) -> Any:
+    """The solution of x' = -w·x at time 1."""
+    return x * jnp.exp(-w)
+
+
+def integrated(power: int, factor: float = 1.0) -> Callable[..., Any]:
+    """Steps of the explicit method of this order, 1 or 2; the gradient of x is times a factor."""
+
+    def function(x: Any, w: Any, *, h: float = 0.1) -> Any:
+        step = 1 - h * w + (h * w) ** 2 / 2 if power == 2 else 1 - h * w
+        plain = x * step ** round(1 / h)
+        return plain + (factor - 1) * (plain - STOP(plain))
+
+    return function
+
+
 CASES = {
     "float32 inside": (
         both(lambda factor: handwritten(scaled, scaled_back, factor), scaled, dtypes=("float32",)),
@@ -147,5 +185,35 @@ CASES = {
     "auxiliary loss": (
         both(attaching, attached),
         ("gradient_exact", "gradient_float64", "gradient_float32", "cotangents", "upstream"),
+    ),
+    "declared error": (
+        (
+            both(lambda factor: series(6), sine, inputs=SMALL, approximates=within(1e-7))[0],
+            both(lambda factor: series(3), sine, inputs=SMALL, approximates=within(1e-7))[0],
+        ),
+        ("outputs", "gradient_exact", "gradient_float64", "gradient_float32", "cotangents", "upstream"),
+    ),
+    "declared error, wrong gradient": (
+        both(
+            lambda factor: handwritten(sine, lambda g, x, w: (g * w * COS(x), (g * SIN(x)).sum(0)), factor),
+            sine,
+            inputs=SMALL,
+            approximates=within(1e-6, absolute=1e-6),
+        ),
+        ("gradient_exact", "gradient_float64", "gradient_float32"),
+    ),
+    "order of convergence": (
+        (
+            both(lambda factor: integrated(2), decayed, options=STEPS, approximates=order(2, "h"))[0],
+            both(lambda factor: integrated(1), decayed, options=STEPS, approximates=order(2, "h"))[0],
+        ),
+        ("gradient_order",),
+    ),
+    "order of convergence, wrong gradient": (
+        (
+            both(lambda factor: integrated(2), decayed, options=STEPS, approximates=order(2, "h"))[0],
+            both(lambda factor: integrated(2, 1.01), decayed, options=STEPS, approximates=order(2, "h"))[0],
+        ),
+        ("gradient_order",),
     ),
 }

@@ -16,6 +16,10 @@ NAMES = (
     "reference without setup_context",
     "guard turns NaN into 0",
     "auxiliary loss",
+    "declared error",
+    "declared error, wrong gradient",
+    "order of convergence",
+    "order of convergence, wrong gradient",
 )
 ONE_FRAMEWORK = {("jax", "reference without setup_context"): "only PyTorch has such Functions"}
 
