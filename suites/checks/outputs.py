@@ -15,7 +15,7 @@ from gradgate.references.backends import jitted, precision, to_backend, to_numpy
 from gradgate.references.contract import Problem, Tree
 from gradgate.suites.checks.base import Case, Rejected, describe, farthest
 from gradgate.suites.exact import balls, programs, truth
-from gradgate.suites.judging.subject import Inapplicable, Refuted, first_line
+from gradgate.suites.judging.subject import Inapplicable, Refuted, first_line, no_kernel
 from gradgate.suites.judging.tolerance import compare
 from gradgate.suites.pairs.pair import Pair
 from gradgate.suites.pairs.spec import ONLY, ZERO
@@ -26,28 +26,39 @@ def outputs(case: Case) -> None:
 
     Floating-point outputs are compared by the rule of equality. Their noise is that of the reference in the dtype under
     test, at inputs moved by at most 2u. Every other output must have a value that the reference gives at such inputs.
+    A dtype narrower than the widest in which the function cannot run here, as in an interpreter, is left out.
     """
     pair: Pair = case.subject.function  # type: ignore[assignment]
     for dtype in case.subject.declared.dtypes:
-        problem = case.problem(dtype)
-        samples = _samples(pair, problem, dtype)
-        known = _true_outputs(case, pair, dtype)
-        got = case.subject.guard(problem, case.options, all_outputs, pair, "function", problem, case.options)
-        _same_places(got, samples[0])
-        floats = {path: leaf for path, leaf in got.items() if leaf.dtype.kind == "f"}
-        exact = {path: known.get(path, samples[0][path]) for path in floats}
-        if not all(np.isfinite(leaf).all() for leaf in exact.values()):
-            raise Rejected
-        for path in got.keys() - floats.keys():
-            if not functools.reduce(np.logical_or, [got[path] == run[path] for run in samples]).all():
-                raise Refuted(f"output {path}, of integers, is not the reference's in {dtype}", path)
-        reference = oracle.Reference(0.0, exact, farthest(samples, exact), declared=case.declared_error)
-        found = compare(floats, reference, dtype, case.subject.declared.kappa)
-        if dtype == case.widest:  # other dtypes are judged, but not recorded
-            case.record(found)
-        if not found.equal:
-            said = f"another function: in {dtype}, outputs: {describe(found, floats)}"
-            raise Refuted(said, found.leaf, found.error, found.noise)
+        try:
+            _outputs_in(case, pair, dtype)
+        except Exception as error:
+            why = str(error) if isinstance(error, Inapplicable) else no_kernel(error)
+            if not why or dtype == case.widest:
+                raise
+            case.told = (1.0, f"not judged in {dtype}: {why}")
+
+
+def _outputs_in(case: Case, pair: Pair, dtype: str) -> None:
+    problem = case.problem(dtype)
+    samples = _samples(pair, problem, dtype)
+    known = _true_outputs(case, pair, dtype)
+    got = case.subject.guard(problem, case.options, all_outputs, pair, "function", problem, case.options)
+    _same_places(got, samples[0])
+    floats = {path: leaf for path, leaf in got.items() if leaf.dtype.kind == "f"}
+    exact = {path: known.get(path, samples[0][path]) for path in floats}
+    if not all(np.isfinite(leaf).all() for leaf in exact.values()):
+        raise Rejected
+    for path in got.keys() - floats.keys():
+        if not functools.reduce(np.logical_or, [got[path] == run[path] for run in samples]).all():
+            raise Refuted(f"output {path}, of integers, is not the reference's in {dtype}", path)
+    reference = oracle.Reference(0.0, exact, farthest(samples, exact), declared=case.declared_error)
+    found = compare(floats, reference, dtype, case.subject.declared.kappa)
+    if dtype == case.widest:  # other dtypes are judged, but not recorded
+        case.record(found)
+    if not found.equal:
+        said = f"another function: in {dtype}, outputs: {describe(found, floats)}"
+        raise Refuted(said, found.leaf, found.error, found.noise)
 
 
 def known_outputs(case: Case, pair: Pair, dtype: str) -> dict[str, tuple[Any, float]]:

@@ -347,8 +347,8 @@ def _verdict(task: Task, search: Search, check: Check, run: Run, seconds: float)
     worst, case = search.worst
     return Verdict(
         task, "upheld", count, worst.error, worst.noise, worst.leaf, dataclasses.asdict(case.spec),
-        dict(case.options), seconds=seconds, lost=digits_lost(search.beyond), informative=informed.problems,
-        bound=worst.noise * BINDS[worst.dtype],
+        dict(case.options), reason=search.told.told[1] if search.told else "", seconds=seconds,
+        lost=digits_lost(search.beyond), informative=informed.problems, bound=worst.noise * BINDS[worst.dtype],
     )  # fmt: skip
 
 
