@@ -16,7 +16,7 @@ from gradgate.references.contract import Claim, Problem, Spec
 from gradgate.suites.exact import truth
 from gradgate.suites.exact.agreement import Agreement
 from gradgate.suites.judging.subject import Inapplicable, Refuted, Subject, build
-from gradgate.suites.judging.tolerance import Comparison, compare, own_truth
+from gradgate.suites.judging.tolerance import Comparison, own_truth
 
 
 class Rejected(Exception):
@@ -134,10 +134,18 @@ class Case:
             Refuted: a leaf is out of bounds. The message names every wrong leaf, layer by layer.
         """
         kappa = self.settings.get("kappa", self.subject.declared.kappa)
-        found = compare(grads, reference, dtype, kappa, factor)
+        found = self.compared(grads, reference, dtype, kappa, factor)
         self.record(found)
         if not found.equal:
             raise Refuted(what + describe(found, grads), found.leaf, found.error, found.noise)
+
+    @property
+    def casts(self) -> frozenset[str]:
+        """The narrower dtypes to which a pair's reference casts, as far as sixty digits show them."""
+        if not hasattr(self.subject.function, "reference"):
+            return frozenset()
+        loss, options = self.claimed
+        return truth.narrowed(self.spec.static(), self.subject.declared.framework, loss, tuple(sorted(options.items())))
 
     def record(self, found: Comparison) -> None:
         """Record a comparison."""

@@ -99,7 +99,7 @@ def _judge(case: Case, method: Evaluator, plain: Evaluator, *trees: Tree) -> Non
         raise Inapplicable(f"{CANNOT}: {why}") from None
     except (balls.Undecided, NotFinite) as why:
         raise Rejected from why
-    case.exact = dataclasses.replace(agreement, narrowed=found[-1].narrowed)
+    case.exact = dataclasses.replace(agreement, narrowed=found[-1].narrowed - {case.widest})
     if not agreement.wrong or _by_a_constant(case, agreement) or _as_declared(case, agreement, plainly):
         return
     exits = found[-1].exits

@@ -102,6 +102,22 @@ def of_problem(
 
 
 @functools.lru_cache(maxsize=512)
+def narrowed(shape: Spec, backend: str, loss: str, options: tuple[tuple[str, Any], ...]) -> frozenset[str]:
+    """The dtypes, narrower than float64, to which a loss casts; none if it cannot be evaluated in sixty digits.
+
+    Args:
+        shape: a Spec with default values (`Spec.static`).
+    """
+    if shape.work() > AFFORDABLE:
+        return frozenset()
+    try:
+        with balls.digits(60):
+            return evaluator(loss, options, backend)(oracle.in_widest(shape, backend, shape.widest), 60).narrowed
+    except (balls.Undecided, balls.Unknown):
+        return frozenset()
+
+
+@functools.lru_cache(maxsize=512)
 def evaluator(loss: str, options: tuple[tuple[str, Any], ...], backend: str) -> Evaluator:
     """The plain program of a loss; kept, because a JAX program is traced once for all problems of a shape."""
     return Evaluator(backprop(loss, dict(options), backend))

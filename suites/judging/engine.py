@@ -340,11 +340,11 @@ def _verdict(task: Task, search: Search, check: Check, run: Run, seconds: float)
         )  # fmt: skip
     informed = search.population.informed()
     assert informed is not None
-    if not informed.enough:
-        return Verdict(
-            task, "inapplicable", count, reason=str(informed), seconds=seconds, informative=informed.problems
-        )
     worst, case = search.worst
+    if not informed.enough:
+        casts = " and ".join(sorted(case.casts))
+        why = f"{informed}; the reference casts to {casts}, and rounds as that dtype does" if casts else str(informed)
+        return Verdict(task, "inapplicable", count, reason=why, seconds=seconds, informative=informed.problems)
     return Verdict(
         task, "upheld", count, worst.error, worst.noise, worst.leaf, dataclasses.asdict(case.spec),
         dict(case.options), reason=search.told.told[1] if search.told else "", seconds=seconds,

@@ -285,7 +285,7 @@ def what_happened(error: BaseException) -> str:
     said = f"raised {type(error).__name__}: {first_line(error)}"
     if "bfloat16" in said.lower():
         return f"{said}; {NARROW}"
-    mixed = "float32" in said and "float64" in said or "float != double" in said or "double != float" in said
+    mixed = ("float32" in said and "float64" in said) or "float != double" in said or "double != float" in said
     return f"{said}; {ONLY}" if mixed else said
 
 

@@ -212,18 +212,17 @@ def _refuse_bfloat16(interpreter: Any) -> None:
         dtype = getattr(value, "dtype", None)
         return getattr(dtype, "scalar", dtype) == language.bfloat16
 
-    def refusing(run: Callable[..., Any], what: str) -> Callable[..., Any]:
+    def refusing(run: Callable[..., Any]) -> Callable[..., Any]:
         def refused(self: Any, *given: Any, **how: Any) -> Any:
             if any(map(narrow, given)):
-                raise NotImplementedError(f"{what} in bfloat16, whose bits it would compute with")
+                raise NotImplementedError("arithmetic in bfloat16, whose bits it would compute with")
             return run(self, *given, **how)
 
         return refused
 
-    for name, what in (("binary_op", "arithmetic"), ("unary_op", "a function"), ("create_fma", "arithmetic"),
-                       ("create_dot", "a product"), ("create_erf", "a function"), ("create_rsqrt", "a function")):  # fmt: skip
+    for name in ("binary_op", "unary_op", "create_fma", "create_dot", "create_erf", "create_rsqrt"):
         if hasattr(builder, name):
-            setattr(builder, name, refusing(getattr(builder, name), what))
+            setattr(builder, name, refusing(getattr(builder, name)))
     cast = builder.cast_impl
 
     def converted(self: Any, source: Any, target: Any) -> Any:
@@ -235,7 +234,7 @@ def _refuse_bfloat16(interpreter: Any) -> None:
     builder.cast_impl = converted
     reduce: Any = interpreter.ReduceOps
     for name in ("sum", "min_max"):
-        setattr(reduce, name, refusing(getattr(reduce, name), "a reduction"))
+        setattr(reduce, name, refusing(getattr(reduce, name)))
 
 
 def _elementwise(name: str, function: Callable[..., Any] | None, interpreter: Any) -> Callable[..., Any]:

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from gradgate import Pair, normal, order, uniform, within
+from gradgate import Pair, key, normal, order, uniform, within
 
 INPUTS = {"x": normal("T H"), "w": normal("H")}
 SIN, COS = jnp.sin, jnp.cos
@@ -154,6 +154,42 @@ def integrated(power: int, factor: float = 1.0) -> Callable[..., Any]:
     return function
 
 
+def narrow(x: Any, w: Any) -> Any:
+    """A product in bfloat16 of wide numbers."""
+    return (x.astype(jnp.bfloat16) @ w.astype(jnp.bfloat16)).astype(x.dtype)
+
+
+def narrow_back(upstream: Any, x: Any, w: Any) -> tuple[Any, Any]:
+    """Products in bfloat16, too."""
+    g = upstream.astype(jnp.bfloat16)
+    return (g[:, None] * w.astype(jnp.bfloat16)).astype(x.dtype), (g @ x.astype(jnp.bfloat16)).astype(w.dtype)
+
+
+def noisy(x: Any, w: Any, key: Any) -> Any:
+    """Noise that is drawn in the dtype of the input."""
+    half = jnp.exp(0.05 * jax.random.normal(key, x.shape, x.dtype))
+    return x * w * half * half
+
+
+def noising(factor: float) -> Callable[..., Any]:
+    """As `noisy`; the backward pass draws the noise again."""
+
+    def noise(like: Any, key: Any) -> Any:
+        return jnp.exp(0.1 * jax.random.normal(key, like.shape, like.dtype))
+
+    @jax.custom_vjp
+    def function(x: Any, w: Any, key: Any) -> Any:
+        return x * w * noise(x, key)
+
+    def pull(kept: Any, upstream: Any) -> Any:
+        x, w, key = kept
+        again = noise(x, key) * upstream
+        return factor * again * w, (again * x).sum(0), None
+
+    function.defvjp(lambda x, w, key: (function(x, w, key), (x, w, key)), pull)
+    return lambda x, w, key: function(x, w, key)
+
+
 CASES = {
     "float32 inside": (
         both(lambda factor: handwritten(scaled, scaled_back, factor), scaled, dtypes=("float32",)),
@@ -215,5 +251,16 @@ CASES = {
             both(lambda factor: integrated(2, 1.01), decayed, options=STEPS, approximates=order(2, "h"))[0],
         ),
         ("gradient_order",),
+    ),
+    "products in bfloat16": (
+        (
+            both(lambda factor: handwritten(narrow, narrow_back, factor), narrow, dtypes=("float32",))[0],
+            both(lambda factor: handwritten(narrow, narrow_back, 1.5 * factor), narrow, dtypes=("float32",))[1],
+        ),
+        ("outputs", "gradient_exact", "gradient_float32"),
+    ),
+    "noise drawn in the dtype of the input": (
+        both(noising, noisy, inputs={**INPUTS, "key": key()}, dtypes=("float64", "float32", "bfloat16")),
+        ("outputs", "gradient_exact", "gradient_float64", "gradient_float32", "gradient_bfloat16"),
     ),
 }

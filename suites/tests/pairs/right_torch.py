@@ -155,6 +155,17 @@ def integrated(power: int, factor: float = 1.0) -> Callable[..., Any]:
     return function
 
 
+def narrow(x: Any, w: Any) -> Any:
+    """A product in bfloat16 of wide numbers."""
+    return (x.bfloat16() @ w.bfloat16()).to(x.dtype)
+
+
+def narrow_back(upstream: Any, x: Any, w: Any) -> tuple[Any, Any]:
+    """Products in bfloat16, too."""
+    g = upstream.bfloat16()
+    return (g[:, None] * w.bfloat16()).to(x.dtype), (g @ x.bfloat16()).to(w.dtype)
+
+
 CASES = {
     "float32 inside": (
         both(lambda factor: handwritten(scaled, scaled_back, factor), scaled, dtypes=("float32",)),
@@ -226,5 +237,12 @@ CASES = {
             both(lambda factor: integrated(2, 1.01), decayed, options=STEPS, approximates=order(2, "h"))[0],
         ),
         ("gradient_order",),
+    ),
+    "products in bfloat16": (
+        (
+            both(lambda factor: handwritten(narrow, narrow_back, factor), narrow, dtypes=("float32",))[0],
+            both(lambda factor: handwritten(narrow, narrow_back, 1.5 * factor), narrow, dtypes=("float32",))[1],
+        ),
+        ("outputs", "gradient_exact", "gradient_float32"),
     ),
 }
