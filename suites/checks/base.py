@@ -16,7 +16,7 @@ from gradgate.references.contract import Claim, Problem, Spec
 from gradgate.suites.exact import truth
 from gradgate.suites.exact.agreement import Agreement
 from gradgate.suites.judging.subject import Inapplicable, Refuted, Subject, build
-from gradgate.suites.judging.tolerance import Comparison, own_truth
+from gradgate.suites.judging.tolerance import Comparison, compare, own_truth
 
 
 class Rejected(Exception):
@@ -139,13 +139,27 @@ class Case:
         if not found.equal:
             raise Refuted(what + describe(found, grads), found.leaf, found.error, found.noise)
 
+    def compared(
+        self, got: Mapping[str, Any], reference: oracle.Reference, dtype: str, kappa: float, factor: float = 1.0
+    ) -> Comparison:
+        """Arrays compared by the rule of equality.
+
+        If a pair's reference casts to a narrower dtype, its rounding in `dtype` may be too large to say anything. It
+        then rounds as bfloat16 does, and is judged as such.
+        """
+        found = compare(got, reference, dtype, kappa, factor)
+        if found.informs or dtype == "bfloat16" or not self.casts:
+            return found
+        return compare(got, reference, "bfloat16", kappa, factor)
+
     @property
     def casts(self) -> frozenset[str]:
-        """The narrower dtypes to which a pair's reference casts, as far as sixty digits show them."""
+        """Which of bfloat16 and float16 a pair's reference casts to, as far as sixty digits show it."""
         if not hasattr(self.subject.function, "reference"):
             return frozenset()
         loss, options = self.claimed
-        return truth.narrowed(self.spec.static(), self.subject.declared.framework, loss, tuple(sorted(options.items())))
+        shape, given = self.spec.static(), tuple(sorted(options.items()))
+        return truth.narrowed(shape, self.subject.declared.framework, loss, given) & {"bfloat16", "float16"}
 
     def record(self, found: Comparison) -> None:
         """Record a comparison."""

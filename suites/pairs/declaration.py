@@ -74,6 +74,8 @@ def check_transformations(pair: Pair) -> None:
             f"{pair.called}: devices are for PyTorch; a Pallas kernel is interpreted if the function passes "
             "interpret=True to pallas_call"
         )
+    if pair.where == "torch" and any(draw.kind == "key" for draw in pair.leaves.values()):
+        raise UsageError(f"{pair.called}: a key is JAX's; in PyTorch, random=True seeds the global generator")
     declared = pair.approximates
     if isinstance(declared, approximate.Convergence) and declared.option in pair.shared:
         raise UsageError(f"{pair.called}: the reference takes {declared.option}, too; an order is that of the function")
