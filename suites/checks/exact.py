@@ -201,7 +201,7 @@ def _followed(case: Case) -> str:
     """Which loss the gradient belongs to, as far as floats can decide it."""
     try:
         _, grads = case.subject.gradient(case.problem(), case.options)
-        return another.follows(case, grads, case.reference("float64"), "float64")
+        return another.follows(case, grads, case.reference(case.widest), case.widest)
     except (Fault, Refuted, Rejected):
         return ""
 

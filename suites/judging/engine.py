@@ -338,7 +338,7 @@ def _verdict(task: Task, search: Search, check: Check, run: Run, seconds: float)
             task, "refuted", count, refuted.error, refuted.noise, refuted.leaf, reason=str(refuted), seconds=seconds,
             run={"examples": run.examples, "seed": run.seed},
         )  # fmt: skip
-    informed = search.population.informed()
+    informed = search.population.informed(check.together)
     assert informed is not None
     worst, case = search.worst
     if not informed.enough:
