@@ -29,6 +29,8 @@ from gradgate.suites.judging.subject import Fault, Inapplicable, Refuted, Subjec
 from gradgate.suites.judging.tolerance import BINDS, Comparison, digits_lost
 from gradgate.suites.judging.verdict import Task, Verdict
 
+DRAWS_OF_TORCH = "it draws random numbers, and PyTorch draws other ones in float64 than in float32: declare dtypes without one of them"
+"""Why problems of a pair with `random` may say nothing."""
 DRAWS = 3
 """How many problems Hypothesis may draw for each one that is judged. It repeats some, and it prefers some shapes."""
 SHRINKS = 60
@@ -344,6 +346,8 @@ def _verdict(task: Task, search: Search, check: Check, run: Run, seconds: float)
     if not informed.enough:
         casts = " and ".join(sorted(case.casts))
         why = f"{informed}; the reference casts to {casts}, and rounds as that dtype does" if casts else str(informed)
+        if getattr(case.subject.function, "random", False) and task.framework == "torch":
+            why += f"; {DRAWS_OF_TORCH}"
         return Verdict(task, "inapplicable", count, reason=why, seconds=seconds, informative=informed.problems)
     return Verdict(
         task, "upheld", count, worst.error, worst.noise, worst.leaf, dataclasses.asdict(case.spec),

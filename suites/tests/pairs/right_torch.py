@@ -166,6 +166,22 @@ def narrow_back(upstream: Any, x: Any, w: Any) -> tuple[Any, Any]:
     return (g[:, None] * w.bfloat16()).to(x.dtype), (g @ x.bfloat16()).to(w.dtype)
 
 
+def noisy(x: Any, w: Any) -> Any:
+    """Noise that is drawn in the dtype of the input."""
+    half = torch.exp(0.05 * torch.randn_like(x))
+    return x * w * half * half
+
+
+def noising(factor: float) -> Callable[..., Any]:
+    """As `noisy`, in one step."""
+
+    def function(x: Any, w: Any) -> Any:
+        found = x * w * torch.exp(0.1 * torch.randn_like(x))
+        return found + (factor - 1) * (found - found.detach())
+
+    return function
+
+
 CASES = {
     "float32 inside": (
         both(lambda factor: handwritten(scaled, scaled_back, factor), scaled, dtypes=("float32",)),
@@ -244,5 +260,9 @@ CASES = {
             both(lambda factor: handwritten(narrow, narrow_back, 1.5 * factor), narrow, dtypes=("float32",))[1],
         ),
         ("outputs", "gradient_exact", "gradient_float32"),
+    ),
+    "noise drawn in the dtype of the input": (
+        both(noising, noisy, dtypes=("float32", "bfloat16"), random=True),
+        ("outputs", "gradient_exact", "gradient_float32", "gradient_bfloat16"),
     ),
 }

@@ -25,7 +25,6 @@ NAMES = (
 )
 ONE_FRAMEWORK = {
     ("jax", "reference without setup_context"): "only PyTorch has such Functions",
-    ("torch", "noise drawn in the dtype of the input"): "PyTorch draws other numbers in float64: docs say so",
 }
 EXAMPLES = {"products in bfloat16": 40}
 """What rounds as bfloat16 is judged on many problems together."""
@@ -43,3 +42,13 @@ def test_right_code_is_upheld_and_its_wrong_twin_is_refuted(framework: str, name
     found = {claim: verdict.verdict for claim, verdict in judged(wrong, claims, EXAMPLES.get(name, 6)).items()}
     assert "refuted" in found.values(), found
     assert "error" not in found.values(), found
+
+
+def test_draws_of_pytorch_in_float64_and_in_float32_are_named_as_the_cause() -> None:
+    pytest.importorskip("torch")
+    from gradgate.suites.tests.pairs import right_torch
+
+    pair, _ = right_torch.both(right_torch.noising, right_torch.noisy, random=True)
+    found = judged(pair, ("gradient_float32",))["gradient_float32"]
+    assert found.verdict == "inapplicable", found
+    assert "PyTorch draws other ones in float64 than in float32" in found.reason
