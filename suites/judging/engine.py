@@ -29,7 +29,10 @@ from gradgate.suites.judging.subject import Fault, Inapplicable, Refuted, Subjec
 from gradgate.suites.judging.tolerance import BINDS, Comparison, digits_lost
 from gradgate.suites.judging.verdict import Task, Verdict
 
-DRAWS_OF_TORCH = "it draws random numbers, and PyTorch draws other ones in float64 than in float32: declare dtypes without one of them"
+DRAWS_OF_TORCH = (
+    "it draws random numbers, and PyTorch draws other ones in float64 than in float32: declare dtypes without one "
+    "of them"
+)
 """Why problems of a pair with `random` may say nothing."""
 DRAWS = 3
 """How many problems Hypothesis may draw for each one that is judged. It repeats some, and it prefers some shapes."""
