@@ -201,7 +201,7 @@ def jitted(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function of JAX under jit; or, from the first call on that cannot be traced, without it."""
     import jax
 
-    run = jax.jit(function)
+    run: Callable[..., Any] = jax.jit(function)
 
     def call(*trees: Tree) -> Any:
         nonlocal run

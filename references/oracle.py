@@ -162,7 +162,7 @@ def measure(
         first = runs[0].copy() if dtype == problem.dtype else _in_a_row(gradient(problem, loss, vector, **options))
         truth = Truth(first, np.zeros_like(first))
     apart = runs - truth.high - truth.low
-    found: dict[str, dict[str, Any]] = {"noise": dict(zip(names, _farthest(apart, starts).tolist(), strict=True))}
+    found: dict[str, Any] = {"noise": dict(zip(names, _farthest(apart, starts).tolist(), strict=True))}
     found["along"] = _along(apart, truth.high, names, starts)
     if rounding:
         apart = _sample(problem, dtype, rounding, vector, options, rounds=True) - truth.high - truth.low

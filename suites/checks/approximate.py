@@ -56,7 +56,8 @@ def convergence(case: Case) -> None:
     for name, points in errors.items():
         if len(points) < 2:
             continue
-        fitted = float(np.polyfit(*np.log(np.array(points)).T, 1)[0])
+        logs = np.log(np.array(points))
+        fitted = float(np.polyfit(logs[:, 0], logs[:, 1], 1)[0])
         slowest.append((fitted, name))
         if fitted < declared.order - LEAST:
             listed = ", ".join(f"{error:.2g} at {step:.3g}" for step, error in points)

@@ -190,7 +190,7 @@ def reference_for_shapes(pair: Any, problem: PairProblem) -> dict[str, Any]:
         import jax
 
         def outputs(given: PairProblem) -> dict[str, Any]:
-            return pair.outputs("reference", given, given.params)  # type: ignore[no-any-return]
+            return pair.outputs("reference", given, given.params)
 
         try:
             found: dict[str, Any] = jax.eval_shape(outputs, problem)
