@@ -22,7 +22,6 @@ from gradgate.references.backends import (
 from gradgate.references.contract import Problem, Tree
 from gradgate.suites.exact import balls
 from gradgate.suites.exact.parting import Watch
-from gradgate.suites.judging.subject import first_line
 
 Function = Callable[..., Tree]
 """(Problem, *trees) -> (loss, grads like params)."""
@@ -105,7 +104,8 @@ def traced(function: Function, *args: Any) -> Any:
     except Exception as error:
         if not untraceable(error):
             raise
-        raise balls.Unknown(f"JAX cannot trace it: {first_line(error)}") from None
+        said = (str(error).strip().splitlines() or ["(no message)"])[0][:300]
+        raise balls.Unknown(f"JAX cannot trace it: {said}") from None
 
 
 def judged(problem: Problem, flat: list[Any]) -> dict[str, Any]:
