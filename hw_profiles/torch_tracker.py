@@ -29,8 +29,8 @@ class Tracker(TorchDispatchMode):
     """A context in which the storages that operations make are counted while they are alive.
 
     A view of a tensor that existed before, and was not given to `hold`, is not counted: a function may keep a table
-    from an earlier call, as long as the largest call needs it. Nor is the state of a random generator, which no operation
-    makes: it is the device's (5,056 bytes on a CPU, 16 on a GPU) and not the program's.
+    from an earlier call, as long as the largest call needs it. Nor is the state of a random generator, which no
+    operation makes: it is the device's (5,056 bytes on a CPU, 16 on a GPU) and not the program's.
 
     Attributes:
         now: bytes that are alive, by kind (`HELD`, `ACTIVATION`, `TEMPORARY`).

@@ -151,6 +151,81 @@ def transforms(backend: str) -> Any:
     return importlib.import_module("jax" if backend == "jax" else "torch.func")
 
 
+def reverse_mode(backend: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """`grad` and `vjp` of a backend, for functions of one tree that are not under a transformation.
+
+    In PyTorch they are plain autograd: `torch.func` refuses a Function without ``setup_context``.
+    """
+    if backend == "jax":
+        import jax
+
+        return jax.grad, jax.vjp
+    import torch
+
+    def vjp(function: Callable[[Tree], Any], params: Tree) -> tuple[Any, Callable[[Any], tuple[Tree]]]:
+        flat: list[Any] = []
+        with torch.enable_grad():
+            tracked = tree_map(lambda leaf: leaf if leaf.requires_grad else leaf.detach().requires_grad_(), params)
+            tree_map(flat.append, tracked)
+            value = function(tracked)
+        again = any(leaf.requires_grad for leaf in leaves(params))  # this gradient is differentiated, too
+
+        def pull(cotangent: Any) -> tuple[Tree]:
+            if not value.requires_grad:  # the function depends on nothing
+                return (tree_map(torch.zeros_like, tracked),)
+            found = iter(torch.autograd.grad(value, flat, cotangent, materialize_grads=True, create_graph=again))
+            return (tree_map(lambda _: next(found), tracked),)
+
+        return value, pull
+
+    def grad(function: Callable[[Tree], Any]) -> Callable[[Tree], Tree]:
+        def gradient(params: Tree) -> Tree:
+            value, pull = vjp(function, params)
+            return pull(torch.ones_like(value))[0]
+
+        return gradient
+
+    return grad, vjp
+
+
+UNTRACEABLE = ("ConcretizationTypeError", *(f"Tracer{what}ConversionError" for what in ("Array", "Bool", "Integer")))
+"""What JAX raises where a function needs a number while it is traced, as `if` and ``item()`` do."""
+
+
+def untraceable(error: BaseException) -> bool:
+    """Whether JAX raised this because a function needs a number while it is traced."""
+    return type(error).__name__ in UNTRACEABLE or type(error).__name__ == "NonConcreteBooleanIndexError"
+
+
+def jitted(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of JAX under jit; or, from the first call on that cannot be traced, without it."""
+    import jax
+
+    run: Callable[..., Any] = jax.jit(function)
+
+    def call(*trees: Tree) -> Any:
+        nonlocal run
+        try:
+            return run(*trees)
+        except Exception as error:
+            if not untraceable(error):
+                raise
+        run = on_device(function)
+        return run(*trees)
+
+    return call
+
+
+def on_device(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of trees that gets arrays of JAX in the place of NumPy's, as a compiled function does."""
+    import jax
+
+    def call(*trees: Tree) -> Any:
+        return function(*jax.tree.map(jax.numpy.asarray, trees))
+
+    return call
+
+
 def mark_calls(
     backend: str, function: Callable[..., Any], name: str, on_call: OnCall, weight: Callable[..., int]
 ) -> Callable[..., Any]:

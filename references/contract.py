@@ -59,6 +59,9 @@ class Spec:
     seed: int = value_field(0)
     upstream: float = value_field(1.0)
 
+    widest: ClassVar[str] = "float64"
+    """The widest dtype in which the plain loss can be computed. Sixty digits ignore it, and floats never leave it."""
+
     def __post_init__(self) -> None:
         """Check every field at once, so that an impossible Spec never builds.
 

@@ -25,7 +25,9 @@ from gradgate.references.backends import (
     leaves,
     named_leaves,
     namespace,
+    on_device,
     precision,
+    reverse_mode,
     to_backend,
     to_numpy,
     transforms,
@@ -52,6 +54,7 @@ class Reference:
         along: judged leaf -> ⟨g − g*, g*⟩/‖g*‖² of every sample: the part of its error that is common scaling. Leaves
             that are zero are left out, and leaves of which a sample is not finite.
         lost_along: the same for the loss of `lost`.
+        declared: the relative and the absolute error that the method declares, besides rounding.
     """
 
     loss: float
@@ -61,6 +64,7 @@ class Reference:
     lost: dict[str, float] = dataclasses.field(default_factory=dict)
     along: dict[str, Any] = dataclasses.field(default_factory=dict)
     lost_along: dict[str, Any] = dataclasses.field(default_factory=dict)
+    declared: tuple[float, float] = (0.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -101,18 +105,19 @@ def gradient(problem: Problem, loss: str = "loss", vector: Tree | None = None, *
 
     Cost: one forward and one backward pass with every activation stored, twice that for H·v; jitted under JAX.
     """
-    run = _compiled(problem.backend, loss, tuple(sorted(options.items())), vector is not None)
-    with precision(problem.backend, problem.dtype):
-        return run(problem, problem.params, vector)
+    asked = (problem.backend, loss, tuple(sorted(options.items())), vector is not None)
+    found: tuple[Any, Tree] = _run(problem, asked, problem.params, vector)
+    return found
 
 
-def in_float64(spec: Spec, backend: str, dtype: str) -> Problem:
-    """The float64 Problem with the numbers of a test in `dtype`: bfloat16 rounds them further than float32."""
+def in_widest(spec: Spec, backend: str, dtype: str) -> Problem:
+    """The Problem in `Spec.widest`, with the numbers of a test in `dtype`: bfloat16 rounds them more than float32."""
+    wide = spec if spec.dtype == spec.widest else dataclasses.replace(spec, dtype=spec.widest)
     if dtype != "bfloat16":
-        return _built(spec if spec.dtype == "float64" else dataclasses.replace(spec, dtype="float64"), backend)
+        return _built(wide, backend)
     narrow = dataclasses.replace(spec, dtype=dtype).build(backend)  # type: ignore[arg-type]
-    params, data = cast(narrow, [narrow.params, narrow.data], "float64")
-    return narrow._replace(spec=dataclasses.replace(spec, dtype="float64"), params=params, data=data)
+    params, data = cast(narrow, [narrow.params, narrow.data], wide.dtype)
+    return narrow._replace(spec=wide, params=params, data=data)
 
 
 def _built(spec: Spec, backend: str) -> Problem:
@@ -136,7 +141,7 @@ def measure(
     """The truth on a float64 `problem`, and the error of plain backprop in `dtype`.
 
     Args:
-        problem: a Problem whose numbers are representable in `dtype` (`in_float64`).
+        problem: a Problem whose numbers are representable in `dtype` (`in_widest`).
         dtype: the dtype under test.
         loss: name of the loss; it is given the `options`.
         vector: v, representable in `dtype`; the truth is then H·v in place of the gradient.
@@ -151,11 +156,13 @@ def measure(
     ends = np.cumsum([math.prod(shape) for shape in shapes])
     starts = ends - [math.prod(shape) for shape in shapes]
     runs = _sample(problem, dtype, loss, vector, options)
+    if not scales(problem.spec) or _adds_its_own(problem.spec, runs, dtype):
+        runs = _sample(problem, dtype, loss, vector, options, scaled=False)
     if truth is None:
         first = runs[0].copy() if dtype == problem.dtype else _in_a_row(gradient(problem, loss, vector, **options))
         truth = Truth(first, np.zeros_like(first))
     apart = runs - truth.high - truth.low
-    found: dict[str, dict[str, Any]] = {"noise": dict(zip(names, _farthest(apart, starts).tolist(), strict=True))}
+    found: dict[str, Any] = {"noise": dict(zip(names, _farthest(apart, starts).tolist(), strict=True))}
     found["along"] = _along(apart, truth.high, names, starts)
     if rounding:
         apart = _sample(problem, dtype, rounding, vector, options, rounds=True) - truth.high - truth.low
@@ -170,38 +177,67 @@ def measure(
     return Reference(float(leaf.pop("")), leaf, rest=rest, **found)
 
 
+_NOT_SCALED: set[type[Spec]] = set()
+"""Classes of Specs whose plain gradient of c·loss is not c times the gradient of the loss."""
+
+
+def scales(spec: Spec) -> bool:
+    """Whether the plain gradient of c·loss is c times the gradient of the loss, as far as is known.
+
+    It is not if the backward pass of a pair's reference adds something of its own, such as the gradient of an auxiliary
+    loss.
+    """
+    return type(spec) not in _NOT_SCALED
+
+
+def _adds_its_own(spec: Spec, runs: Any, dtype: str) -> bool:
+    """Whether the samples show that the backward pass adds something: g(c)/c is then g + a·(1/c − 1), and not g."""
+    factors = _factors()
+    others = factors != 1
+    grads = runs[:, 1:]
+    apart = (grads[others] - grads[0]) / (1 / factors[others] - 1)[:, None]
+    size = float(np.abs(apart).max(initial=0.0))
+    if dtype == "bfloat16" or not 0 < size < math.inf:
+        return False
+    rounding = math.sqrt(UNIT_ROUNDOFF[dtype])
+    found = size > rounding * np.abs(grads[0]).max() and bool((np.abs(apart - apart[0]) <= rounding * size).all())
+    if found:
+        _NOT_SCALED.add(type(spec))
+    return found
+
+
 def jittered(problem: Problem, samples: int = NOISE_SAMPLES) -> Tree:
     """`samples` copies of the parameters, stacked on a new axis 0: the first unchanged, the others moved by at most 2u.
 
     The jitter depends on the problem's shapes alone, so the same problem always gets the same jitter.
     """
     plain = tree_map(to_numpy, problem.params)
-    moved = _moved(plain, _signs(plain, "numpy", samples), problem.dtype)
+    moved = _moved(plain, _signs(plain, "numpy", samples, "float64"), problem.dtype)
     with precision(problem.backend, problem.dtype):
         return tree_map(lambda leaf: to_backend(problem.backend, leaf, problem.dtype), moved)
 
 
 def _moved(params: Tree, signs: Tree, dtype: str) -> Tree:
-    """Float64 leaves times 1 + 2u·sign, u of `dtype`. The leaves of `signs` have one more axis, in front."""
+    """Leaves of a wide dtype times 1 + 2u·sign, u of `dtype`. The leaves of `signs` have one more axis, in front."""
     step = 2 * UNIT_ROUNDOFF[dtype]
     return tree_map(lambda leaf, sign: leaf * (1.0 + step * sign), params, signs)
 
 
-def _signs(params: Tree, backend: str, samples: int) -> Tree:
-    """A tree like params of random −1, 0 and 1, (samples, *shape), in float64; all 0 in the first sample."""
-    drawn = iter(_drawn_signs(tuple(tuple(leaf.shape) for leaf in _in_order(params)), backend, samples))
+def _signs(params: Tree, backend: str, samples: int, dtype: str) -> Tree:
+    """A tree like params of random −1, 0 and 1, (samples, *shape), in `dtype`; all 0 in the first sample."""
+    drawn = iter(_drawn_signs(tuple(tuple(leaf.shape) for leaf in _in_order(params)), backend, samples, dtype))
     return tree_map(lambda _: next(drawn), params)
 
 
 @functools.lru_cache(maxsize=64)
-def _drawn_signs(shapes: tuple[tuple[int, ...], ...], backend: str, samples: int) -> list[Any]:
+def _drawn_signs(shapes: tuple[tuple[int, ...], ...], backend: str, samples: int, dtype: str) -> list[Any]:
     """The leaves of `_signs`, kept because drawing them and putting them on the device is what takes longest."""
     rng = np.random.Generator(np.random.PCG64(20261))
     found = [rng.integers(-1, 2, (samples, *shape)).astype(np.float64) for shape in shapes]
     for signs in found:
         signs[0] = 0
-    with precision(backend, "float64"):
-        return [to_backend(backend, signs, "float64") for signs in found]
+    with precision(backend, dtype):
+        return [to_backend(backend, signs, dtype) for signs in found]
 
 
 def _in_order(tree: Tree) -> list[Any]:
@@ -271,17 +307,43 @@ def cast(problem: Problem, tree: Tree, dtype: str) -> Tree:
 
 
 def _sample(
-    problem: Problem, dtype: str, loss: str, vector: Tree | None, options: dict[str, Any], rounds: bool = False
-) -> Any:
+    problem: Problem, dtype: str, loss: str, vector: Tree | None, options: dict[str, Any], *, rounds: bool = False,
+    scaled: bool = True,
+) -> Any:  # fmt: skip
     """The results of `NOISE_SAMPLES` runs in `dtype`, as float64 (runs, numbers): the loss, then the leaves in order.
 
     Args:
         rounds: whether the loss takes the argument `amount` (see `measure`).
+        scaled: whether the gradient of c·loss is taken and divided by c, another c in each run.
     """
-    run = _compiled(problem.backend, loss, tuple(sorted(options.items())), vector is not None, dtype, rounds)
-    signs = _signs(problem.params, problem.backend, NOISE_SAMPLES)
+    asked = (problem.backend, loss, tuple(sorted(options.items())), vector is not None, dtype, rounds, scaled)
+    signs = _signs(problem.params, problem.backend, NOISE_SAMPLES, problem.dtype)
+    return to_numpy(_run(problem, asked, signs, vector))
+
+
+_ALONE: set[tuple[Any, ...]] = set()
+"""Classes of Specs, and what `_compiled` was asked for, whose loss can be neither compiled nor vmapped."""
+
+
+def _run(problem: Problem, asked: tuple[Any, ...], *arguments: Any) -> Any:
+    """What `_compiled` of these settings returns.
+
+    A loss may be foreign code: one that reads a number, as `if` and `item` do, or calls a Function without a rule for
+    vmap, is neither compiled nor vmapped. Its runs are made one by one, and if that fails, too, the error is plain.
+    """
+    key = (type(problem.spec), *asked)
     with precision(problem.backend, problem.dtype):
-        return to_numpy(run(problem, signs, vector))
+        if key not in _ALONE:
+            try:
+                return _compiled(*asked)(problem, *arguments)
+            except Exception as error:
+                try:
+                    found = _compiled(*asked, alone=True)(problem, *arguments)
+                except Exception as plain:
+                    raise plain from error
+            _ALONE.add(key)
+            return found
+        return _compiled(*asked, alone=True)(problem, *arguments)
 
 
 def _in_a_row(found: tuple[Any, Tree]) -> Any:
@@ -296,11 +358,15 @@ def _factors() -> Any:
 
 @functools.lru_cache(maxsize=256)
 def _compiled(
-    backend: str, loss: str, options: tuple[tuple[str, Any], ...], second: bool, dtype: str = "", rounds: bool = False
-) -> Callable[..., Any]:
-    """A function for the value and gradient of a Problem, or with a `dtype` for the samples in it; jitted in JAX."""
+    backend: str, loss: str, options: tuple[tuple[str, Any], ...], second: bool, dtype: str = "", rounds: bool = False,
+    scaled: bool = True, *, alone: bool = False,
+) -> Callable[..., Any]:  # fmt: skip
+    """A function for the value and gradient of a Problem, or with a `dtype` for the samples in it.
+
+    In JAX it is jitted, and the samples are vmapped; with `alone` neither is done.
+    """
     made = transforms(backend)
-    grad, vjp, vmap = made.grad, made.vjp, made.vmap
+    grad, vjp = reverse_mode(backend) if alone else (made.grad, made.vjp)
 
     def scalar(problem: Any, vector: Tree, **amount: Any) -> Callable[[Tree], Any]:
         plain = functools.partial(getattr(problem, loss), **dict(options), **amount)
@@ -319,7 +385,7 @@ def _compiled(
         spec = dataclasses.replace(problem.spec, dtype=dtype)
         with precision(backend, dtype):
             given = problem._replace(spec=spec, params=params, data=data)
-            factors = xp.asarray(_factors(), dtype=getattr(xp, dtype))
+            factors = xp.asarray(_factors() if scaled else np.ones(NOISE_SAMPLES), dtype=getattr(xp, dtype))
 
             def run(params: Tree, factor: Any) -> Any:
                 amount = {"amount": factor - 1} if rounds else {}
@@ -329,17 +395,25 @@ def _compiled(
                 value, pull = vjp(lambda params: run(params, factor), params)
                 return value, leaves(pull(factor)[0])
 
-            if backend == "torch":
-                alike = functools.partial(vmap, run, randomness="same")  # one mask for all samples
-                values, grads = _torch_vjp(lambda params: alike()(params, factors), params, factors)
+            if alone:
+                lanes = [pulled(tree_map(lambda leaf: leaf[i], params), factors[i]) for i in range(NOISE_SAMPLES)]  # noqa: B023
+                values = xp.stack([value for value, _ in lanes])
+                grads = [xp.stack(list(rows)) for rows in zip(*(rows for _, rows in lanes), strict=True)]
+            elif backend == "torch":
+                alike = made.vmap(run, randomness="same")  # one mask for all samples
+                # Plain autograd dispatches half as much as `torch.func.vjp` within a vmap.
+                values, pull = reverse_mode(backend)[1](lambda params: alike(params, factors), params)
+                grads = leaves(pull(factors)[0])
             else:
-                values, grads = vmap(pulled)(params, factors)
+                values, grads = made.vmap(pulled)(params, factors)
             rows = [leaf.reshape(NOISE_SAMPLES, -1) / factors[:, None] for leaf in grads]
             found = xp.concat([values[:, None], *rows], axis=1)
         return _floating(xp, found, wide)
 
     run = samples if dtype else plain
-    return made.jit(run) if backend == "jax" else run
+    if backend != "jax":
+        return run
+    return on_device(run) if alone else made.jit(run)
 
 
 def _floating(xp: Any, tree: Tree, dtype: str) -> Tree:
@@ -350,13 +424,3 @@ def _floating(xp: Any, tree: Tree, dtype: str) -> Tree:
         return xp.astype(leaf, wanted) if leaf is not None and xp.isdtype(leaf.dtype, "real floating") else leaf
 
     return tree_map(one, tree)
-
-
-def _torch_vjp(run: Callable[[Tree], Any], params: Tree, cotangent: Any) -> tuple[Any, list[Any]]:
-    """Value and gradient leaves by plain autograd, which dispatches half as much as `torch.func.vjp` within a vmap."""
-    import torch
-
-    with torch.enable_grad():
-        tracked = tree_map(lambda leaf: leaf.detach().requires_grad_(), params)
-        values = run(tracked)
-        return values, list(torch.autograd.grad(values, leaves(tracked), cotangent, materialize_grads=True))

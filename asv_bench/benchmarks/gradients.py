@@ -50,7 +50,7 @@ class Error(_Running):
 
         known = self.subject.declared
         options = {} if known.oracle == "loss" else self.options
-        problem = oracle.in_float64(self.spec, known.framework, self.spec.dtype)  # too long for sixty digits
+        problem = oracle.in_widest(self.spec, known.framework, self.spec.dtype)  # too long for sixty digits
         reference = oracle.measure(problem, self.spec.dtype, known.oracle, **options)
         return compare(self.answer[1], reference, self.spec.dtype, known.kappa).ratio
 

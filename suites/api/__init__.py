@@ -14,6 +14,7 @@ from gradgate._lazy import lookup
 
 if TYPE_CHECKING:
     from gradgate.references.errors import NotComposable, UsageError
+    from gradgate.suites.pairs.approximate import order, within
     from gradgate.suites.pairs.draws import Draw, constant, integers, key, mask, normal, uniform
     from gradgate.suites.pairs.laws import at_most, grows
     from gradgate.suites.pairs.modules import module_pair
@@ -35,6 +36,8 @@ _PLACES = {
     "key": "gradgate.suites.pairs.draws",
     "grows": "gradgate.suites.pairs.laws",
     "at_most": "gradgate.suites.pairs.laws",
+    "within": "gradgate.suites.pairs.approximate",
+    "order": "gradgate.suites.pairs.approximate",
     "UsageError": "gradgate.references.errors",
     "NotComposable": "gradgate.references.errors",
 }
@@ -42,7 +45,7 @@ _PLACES = {
 
 __all__ = [
     "Draw", "NotComposable", "Pair", "UsageError", "__version__", "at_most", "check", "constant", "grows", "integers",
-    "key", "mask", "module_pair", "normal", "parametrize", "uniform",
+    "key", "mask", "module_pair", "normal", "order", "parametrize", "uniform", "within",
 ]  # fmt: skip
 
 

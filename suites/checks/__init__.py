@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gradgate.suites.checks import (
+    approximate,
     composition,
     counts,
     donation,
@@ -29,6 +30,7 @@ CHECKS: dict[str, Check] = {
     "gradient_exact": Check(exact.gradient, draws="cells"),
     "second_order_exact": Check(exact.second_order, share=0.1, draws="cells"),
     "gradient": Check(gradient.gradient, together=True),
+    "convergence": Check(approximate.convergence, share=0.25),
     "options": Check(gradient.options, share=0.12),  # of 100 examples: every shape of the largest vocabulary
     "upstream": Check(gradient.upstream, share=0.2),
     "stability": Check(gradient.stability, draws="stress"),

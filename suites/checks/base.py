@@ -105,7 +105,14 @@ class Case:
         loss, options = self.claimed
         framework = self.subject.declared.framework
         found = _reference(self.spec, framework, dtype, loss, self.rounding, tuple(sorted(options.items())))
-        return finite(found, dtype)
+        declared = self.declared_error
+        return finite(dataclasses.replace(found, declared=declared) if any(declared) else found, dtype)
+
+    @property
+    def declared_error(self) -> tuple[float, float]:
+        """The relative and the absolute error that a pair declares, because it is approximate by design."""
+        declared = getattr(self.subject.function, "approximates", None)
+        return getattr(declared, "relative", 0.0), getattr(declared, "absolute", 0.0)
 
     def against_own(self, reference: oracle.Reference, grads: Mapping[str, Any]) -> oracle.Reference:
         """A reference with the oracle's noise, but the method's own untransformed gradient in place of the oracle's.
@@ -127,10 +134,32 @@ class Case:
             Refuted: a leaf is out of bounds. The message names every wrong leaf, layer by layer.
         """
         kappa = self.settings.get("kappa", self.subject.declared.kappa)
-        found = compare(grads, reference, dtype, kappa, factor)
+        found = self.compared(grads, reference, dtype, kappa, factor)
         self.record(found)
         if not found.equal:
             raise Refuted(what + describe(found, grads), found.leaf, found.error, found.noise)
+
+    def compared(
+        self, got: Mapping[str, Any], reference: oracle.Reference, dtype: str, kappa: float, factor: float = 1.0
+    ) -> Comparison:
+        """Arrays compared by the rule of equality.
+
+        If a pair's reference casts to a narrower dtype, its rounding in `dtype` may be too large to say anything. It
+        then rounds as bfloat16 does, and is judged as such.
+        """
+        found = compare(got, reference, dtype, kappa, factor)
+        if found.informs or dtype == "bfloat16" or not self.casts:
+            return found
+        return compare(got, reference, "bfloat16", kappa, factor)
+
+    @property
+    def casts(self) -> frozenset[str]:
+        """Which of bfloat16 and float16 a pair's reference casts to, as far as sixty digits show it."""
+        if not hasattr(self.subject.function, "reference"):
+            return frozenset()
+        loss, options = self.claimed
+        shape, given = self.spec.static(), tuple(sorted(options.items()))
+        return truth.narrowed(shape, self.subject.declared.framework, loss, given) & {"bfloat16", "float16"}
 
     def record(self, found: Comparison) -> None:
         """Record a comparison."""

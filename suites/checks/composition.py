@@ -191,5 +191,6 @@ def _scaled(problem: Problem, change: Callable[[Any], Any]) -> Problem:
 def _measured(case: Case, problem: Problem, vector: Tree | None = None) -> oracle.Reference:
     """What the method claims to compute here, with the noise of a test in the widest dtype."""
     loss, options = case.claimed
-    known = truth.of_problem(problem, loss, options, vector) if case.widest == "float64" else None
-    return finite(oracle.measure(problem, case.widest, loss, vector, case.rounding, known, **options), case.widest)
+    known = truth.of_problem(problem, loss, options, vector)
+    found = oracle.measure(problem, case.widest, loss, vector, case.rounding, known, **options)
+    return finite(dataclasses.replace(found, declared=case.declared_error), case.widest)

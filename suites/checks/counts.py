@@ -10,10 +10,10 @@ from typing import Any
 
 from gradgate.hw_profiles.calls import KINDS, Calls
 from gradgate.references import registry
+from gradgate.references.backends import untraceable
 from gradgate.references.contract import Problem, Spec
 from gradgate.references.counts import RECOMPUTATIONS
 from gradgate.suites.checks.base import Case
-from gradgate.suites.checks.exact import UNTRACEABLE
 from gradgate.suites.exact import balls
 from gradgate.suites.judging.subject import Fault, Inapplicable, Refuted
 
@@ -199,7 +199,7 @@ def _in_text(program: Callable[..., Any], problem: Problem, guarded: Callable[..
     try:
         traced = guarded(jax.make_jaxpr(program), problem.counted(Counter()))
     except Fault as fault:
-        if type(fault.__cause__).__name__ not in UNTRACEABLE:
+        if fault.__cause__ is None or not untraceable(fault.__cause__):
             raise
         return ""
     found = call_count.count(traced)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -13,6 +14,7 @@ from gradgate.references.backends import to_numpy
 from gradgate.references.contract import Problem
 from gradgate.suites.checks.base import Case, farthest
 from gradgate.suites.judging.subject import Inapplicable, Refuted, first_line
+from gradgate.suites.pairs.approximate import Convergence
 from gradgate.suites.pairs.pair import Pair
 
 
@@ -74,8 +76,13 @@ def autograd(case: Case) -> None:
 
 
 def _differentiated_twice(case: Case, problem: Problem) -> None:
-    """``create_graph=True``: H·v of the function equals the reference's, or raises. Silent zeros are refuted."""
+    """``create_graph=True``: H·v of the function equals the reference's, or raises. Silent zeros are refuted.
+
+    With an order of convergence nothing is judged: a single step does not say how large the error may be.
+    """
     pair: Pair = case.subject.function  # type: ignore[assignment]
+    if isinstance(pair.approximates, Convergence):
+        return
     vector = oracle.random_direction(problem, case.spec.seed)
     moved, runs = oracle.jittered(problem), []
     try:
@@ -92,7 +99,8 @@ def _differentiated_twice(case: Case, problem: Problem) -> None:
         if not isinstance(fault.__cause__, RefusedInWords):
             raise
         return
-    case.judge(got, oracle.Reference(0.0, runs[0], farthest(runs, runs[0])), case.widest, what="differentiated again: ")
+    known = oracle.Reference(0.0, runs[0], farthest(runs, runs[0]), declared=case.declared_error)
+    case.judge(got, known, case.widest, what="differentiated again: ")
 
 
 def _twice(pair: Pair, role: str, problem: Any, vector: Any, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -127,17 +135,10 @@ def _quiet(hazard: Callable[..., Any], *given: Any) -> Any:
 
 def _own(case: Case, problem: Problem) -> oracle.Reference:
     """The function's own gradient on ordinary tensors, with the noise of the reference."""
-    reference = oracle.measure(
-        oracle.in_float64(case.spec, "torch", case.widest)._replace(data=_wide(problem)), case.widest
-    )
+    wide = oracle.in_widest(case.spec, "torch", case.widest)._replace(data=problem.data)
+    reference = dataclasses.replace(oracle.measure(wide, case.widest), declared=case.declared_error)
     _, grads = case.subject.call(problem, case.options)
     return case.against_own(reference, oracle.split(problem, grads))
-
-
-def _wide(problem: Problem) -> dict[str, Any]:
-    cotangents = {path: leaf.double() for path, leaf in problem.data["cotangents"].items()}
-    given = {path: leaf.double() if leaf.is_floating_point() else leaf for path, leaf in problem.data["given"].items()}
-    return {"given": given, "cotangents": cotangents}
 
 
 def _gradient(case: Case, problem: Problem, alone: tuple[str, ...] = ()) -> dict[str, Any]:

@@ -7,16 +7,18 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from gradgate.references.backends import named_leaves
 from gradgate.references.contract import Problem, Tree
-from gradgate.references.oracle import in_float64
+from gradgate.references.oracle import in_widest
 from gradgate.suites.checks import another
 from gradgate.suites.checks.base import Case, Rejected
 from gradgate.suites.exact import balls, programs, truth
 from gradgate.suites.exact.agreement import LIMIT, Agreement, NotFinite, compare, settle
 from gradgate.suites.exact.parting import first_apart, recorded
 from gradgate.suites.exact.programs import Evaluator, Result
-from gradgate.suites.judging.subject import Fault, Inapplicable, Refuted, check_form, first_line
+from gradgate.suites.judging.subject import Fault, Inapplicable, Refuted, check_form
 
 NUDGE = 2.0**-40
 """Relative change of the numbers that a program reads out of tensors, to see whether its result depends on them."""
@@ -25,8 +27,6 @@ CONSTANTS = 1e-13
 NAMED = 4
 """Number of wrong leaves that a refutation lists."""
 CANNOT = "cannot be evaluated in sixty digits"
-UNTRACEABLE = ("ConcretizationTypeError", *(f"Tracer{what}ConversionError" for what in ("Array", "Bool", "Integer")))
-"""What JAX raises where a function needs a number while it is traced."""
 
 
 def gradient(case: Case) -> None:
@@ -51,7 +51,7 @@ def second_order(case: Case) -> None:
 
 def _problem(case: Case) -> Problem:
     """A new Problem for every evaluation: a method that overwrites its input must not change the oracle's input."""
-    return in_float64(case.spec, case.subject.declared.framework, "float64")
+    return in_widest(case.spec, case.subject.declared.framework, "float64")
 
 
 def _of_method(case: Case) -> Evaluator:
@@ -99,8 +99,8 @@ def _judge(case: Case, method: Evaluator, plain: Evaluator, *trees: Tree) -> Non
         raise Inapplicable(f"{CANNOT}: {why}") from None
     except (balls.Undecided, NotFinite) as why:
         raise Rejected from why
-    case.exact = dataclasses.replace(agreement, narrowed=found[-1].narrowed)
-    if not agreement.wrong or _by_a_constant(case, agreement):
+    case.exact = dataclasses.replace(agreement, narrowed=found[-1].narrowed - {case.widest})
+    if not agreement.wrong or _by_a_constant(case, agreement) or _as_declared(case, agreement, plainly):
         return
     exits = found[-1].exits
     if exits and _matters(found[-1], values):
@@ -120,11 +120,28 @@ def _by_a_constant(case: Case, agreement: Agreement) -> bool:
     return bool(forgiven) and max(agreement.wrong.values()) <= CONSTANTS
 
 
+def _as_declared(case: Case, agreement: Agreement, plainly: Callable[..., Result]) -> bool:
+    """Whether every leaf is within the error that the function declares; its outputs are judged by another claim."""
+    relative, absolute = case.declared_error
+    if agreement.open or not (relative or absolute):
+        return False
+    with balls.digits(60):
+        exact = plainly(60).values if absolute else {}
+    allowed = {name: relative + _share(absolute, exact[name]) if absolute else relative for name in agreement.wrong}
+    return all(error <= allowed[name] for name, error in agreement.wrong.items() if name)
+
+
+def _share(absolute: float, leaf: Any) -> float:
+    """An absolute error relative to the norm of a leaf."""
+    size = float(np.linalg.norm(balls.floats(leaf).astype(float).ravel()))
+    return absolute / size if size else absolute
+
+
 def _guarded(case: Case, problem: Problem, evaluate: Callable[[], Result]) -> Result:
     """Evaluate foreign code under its limits.
 
     Raises:
-        Unknown, Undecided: unchanged. Inapplicable: JAX cannot trace it. Refuted: it returns something other than
+        Unknown, Undecided: unchanged. Refuted: it returns something other than
         (loss, grads), or fails only for this value of an option. Fault: it raised anything else.
     """
     try:
@@ -133,8 +150,6 @@ def _guarded(case: Case, problem: Problem, evaluate: Callable[[], Result]) -> Re
         cause = fault.__cause__
         if isinstance(cause, (balls.Unknown, balls.Undecided)):
             raise cause from None
-        if cause is not None and type(cause).__name__ in UNTRACEABLE:
-            raise Inapplicable(f"{CANNOT}: JAX cannot trace it: {first_line(cause)}") from None
         case.subject.call(case.problem(), case.options, eager=True)  # if it fails, too, its error says more
         raise
     return result
@@ -186,7 +201,7 @@ def _followed(case: Case) -> str:
     """Which loss the gradient belongs to, as far as floats can decide it."""
     try:
         _, grads = case.subject.gradient(case.problem(), case.options)
-        return another.follows(case, grads, case.reference("float64"), "float64")
+        return another.follows(case, grads, case.reference(case.widest), case.widest)
     except (Fault, Refuted, Rejected):
         return ""
 

@@ -261,7 +261,8 @@ def _autocast(case: Case) -> None:
         for path, leaf in truth.items()
     }
     got = oracle.split(problem, grads)
-    compared = compare(got, oracle.Reference(0.0, truth, noise), "bfloat16", case.subject.declared.kappa)
+    known = oracle.Reference(0.0, truth, noise, declared=case.declared_error)
+    compared = compare(got, known, "bfloat16", case.subject.declared.kappa)
     if not compared.equal:
         raise Refuted(f"{AUTOCAST}: {describe(compared, got)}", compared.leaf, compared.error, compared.noise)
 

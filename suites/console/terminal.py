@@ -15,13 +15,15 @@ from gradgate.references.claims import GRADIENT_CLAIMS
 from gradgate.references.contract import Method
 from gradgate.suites.console.plain import plain
 from gradgate.suites.judging.explain import EXACT, LABELS, alike, explain, told_alike
-from gradgate.suites.judging.outcomes import FAILED, exit_status, last_line
+from gradgate.suites.judging.outcomes import FAILED, exit_status, last_line, not_judged
 from gradgate.suites.judging.verdict import Verdict
 
 WIDTH = 120
 """Width in columns where the output is not a terminal, so that a log looks the same everywhere."""
 SHOWN = 2
 """How many of the pairs that were never tried a summary names."""
+NAMED = 6
+"""How many of the claims that are inapplicable for one reason a summary names."""
 LOST = tuple(GRADIENT_CLAIMS.values())
 """Claims whose lost digits a summary shows, in the order of its columns."""
 
@@ -64,12 +66,20 @@ def table(verdicts: Sequence[Verdict]) -> None:
             out.print(Text(f"\n{title}", style="bold"))
         for group in alike(chosen, told_alike):
             _explain(out, group, style)
-    skipped = sorted({v.reason for v in verdicts if v.outcome == "inapplicable"})
-    for reason in skipped:
-        count = sum(v.reason == reason for v in verdicts if v.outcome == "inapplicable")
-        out.print(f"\ninapplicable ({count}): {reason}", markup=False)
+    _inapplicable(out, [v for v in verdicts if v.outcome == "inapplicable"])
     out.print()
+    for sentence in not_judged(verdicts):
+        out.print(sentence, style="red", markup=False)
     out.print(last_line(verdicts), style="red" if exit_status(verdicts) else "green")
+
+
+def _inapplicable(out: Console, verdicts: Sequence[Verdict]) -> None:
+    """For each reason why claims are inapplicable: how many there are, and which."""
+    for reason in sorted({v.reason for v in verdicts}):
+        alike = [v.task for v in verdicts if v.reason == reason]
+        names = list(dict.fromkeys(f"{task.method} {task.framework} {task.claim}" for task in alike))
+        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+        out.print(f"\ninapplicable ({len(alike)}): {', '.join(names[:NAMED])}{more}: {reason}", markup=False)
 
 
 def _coverage(out: Console, verdicts: Sequence[Verdict]) -> None:

@@ -9,8 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from gradgate.references.backends import leaves, named_leaves, precision, to_numpy, transforms, tree_map
+from gradgate.references.backends import (
+    leaves,
+    named_leaves,
+    precision,
+    reverse_mode,
+    to_numpy,
+    transforms,
+    tree_map,
+    untraceable,
+)
 from gradgate.references.contract import Problem, Tree
+from gradgate.suites.exact import balls
 from gradgate.suites.exact.parting import Watch
 
 Function = Callable[..., Tree]
@@ -73,14 +83,29 @@ class Evaluator:
         return Result(judged(problem, found.outputs), found.narrowed, tuple(found.exits))
 
     def _jax(self, problem: Problem, digits: int, trees: tuple[Tree, ...], watch: Watch | None) -> Result:
-        from gradgate.suites.exact import on_jax
-
         key = problem.spec.static(), len(trees)
         if key not in self._programs:
-            with precision("jax", "float64"):
-                self._programs[key] = on_jax.trace(self.function, problem, *trees)
+            with precision("jax", problem.dtype):
+                self._programs[key] = traced(self.function, problem, *trees)
         program = self._programs[key]
         return Result(judged(problem, program.evaluate(problem, *trees, digits=digits, watch=watch)), program.narrowed)
+
+
+def traced(function: Function, *args: Any) -> Any:
+    """A function of JAX, traced.
+
+    Raises:
+        Unknown: it needs a number while it is traced.
+    """
+    from gradgate.suites.exact import on_jax
+
+    try:
+        return on_jax.trace(function, *args)
+    except Exception as error:
+        if not untraceable(error):
+            raise
+        said = (str(error).strip().splitlines() or ["(no message)"])[0][:300]
+        raise balls.Unknown(f"JAX cannot trace it: {said}") from None
 
 
 def judged(problem: Problem, flat: list[Any]) -> dict[str, Any]:
@@ -109,12 +134,12 @@ def backprop(loss: str, options: Mapping[str, Any], backend: str) -> Function:
 
     With a vector v as a second argument: value and gradient of ⟨gradient, v⟩; this gradient is H·v.
     """
-    made = transforms(backend)
+    grad, vjp = reverse_mode(backend)
 
     def run(problem: Problem, vector: Tree | None = None) -> Tree:
         scalar = functools.partial(getattr(problem, loss), **options)
-        target = scalar if vector is None else lambda params: inner(made.grad(scalar)(params), vector)
-        value, pull = made.vjp(target, problem.params)
+        target = scalar if vector is None else lambda params: inner(grad(scalar)(params), vector)
+        value, pull = vjp(target, problem.params)
         return value, pull(problem.xp.ones_like(value))[0]
 
     return run

@@ -34,7 +34,7 @@ def of_spec(
     """`of_problem` for a float64 Spec; if `rounded`, for its numbers rounded to bfloat16. None above `AFFORDABLE`."""
     if spec.work() > AFFORDABLE:
         return None
-    problem = oracle.in_float64(spec, backend, "bfloat16" if rounded else "float64")
+    problem = oracle.in_widest(spec, backend, "bfloat16" if rounded else "float64")
     return of_problem(problem, loss, dict(options))
 
 
@@ -52,7 +52,7 @@ def reference(
     asked = dtype == "bfloat16", loss, tuple(sorted(options.items()))
     alike = backend == "torch" and asked[1:] == ("loss", ()) and _in_jax() and _held_together(_place(type(spec)))
     known = of_spec(wide, "jax" if alike else backend, *asked)
-    return oracle.measure(oracle.in_float64(wide, backend, dtype), dtype, loss, None, rounding, known, **options)
+    return oracle.measure(oracle.in_widest(wide, backend, dtype), dtype, loss, None, rounding, known, **options)
 
 
 def _in_jax() -> bool:
@@ -99,6 +99,22 @@ def of_problem(
         if found is not None:
             return found
     return None
+
+
+@functools.lru_cache(maxsize=512)
+def narrowed(shape: Spec, backend: str, loss: str, options: tuple[tuple[str, Any], ...]) -> frozenset[str]:
+    """The dtypes, narrower than float64, to which a loss casts; none if it cannot be evaluated in sixty digits.
+
+    Args:
+        shape: a Spec with default values (`Spec.static`).
+    """
+    if shape.work() > AFFORDABLE:
+        return frozenset()
+    try:
+        with balls.digits(60):
+            return evaluator(loss, options, backend)(oracle.in_widest(shape, backend, shape.widest), 60).narrowed
+    except (balls.Undecided, balls.Unknown):
+        return frozenset()
 
 
 @functools.lru_cache(maxsize=512)

@@ -102,7 +102,7 @@ def _in_floats(function: Function, reference: oracle.Reference, dtype: str) -> f
 
 
 def _in_sixty_digits(function: Function, spec: Any) -> tuple[float, bool]:
-    problem = oracle.in_float64(spec, "torch", "float64")
+    problem = oracle.in_widest(spec, "torch", "float64")
     with balls.digits(60):
         plain = truth.evaluator("loss", (), "torch")(problem, 60).values
         found = agreement.compare({LEAF: Evaluator(function)(problem, 60).values[LEAF]}, plain)

@@ -30,6 +30,11 @@ from gradgate.suites.judging.subject import Fault, Inapplicable, Refuted, Subjec
 from gradgate.suites.judging.tolerance import BINDS, Comparison, digits_lost
 from gradgate.suites.judging.verdict import Task, Verdict
 
+DRAWS_OF_TORCH = (
+    "it draws random numbers, and PyTorch draws other ones in float64 than in float32: declare dtypes without one "
+    "of them"
+)
+"""Why problems of a pair with `random` may say nothing."""
 DRAWS = 3
 """How many problems Hypothesis may draw for each one that is judged. It repeats some, and it prefers some shapes."""
 SHRINKS = 60
@@ -350,17 +355,19 @@ def _verdict(task: Task, search: Search, check: Check, run: Run, seconds: float)
             task, "refuted", count, refuted.error, refuted.noise, refuted.leaf, reason=str(refuted), seconds=seconds,
             run={"examples": run.examples, "seed": run.seed},
         )  # fmt: skip
-    informed = search.population.informed()
+    informed = search.population.informed(check.together)
     assert informed is not None
-    if not informed.enough:
-        return Verdict(
-            task, "inapplicable", count, reason=str(informed), seconds=seconds, informative=informed.problems
-        )
     worst, case = search.worst
+    if not informed.enough:
+        casts = " and ".join(sorted(case.casts))
+        why = f"{informed}; the reference casts to {casts}, and rounds as that dtype does" if casts else str(informed)
+        if getattr(case.subject.function, "random", False) and task.framework == "torch":
+            why += f"; {DRAWS_OF_TORCH}"
+        return Verdict(task, "inapplicable", count, reason=why, seconds=seconds, informative=informed.problems)
     return Verdict(
         task, "upheld", count, worst.error, worst.noise, worst.leaf, dataclasses.asdict(case.spec),
-        dict(case.options), seconds=seconds, lost=digits_lost(search.beyond), informative=informed.problems,
-        bound=worst.noise * BINDS[worst.dtype],
+        dict(case.options), reason=search.told.told[1] if search.told else "", seconds=seconds,
+        lost=digits_lost(search.beyond), informative=informed.problems, bound=worst.noise * BINDS[worst.dtype],
     )  # fmt: skip
 
 

@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+from gradgate.references.claims import GRADIENT_CLAIMS
+
+if TYPE_CHECKING:
+    from gradgate.suites.judging.verdict import Task
 
 VERDICTS = ("upheld", "refuted", "inapplicable", "error")
 AGAINST = ("refuted", "error")
@@ -45,12 +50,24 @@ STATUS_LINE = {0: "as claimed", 1: "NOT as claimed", 2: "not everything could be
 """Exit status -> the end of a run's last line."""
 
 
+GRADIENT = ("gradient_exact", "gradient_order", *GRADIENT_CLAIMS.values())
+"""The claims that the gradient is right, by the names that every class of problems gives them."""
+
+
 class Judged(Protocol):
     """Anything that has an outcome: a verdict, or a row of a report."""
 
     @property
+    def task(self) -> Task:
+        """The claim that was judged."""
+
+    @property
     def outcome(self) -> str:
         """A name in OUTCOMES."""
+
+    @property
+    def reason(self) -> str:
+        """A sentence: what was wrong, or why nothing could be said."""
 
 
 def outcome_of(verdict: str, expected: str) -> str:
@@ -67,24 +84,59 @@ def outcome_of(verdict: str, expected: str) -> str:
 
 
 def as_declared(judged: Iterable[Judged]) -> int:
-    """How many are as declared; an inapplicable claim contradicts nothing."""
-    return sum(OUTCOMES[one.outcome].status == 0 for one in judged)
+    """How many were judged and are as declared."""
+    return sum(OUTCOMES[one.outcome].status == 0 and one.outcome != "inapplicable" for one in judged)
 
 
 def exit_status(judged: Iterable[Judged], missing: int = 0) -> int:
     """0 as claimed · 1 a claim that does not hold, or holds although it is declared false · 2 could not be measured.
 
+    A run in which a gradient was not judged is 2 (`not_judged`).
+
     Args:
         judged: what was judged.
         missing: number of claims that were never judged, because the run was cut off.
     """
-    found = {OUTCOMES[one.outcome].status for one in judged} | ({2} if missing else set())
+    rows = list(judged)
+    found = {OUTCOMES[one.outcome].status for one in rows} | ({2} if missing or not_judged(rows) else set())
     return min(found - {0}, default=0)
 
 
 def last_line(judged: Iterable[Judged], missing: int = 0) -> str:
-    """The last line of a run, such as ``2 of 3 claims as declared: NOT as claimed``."""
+    """The last line of a run, such as ``2 of 3 claims as declared, 1 inapplicable: as claimed``."""
     rows = list(judged)
-    if rows and not missing and all(row.outcome == "inapplicable" for row in rows):
+    absent = sum(one.outcome == "inapplicable" for one in rows)
+    if rows and not missing and absent == len(rows):
         return f"none of {len(rows)} claims was judged: all are inapplicable"
-    return f"{as_declared(rows)} of {len(rows) + missing} claims as declared: {STATUS_LINE[exit_status(rows, missing)]}"
+    count = f"{as_declared(rows)} of {len(rows) + missing} claims as declared"
+    count += f", {absent} inapplicable" if absent else ""
+    return f"{count}: {STATUS_LINE[exit_status(rows, missing)]}"
+
+
+def not_judged(judged: Iterable[Judged]) -> list[str]:
+    """What a run says nothing about, a sentence each: gradients of which every claim is inapplicable, or all claims.
+
+    Methods of a framework that is not installed are left out: nobody expects a verdict on them there.
+    """
+    rows = [one for one in judged if not _framework_is_missing(one)]
+    found: dict[str, list[Judged]] = {}
+    for one in rows:
+        if one.task.claim in GRADIENT:
+            found.setdefault(one.task.owner, []).append(one)
+    told = [
+        f"{about[0].task.method} ({about[0].task.framework}): its gradient was not judged: "
+        f"{_listed(one.task.claim for one in about)} {'is' if len(about) == 1 else 'are'} inapplicable"
+        for about in found.values() if all(one.outcome == "inapplicable" for one in about)
+    ]  # fmt: skip
+    if rows and not told and all(one.outcome == "inapplicable" for one in rows):
+        told = ["nothing was judged: every claim is inapplicable"]
+    return told
+
+
+def _listed(names: Iterable[str]) -> str:
+    *most, last = dict.fromkeys(names)
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def _framework_is_missing(one: Judged) -> bool:
+    return one.outcome == "inapplicable" and one.reason.startswith(f"{one.task.framework} is not installed")

@@ -153,17 +153,19 @@ class Informed:
     Attributes:
         kind: the leaf without its layer's number, such as ``layers[].w``.
         judged: number of problems in which this kind occurs.
+        together: whether the problems are also judged together.
     """
 
     kind: str
     dtype: str
     problems: int
     judged: int
+    together: bool = True
 
     @property
     def enough(self) -> bool:
         """Whether a verdict can be based on them."""
-        fewest = FEWEST_TOGETHER if self.dtype == "bfloat16" else min(FEWEST, -(-self.judged // 3))
+        fewest = FEWEST_TOGETHER if self.together and self.dtype == "bfloat16" else min(FEWEST, -(-self.judged // 3))
         return self.problems >= max(fewest, SHARE * self.judged)
 
     def __str__(self) -> str:
@@ -219,9 +221,13 @@ class Population:
         wrong = [one for one in found if abs(one.mean) > one.bound]
         return max(wrong, key=lambda one: abs(one.mean) / one.bound, default=None)
 
-    def informed(self) -> Informed | None:
-        """The kind of leaf with the fewest informative problems; None if nothing was compared."""
-        found = [Informed(kind, dtype, sum(told), len(told)) for (dtype, kind), told in self.told.items()]
+    def informed(self, together: bool = True) -> Informed | None:
+        """The kind of leaf with the fewest informative problems; None if nothing was compared.
+
+        Args:
+            together: whether the problems are also judged together, for which bfloat16 needs more of them.
+        """
+        found = [Informed(kind, dtype, sum(told), len(told), together) for (dtype, kind), told in self.told.items()]
         return min(found, key=lambda one: (one.enough, one.problems / one.judged), default=None)
 
 

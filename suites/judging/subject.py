@@ -51,6 +51,10 @@ class Inapplicable(Exception):
     """The claim cannot be judged here; the message says why."""
 
 
+ONLY = 'a function that computes in float32 alone declares dtypes=("float32",)'
+"""What to do about an exception that names float32 and float64."""
+
+
 @dataclass
 class Subject:
     """A method and its loaded implementation.
@@ -153,9 +157,15 @@ class Subject:
             self.watch(None)
 
     def fault_of_reference(self, error: Exception) -> Fault | None:
-        """The fault for an error that a pair's reference raised; None if the error is not in its author's files."""
+        """The fault for an error that a pair's reference raised; None if the error is not in its author's files.
+
+        Raises:
+            Inapplicable: PyTorch cannot compute it on a CPU in this dtype.
+        """
         if not hasattr(self.function, "reference") or type(error).__module__.startswith("gradgate."):
             return None
+        if why := no_kernel(error):
+            raise Inapplicable(f"the reference: {why}") from error
         at = last_frames(error, self.declared.implementation)
         return Fault(f"the reference {what_happened(error)}", at) if at else None
 
@@ -249,7 +259,19 @@ def _guarded(who: str, authors: tuple[str, ...], function: Callable[..., Any], *
     except BaseException as error:
         if type(error).__name__ == "UsageError":
             raise
+        if why := no_kernel(error):
+            raise Inapplicable(why) from error
         raise Fault(f"{who} {what_happened(error)}", last_frames(error, *authors)) from error
+
+
+def no_kernel(error: BaseException) -> str:
+    """Why a function cannot be judged, if PyTorch has no kernel for a narrow dtype on a CPU; else ""."""
+    if not isinstance(error, (NotImplementedError, RuntimeError)):
+        return ""
+    said = first_line(error)
+    if not re.search(r"_cpu\S* not implemented for '(BFloat16|Half)'", said):
+        return ""
+    return f"PyTorch cannot compute it on a CPU in this dtype: {said}; {NARROW}"
 
 
 def what_happened(error: BaseException) -> str:
@@ -261,7 +283,10 @@ def what_happened(error: BaseException) -> str:
     if isinstance(error, MemoryError):
         return "ran out of memory (MemoryError)"
     said = f"raised {type(error).__name__}: {first_line(error)}"
-    return f"{said}; {NARROW}" if "bfloat16" in said.lower() else said
+    if "bfloat16" in said.lower():
+        return f"{said}; {NARROW}"
+    mixed = ("float32" in said and "float64" in said) or "float != double" in said or "double != float" in said
+    return f"{said}; {ONLY}" if mixed else said
 
 
 def first_line(error: BaseException) -> str:

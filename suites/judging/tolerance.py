@@ -17,6 +17,8 @@ leaf of the true gradient, g the method's in the dtype under test, u the dtype's
    keeps. It names a loss that rounds as it does (`Method.rounding`); λ is the error of plain backprop of that loss. If
    this error takes more than half of the dtype's digits, the problem says nothing about the leaf. A method without such
    a loss has λ = ν. The bound grows by (κ − KAPPA)·λ, κ the method's own (`Method.kappa`). The floor does not grow.
+   A function that is approximate by design declares an error (`Reference.declared`). It is taken off the distance, and
+   the bound stays as it is.
 4. *A zero leaf*, ‖g*‖ ≤ u·‖whole g*‖, is compared with the whole gradient: ‖whole g*‖ takes the place of ‖g*‖. If the
    whole gradient is zero, 1 takes the place of its norm. A method's own gradient of a zero leaf is a rounding error. So
    if a result is compared with the method's own gradient, it is still the true leaf that decides (`own_truth`).
@@ -157,11 +159,13 @@ def compare(
         exact, rest = reference.grads[name], reference.rest.get(name, 0.0)
         apart = got - exact - rest if factor == 1.0 else got - factor * exact - factor * rest
         noise, more = (abs(factor) * part for part in _strays(reference, name, kappa))
-        distance, size = _norm(apart), abs(factor) * sizes[name]
+        size = abs(factor) * sizes[name]
+        distance = _undeclared(_norm(apart), size, whole, reference.declared, dtype)
         leaves[name] = _relative(distance, size, whole, noise, more, dtype)
         plain = _relative(distance, size, whole, noise, 0.0, dtype) if more else leaves[name]
         beyond = max(beyond, plain[2])
-        if name in reference.along and size > UNIT_ROUNDOFF[dtype] * whole and math.isfinite(noise + more):
+        judged_along = name in reference.along and not any(reference.declared)
+        if judged_along and size > UNIT_ROUNDOFF[dtype] * whole and math.isfinite(noise + more):
             along[name] = _along(apart, exact, reference, name, kappa)
     return Comparison(dtype, leaves, beyond, along)
 
@@ -182,6 +186,7 @@ def own_truth(reference: Reference, grads: Mapping[str, Any], dtype: str) -> Ref
 def compare_value(value: float, reference: Reference, dtype: str, kappa: float = KAPPA) -> Comparison:
     """Judge the loss by the same rule, with the κ of the claim: few methods compute the loss from rebuilt states."""
     size, apart = abs(reference.loss), abs(value - reference.loss)
+    apart = _undeclared(apart, size, size, reference.declared, dtype)
     return Comparison(dtype, {"": _relative(apart, size, size, *_strays(reference, "", kappa), dtype)})
 
 
@@ -202,6 +207,14 @@ def _norm(leaf: Any) -> float:
     """‖leaf‖ of a float64 array: `numpy.linalg.norm` without its checks of the argument."""
     flat = leaf.ravel()
     return math.sqrt(flat.dot(flat))
+
+
+def _undeclared(distance: float, size: float, whole: float, declared: tuple[float, float], dtype: str) -> float:
+    """The part of a distance that a declared error does not explain; NaN stays NaN."""
+    relative, absolute = declared
+    scale = size if size > UNIT_ROUNDOFF[dtype] * whole else whole
+    explained = relative * scale + absolute
+    return 0.0 if distance <= explained else distance - explained if math.isfinite(distance) else distance
 
 
 def _relative(

@@ -43,8 +43,10 @@ class Written(TorchDispatchMode):
                 "bytes are counted, so what it does next is not known"
             )
         answer = function(*args, **(kwargs or {}))
+        taken = {_key(leaf) for leaf in given}
         for leaf in _tensors(answer):
-            self._made[_key(leaf)] = StorageWeakRef(leaf.untyped_storage())
+            if _key(leaf) not in taken:  # a view of a label is still the user's label
+                self._made[_key(leaf)] = StorageWeakRef(leaf.untyped_storage())
             if unknown:
                 self._mark(leaf)
         return answer

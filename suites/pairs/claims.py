@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from gradgate.references.contract import Claim, Option
+from gradgate.suites.pairs.approximate import Convergence, ErrorBound
 
 if TYPE_CHECKING:
     from gradgate.suites.pairs.pair import Pair
@@ -25,23 +26,32 @@ def contract(pair: Pair, options: Sequence[Option]) -> tuple[Claim, ...]:
         return Claim(name, check or name, statement, "contract", settings=settings)
 
     dtype = "float64" if "float64" in pair.dtypes else "float32"
-    found = [
-        owed("tree", "gives every floating input a gradient of its shape and dtype, and none is None"),
-        owed("outputs", "returns the outputs of the reference, in every dtype"),
-        owed("gradient_exact", EXACT, constants=True),
-        *(
-            owed(FLOATS[name], f"equals the reference's gradient in {name}", "gradient", dtype=name)
-            for name in pair.dtypes
-        ),
-        owed("cotangents", "gives the right gradient if only one output has a cotangent, or none has"),
+    steps = pair.approximates if isinstance(pair.approximates, Convergence) else None
+    bound = f", but for {pair.approximates.words}" if isinstance(pair.approximates, ErrorBound) else ""
+    found = [owed("tree", "gives every floating input a gradient of its shape and dtype, and none is None")]
+    if steps:
+        told = f"its outputs and gradient converge with order {steps.order:g} in the step of {steps.option}, in {dtype}"
+        found.append(owed("gradient_order", told, "convergence"))
+    else:
+        exact = f"its formula is the reference's gradient{bound}" if bound else EXACT
+        found += [
+            owed("outputs", f"returns the outputs of the reference, in every dtype{bound}"),
+            owed("gradient_exact", exact, constants=True),
+            *(
+                owed(FLOATS[name], f"equals the reference's gradient in {name}{bound}", "gradient", dtype=name)
+                for name in pair.dtypes
+            ),
+            owed("cotangents", "gives the right gradient if only one output has a cotangent, or none has"),
+        ]
+    found += [
         owed("upstream", "its gradient of c·loss is c times its gradient"),
         owed("not_finite", "if an input is not finite, its answer is not finite wherever the reference's is not"),
         owed("deterministic", "gives the same bits when called twice"),
         owed("pure", "leaves inputs and global random state alone, and prints nothing"),
     ]
-    if pair.regimes:
+    if pair.regimes and not steps:
         found.append(owed("stability", f"keeps its digits where inputs are {', '.join(pair.regimes)}"))
-    if options:
+    if options and not steps:
         names = ", ".join(option.name for option in options)
         found.append(owed("options", f"gives this gradient for every legal value of {names}"))
     if pair.donates:

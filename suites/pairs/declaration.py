@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gradgate.references.contract import DTYPES, FRAMEWORKS, Claim, UsageError, unknown
 from gradgate.references.plugged import check_expected, check_kappa
-from gradgate.suites.pairs import devices
+from gradgate.suites.pairs import approximate, devices
 from gradgate.suites.pairs.draws import Draw
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ def check_declaration(pair: Pair) -> None:
     devices.check(who, pair.devices)
     check_kappa(pair.kappa, pair.dtypes)
     check_expected(pair.expected)
+    approximate.check(who, pair)
     for claim in pair.promises:
         if not isinstance(claim, Claim):
             raise UsageError(f"{who}: a claim is made by gradgate.grows, gradgate.at_most and so on, not {claim!r}")
@@ -82,6 +83,11 @@ def check_transformations(pair: Pair) -> None:
         )
     if pair.donates and pair.where != "jax":
         raise UsageError(f"{pair.called}: donates is for JAX; a function of PyTorch that changes inputs is refuted")
+    if pair.where == "torch" and any(draw.kind == "key" for draw in pair.leaves.values()):
+        raise UsageError(f"{pair.called}: a key is JAX's; in PyTorch, random=True seeds the global generator")
+    declared = pair.approximates
+    if isinstance(declared, approximate.Convergence) and declared.option in pair.shared:
+        raise UsageError(f"{pair.called}: the reference takes {declared.option}, too; an order is that of the function")
     for name in (*pair.composes, *pair.disclaims):
         if name not in TRANSFORMATIONS[pair.where]:
             raise unknown(f"transformation of {pair.called} ({pair.where})", name, TRANSFORMATIONS[pair.where])
@@ -100,10 +106,14 @@ def _check_promises(who: str, pair: Pair) -> None:
         for over in swept:
             if over.variable not in pair.dims:
                 raise unknown(f"dim in the claims of {who}", over.variable, pair.dims)
-        for name in getattr(claim.law, "spec", ()):
+        for name, value in getattr(claim.law, "spec", {}).items():
             legal = (*pair.dims, *pair.options, *RESERVED)
             if name not in legal:
                 raise unknown(f"field in at= of the claims of {who}", name, legal)
+            values = pair.options.get(name)
+            if values is not None and not callable(values) and value not in list(values):
+                listed = ", ".join(map(repr, values))
+                raise UsageError(f"{who}: at= of {claim.name} sets {name}={value!r}; the option's values are {listed}")
 
 
 def _check_measured(who: str, pair: Pair) -> None:

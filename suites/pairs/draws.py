@@ -12,6 +12,9 @@ import numpy as np
 from gradgate.references.contract import UsageError
 from gradgate.suites.pairs import expressions
 
+WIDTHS = ("bfloat16", "float32", "float64")
+"""Dtypes, the narrowest first."""
+
 
 @dataclass(frozen=True)
 class Draw:
@@ -49,6 +52,11 @@ class Draw:
             raise UsageError(f"{what}: dims are a string such as 'T H', not {self.dims!r}")
         for text in (*self.dims.split(), self.low, self.high):
             expressions.check(text, dims, what)
+        if self.floating and self.dtype not in ("", *WIDTHS):
+            raise UsageError(
+                f"{what}: no numbers of {self.dtype} are drawn; legal: {', '.join(WIDTHS)}. A function of complex or "
+                "narrower numbers casts its inputs itself, and returns real ones"
+            )
 
     def shape(self, dims: Mapping[str, int]) -> tuple[int, ...]:
         """The shape at these sizes.
@@ -155,8 +163,11 @@ def constant(value: float, dims: str = "", *, gradient: bool = True) -> Draw:
     return Draw(dims, "constant", value, 1.0, gradient)
 
 
-def key() -> Draw:
-    """A key of JAX's random numbers, two uint32: both functions get the same key.
+def key(*, typed: bool = False) -> Draw:
+    """A key of JAX's random numbers: both functions get the same key.
+
+    Args:
+        typed: whether it is a typed key, as `jax.random.key` makes, and not two uint32.
 
     Not for: PyTorch, where `Pair.random` seeds the global generator.
 
@@ -164,4 +175,11 @@ def key() -> Draw:
 
         inputs={"x": normal("T H"), "dropout": key()}
     """
-    return Draw("2", "key", 0.0, 1.0, False)
+    return Draw("2", "key", 0.0, 1.0, False, "typed" if typed else "")
+
+
+def typed(words: Any) -> Any:
+    """The typed key with these two uint32."""
+    import jax
+
+    return jax.random.wrap_key_data(jax.numpy.asarray(words))

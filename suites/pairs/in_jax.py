@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import math
 from collections.abc import Mapping
 from typing import Any
 
+from gradgate.references.backends import untraceable
 from gradgate.references.contract import Tree
 from gradgate.suites.judging.subject import first_line
 from gradgate.suites.pairs.matching import check_outputs
@@ -82,10 +85,21 @@ def copied(leaf: Any) -> Any:
 
 
 def flops(pair: Pair, spec: PairSpec) -> float:
-    """FLOPs of the reference, counted in its jaxpr; a loop whose length depends on numbers counts `STEPS` steps."""
+    """FLOPs of the reference, counted in its jaxpr; infinitely many if JAX cannot trace it.
+
+    A loop whose length depends on numbers counts `STEPS` steps.
+    """
     from gradgate.hw_profiles import work
     from gradgate.references.draws import shapes
 
-    problem = shapes(spec)
-    reference = work.of(lambda p: pair.outputs("reference", p, p.params), (problem,), x64=True, trips=STEPS)
-    return float(reference.flops)
+    problem = shapes(dataclasses.replace(spec, dtype=spec.widest))
+
+    def outputs(given: PairProblem) -> Any:
+        return pair.outputs("reference", given, given.params)
+
+    try:
+        return float(work.of(outputs, (problem,), x64=spec.widest == "float64", trips=STEPS).flops)
+    except Exception as error:
+        if not untraceable(error):
+            raise
+        return math.inf

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -113,6 +114,6 @@ def flops(pair: Pair, spec: PairSpec) -> float:
     """FLOPs of the reference's products of matrices, counted in one run."""
     from gradgate.hw_profiles.work import torch_flops
 
-    problem = spec.build("torch")
+    problem = dataclasses.replace(spec, dtype=spec.widest).build("torch")
     with torch.no_grad():
         return float(torch_flops(lambda: pair.outputs("reference", problem, problem.params)))

@@ -39,7 +39,7 @@ def grows(
             ``compiled_peak_bytes`` or ``flops``.
         never: a product of two dims, such as ``"T*V"``, that must not appear: no array of that size is made.
         sizes: dim -> at least 5 sizes that span a factor of 4 or more; by default 64 … 1024.
-        at: Spec fields at which the sweep is made, such as the sizes of other dims.
+        at: sizes of other dims, values of options and other Spec fields at which the sweep is made.
         exponents: dim -> the power: ``T=1`` is linear, ``T=0`` constant, ``T=0.5`` a square root.
 
     Returns:
@@ -109,7 +109,8 @@ def at_most(quantity: str, *, of_reference: float, at: Mapping[str, Any] | None 
     Args:
         quantity: as in `grows`.
         of_reference: the share, such as 0.25.
-        at: Spec fields at which both are measured, such as sizes of dims; by default the largest that are declared.
+        at: sizes of dims, values of options and other Spec fields at which both are measured; by default the largest
+            dims that are declared, and the first value of every option.
 
     Raises:
         UsageError: the quantity is unknown, or the share is not a positive number.

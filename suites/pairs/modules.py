@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gradgate.references.contract import DTYPES
+from gradgate.suites.pairs.approximate import Convergence, ErrorBound
 from gradgate.suites.pairs.modules_pair import MODES, ModulePair
 
 
@@ -32,6 +33,7 @@ def module_pair(
     by_backward: bool = False,
     measured: Sequence[Mapping[str, Any]] = (),
     unmeasured: Mapping[str, str] | None = None,
+    approximates: ErrorBound | Convergence | None = None,
 ) -> ModulePair:
     """A pair of modules: torch.nn.Module, flax.nnx, flax.linen or equinox.
 
@@ -51,8 +53,8 @@ def module_pair(
             `equinox.nn.inference_mode`, or by a keyword of its call, such as ``train`` or ``deterministic``.
         options: keyword -> values. The builder gets them if it takes the keyword, otherwise the call gets them.
         regimes: name -> function that takes the inputs, and ``module``: name -> parameter, and returns them changed.
-        dtypes, composes, disclaims, claims, expected, kappa, valid, name, framework, by_backward, measured, unmeasured:
-            as in `Pair`.
+        dtypes, composes, disclaims, claims, expected, kappa, valid, name, framework, by_backward, measured, unmeasured,
+            approximates: as in `Pair`.
         random: whether the modules draw random numbers, as dropout does: both get the same seed or key. Flax linen
             derives keys from it by the names of submodules, which must then be the same in both modules.
 
@@ -73,5 +75,5 @@ def module_pair(
         function, reference, inputs, dims, options=options or {}, regimes=regimes or {}, dtypes=dtypes,
         composes=composes, disclaims=disclaims, claims=claims, expected=expected or {}, kappa=kappa, valid=valid,
         random=random, name=name, framework=framework, rename=rename or {}, modes=modes,
-        by_backward=by_backward, measured=measured, unmeasured=unmeasured or {},
+        by_backward=by_backward, measured=measured, unmeasured=unmeasured or {}, approximates=approximates,
     )  # fmt: skip

@@ -66,6 +66,7 @@ def matched(who: str, reference: Bound, function: Bound, rename: Mapping[str, st
             f"{who}: parameters do not match. The reference has {_listed(reference.parameters)}; the function has "
             f"{_listed(function.parameters)}. Without a partner: {_listed([*lacking, *extra])}{near}; "
             "rename={'name in the reference': 'name in the function'} pairs them"
+            + _stacked(lacking, reference, extra, function)
         )
     for name, own in parameters.items():
         mine, theirs = tuple(function.parameters[own].shape), tuple(reference.parameters[name].shape)
@@ -78,6 +79,23 @@ def matched(who: str, reference: Bound, function: Bound, rename: Mapping[str, st
         if ours[name] in function.state and tuple(function.state[ours[name]].shape) == tuple(leaf.shape)
     }  # fmt: skip
     return Names(parameters, state, who, tuple(function.state))
+
+
+def _stacked(lacking: Iterable[str], reference: Bound, extra: Iterable[str], function: Bound) -> str:
+    """A hint, if one side has a list of layers and the other side the same layers stacked; else ""."""
+    for many, few, alone in ((lacking, extra, False), (extra, lacking, True)):
+        singles, stacks = (function, reference) if alone else (reference, function)
+        for name in few:
+            count, *shape = tuple(stacks.parameters[name].shape) or (0,)
+            last = name.rpartition(".")[2]
+            same = [one for one in many if one.rpartition(".")[2] == last]
+            same = [one for one in same if list(singles.parameters[one].shape) == shape]
+            if len(same) == count > 1:
+                return (
+                    f". {name} looks like {count} stacked layers, {same[0]} and so on; rename pairs arrays alike: "
+                    "let a builder wrap its module so that both have a list of layers, or both have them stacked"
+                )
+    return ""
 
 
 def renamed(name: str, rename: Mapping[str, str]) -> str:

@@ -292,20 +292,23 @@ class ModulePair(Pair):
         from gradgate.references.backends import named_leaves
 
         found = {path: leaf for name, tree in given.items() for path, leaf in named_leaves(tree, name).items()}
-        return {path: leaf.astype(np.float32) if leaf.dtype.kind == "f" else leaf for path, leaf in found.items()}
+        flat = {path: leaf for path, leaf in found.items() if leaf is not None}
+        return {path: leaf.astype(np.float32) if leaf.dtype.kind == "f" else leaf for path, leaf in flat.items()}
 
     def outputs(
         self, role: str, problem: PairProblem, params: Tree, options: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
         """Path -> floating output of a call; the state after it is only in `all_outputs`, and gets no cotangent."""
-        return self.floating(self._called(role, problem, params, options or {})[0])
+        answer = self._called(role, problem, params, options or {})[0]
+        trees.usual(self.called, role, trees.flatten(self.where, answer)[0])
+        return self.floating(answer)
 
     def all_outputs(
         self, role: str, problem: PairProblem, params: Tree, options: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
         """Every output of a call, and the state after it that both modules have."""
         answer, after = self._called(role, problem, params, options or {})
-        flat = trees.flatten(self.where, answer)[0]
+        flat = trees.usual(self.called, role, trees.flatten(self.where, answer)[0])
         return flat | {f"{MODULE}.{name}{AFTER}": leaf for name, leaf in after.items()}
 
     def _called(

@@ -18,14 +18,13 @@ from gradgate.references.backends import named_leaves, precision, tree_map
 from gradgate.references.contract import DTYPES, Claim, Family, Method, Tree, UsageError
 from gradgate.suites.pairs import devices as places
 from gradgate.suites.pairs import functions, masks, trees
-from gradgate.suites.pairs.draws import Draw
+from gradgate.suites.pairs.approximate import Convergence, ErrorBound
+from gradgate.suites.pairs.draws import WIDTHS, Draw, typed
 from gradgate.suites.pairs.spec import ONLY, ZERO, PairProblem, PairSpec, bare, generator, integers_of
 from gradgate.suites.pairs.spec import reference_for_shapes as for_shapes
 
 TRANSFORMATIONS = {"jax": ("jit", "vmap", "second_order"), "torch": ("compile", "vmap", "second_order")}
 """Framework -> what a pair may claim to compose with."""
-WIDTHS = ("bfloat16", "float32", "float64")
-"""Dtypes, the narrowest first."""
 LEFT_OUT = ("temp_bytes", "residual_bytes", "compiled_residual_bytes", "compiled_peak_bytes")
 """Quantities that a pair may leave out; ``temp_bytes`` stands for every figure."""
 RESERVED = ("dtype", "seed", "upstream", "regime", "cotangents")
@@ -43,7 +42,7 @@ class Pair:
     Attributes:
         function: the function under test: a callable, or ``package.module:name`` or ``file.py:name``.
         reference: the plain function that it must agree with, in the same framework; another object.
-        inputs: name -> draw (`gradgate.normal` and the like), or a tree of draws in dicts, lists and tuples.
+        inputs: name -> draw (`gradgate.normal` and the like), or a tree of draws and None in dicts, lists and tuples.
         dims: name -> sizes that are tried. The first is the usual one; 1, odd sizes and 0 are worth including.
         options: keyword -> legal values, or a function of the dims that gives them. The reference gets the options that
             it takes. An option that it does not take may only change how the function computes.
@@ -69,6 +68,8 @@ class Pair:
             out every figure, because all others come from the same program. What is left out is shown.
         donates: names of inputs whose memory a call of the function gives to its outputs, in JAX
             (``jax.jit(…, donate_argnums=…)``). The claim ``donation`` judges that each is donated and reused.
+        approximates: for a function that is approximate by design, what it declares: `gradgate.within`, a bound on its
+            error, or `gradgate.order`, how fast it converges. None: nothing but rounding is allowed.
 
     Raises:
         UsageError: the declaration is wrong; the message says what is legal. Errors that only the functions show are
@@ -110,6 +111,7 @@ class Pair:
     measured: Sequence[Mapping[str, Any]] = ()
     unmeasured: Mapping[str, str] = field(default_factory=dict)
     donates: Sequence[str] = ()
+    approximates: ErrorBound | Convergence | None = None
 
     def __post_init__(self) -> None:
         """Check the declaration, as far as it can be without importing either function.
@@ -124,10 +126,10 @@ class Pair:
     @functools.cached_property
     def leaves(self) -> dict[str, Draw]:
         """Path -> draw, of all inputs in order."""
-        found: dict[str, Draw] = {}
+        found: dict[str, Any] = {}
         for name, tree in self.inputs.items():
             found |= named_leaves(tree, name)
-        return found
+        return {path: leaf for path, leaf in found.items() if leaf is not None}
 
     @functools.cached_property
     def differentiated(self) -> frozenset[str]:
@@ -250,13 +252,14 @@ class Pair:
                 raise UsageError(f"regime {spec.regime!r} must return a dict of {', '.join(given)}")
             given = changed
         flat = {path: leaf for name, tree in given.items() for path, leaf in named_leaves(tree, name).items()}
+        flat = {path: leaf for path, leaf in flat.items() if leaf is not None}
         whole = integers_of(self.where)
         return {path: leaf.astype(whole) if leaf.dtype.kind == "i" else leaf for path, leaf in flat.items()}
 
     def given(self, spec: PairSpec) -> dict[str, Any]:
         """Input -> tree of NumPy arrays, as they are drawn before a regime changes them."""
         arrays = iter([draw.drawn(spec.sizes, generator(spec.seed, i)) for i, draw in enumerate(self.leaves.values())])
-        return {name: tree_map(lambda _: next(arrays), _in_order(tree)) for name, tree in self.inputs.items()}
+        return {name: tree_map(_filled(arrays), _in_order(tree)) for name, tree in self.inputs.items()}
 
     def cotangents(self, spec: PairSpec) -> dict[str, Any]:
         """Path of an output -> its cotangent: normal numbers where it has one, else zeros."""
@@ -326,19 +329,24 @@ class Pair:
         shared = {name: functions.value_of(self.options[name], getattr(problem.spec, name)) for name in self.shared}
         with self.seeded(problem.spec), places.running(self.devices if role == "function" else ()) as device:
             answer = self.loaded[role](*places.moved(device, arguments), **shared, **(options or {}))
-        return trees.flatten(self.where, places.moved(device and "cpu", answer))[0]
+        return trees.usual(self.called, role, trees.flatten(self.where, places.moved(device and "cpu", answer))[0])
 
     def widened(self, problem: PairProblem, leaves: dict[str, Any]) -> dict[str, Any]:
-        """The inputs; if the draw of an input requests a wider dtype than the problem's, it is cast to that."""
+        """The inputs; if the draw of an input requests a wider dtype than the problem's, it is cast to that.
+
+        The words of a typed key become the key.
+        """
         for path, draw in self.leaves.items():
-            if draw.dtype and WIDTHS.index(problem.dtype) < WIDTHS.index(draw.dtype):
+            if draw.kind == "key":
+                leaves[path] = typed(leaves[path]) if draw.dtype else leaves[path]
+            elif draw.dtype and WIDTHS.index(problem.dtype) < WIDTHS.index(draw.dtype):
                 leaves[path] = problem.xp.astype(leaves[path], getattr(problem.xp, draw.dtype))
         return leaves
 
     def arguments(self, leaves: Mapping[str, Any]) -> list[Any]:
         """The positional arguments of both functions, from path -> array."""
-        paths = iter(self.leaves)
-        return [tree_map(lambda _: leaves[next(paths)], _in_order(tree)) for tree in self.inputs.values()]
+        arrays = iter([leaves[path] for path in self.leaves])
+        return [tree_map(_filled(arrays), _in_order(tree)) for tree in self.inputs.values()]
 
     @staticmethod
     def rounded(array: Any, dtype: str) -> Any:
@@ -411,6 +419,11 @@ class Plain:
     def residual_bytes(self, spec: PairSpec, options: Mapping[str, Any]) -> int:
         """Bytes that the reference keeps between its passes."""
         return self.pair.residual_bytes(spec, options, "reference")
+
+
+def _filled(arrays: Iterator[Any]) -> Callable[[Any], Any]:
+    """The next array for a draw; None stays where it is."""
+    return lambda leaf: None if leaf is None else next(arrays)
 
 
 def _in_order(tree: Any) -> Any:

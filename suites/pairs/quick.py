@@ -13,7 +13,8 @@ import numpy as np
 from gradgate.references.backends import to_numpy
 from gradgate.references.contract import UsageError
 from gradgate.suites.pairs import trees
-from gradgate.suites.pairs.pair import WIDTHS, Pair
+from gradgate.suites.pairs.draws import WIDTHS
+from gradgate.suites.pairs.pair import Pair
 
 SEEDS = 3
 """Number of draws of cotangents that are tried."""

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from gradgate.references import draws as layouts
-from gradgate.references.backends import namespace, precision, to_backend
+from gradgate.references.backends import namespace, precision, to_backend, untraceable
 from gradgate.references.contract import Backend, Problem, Spec, Tree, UsageError, unknown, value_field
 
 ALL, ZERO = "all", "zero"
@@ -163,7 +163,11 @@ def specs(pair: Any, name: str) -> type[PairSpec]:
         fields,
         bases=(PairSpec,),
         frozen=True,
-        namespace={"pair": pair, "__doc__": f"Problems of {name}."},
+        namespace={
+            "pair": pair,
+            "widest": "float32" if "float32" in pair.dtypes and "float64" not in pair.dtypes else "float64",
+            "__doc__": f"Problems of {name}.",
+        },
     )
     return made
 
@@ -182,11 +186,19 @@ def bare(pair: Any, spec: PairSpec) -> PairProblem:
 
 
 def reference_for_shapes(pair: Any, problem: PairProblem) -> dict[str, Any]:
-    """Path -> floating output of the reference. Only the shapes are used, so JAX does not run the reference."""
+    """Path -> floating output of the reference. JAX does not run a reference that it can trace."""
     if problem.backend == "jax":
         import jax
 
-        found: dict[str, Any] = jax.eval_shape(lambda p: pair.outputs("reference", p, p.params), problem)
+        def outputs(given: PairProblem) -> dict[str, Any]:
+            return pair.outputs("reference", given, given.params)
+
+        try:
+            found: dict[str, Any] = jax.eval_shape(outputs, problem)
+        except Exception as error:
+            if not untraceable(error):
+                raise
+            found = outputs(problem)
     else:
         import torch
 

@@ -15,7 +15,7 @@ import math
 import os
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from importlib import metadata
 from typing import Any
 
@@ -76,8 +76,11 @@ def prepare() -> None:
         interpreter._implicit_cvt = _with_floats(interpreter, jit, interpreter._implicit_cvt)
         setattr(interpreter, COUNTED, _counted(interpreter))
         interpreter.ASTTransformer.visit_Call = _renamed
+        _refuse_bfloat16(interpreter)
+        filled: dict[int, tuple[Any, Any]] = {}
         for name in LIBRARIES:
-            _fill(importlib.import_module(name), interpreter)
+            filled |= _fill(importlib.import_module(name), interpreter)
+        _rebind(filled)
     _PREPARED.append(True)
 
 
@@ -169,13 +172,69 @@ def _counted(interpreter: Any) -> Callable[..., Iterator[Any]]:
     return counted
 
 
-def _fill(library: types.ModuleType, interpreter: Any) -> None:
-    """Give the functions of libdevice bodies; those without one here say so when they are called."""
+def _fill(library: types.ModuleType, interpreter: Any) -> dict[int, tuple[Any, Any]]:
+    """Give the functions of libdevice bodies; those without one here say so when they are called.
+
+    Returns:
+        The id of a function without a body -> that function, and the one that takes its place.
+    """
+    found = {}
     for name, value in list(vars(library).items()):
         if name.startswith("_") or not callable(value) or isinstance(value, type):
             continue
         if getattr(value, "__module__", "").startswith("triton.language.extra") or name in FUNCTIONS:
-            setattr(library, name, _elementwise(name, FUNCTIONS.get(name), interpreter))
+            made = _elementwise(name, FUNCTIONS.get(name), interpreter)
+            setattr(library, name, made)
+            found[id(value)] = value, made
+    return found
+
+
+def _rebind(filled: Mapping[int, tuple[Any, Any]]) -> None:
+    """Put functions with bodies into every module that was imported before and has the old ones under its own names.
+
+    So it does not matter whether a file imports its kernels before or after gradgate.
+    """
+    for module in list(sys.modules.values()):
+        for name, value in list(getattr(module, "__dict__", {}).items()):
+            if filled.get(id(value), (None, None))[0] is value and value is not None:
+                setattr(module, name, filled[id(value)][1])
+
+
+def _refuse_bfloat16(interpreter: Any) -> None:
+    """Refuse arithmetic in bfloat16: the interpreter keeps such numbers as their bits, and computes with the bits.
+
+    Loads, stores, selections, and conversions from and to float32 and float16 are right.
+    """
+    builder = interpreter.InterpreterBuilder
+    language: Any = importlib.import_module("triton.language")
+
+    def narrow(value: Any) -> bool:
+        dtype = getattr(value, "dtype", None)
+        return getattr(dtype, "scalar", dtype) == language.bfloat16
+
+    def refusing(run: Callable[..., Any]) -> Callable[..., Any]:
+        def refused(self: Any, *given: Any, **how: Any) -> Any:
+            if any(map(narrow, given)):
+                raise NotImplementedError("arithmetic in bfloat16, whose bits it would compute with")
+            return run(self, *given, **how)
+
+        return refused
+
+    for name in ("binary_op", "unary_op", "create_fma", "create_dot", "create_erf", "create_rsqrt"):
+        if hasattr(builder, name):
+            setattr(builder, name, refusing(getattr(builder, name)))
+    cast = builder.cast_impl
+
+    def converted(self: Any, source: Any, target: Any) -> Any:
+        ends = {source.dtype.scalar, target.scalar}
+        if language.bfloat16 in ends and not ends <= {language.bfloat16, language.float32}:
+            raise NotImplementedError(f"a conversion of {source.dtype.scalar} to {target.scalar}")
+        return cast(self, source, target)
+
+    builder.cast_impl = converted
+    reduce: Any = interpreter.ReduceOps
+    for name in ("sum", "min_max"):
+        setattr(reduce, name, refusing(getattr(reduce, name)))
 
 
 def _elementwise(name: str, function: Callable[..., Any] | None, interpreter: Any) -> Callable[..., Any]:

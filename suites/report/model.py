@@ -12,7 +12,7 @@ from gradgate.references.claims import GRADIENT_CLAIMS
 from gradgate.suites.console.plain import plain
 from gradgate.suites.judging.explain import Explanation, alike, explain, is_exact, told_alike
 from gradgate.suites.judging.outcomes import FAILED, OUTCOMES, exit_status, last_line
-from gradgate.suites.judging.verdict import Verdict
+from gradgate.suites.judging.verdict import Task, Verdict
 
 
 def clean(value: Any) -> Any:
@@ -51,6 +51,16 @@ class Row:
     def link(self) -> str:
         """The link to its line in the table of all verdicts."""
         return f"{self.page}#{self.anchor}"
+
+    @property
+    def task(self) -> Task:
+        """The claim that was judged."""
+        return self.verdict.task
+
+    @property
+    def reason(self) -> str:
+        """The verdict's reason."""
+        return self.verdict.reason
 
     @property
     def outcome(self) -> str:

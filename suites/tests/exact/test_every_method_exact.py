@@ -15,7 +15,7 @@ import pytest
 from gradgate.references import registry
 from gradgate.references.backends import leaves, precision
 from gradgate.references.contract import Method, Problem, Spec, installed
-from gradgate.references.oracle import in_float64
+from gradgate.references.oracle import in_widest
 from gradgate.suites.checks import CHECKS, Case
 from gradgate.suites.checks.base import Rejected
 from gradgate.suites.exact import balls, programs, truth
@@ -106,7 +106,7 @@ def oracle(key: str, spec: Spec, options: dict[str, Any]) -> Values:
 @functools.cache
 def _oracle(spec: Spec, framework: str, loss: str, options: tuple[tuple[str, Any], ...]) -> Values:
     with balls.digits(60):
-        problem = in_float64(spec, framework, "float64")
+        problem = in_widest(spec, framework, "float64")
         return truth.evaluator(loss, options, problem.backend)(problem, 60).values
 
 
@@ -121,7 +121,7 @@ def zeros(values: Values) -> tuple[str, ...]:
 def planted(key: str) -> Planted:
     """The method's program with both errors in every leaf, evaluated once."""
     spec, options = alive_cell(key)
-    problem = in_float64(spec, METHODS[key].framework, "float64")
+    problem = in_widest(spec, METHODS[key].framework, "float64")
     function = subject(key).function
 
     def program(given: Problem) -> list[Any]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from gradgate.suites.judging.outcomes import FAILED, OUTCOMES, VERDICTS, exit_status, last_line, outcome_of
+from gradgate.suites.judging.outcomes import FAILED, OUTCOMES, VERDICTS, exit_status, last_line, not_judged, outcome_of
 from gradgate.suites.judging.verdict import Task, Verdict
 
 
-def verdict(said: str, expected: str = "upheld") -> Verdict:
-    return Verdict(Task("fam", "meth", "jax", "claim", expected=expected, declared_reason="a sign"), said)
+def verdict(
+    said: str, expected: str = "upheld", *, claim: str = "claim", method: str = "meth", reason: str = ""
+) -> Verdict:
+    task = Task("fam", method, "jax", claim, expected=expected, declared_reason="a sign")
+    return Verdict(task, said, reason=reason)
 
 
 @pytest.mark.parametrize(
@@ -21,16 +24,16 @@ def verdict(said: str, expected: str = "upheld") -> Verdict:
         ("upheld", "refuted", "unexpected", 1),
         ("error", "upheld", "error", 2),
         ("error", "refuted", "error", 2),
-        ("inapplicable", "upheld", "inapplicable", 0),
-        ("inapplicable", "refuted", "inapplicable", 0),
+        ("inapplicable", "upheld", "inapplicable", 2),  # alone in its run: nothing was judged
+        ("inapplicable", "refuted", "inapplicable", 2),
     ],
 )
 def test_an_outcome_is_the_verdict_beside_what_is_declared(said: str, expected: str, outcome: str, status: int) -> None:
     found = verdict(said, expected)
     assert (found.outcome, outcome_of(said, expected)) == (outcome, outcome)
     assert exit_status([found]) == status
-    assert found.as_expected == (status == 0)
-    assert (outcome in FAILED) == (status != 0)
+    assert found.as_expected == (status == 0 or said == "inapplicable")
+    assert (outcome in FAILED) == (not found.as_expected)
 
 
 def test_every_verdict_has_an_outcome_and_every_outcome_a_verdict() -> None:
@@ -46,11 +49,31 @@ def test_a_refutation_outweighs_an_error_and_a_missing_verdict() -> None:
 
 def test_the_last_line_counts_what_is_as_declared_among_all_claims() -> None:
     found = [verdict("upheld"), verdict("refuted", "refuted"), verdict("inapplicable")]
-    assert last_line(found) == "3 of 3 claims as declared: as claimed"
-    assert last_line(found, missing=2) == "3 of 5 claims as declared: not everything could be measured"
+    assert last_line(found[:2]) == "2 of 2 claims as declared: as claimed"
+    assert last_line(found) == "2 of 3 claims as declared, 1 inapplicable: as claimed"
+    said = "2 of 5 claims as declared, 1 inapplicable: not everything could be measured"
+    assert last_line(found, missing=2) == said
     assert last_line([verdict("inapplicable")] * 2) == "none of 2 claims was judged: all are inapplicable"
-    assert last_line([verdict("inapplicable")], missing=1).startswith("1 of 2 claims")
-    assert last_line([*found, verdict("refuted")]) == "3 of 4 claims as declared: NOT as claimed"
+    assert last_line([verdict("inapplicable")], missing=1).startswith("0 of 2 claims")
+    assert last_line([*found, verdict("refuted")]) == "2 of 4 claims as declared, 1 inapplicable: NOT as claimed"
+
+
+def test_a_gradient_that_was_not_judged_is_never_green() -> None:
+    rest = [verdict("upheld", claim="tree"), verdict("upheld", claim="pure")]
+    absent = [verdict("inapplicable", claim=claim) for claim in ("gradient_exact", "gradient_float32")]
+    told = ["meth (jax): its gradient was not judged: gradient_exact and gradient_float32 are inapplicable"]
+    assert not_judged([*rest, *absent]) == told
+    assert exit_status([*rest, *absent]) == 2
+    judged = [*rest, absent[0], verdict("upheld", claim="gradient_float32")]
+    assert (not_judged(judged), exit_status(judged)) == ([], 0)
+    assert exit_status([*rest, *absent, verdict("refuted", claim="upstream")]) == 1
+    assert not_judged([*judged, verdict("inapplicable", claim="gradient_float64", method="other")])
+
+
+def test_methods_of_a_framework_that_is_not_installed_are_not_expected_to_be_judged() -> None:
+    why = "jax is not installed: pip install 'gradgate[jax]'"
+    missing = verdict("inapplicable", claim="gradient_exact", method="other", reason=why)
+    assert exit_status([verdict("upheld"), missing]) == 0
 
 
 def test_a_document_has_the_declared_reason_and_an_older_one_is_still_read() -> None:

@@ -232,3 +232,41 @@ def test_the_variable_is_read_as_triton_reads_it(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setenv("TRITON_INTERPRET", value)
         assert triton_interpreter.interpreting() is told
     assert os.environ["TRITON_INTERPRET"] == ""
+
+
+@needs_triton
+@pytest.mark.parametrize(("scale", "verdict"), [("3.0", "upheld"), ("2.0", "refuted")])
+def test_a_kernel_that_is_imported_at_the_head_of_the_pairs_file_is_interpreted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scale: str, verdict: str
+) -> None:
+    """Its names of libdevice are bound before Triton's interpreter is prepared; a fresh worker shows it."""
+    monkeypatch.chdir(tmp_path)
+    head, _, tail = KERNELS.partition("squash =")
+    kernel = head.replace("extra import libdevice", "extra.libdevice import tanh").replace("libdevice.tanh", "tanh")
+    (tmp_path / "squashing.py").write_text(kernel.replace("3.0 * scale", f"{scale} * scale"))
+    (tmp_path / "pairs.py").write_text(
+        "from squashing import Squash, plain\n\nimport gradgate\nfrom gradgate import normal\n\nsquash =" + tail
+    )
+    with Supervisor(Run(examples=4), 1, Limits(120)) as supervisor:
+        [task] = [
+            task
+            for task in supervisor.describe(str(tmp_path / "pairs.py"), "", None)
+            if task.claim == "gradient_float32"
+        ]
+        found = supervisor.judge(task)
+    assert found.verdict == verdict, found
+
+
+@needs_triton
+def test_arithmetic_in_bfloat16_is_inapplicable_and_float32_is_still_judged(tmp_path: Path, judge: Any) -> None:
+    both = KERNELS.replace('dtypes=("float32",)', 'dtypes=("float32", "bfloat16")')
+    both = both.replace("torch.empty(x.shape)", "torch.empty_like(x)").replace(
+        "row * scale.to(tl.float32)", "row * row"
+    )
+    claims = ("outputs", "gradient_bfloat16", "tree")
+    narrow = both.replace("libdevice.tanh(row * row)", "(row * row)").replace("3 * torch.tanh(0.5 * x)", "3 * x * x")
+    found = judge(tmp_path / "narrow.py", narrow, claims)
+    assert found["gradient_bfloat16"].verdict == "inapplicable", found
+    assert "arithmetic in bfloat16, whose bits it would compute with" in found["gradient_bfloat16"].reason
+    assert found["outputs"].verdict == "upheld", found
+    assert "not judged in bfloat16" in found["outputs"].reason

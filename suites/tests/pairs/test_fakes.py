@@ -134,6 +134,25 @@ def test_a_branch_on_what_a_kernel_computes_is_refused() -> None:
     assert _filled(x).sum() == 3
 
 
+def _read_after_launch(counts: Any) -> Any:
+    launch(_Kernel(), counts, torch.empty(3))
+    return counts.sum().item()
+
+
+def test_labels_that_kernels_get_in_chunks_are_still_the_users_and_are_read() -> None:
+    """As a fused linear cross entropy does: it launches kernels on slices of the labels, and counts the labels."""
+    x, labels = torch.ones(3), torch.tensor([1, 2, 0])
+    with fakes.launches_skipped():
+        for start in range(3):
+            chunk = labels[start : start + 1]
+            launch(_Kernel(), chunk, torch.empty_like(x))
+            assert (labels != 0).sum().item() == 2
+    made = [lambda: labels + 0, lambda: (labels + 0)[1:]]  # a kernel may write what the program made
+    for make in made:
+        with pytest.raises(Refusal, match="reads a number out of what a kernel has computed"), fakes.launches_skipped():
+            _read_after_launch(make())
+
+
 def test_a_launch_that_does_nothing_is_counted() -> None:
     with launches.skipping() as skipped:
         _filled(torch.ones(3))

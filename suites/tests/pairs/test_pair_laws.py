@@ -174,3 +174,55 @@ def test_a_promise_about_a_dim_that_is_not_declared_is_refused(claim: Callable[[
     found = claim()
     with pytest.raises(gradgate.UsageError, match=said):
         pair("torch", "plain", *(found if isinstance(found, list) else [found]))
+
+
+def layered_jax(w: Any, x: Any, *, remat: bool = True) -> Any:
+    """Many elementwise layers, one after the other; with `remat` all of them are computed again."""
+    import jax
+    import jax.numpy as jnp
+
+    def every(x: Any) -> Any:
+        for layer in range(24):
+            x = jnp.sin(x * w[0] + layer)
+        return x
+
+    return (jax.checkpoint(every) if remat else every)(x).sum()
+
+
+@pytest.mark.parametrize(("remat", "verdict"), [(True, "inapplicable"), (False, "refuted")])
+def test_a_law_whose_rematerialisation_xla_undoes_on_a_cpu_is_inapplicable_there(remat: bool, verdict: str) -> None:
+    pytest.importorskip("jax")
+    declared = gradgate.Pair(
+        lambda w, x: layered_jax(w, x, remat=remat), reference=lambda w, x: layered_jax(x=x, w=w, remat=False),
+        inputs={"w": normal("H"), "x": normal("T")}, dims={"H": (1,), "T": (1 << 16,)}, dtypes=("float32",),
+        claims=[at_most("temp_bytes", of_reference=0.001)], framework="jax", name="layered",
+    )  # fmt: skip
+    found = judged(declared, "temp_bytes_of_reference")
+    assert found.verdict == verdict, found.reason
+    assert ("XLA for CPUs drops the barriers" in found.reason) == remat
+
+
+def in_buckets(x: Any, w: Any, *, buckets: int = 1) -> Any:
+    """As `plain`, and keeps one more array for each bucket."""
+    return sum(((x + i) @ w.T) ** 2 for i in range(buckets)).sum()
+
+
+@pytest.mark.parametrize(("buckets", "verdict"), [(1, "upheld"), (4, "refuted")])
+def test_a_promise_may_set_an_option(framework: str, buckets: int, verdict: str) -> None:
+    claim = at_most("residual_bytes", of_reference=1.5, at={"buckets": buckets, "T": 16})
+    declared = gradgate.Pair(
+        in_buckets, reference=lambda x, w: ((x @ w.T) ** 2).sum(), inputs={"x": normal("T H"), "w": normal("V H")},
+        dims={"T": (16,), "H": (4,), "V": (64,)}, options={"buckets": (1, 4)}, dtypes=("float32",), claims=[claim],
+        framework=framework, name="bucketed",
+    )  # fmt: skip
+    found = judged(declared, "residual_bytes_of_reference")
+    assert found.verdict == verdict, found.reason
+    assert found.options == {"buckets": buckets}
+
+
+def test_a_promise_at_a_value_that_an_option_does_not_have_is_refused() -> None:
+    with pytest.raises(gradgate.UsageError, match="sets buckets=16; the option's values are 1, 4"):
+        gradgate.Pair(
+            in_buckets, reference=plain_torch, inputs={"x": normal("T")}, dims={"T": (4,)},
+            options={"buckets": (1, 4)}, claims=[at_most("residual_bytes", of_reference=1, at={"buckets": 16})],
+        )  # fmt: skip

@@ -114,6 +114,8 @@ def test_a_reference_that_raises_is_told_from_a_check_that_fails() -> None:
     torch = pytest.importorskip("torch")
 
     def factor(a: Any) -> Any:
+        if raises and a.dtype == torch.bfloat16:
+            raise ValueError("no such thing")
         return torch.linalg.cholesky(a @ a.mT + torch.eye(len(a), dtype=a.dtype))
 
     def pair(**how: Any) -> gradgate.Pair:
@@ -122,12 +124,18 @@ def test_a_reference_that_raises_is_told_from_a_check_that_fails() -> None:
             lambda a: 1 * factor(a), reference=factor, inputs=inputs, dims={"N": (2,)}, framework="torch", **how
         )
 
+    raises = True
     found = verdicts.judged(pair(), ("outputs", "gradient_float64", "not_finite"), examples=2)
     assert found["gradient_float64"].verdict == "upheld"
     assert found["outputs"].verdict == "error"
-    assert found["outputs"].reason.startswith("the reference raised NotImplementedError: ")
-    assert 'declares dtypes=("float64", "float32")' in found["outputs"].reason
-    assert "in factor: return torch.linalg.cholesky(" in found["outputs"].reason
+    assert found["outputs"].reason.startswith("the reference raised ValueError: no such thing")
+    assert "in factor: raise ValueError(" in found["outputs"].reason
     assert found["not_finite"].verdict == "inapplicable"
     assert found["not_finite"].reason.startswith("with NaN in a[0], the reference raises ")
+    raises = False  # PyTorch has no such kernel for bfloat16 on a CPU: nobody is to blame, and it is not judged
+    narrow = verdicts.judged(pair(), ("outputs", "gradient_bfloat16"), examples=2)
+    assert [narrow[name].verdict for name in ("outputs", "gradient_bfloat16")] == ["upheld", "inapplicable"]
+    for verdict in narrow.values():
+        assert "PyTorch cannot compute it on a CPU in this dtype" in verdict.reason
+        assert 'declares dtypes=("float64", "float32")' in verdict.reason
     verdicts.upheld(pair(dtypes=("float64", "float32")), ("outputs",), examples=2)

@@ -80,7 +80,7 @@ def apart(one: oracle.Truth, other: oracle.Truth) -> float:
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.task)
 @pytest.mark.parametrize("loss", LOSSES)
 def test_in_sixty_digits_the_loss_is_the_plain_one(loss: str, spec: BilevelSpec, framework: str) -> None:
-    problem = oracle.in_float64(spec, framework, "float64")
+    problem = oracle.in_widest(spec, framework, "float64")
     assert apart(exactly(problem, "loss"), exactly(problem, loss, amount=0.40625)) <= 1e-30
 
 
@@ -93,7 +93,7 @@ def test_in_sixty_digits_states_that_are_rebuilt_wrongly_are_seen(
         theta, velocity = right(problem, eta, end, scale)
         return {name: leaf + 2.0**-80 * leaf for name, leaf in theta.items()}, velocity
 
-    problem = oracle.in_float64(SPECS[1], framework, "float64")
+    problem = oracle.in_widest(SPECS[1], framework, "float64")
     plain = exactly(problem, "loss")
     monkeypatch.setattr(rounding, "_rebuilt", wrong)
     monkeypatch.setattr(truth, "evaluator", truth.evaluator.__wrapped__)  # no cache: no trace is reused
