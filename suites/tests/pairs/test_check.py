@@ -111,7 +111,7 @@ def test_weights_in_float32_beside_activations_in_bfloat16_are_judged() -> None:
     [
         ((torch.arange(3),), "no argument has a floating array"),
         ((1.0,), "arrays of neither JAX nor PyTorch"),
-        ((torch.zeros(2, dtype=torch.float16),), "an argument is of float16; legal: bfloat16, float32, float64"),
+        ((torch.zeros(2, dtype=torch.float16),), "argument x is of float16; legal: bfloat16, float32, float64"),
         (torch.zeros(2), "args is a tuple of the functions"),
     ],
 )
