@@ -81,20 +81,17 @@ def requiring(outputs: Sequence[Any], known: Sequence[Any]) -> list[Any]:
     return [leaf for key, leaf in found.items() if key not in set(map(id, known))]
 
 
-def names_of(function: Callable[..., Any], leaves: Sequence[Any], given: Any) -> list[str]:
+def names_of(function: Callable[..., Any], leaves: Sequence[Any], given: Mapping[str, Any]) -> list[str]:
     """What a function calls the tensors that it captures, such as ``layer.weight``.
 
     Args:
-        given: the arguments and keywords of the call, in which a module may be.
+        given: name -> argument or option, in which such a tensor may be too.
     """
     named: dict[int, str] = {}
-    inside = [("", one) for one in _pytree.tree_leaves(given)]
-    for name, one in [*captured.held(function), *inside]:
+    for name, one in [*captured.held(function), *given.items()]:
         if isinstance(one, nn.Module):
-            label = name or type(one).__name__
-            named |= {id(leaf): f"{label}.{_plain(own)}" for own, leaf in one.named_parameters()}
+            named |= {id(leaf): f"{name}.{_plain(own)}" for own, leaf in one.named_parameters()}
         else:
             parts = _pytree.tree_flatten_with_path(one)[0]
             named |= {id(leaf): name + _pytree.keystr(at) for at, leaf in parts if isinstance(leaf, torch.Tensor)}
-    found = (named.get(id(leaf), f"a tensor of shape {tuple(leaf.shape)}") for leaf in leaves)
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(named.get(id(leaf), f"a tensor of shape {tuple(leaf.shape)}") for leaf in leaves))
