@@ -42,9 +42,24 @@ _PLACES = {
 """Name -> the module that defines it. That module is imported when the name is first used."""
 
 __all__ = [
-    "Draw", "FloatsOnly", "NotComposable", "Pair", "UsageError", "__version__", "at_most", "check", "constant", "grows", "integers",
-    "key", "mask", "module_pair", "normal", "parametrize", "uniform",
-]  # fmt: skip
+    "Draw",
+    "FloatsOnly",
+    "NotComposable",
+    "Pair",
+    "UsageError",
+    "__version__",
+    "at_most",
+    "check",
+    "constant",
+    "grows",
+    "integers",
+    "key",
+    "mask",
+    "module_pair",
+    "normal",
+    "parametrize",
+    "uniform",
+]
 
 
 _found = lookup(__name__, "gradgate", _PLACES)

@@ -199,12 +199,25 @@ def _compiled(pair: Pair, role: str, options: tuple[tuple[str, Any], ...]) -> An
         return pair.all_outputs(role, problem, problem.params, dict(options))
 
     if pair.where == "jax":
-        import jax
-
-        return jax.jit(run)
+        return _jitted(run)
     import torch
 
     return torch.no_grad()(run)
+
+
+def _jitted(run: Any) -> Any:
+    """The function under jit; without it, if JAX cannot trace it, because it reads numbers as `jax.grad` lets it."""
+    import jax
+
+    jitted = jax.jit(run)
+
+    def called(problem: Any) -> Any:
+        try:
+            return jitted(problem)
+        except (jax.errors.JAXTypeError, jax.errors.JAXIndexError):
+            return run(problem)
+
+    return called
 
 
 def _samples(pair: Pair, problem: Problem, dtype: str) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""What a callable refers to besides its arguments: its closure, its defaults, what `functools.partial` binds, globals."""
+"""What a callable refers to besides its arguments: closure, defaults, globals, what `functools.partial` binds."""
 
 from __future__ import annotations
 
@@ -17,17 +17,28 @@ def owner(function: Any) -> Any:
     """What is called in the end: the object of a bound method, or else the callable, without `functools.partial`."""
     while isinstance(function, functools.partial):
         function = function.func
-    return function.__self__ if isinstance(function, MethodType) else function
+    return function.__self__ if _is_method(function) else function
 
 
 def rebound(function: Any, other: Any) -> Callable[..., Any]:
     """The same call of another object than `owner`."""
     if isinstance(function, functools.partial):
         return functools.partial(rebound(function.func, other), *function.args, **function.keywords)
-    called: Callable[..., Any] = (
-        functools.partial(function.__func__, other) if isinstance(function, MethodType) else other
-    )
+    called: Callable[..., Any] = functools.partial(function.__func__, other) if _is_method(function) else other
     return called
+
+
+def _is_method(function: Any) -> bool:
+    """Whether this is a bound method, of Python or of equinox."""
+    return hasattr(function, "__self__") and hasattr(function, "__func__")
+
+
+def bound_by_partial(function: Any) -> Iterator[tuple[str, Any]]:
+    """(name, object) of the arguments that `functools.partial` binds."""
+    while isinstance(function, functools.partial):
+        yield from ((f"args[{i}] of functools.partial", one) for i, one in enumerate(function.args))
+        yield from function.keywords.items()
+        function = function.func
 
 
 def held(function: Any, deep: int = DEEP) -> Iterator[tuple[str, Any]]:
@@ -49,8 +60,7 @@ def held(function: Any, deep: int = DEEP) -> Iterator[tuple[str, Any]]:
 def _direct(called: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(called, functools.partial):
         yield getattr(called.func, "__name__", type(called.func).__name__), called.func
-        yield from ((f"args[{i}] of functools.partial", one) for i, one in enumerate(called.args))
-        yield from called.keywords.items()
+        yield from bound_by_partial(called)
     elif isinstance(called, MethodType):
         yield "self", called.__self__
         yield called.__name__, called.__func__

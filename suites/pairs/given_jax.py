@@ -28,12 +28,13 @@ class GivenModule:
             from flax import nnx
 
             graph, params, rest = nnx.split(module, nnx.Param, ...)
-            flat = dict(nnx.to_flat_state(params))
+            flat, others = dict(nnx.to_flat_state(params)), dict(nnx.to_flat_state(rest))
             self.leaves = {_dotted(path): leaf.get_value() for path, leaf in flat.items()}
 
             def merged(parameters: Mapping[str, Any]) -> Any:
                 filled = [(path, leaf.replace(parameters[_dotted(path)])) for path, leaf in flat.items()]
-                return nnx.merge(graph, nnx.from_flat_state(filled), rest)
+                copied = [(path, leaf.replace(leaf.get_value())) for path, leaf in others.items()]
+                return nnx.merge(graph, nnx.from_flat_state(filled), nnx.from_flat_state(copied))
 
         else:
             import equinox as eqx
@@ -75,12 +76,15 @@ def module_of(who: str, function: Callable[..., Any]) -> GivenModule | None:
 
 
 def modules_within(function: Callable[..., Any]) -> list[str]:
-    """Names of the modules with parameters that a function refers to, such as a module in its closure."""
+    """Names of the modules with parameters that a function refers to, such as a module in its closure.
+
+    What a module refers to is part of it, and does not count.
+    """
     found = []
-    for name, one in captured.held(function):
+    whole = kind_of(captured.owner(function))
+    for name, one in captured.bound_by_partial(function) if whole else captured.held(function):
         kind = kind_of(one)
-        if kind == "linen" and getattr(one, "scope", None) is not None:
-            found.append(name)
-        elif kind in ("nnx", "equinox") and GivenModule(function, one).leaves:
+        bound = getattr(one, "scope", None) is not None if kind == "linen" else kind and GivenModule(one, one).leaves
+        if bound:
             found.append(name)
     return list(dict.fromkeys(found))

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from gradgate.references.backends import UNIT_ROUNDOFF, precision, to_numpy
+from gradgate.references.backends import UNIT_ROUNDOFF, to_numpy
 from gradgate.references.contract import Tree, UsageError
 from gradgate.references.errors import FloatsOnly
 from gradgate.suites.pairs import captured, functions, trees
@@ -24,7 +24,7 @@ from gradgate.suites.pairs.spec import PairProblem, PairSpec, bare, generator
 SEEDS = 3
 """Number of draws of cotangents that are tried."""
 TOGETHER = 32
-"""Number of further draws, where sixty digits are impossible: so many are judged together, as `gradgate verify` does."""
+"""Number of further draws where sixty digits are impossible; they are judged together, as by `gradgate verify`."""
 CLAIMS = (
     "tree",
     "outputs",
@@ -143,6 +143,18 @@ class GivenPair(Pair):
             if not trees.is_array(self.framework, leaf) and trees.opaque(self.framework, leaf):
                 raise UsageError(f"{path} of the {role} is a {_registered(self.framework, leaf)}")
         return found
+
+    def widened(self, problem: PairProblem, leaves: dict[str, Any]) -> dict[str, Any]:
+        """The inputs in the dtypes in which they were given, or in the problem's, if that is wider.
+
+        JAX has no float64 in the scope of a narrower problem; there float32 takes its place.
+        """
+        for path, leaf in self.leaves.items():
+            limited = self.framework == "jax" and leaf.dtype == "float64"
+            dtype = "float32" if limited else leaf.dtype
+            if WIDTHS.index(problem.dtype) < WIDTHS.index(dtype):
+                leaves[path] = problem.xp.astype(leaves[path], getattr(problem.xp, dtype))
+        return leaves
 
     def _output_shapes(self, spec: PairSpec) -> dict[str, tuple[int, ...]]:
         try:
@@ -290,7 +302,7 @@ def _judged(pair: GivenPair, seed: int) -> str:
         raise AssertionError("\n".join(["nothing could be said about the gradient here", *reasons]))
     if "gradient_exact" in upheld:
         return ""
-    wider = "" if pair.dtypes[0] == "float64" else "; arguments in float64 show smaller errors"
+    wider = "" if pair.dtypes[0] == "float64" else "; arguments in float64 would show smaller errors"
     return (
         f"sixty digits were impossible, so only numbers in {pair.dtypes[0]} were judged. Why: "
         f"{silent['gradient_exact']}. Judged: {explain(upheld[floats]).measured}{wider}"
@@ -357,13 +369,24 @@ def _modules(framework: str, callables: Mapping[str, Any]) -> dict[str, Any]:
         one, other = (f"{tuple(array.shape)} in {_dtype(array)}" for array in (ours[name], leaf))
         same = one == other and np.array_equal(to_numpy(ours[name]), to_numpy(leaf), equal_nan=True)
         if not same:
-            apart = f"has shape {one}, the reference's {other}" if one != other else "has other numbers"
+            apart = (
+                f"has shape {one}, the reference's {other}"
+                if one != other
+                else "has other numbers than the reference's"
+            )
+            copied = (
+                "function.load_state_dict(reference.state_dict())"
+                if framework == "torch"
+                else "nnx.update(function, nnx.state(reference))"
+            )
             raise UsageError(
-                f"the function's parameter {name} {apart} than the reference's. Give both the same, such as by "
-                "function.load_state_dict(reference.state_dict()), or declare a gradgate.module_pair, which draws them"
+                f"the function's parameter {name} {apart} the reference's. Give both modules the same parameters, such as "
+                f"by {copied}, or declare a gradgate.module_pair, which draws them"
             )
     if any(module is None for module in found.values()):
-        return {role: module or _Plain(callables[role]) for role, module in found.items()} if any(found.values()) else {}
+        return (
+            {role: module or _Plain(callables[role]) for role, module in found.items()} if any(found.values()) else {}
+        )
     return dict(found)
 
 
@@ -384,8 +407,8 @@ class _Plain:
 def _refuse_captured(pair: GivenPair, callables: Mapping[str, Any]) -> None:
     """Refuse functions that use something that requires a gradient besides arguments and parameters.
 
-    In PyTorch both functions run once, and autograd's graph shows what their outputs depend on. In JAX no array requires
-    a gradient, so only modules are refused.
+    In PyTorch both functions run once, and autograd's graph shows what their outputs depend on. In JAX no array
+    requires a gradient, so only modules are refused.
 
     Raises:
         UsageError: names it, and `gradgate.module_pair`.
@@ -395,12 +418,13 @@ def _refuse_captured(pair: GivenPair, callables: Mapping[str, Any]) -> None:
         if pair.framework == "torch"
         else ("has parameters", "use its arrays in place of the module")
     )
-    for role, function in callables.items():
+    for role in ("reference", "function"):
+        function = callables[role]
         found = _captured_torch(pair, role, function) if pair.framework == "torch" else _captured_jax(function)
         if found:
             raise UsageError(
-                f"the {role} uses {', '.join(found)}, which {verb}, but whose gradient would not be judged. Give it as an "
-                "argument: args=(x, weight) and lambda x, weight: …; or give two modules, or declare a "
+                f"the {role} uses {', '.join(found)}, which {verb}, but whose gradient would not be judged. Give it "
+                "as an argument: args=(x, weight) and lambda x, weight: …; or give two modules, or declare a "
                 f"gradgate.module_pair. If it is data, {remedy}"
             )
 
@@ -480,7 +504,8 @@ def _given(framework: str, path: str, leaf: Any) -> Any:
     if framework == "jax":
         import jax
 
-        name = str(jax.dtypes.canonicalize_dtype(leaf.dtype))  # NumPy's float64 is float32 unless JAX has float64
+        known = isinstance(leaf, jax.Array)  # NumPy's float64 is float32 unless JAX has float64
+        name = str(leaf.dtype if known else jax.dtypes.canonicalize_dtype(leaf.dtype))
     else:
         name = _dtype(leaf)
         if str(leaf.layout) != "torch.strided":

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from gradgate.suites.calibration.check_calls import Calls
+from gradgate.suites.calibration.check_calls import CALLS, Calls
 
 
 class Point(NamedTuple):
@@ -67,10 +68,15 @@ def _random(calls: Any, key: Any, shape: tuple[int, ...]) -> Any:
     return calls.torch.rand(shape, generator=key) < 0.5
 
 
+@functools.cache
+def _registered(framework: str) -> None:
+    CALLS[framework]().register(Layer)
+
+
 def situations(calls: Calls) -> list[Situation]:
     """The table for one framework."""
     xp, a = calls.xp, calls.array
-    calls.register(Layer)
+    _registered(calls.name)
 
     def x(*shape: int, dtype: str = "float32") -> Any:
         return a(_numbers(*shape), dtype)
@@ -91,7 +97,7 @@ def situations(calls: Calls) -> list[Situation]:
         return (p["z"] * p["a"][0] - 2 * b) ** 2 if p["n"] is None else b
 
     def counted(x: Any, n: int, s: float, kind: str, nothing: Any) -> Any:
-        assert kind == "twice" and nothing is None and isinstance(n, int)
+        assert (kind, nothing, type(n)) == ("twice", None, int)
         return s * x**n
 
     def dropped(w: Any, key: Any) -> Any:
