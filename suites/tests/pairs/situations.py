@@ -58,16 +58,6 @@ def _numbers(*shape: int) -> Any:
     return np.random.default_rng(shape or 7).uniform(0.5, 1.5, shape)
 
 
-def _key(calls: Any) -> Any:
-    return calls.jax.random.key(3) if calls.name == "jax" else calls.torch.Generator().manual_seed(3)
-
-
-def _random(calls: Any, key: Any, shape: tuple[int, ...]) -> Any:
-    if calls.name == "jax":
-        return calls.jax.random.bernoulli(key, 0.5, shape)
-    return calls.torch.rand(shape, generator=key) < 0.5
-
-
 @functools.cache
 def _registered(framework: str) -> None:
     CALLS[framework]().register(Layer)
@@ -101,7 +91,7 @@ def situations(calls: Calls) -> list[Situation]:
         return s * x**n
 
     def dropped(w: Any, key: Any) -> Any:
-        return xp.where(_random(calls, key, w.shape), 2 * w * w, 0 * w)
+        return xp.where(calls.coins(key, tuple(w.shape)), 2 * w * w, 0 * w)
 
     def shared(m: Any, b: Any, *, weight: Any, power: int = 1) -> Any:
         return (m * weight) ** power - b
@@ -135,7 +125,7 @@ def situations(calls: Calls) -> list[Situation]:
                   ("p.y", "p.x", "w")),
         Situation("a registered dataclass", lambda layer, a: layer.w * a + layer.b**2,
                   lambda _: (Layer(x(3), x(3)), x(3)), ("layer.w", "layer.b", "a")),
-        Situation("a generator of random numbers", dropped, lambda _: (x(9), _key(calls)), ("w",)),
+        Situation("a generator of random numbers", dropped, lambda _: (x(9), calls.key(3)), ("w",)),
         Situation("an empty array", lambda y, x: (y**2).sum() * x + x**2, lambda _: (x(0, 3), x(2)), ("", "x")),
         Situation("empty trees", lambda t, x, s: x**2, lambda _: ({}, x(3), [(), None]), ("x",)),
         Situation("trees of scalars", lambda ts: ts[0] * ts[1][0] ** 2, lambda _: ([x(), (x(),)],),
