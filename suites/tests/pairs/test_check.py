@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import gradgate
-from gradgate.suites.calibration.check_calls import CALLS, Calls
+from gradgate.suites.calibration.check_calls import CALLS, Calls, alarm, draw, missed
 from gradgate.suites.tests.pairs.situations import Situation, Unknown, situations
 
 
@@ -482,3 +482,17 @@ def test_compiled_functions_are_judged(calls: Any) -> None:
     gradgate.check(compiled(lambda z, a: z * a**2), lambda z, a: z * a * a, (x, x))
     with pytest.raises(AssertionError, match=r"^another function"):
         gradgate.check(compiled(lambda z, a: z * a**2 * 1.001), lambda z, a: z * a * a, (x, x))
+
+
+SEEDS = range(6)
+"""A sample of `gradgate.suites.calibration.check_calls`, whose command judges many more."""
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_random_right_call_raises_no_alarm(calls: Calls, seed: int) -> None:
+    assert not alarm(calls, seed), draw(calls, seed).said
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_an_error_planted_in_a_random_call_is_seen(calls: Calls, seed: int) -> None:
+    assert not missed(calls, seed, 0.5), draw(calls, seed).said
