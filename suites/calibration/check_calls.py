@@ -248,7 +248,7 @@ def draw(calls: Calls, seed: int) -> Call:
     rng.shuffle(kinds)
     two, outside = ways(calls), bool(rng.random() < 0.15)
     picked = [two[i] for i in rng.integers(len(two), size=len(kinds))]
-    place = [i for i, kind in enumerate(kinds) if kind == "float"][0]
+    place = next(i for i, kind in enumerate(kinds) if kind == "float")
     if outside:
         away = calls.outside(lambda a: np.sin(a), lambda a: np.cos(a))
         picked[place] = (calls.xp.sin, away)

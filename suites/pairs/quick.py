@@ -380,8 +380,8 @@ def _modules(framework: str, callables: Mapping[str, Any]) -> dict[str, Any]:
                 else "nnx.update(function, nnx.state(reference))"
             )
             raise UsageError(
-                f"the function's parameter {name} {apart} the reference's. Give both modules the same parameters, such as "
-                f"by {copied}, or declare a gradgate.module_pair, which draws them"
+                f"the function's parameter {name} {apart} the reference's. Give both modules the same parameters, such "
+                f"as by {copied}, or declare a gradgate.module_pair, which draws them"
             )
     if any(module is None for module in found.values()):
         return (

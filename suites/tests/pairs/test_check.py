@@ -360,9 +360,7 @@ def test_a_module_as_an_argument_is_judged_or_refused(kinds: Any) -> None:
         with pytest.raises(AssertionError, match=r"^wrong gradient: relative errors m.weight"):
             gradgate.check(lambda m, x: m(x), lambda m, x: x * m.weight**2, (plain(weight, 2.0), x))
     else:
-        with pytest.raises(
-            gradgate.UsageError, match=r"uses m.weight, which requires .*gradgate.module_pair"
-        ):
+        with pytest.raises(gradgate.UsageError, match=r"uses m.weight, which requires .*gradgate.module_pair"):
             gradgate.check(lambda m, x: 1 * m(x), lambda m, x: m(x), (plain(weight), x))
 
 
