@@ -229,6 +229,7 @@ def check(
 
         gradgate.check(fused_cross_entropy, plain_cross_entropy, (x, weight, labels), {"reduction": "sum"})
     """
+    __tracebackhide__ = True  # pytest shows the line of the test
     callables = {"function": function, "reference": reference}
     framework = _framework(args, callables)
     pair = GivenPair(
@@ -275,10 +276,15 @@ def _judged(pair: GivenPair, seed: int) -> str:
     upheld: dict[str, Verdict] = {}
     compared: set[str] = set()
 
+    __tracebackhide__ = True
+
     def asked(claim: Any, run: Run, repeat: int) -> None:
+        __tracebackhide__ = True
         verdict = judge(Task.of(method, claim), subject, run)
         if verdict.verdict in ("refuted", "error"):
             said = explain(verdict).lines("claim", "measured", "leaf")
+            if " is None; expected" in verdict.reason:
+                said.append(f"if {verdict.leaf} is data, capture it: lambda x: f(x, {verdict.leaf})")
             raise AssertionError("\n".join([verdict.reason, *said, f"repeat: gradgate.check(…, seed={repeat})"]))
         if verdict.examples:
             compared.add(claim.name)
@@ -369,25 +375,19 @@ def _modules(framework: str, callables: Mapping[str, Any]) -> dict[str, Any]:
         one, other = (f"{tuple(array.shape)} in {_dtype(array)}" for array in (ours[name], leaf))
         same = one == other and np.array_equal(to_numpy(ours[name]), to_numpy(leaf), equal_nan=True)
         if not same:
-            apart = (
-                f"has shape {one}, the reference's {other}"
-                if one != other
-                else "has other numbers than the reference's"
-            )
+            apart = "other numbers" if one == other else f"shape {one}, and {other}"
             copied = (
                 "function.load_state_dict(reference.state_dict())"
                 if framework == "torch"
                 else "nnx.update(function, nnx.state(reference))"
             )
             raise UsageError(
-                f"the function's parameter {name} {apart} the reference's. Give both modules the same parameters, such "
-                f"as by {copied}, or declare a gradgate.module_pair, which draws them"
+                f"parameter {name} has {apart} in the two modules. Give both the same parameters, such as "
+                f"by {copied}, or declare a gradgate.module_pair, which draws them"
             )
-    if any(module is None for module in found.values()):
-        return (
-            {role: module or _Plain(callables[role]) for role, module in found.items()} if any(found.values()) else {}
-        )
-    return dict(found)
+    if not any(found.values()):
+        return {}
+    return {role: module or _Plain(callables[role]) for role, module in found.items()}
 
 
 @dataclass(frozen=True)
