@@ -30,6 +30,14 @@ class NotComposable(TypeError):
     """
 
 
+class FloatsOnly(UserWarning):
+    """`gradgate.check` passed, but sixty digits were impossible: the formula was not compared, only floats were.
+
+    Cause: a function leaves its framework, for example through NumPy, a callback or an operation without a rule.
+    Remedy: the message says where. Give arguments in float64, or accept it: ``pytest.warns(gradgate.FloatsOnly)``.
+    """
+
+
 def unknown(kind: str, name: str, legal: Iterable[str]) -> UsageError:
     """The error for a wrong name: what was wrong, every legal value, and the nearest one.
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from gradgate._lazy import lookup
 
 if TYPE_CHECKING:
-    from gradgate.references.errors import NotComposable, UsageError
+    from gradgate.references.errors import FloatsOnly, NotComposable, UsageError
     from gradgate.suites.pairs.approximate import order, within
     from gradgate.suites.pairs.draws import Draw, constant, integers, key, mask, normal, uniform
     from gradgate.suites.pairs.laws import at_most, grows
@@ -39,14 +39,32 @@ _PLACES = {
     "within": "gradgate.suites.pairs.approximate",
     "order": "gradgate.suites.pairs.approximate",
     "UsageError": "gradgate.references.errors",
+    "FloatsOnly": "gradgate.references.errors",
     "NotComposable": "gradgate.references.errors",
 }
 """Name -> the module that defines it. That module is imported when the name is first used."""
 
 __all__ = [
-    "Draw", "NotComposable", "Pair", "UsageError", "__version__", "at_most", "check", "constant", "grows", "integers",
-    "key", "mask", "module_pair", "normal", "order", "parametrize", "uniform", "within",
-]  # fmt: skip
+    "Draw",
+    "FloatsOnly",
+    "NotComposable",
+    "Pair",
+    "UsageError",
+    "__version__",
+    "at_most",
+    "check",
+    "constant",
+    "grows",
+    "integers",
+    "key",
+    "mask",
+    "module_pair",
+    "normal",
+    "order",
+    "parametrize",
+    "uniform",
+    "within",
+]
 
 
 _found = lookup(__name__, "gradgate", _PLACES)

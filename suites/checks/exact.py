@@ -20,8 +20,9 @@ from gradgate.suites.exact.parting import first_apart, recorded
 from gradgate.suites.exact.programs import Evaluator, Result
 from gradgate.suites.judging.subject import Fault, Inapplicable, Refuted, check_form
 
-NUDGE = 2.0**-40
-"""Relative change of the numbers that a program reads out of tensors, to see whether its result depends on them."""
+NUDGE = 2.0**-20
+"""Relative change of the numbers that a program reads out of tensors, to see whether its result depends on them. It is
+some units in the last place of float32, in which many programs go on."""
 CONSTANTS = 1e-13
 """Largest relative difference that is put down to constants rounded to float64: their error of 1e-16, amplified."""
 NAMED = 4
@@ -100,11 +101,13 @@ def _judge(case: Case, method: Evaluator, plain: Evaluator, *trees: Tree) -> Non
     except (balls.Undecided, NotFinite) as why:
         raise Rejected from why
     case.exact = dataclasses.replace(agreement, narrowed=found[-1].narrowed - {case.widest})
-    if not agreement.wrong or _by_a_constant(case, agreement) or _as_declared(case, agreement, plainly):
+    if not agreement.wrong or _as_declared(case, agreement, plainly):
         return
     exits = found[-1].exits
     if exits and _matters(found[-1], values):
         raise Inapplicable(f"{CANNOT}: its result depends on a number that it reads out of a tensor, {exits[0]}")
+    if _by_a_constant(case, agreement):
+        return
     where = _apart(values, plainly)
     said = _told(agreement, _meaning(case, agreement, found[-1].values, plainly), where)
     raise Refuted(said, agreement.leaf, agreement.error, agreement.radius)

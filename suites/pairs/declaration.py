@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gradgate.references.contract import DTYPES, FRAMEWORKS, Claim, UsageError, unknown
@@ -32,6 +33,10 @@ def check_declaration(pair: Pair) -> None:
         if name in RESERVED or not name.isidentifier():
             raise UsageError(f"{who}: no dim can be called {name!r}; reserved are {', '.join(RESERVED)}")
         _check_sizes(who, name, sizes)
+    paths = Counter(path for name, tree in pair.inputs.items() for path, _ in _paths(tree, name))
+    for path, times in paths.items():
+        if times > 1:
+            raise UsageError(f"{who}: {times} inputs have the path {path}; rename a key")
     for path, leaf in pair.leaves.items():
         if not isinstance(leaf, Draw):
             raise UsageError(
@@ -66,6 +71,18 @@ def check_declaration(pair: Pair) -> None:
             raise unknown(f"input in donates of {who}", str(name), pair.inputs)
     if pair.framework and pair.framework not in FRAMEWORKS:
         raise unknown(f"framework of {who}", pair.framework, FRAMEWORKS)
+
+
+def _paths(tree: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """(path, leaf) of every leaf, as `named_leaves` calls them, which keeps one leaf of each path."""
+    if isinstance(tree, dict):
+        for key, item in tree.items():
+            yield from _paths(item, f"{path}.{key}")
+    elif isinstance(tree, (list, tuple)):
+        for i, item in enumerate(tree):
+            yield from _paths(item, f"{path}[{i}]")
+    else:
+        yield path, tree
 
 
 def check_transformations(pair: Pair) -> None:

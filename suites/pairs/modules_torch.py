@@ -46,14 +46,16 @@ class TorchModule(Bound):
         state: Mapping[str, Any],
         arguments: Sequence[Any],
         keywords: Mapping[str, Any],
-        training: bool,
+        training: bool | None,
         key: Any = None,
     ) -> tuple[Any, dict[str, Any]]:
-        """See `Bound.call`."""
+        """See `Bound.call`; if `training` is None, the module stays in its mode."""
         like = next((leaf for leaf in (*parameters.values(), *arguments) if _floating(leaf)), None)
         given = {**parameters, **{name: self._buffer(name, state, like) for name in self.initial}}
-        told = {**keywords, **self.mode(training)}
-        self.module.train(training)
+        told = dict(keywords)
+        if training is not None:
+            told |= self.mode(training)
+            self.module.train(training)
         if like is not None and torch._C._functorch.is_functorch_wrapped_tensor(like):
             inner = {f"inner.{name}": leaf for name, leaf in given.items()}
             answer, after = torch.func.functional_call(self._recorder, inner, tuple(arguments), told)

@@ -14,7 +14,7 @@ from typing import Any
 
 from gradgate.references import draws as layouts
 from gradgate.references import registry
-from gradgate.references.backends import named_leaves, precision, tree_map
+from gradgate.references.backends import named_leaves, precision
 from gradgate.references.contract import DTYPES, Claim, Family, Method, Tree, UsageError
 from gradgate.suites.pairs import devices as places
 from gradgate.suites.pairs import functions, masks, trees
@@ -258,8 +258,9 @@ class Pair:
 
     def given(self, spec: PairSpec) -> dict[str, Any]:
         """Input -> tree of NumPy arrays, as they are drawn before a regime changes them."""
-        arrays = iter([draw.drawn(spec.sizes, generator(spec.seed, i)) for i, draw in enumerate(self.leaves.values())])
-        return {name: tree_map(_filled(arrays), _in_order(tree)) for name, tree in self.inputs.items()}
+        draws = enumerate(self.leaves.items())
+        arrays = {path: draw.drawn(spec.sizes, generator(spec.seed, i)) for i, (path, draw) in draws}
+        return {name: _placed(tree, name, arrays) for name, tree in self.inputs.items()}
 
     def cotangents(self, spec: PairSpec) -> dict[str, Any]:
         """Path of an output -> its cotangent: normal numbers where it has one, else zeros."""
@@ -345,8 +346,7 @@ class Pair:
 
     def arguments(self, leaves: Mapping[str, Any]) -> list[Any]:
         """The positional arguments of both functions, from path -> array."""
-        arrays = iter([leaves[path] for path in self.leaves])
-        return [tree_map(_filled(arrays), _in_order(tree)) for tree in self.inputs.values()]
+        return [_placed(tree, name, leaves) for name, tree in self.inputs.items()]
 
     @staticmethod
     def rounded(array: Any, dtype: str) -> Any:
@@ -421,15 +421,16 @@ class Plain:
         return self.pair.residual_bytes(spec, options, "reference")
 
 
-def _filled(arrays: Iterator[Any]) -> Callable[[Any], Any]:
-    """The next array for a draw; None stays where it is."""
-    return lambda leaf: None if leaf is None else next(arrays)
+def _placed(tree: Any, path: str, leaves: Mapping[str, Any]) -> Any:
+    """A tree with leaves in the place of its draws, by their paths: dicts keep the order in which they are declared.
 
-
-def _in_order(tree: Any) -> Any:
-    """A tree whose dicts have their keys in the order of `named_leaves`."""
+    None stays where it is.
+    """
+    if tree is None:
+        return None
     if isinstance(tree, dict):
-        return {key: _in_order(tree[key]) for key in sorted(tree, key=str)}
+        return {key: _placed(item, f"{path}.{key}", leaves) for key, item in tree.items()}
     if isinstance(tree, (list, tuple)):
-        return type(tree)([_in_order(item) for item in tree])
-    return tree
+        items = [_placed(item, f"{path}[{i}]", leaves) for i, item in enumerate(tree)]
+        return type(tree)(*items) if hasattr(tree, "_fields") else type(tree)(items)
+    return leaves[path]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from gradgate.references.contract import UsageError
@@ -21,18 +23,29 @@ def flatten(framework: str, tree: Any) -> tuple[dict[str, Any], Callable[[dict[s
         import jax
 
         pairs, structure = jax.tree_util.tree_flatten_with_path(tree)
-        texts = [jax.tree_util.keystr(path) for path, _ in pairs]
-        names = [_plain(text) for text in texts]
+        names = _names([jax.tree_util.keystr(path) for path, _ in pairs])
         return dict(zip(names, [leaf for _, leaf in pairs], strict=True)), lambda leaves: jax.tree.unflatten(
             structure, [leaves[name] for name in names]
         )
     from torch.utils import _pytree
 
     pairs, structure = _pytree.tree_flatten_with_path(tree)
-    names = [_plain(_pytree.keystr(path)) for path, _ in pairs]
+    names = _names([_pytree.keystr(path) for path, _ in pairs])
     return dict(zip(names, [leaf for _, leaf in pairs], strict=True)), lambda leaves: _pytree.tree_unflatten(
         [leaves[name] for name in names], structure
     )
+
+
+def _names(paths: list[str]) -> list[str]:
+    """The paths as one would write them; a path stays the framework's own if another leaf would get the same name."""
+    plain = [_plain(path) for path in paths]
+    times = Counter(plain)
+    return [name if times[name] == 1 else path for name, path in zip(plain, paths, strict=True)]
+
+
+def joined(name: str, path: str) -> str:
+    """The path of a leaf below a name: ``x``, ``x[0]``, ``layers.w``."""
+    return name if path == WHOLE else f"{name}{path}" if path.startswith("[") else f"{name}.{path}"
 
 
 def _plain(path: str) -> str:
@@ -92,3 +105,40 @@ def is_floating(framework: str, leaf: Any) -> bool:
 
     dtype = getattr(leaf, "dtype", None)
     return dtype is not None and jnp.issubdtype(dtype, jnp.floating)
+
+
+def is_complex(framework: str, leaf: Any) -> bool:
+    """Whether a leaf is a complex array of this framework, or what a trace has in its place."""
+    if framework == "torch":
+        import torch
+
+        return isinstance(leaf, torch.Tensor) and leaf.is_complex()
+    import jax.numpy as jnp
+
+    dtype = getattr(leaf, "dtype", None)
+    return dtype is not None and jnp.issubdtype(dtype, jnp.complexfloating)
+
+
+DEEP = 4
+"""How deep `opaque` looks into an object."""
+
+
+def opaque(framework: str, leaf: Any, deep: int = DEEP) -> bool:
+    """Whether a leaf, which is no array, holds floating arrays where the framework does not look for them.
+
+    This is so for a dataclass, or a class of one's own, that is not registered as a pytree.
+    """
+    if leaf is None or isinstance(leaf, (str, bytes, int, float, complex, type)) or callable(leaf):
+        return False
+    if dataclasses.is_dataclass(leaf):
+        inside: Any = [getattr(leaf, field.name, None) for field in dataclasses.fields(leaf)]
+    elif isinstance(leaf, Mapping):
+        inside = list(leaf.values())
+    elif isinstance(leaf, (list, tuple, set, frozenset)):
+        inside = list(leaf)
+    else:
+        inside = list(getattr(leaf, "__dict__", {}).values())
+    arrays = [one for one in inside if is_array(framework, one)]
+    if any(is_floating(framework, one) or is_complex(framework, one) for one in arrays):
+        return True
+    return deep > 1 and any(opaque(framework, one, deep - 1) for one in inside if not is_array(framework, one))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,7 +29,19 @@ def test_readme_gives_exactly_one_command(heading: str) -> None:
 def test_the_readme_is_short_and_shows_a_refutation_on_its_first_screen() -> None:
     lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
     assert len(lines) <= 150
-    assert any("AssertionError: claim: gradient_exact" in line for line in lines[:45])
+    assert any("AssertionError: wrong gradient" in line for line in lines[:45])
+
+
+def test_the_first_example_of_the_readme_prints_what_it_shows(process: Callable[..., Any], tmp_path: Path) -> None:
+    """The page index of the guide has the same example, and its twin in JAX; a test runs both."""
+    pytest.importorskip("torch")
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    found = re.search(r"^```python\n(.*?)^```\n\n```text\n(.*?)^```", text, re.M | re.S)
+    assert found is not None
+    ran = process("-c", found[1], cwd=tmp_path)
+    assert ran.status == 1
+    for line in found[2].splitlines():
+        assert line.partition("…")[0].strip() in ran.err
 
 
 @pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md"])

@@ -114,9 +114,6 @@ def _watching(name: str, method: Any, current: Callable[[], Any]) -> Any:
         if state is None or tensor.dtype not in INEXACT or _wrapped(tensor):
             return method(tensor, *args, **kwargs)
         with _once(), torch.utils._python_dispatch._disable_current_modes():
-            if plain(state, tensor):
-                state.shadows.guard(tensor.detach())  # detects what is written into the memory from outside
-                return method(tensor, *args, **kwargs)
             bits(state, f"Tensor.{name}", tensor)
             return method(tensor, *args, **kwargs)
 
@@ -132,7 +129,8 @@ def bits(state: Any, name: str, tensor: Any) -> None:
 
 def _put(state: Any, tensor: Any) -> None:
     """Write the nudged midpoints into the floats themselves, whose memory is handed out."""
-    values = balls.floats(state.shadows.read(tensor.detach())) * (1.0 + state.nudge)
+    nudge = max(state.nudge, 2 * torch.finfo(tensor.dtype).eps) if state.nudge else 0.0
+    values = balls.floats(state.shadows.read(tensor.detach())) * (1.0 + nudge)
     as_numpy(tensor.detach())[...] = values  # not by an operation, which autograd would take for a change
 
 
