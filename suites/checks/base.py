@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from gradgate.references import oracle, registry
-from gradgate.references.contract import Claim, Problem, Spec
+from gradgate.references.contract import Claim, Problem, Spec, Tree
 from gradgate.suites.exact import truth
 from gradgate.suites.exact.agreement import Agreement
 from gradgate.suites.judging.subject import Inapplicable, Refuted, Subject, build
@@ -126,11 +126,16 @@ class Case:
         Raises:
             Refuted: a leaf is out of bounds. The message names every wrong leaf, layer by layer.
         """
-        kappa = self.settings.get("kappa", self.subject.declared.kappa)
-        found = compare(grads, reference, dtype, kappa, factor)
+        found = self.compared(grads, reference, dtype, factor)
         self.record(found)
-        if not found.equal:
-            raise Refuted(what + describe(found, grads), found.leaf, found.error, found.noise)
+        require(found, grads, what)
+
+    def compared(
+        self, grads: Mapping[str, Any], reference: oracle.Reference, dtype: str, factor: float = 1.0
+    ) -> Comparison:
+        """The comparison of leaves by the rule of equality, with the claim's κ; it is not recorded."""
+        kappa = self.settings.get("kappa", self.subject.declared.kappa)
+        return compare(grads, reference, dtype, kappa, factor)
 
     def record(self, found: Comparison) -> None:
         """Record a comparison."""
@@ -155,6 +160,23 @@ def finite(found: oracle.Reference, dtype: str) -> oracle.Reference:
     if overflows or not all(np.isfinite(leaf).all() for leaf in numbers):
         raise Rejected
     return found
+
+
+def require(found: Comparison, grads: Mapping[str, Any], what: str = "") -> None:
+    """Raise Refuted, with every wrong leaf in the message, unless all leaves are in bounds."""
+    if not found.equal:
+        raise Refuted(what + describe(found, grads), found.leaf, found.error, found.noise)
+
+
+def measured(case: Case, problem: Problem, vector: Tree | None = None) -> oracle.Reference:
+    """What the method claims to compute on a problem, with the noise of a test in the widest dtype.
+
+    Raises:
+        Rejected: as `finite`.
+    """
+    loss, options = case.claimed
+    known = truth.of_problem(problem, loss, options, vector) if case.widest == "float64" else None
+    return finite(oracle.measure(problem, case.widest, loss, vector, case.rounding, known, **options), case.widest)
 
 
 @functools.lru_cache(maxsize=20_000)
