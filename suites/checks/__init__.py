@@ -5,6 +5,7 @@ from __future__ import annotations
 from gradgate.suites.checks import (
     composition,
     counts,
+    differentiation,
     eager,
     exact,
     form,
@@ -57,6 +58,8 @@ CHECKS: dict[str, Check] = {
     "not_finite": Check(outputs.not_finite, share=0.03),
     "layouts": Check(eager.layouts, share=0.12),
     "each_leaf_alone": Check(eager.each_leaf_alone, share=0.12),
+    "each_leaf_alone_in_jax": Check(differentiation.each_leaf_alone, share=0.02, fewest=2),
+    "forward_mode": Check(differentiation.forward_mode, share=0.02, fewest=2),
     "autograd": Check(eager.autograd, share=0.12),
     "module_protocol": Check(modules.module_protocol, share=0.25),
     "unbiased": Check(statistics.unbiased, share=0.03),

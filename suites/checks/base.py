@@ -19,6 +19,10 @@ from gradgate.suites.judging.subject import Inapplicable, Refuted, Subject, buil
 from gradgate.suites.judging.tolerance import Comparison, compare, own_truth
 
 
+QUICK_COMPILER = {"xla_backend_optimization_level": 0}
+"""Compiler options that halve the time of compiling a program that runs once or twice."""
+
+
 class Rejected(Exception):
     """A drawn problem on which the oracle itself is not finite; another one is drawn."""
 

@@ -10,7 +10,7 @@ from typing import Any
 from gradgate.references import oracle
 from gradgate.references.backends import named_leaves, precision, tree_map
 from gradgate.references.contract import Problem, Tree
-from gradgate.suites.checks.base import Case, measured, require
+from gradgate.suites.checks.base import QUICK_COMPILER, Case, measured, require
 from gradgate.suites.judging.subject import Fault, Refuted, check_form
 from gradgate.suites.judging.tolerance import compare, compare_value
 from gradgate.suites.pairs.modules_pair import MODULE, ModulePair
@@ -142,7 +142,8 @@ def _run(
     if problem.backend == "jax" and "jit" in case.subject.declared.composes:
         import jax
 
-        run = case.subject.program("vmap", case.options, lambda: jax.jit(every))
+        # This is about JAX's batching rules and not about what XLA makes of them, so XLA may take little time.
+        run = case.subject.program("vmap", case.options, lambda: jax.jit(every, compiler_options=QUICK_COMPILER))
     try:
         answers: list[Any] = case.subject.guard(problem, case.options, run, stacked, problem)
     except Fault as fault:

@@ -11,6 +11,7 @@ from typing import Any
 from gradgate.references import oracle
 from gradgate.references.backends import named_leaves, precision, tree_map
 from gradgate.references.contract import NotComposable, Problem, Tree
+from gradgate.suites.checks import differentiation
 from gradgate.suites.checks.base import Case, measured
 from gradgate.suites.checks.batching import LANES, judge_vmap
 from gradgate.suites.checks.outputs import through_cotangents
@@ -80,13 +81,15 @@ def _judge_value(case: Case, value: float, own: oracle.Reference, what: str = ""
 
 def second_order(case: Case) -> None:
     """The gradient of ⟨method's gradient, v⟩ equals the oracle's H·v, whose noise is measured as for the gradient."""
-    wide, narrow = case.problem(), case.problem("float32")
-    vector = oracle.cast(narrow, oracle.random_direction(narrow, case.spec.seed), case.widest)
+    wide = case.problem()
+    vector = differentiation.direction(case)
     reference = measured(case, wide, vector)
     answer = _transformed(case, wide, _differentiated(case, wide, vector), wide.params)
     case.judge(oracle.split(wide, answer), reference, case.widest)
     if isinstance(case.subject.function, Pair):
         through_cotangents(case, vector)
+        why = differentiation.over_reverse(case, vector, reference)
+        case.told = (0.0, f"forward over reverse is not offered: {why}") if why else case.told
 
 
 def refuses(case: Case) -> None:

@@ -44,16 +44,19 @@ def contract(pair: Pair, options: Sequence[Option]) -> tuple[Claim, ...]:
     if options:
         names = ", ".join(option.name for option in options)
         found.append(owed("options", f"gives this gradient for every legal value of {names}"))
-    if pair.where == "torch":
+    jax = pair.where == "jax"
+    alone = "each_leaf_alone_in_jax" if jax else ""
+    found.append(owed("each_leaf_alone", "gives each input its gradient if only this input requires one", alone))
+    found.append(owed("forward_mode", "in forward mode, where it offers that, gives the reference's derivative"))
+    if not jax:
         found += [
             owed("layouts", "takes inputs and cotangents that are transposed, strided or expanded"),
-            owed("each_leaf_alone", "gives each input its gradient if only this input requires one"),
             owed("autograd", "keeps autograd's protocol: after a change before the backward pass, is right or raises"),
         ]
     for name, statement in (
         ("jit", "gives the same gradient under jax.jit as without"),
         ("compile", "gives the same gradient under torch.compile as without"),
-        ("vmap", "under vmap over its inputs, gives the gradient of each"),
+        ("vmap", "under vmap over all or some of its inputs, gives the value and the gradient of each lane"),
     ):
         found += [owed(name, statement)] if name in pair.composes else []
     if "second_order" in pair.composes:
