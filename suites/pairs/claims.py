@@ -13,6 +13,10 @@ if TYPE_CHECKING:
 
 FLOATS = {"float64": "gradient_float64", "float32": "gradient_float32", "bfloat16": "gradient_bfloat16"}
 EXACT = "its formula is the reference's gradient: equal to 40 digits and more, constants rounded to float64 aside"
+AUTOGRAD = (
+    "keeps autograd's protocol: after inputs or outputs changed before the backward pass, is right or raises; without a "
+    "backward pass, its graph is freed"
+)
 REFUSED = {
     "jit": "refuses_jit", "compile": "refuses_compile", "vmap": "refuses_vmap", "second_order": "refuses_second_order",
 }  # fmt: skip
@@ -51,7 +55,7 @@ def contract(pair: Pair, options: Sequence[Option]) -> tuple[Claim, ...]:
     if not jax:
         found += [
             owed("layouts", "takes inputs and cotangents that are transposed, strided or expanded"),
-            owed("autograd", "keeps autograd's protocol: after a change before the backward pass, is right or raises"),
+            owed("autograd", AUTOGRAD),
         ]
     for name, statement in (
         ("jit", "gives the same gradient under jax.jit as without"),
