@@ -20,6 +20,7 @@ from gradgate.suites.judging.subject import Fault, Refuted, check_form
 from gradgate.suites.judging.tolerance import compare_value
 from gradgate.suites.pairs.pair import Pair
 
+
 def jit(case: Case) -> None:
     """Under jax.jit the method gives the same gradient as without, by the rule of equality."""
     problem = case.problem()

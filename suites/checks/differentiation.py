@@ -77,7 +77,9 @@ def forward_mode(case: Case) -> None:
     pair: Any = case.subject.function
     problem, vector = case.problem(), direction(case)
     try:
-        got = case.subject.guard(problem, case.options, _program(case, "jvp", _pushed(case, "function")), problem, vector)
+        got = case.subject.guard(
+            problem, case.options, _program(case, "jvp", _pushed(case, "function")), problem, vector
+        )
     except Fault as fault:
         case.subject.call(problem, case.options, eager=True)  # if it fails, too, its error says more
         raise Inapplicable(f"forward mode is not judged: the function offers none: {fault.said}") from None
