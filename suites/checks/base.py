@@ -18,7 +18,6 @@ from gradgate.suites.exact.agreement import Agreement
 from gradgate.suites.judging.subject import Inapplicable, Refuted, Subject, build
 from gradgate.suites.judging.tolerance import Comparison, compare, own_truth
 
-
 QUICK_COMPILER = {"xla_backend_optimization_level": 0}
 """Compiler options that halve the time of compiling a program that runs once or twice."""
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
+
 from gradgate.references import oracle
-from gradgate.references.backends import named_leaves, precision, to_numpy
-from gradgate.references.contract import Problem, Tree
+from gradgate.references.backends import precision, to_numpy
+from gradgate.references.contract import Tree
 from gradgate.suites.checks.base import QUICK_COMPILER, Case, Rejected, farthest, measured
-from gradgate.suites.judging.subject import Fault, Inapplicable, Refuted, first_line
+from gradgate.suites.judging.subject import Fault, Inapplicable, first_line
 from gradgate.suites.pairs.pair import Pair
 
 LEAVES = 8
@@ -84,12 +88,12 @@ def forward_mode(case: Case) -> None:
         case.subject.call(problem, case.options, eager=True)  # if it fails, too, its error says more
         raise Inapplicable(f"forward mode is not judged: the function offers none: {fault.said}") from None
     moved, runs = oracle.jittered(problem), []
-    run = case.subject.program("jvp of the reference", {}, lambda: _quick(_pushed(case, "reference"), pair))
+    plain = case.subject.program("jvp of the reference", {}, lambda: _quick(_pushed(case, "reference"), pair))
     for i in range(oracle.NOISE_SAMPLES):
         given = problem.with_params({path: leaf[i] for path, leaf in moved.items()})
         try:
             with precision(problem.backend, problem.dtype):
-                runs.append({path: to_numpy(leaf) for path, leaf in run(given, vector).items()})
+                runs.append({path: to_numpy(leaf) for path, leaf in plain(given, vector).items()})
         except Exception as error:
             why = f"{type(error).__name__}: {first_line(error)}"
             raise Inapplicable(f"forward mode is not judged: the reference offers none: {why}") from None
@@ -125,8 +129,6 @@ def over_reverse(case: Case, vector: Tree, reference: oracle.Reference) -> str:
 
 
 def _finite(run: Mapping[str, Any]) -> bool:
-    import numpy as np
-
     return all(np.isfinite(leaf).all() for leaf in run.values())
 
 
@@ -166,7 +168,7 @@ def _pushed(case: Case, role: str) -> Callable[[Any, Tree], dict[str, Any]]:
     def of_torch(problem: Any, vector: Tree) -> dict[str, Any]:
         from torch.autograd import forward_ad
 
-        with forward_ad.dual_level():
+        with _no_warnings(), forward_ad.dual_level():
             params = {path: forward_ad.make_dual(leaf.detach(), vector[path]) for path, leaf in problem.params.items()}
             return _tangents(pair.outputs(role, problem, params, options))
 
@@ -191,7 +193,7 @@ def _pushed_gradient(case: Case) -> Callable[[Any, Tree], dict[str, Any]]:
         from torch.autograd import forward_ad
 
         leaves = {path: leaf.detach().clone().requires_grad_() for path, leaf in problem.params.items()}
-        with torch.enable_grad(), forward_ad.dual_level():
+        with _no_warnings(), torch.enable_grad(), forward_ad.dual_level():
             params = {path: forward_ad.make_dual(leaf, vector[path]) for path, leaf in leaves.items()}
             found = pair.outputs("function", problem, params, case.options)
             asked = [path for path, out in found.items() if out.requires_grad]
@@ -202,6 +204,14 @@ def _pushed_gradient(case: Case) -> Callable[[Any, Tree], dict[str, Any]]:
             return _tangents(dict(zip(leaves, grads, strict=True)))
 
     return of_jax if pair.where == "jax" else of_torch
+
+
+@contextlib.contextmanager
+def _no_warnings() -> Iterator[None]:
+    """The scope without warnings: PyTorch's own, at its first use of forward mode, would count as an exception."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def _tangents(duals: Mapping[str, Any]) -> dict[str, Any]:

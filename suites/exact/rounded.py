@@ -1,4 +1,4 @@
-"""Constants that a program rounds: is a difference of two formulas nothing but the rounding of their constants?
+"""Constants that a program rounds, and whether they alone explain that two formulas differ.
 
 A program writes ``d**-0.5``, ``math.pi`` or ``0.1`` and gets the float next to the number that its author means; the
 other program may compute the same number with all digits. The two then differ, although no author means them to.

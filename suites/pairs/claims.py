@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 FLOATS = {"float64": "gradient_float64", "float32": "gradient_float32", "bfloat16": "gradient_bfloat16"}
 EXACT = "its formula is the reference's gradient: equal to 40 digits and more, constants rounded to float64 aside"
 AUTOGRAD = (
-    "keeps autograd's protocol: after inputs or outputs changed before the backward pass, is right or raises; without a "
-    "backward pass, its graph is freed"
+    "keeps autograd's protocol: after inputs or outputs changed before the backward pass, is right or raises; "
+    "without a backward pass, its graph is freed"
 )
 REFUSED = {
     "jit": "refuses_jit", "compile": "refuses_compile", "vmap": "refuses_vmap", "second_order": "refuses_second_order",

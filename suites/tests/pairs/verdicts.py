@@ -35,4 +35,5 @@ def upheld(pair: Any, claims: tuple[str, ...] = (), examples: int = 6, besides: 
     """Fail unless these claims (all, if there are none) are upheld; those in `besides` may have any verdict."""
     found = {name: verdict for name, verdict in judged(pair, claims, examples).items() if name not in besides}
     assert found
-    assert not {name: verdict for name, verdict in found.items() if verdict.verdict != "upheld"}
+    wrong = {name: f"{found.verdict}: {found.reason}" for name, found in found.items() if found.verdict != "upheld"}
+    assert not wrong, wrong
