@@ -168,19 +168,13 @@ def _alive(pair: Pair, role: str, problem: Any, options: Mapping[str, Any]) -> s
     from torch.multiprocessing.reductions import StorageWeakRef
 
     def call() -> list[Any]:
-        """Weak references to the memory of the leaves, which the graph holds, and of all that is saved in it."""
-        params, seen = _leaves(problem), []
-
-        def saved(tensor: Any) -> Any:
-            if tensor.layout == torch.strided:
-                seen.append(StorageWeakRef(tensor.untyped_storage()))
-            return tensor.detach()  # an output itself would make a cycle
-
-        with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(saved, lambda tensor: tensor):
+        """Weak references to the memory of the outputs, and of the leaves, which a graph holds while it lives."""
+        params = _leaves(problem)
+        with torch.enable_grad():
             found = pair.outputs(role, problem, params, options)
-        for tensor in (*params.values(), *found.values()):
-            saved(tensor)
-        return [each for each in seen if each.cdata not in ours]
+        held = [tensor for tensor in (*params.values(), *found.values()) if tensor.layout == torch.strided]
+        references = [StorageWeakRef(tensor.untyped_storage()) for tensor in held]
+        return [each for each in references if each.cdata not in ours]
 
     ours = {leaf.untyped_storage()._cdata for leaf in (*problem.params.values(), *problem.data["given"].values())}
     was = gc.isenabled()
