@@ -102,7 +102,7 @@ def standing_now() -> bool:
 def _ball(value: Any) -> Any:
     number = value.item() if isinstance(value, np.generic) else value
     if isinstance(number, complex):
-        return acb(number)
+        return acb(_ball(number.real), _ball(number.imag)) if _FLOATS else acb(number)
     if isinstance(number, float):
         if math.isinf(number):  # arb(inf) would be the ball that holds every number
             return arb.pos_inf() if number > 0 else arb.neg_inf()
