@@ -87,6 +87,7 @@ def forward_mode(case: Case) -> None:
     except Fault as fault:
         case.subject.call(problem, case.options, eager=True)  # if it fails, too, its error says more
         raise Inapplicable(f"forward mode is not judged: the function offers none: {fault.said}") from None
+    problem = case.problem()  # a function may have donated the arrays of the other
     moved, runs = oracle.jittered(problem), []
     plain = case.subject.program("jvp of the reference", {}, lambda: _quick(_pushed(case, "reference"), pair))
     for i in range(oracle.NOISE_SAMPLES):
@@ -102,7 +103,11 @@ def forward_mode(case: Case) -> None:
     known = oracle.Reference(0.0, runs[0], farthest(runs, runs[0]))
     case.judge({path: to_numpy(leaf) for path, leaf in got.items()}, known, case.widest, what="in forward mode: ")
     if "second_order" not in case.subject.declared.composes:
-        why = over_reverse(case, vector, measured(case, problem, vector))
+        try:
+            curvature = measured(case, case.problem(), vector)
+        except RuntimeError:  # the plain function itself has no second derivative
+            return
+        why = over_reverse(case, vector, curvature)
         case.told = (0.0, f"forward over reverse is not offered: {why}") if why else case.told
 
 
@@ -215,12 +220,18 @@ def _no_warnings() -> Iterator[None]:
 
 
 def _tangents(duals: Mapping[str, Any]) -> dict[str, Any]:
-    """Path -> tangent of a dual tensor; zeros if it has none."""
+    """Path -> tangent of a dual tensor; zeros if it alone has none.
+
+    Raises:
+        NotImplementedError: none has a tangent, as those that an operator of torch.library returns.
+    """
     import torch
     from torch.autograd import forward_ad
 
-    found = {}
-    for path, dual in duals.items():
-        primal, tangent = forward_ad.unpack_dual(dual)
-        found[path] = torch.zeros_like(primal) if tangent is None else tangent.detach().clone()
-    return found
+    parts = {path: forward_ad.unpack_dual(dual) for path, dual in duals.items()}
+    if all(tangent is None for _, tangent in parts.values()):
+        raise NotImplementedError("PyTorch gives none of its results a tangent, and no error")
+    return {
+        path: torch.zeros_like(primal) if tangent is None else tangent.detach().clone()
+        for path, (primal, tangent) in parts.items()
+    }
