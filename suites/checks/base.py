@@ -12,11 +12,14 @@ from typing import Any, Literal
 import numpy as np
 
 from gradgate.references import oracle, registry
-from gradgate.references.contract import Claim, Problem, Spec
+from gradgate.references.contract import Claim, Problem, Spec, Tree
 from gradgate.suites.exact import truth
 from gradgate.suites.exact.agreement import Agreement
 from gradgate.suites.judging.subject import Inapplicable, Refuted, Subject, build
 from gradgate.suites.judging.tolerance import Comparison, compare, own_truth
+
+QUICK_COMPILER = {"xla_backend_optimization_level": 0}
+"""Compiler options that halve the time of compiling a program that runs once or twice."""
 
 
 class Rejected(Exception):
@@ -133,20 +136,19 @@ class Case:
         Raises:
             Refuted: a leaf is out of bounds. The message names every wrong leaf, layer by layer.
         """
-        kappa = self.settings.get("kappa", self.subject.declared.kappa)
-        found = self.compared(grads, reference, dtype, kappa, factor)
+        found = self.compared(grads, reference, dtype, factor)
         self.record(found)
-        if not found.equal:
-            raise Refuted(what + describe(found, grads), found.leaf, found.error, found.noise)
+        require(found, grads, what)
 
     def compared(
-        self, got: Mapping[str, Any], reference: oracle.Reference, dtype: str, kappa: float, factor: float = 1.0
+        self, got: Mapping[str, Any], reference: oracle.Reference, dtype: str, factor: float = 1.0
     ) -> Comparison:
-        """Arrays compared by the rule of equality.
+        """Arrays compared by the rule of equality, with the claim's κ; the comparison is not recorded.
 
         If a pair's reference casts to a narrower dtype, its rounding in `dtype` may be too large to say anything. It
         then rounds as bfloat16 does, and is judged as such.
         """
+        kappa = self.settings.get("kappa", self.subject.declared.kappa)
         found = compare(got, reference, dtype, kappa, factor)
         if found.informs or dtype == "bfloat16" or not self.casts:
             return found
@@ -184,6 +186,24 @@ def finite(found: oracle.Reference, dtype: str) -> oracle.Reference:
     if overflows or not all(np.isfinite(leaf).all() for leaf in numbers):
         raise Rejected
     return found
+
+
+def require(found: Comparison, grads: Mapping[str, Any], what: str = "") -> None:
+    """Raise Refuted, with every wrong leaf in the message, unless all leaves are in bounds."""
+    if not found.equal:
+        raise Refuted(what + describe(found, grads), found.leaf, found.error, found.noise)
+
+
+def measured(case: Case, problem: Problem, vector: Tree | None = None) -> oracle.Reference:
+    """What the method claims to compute on a problem, with the noise of a test in the widest dtype.
+
+    Raises:
+        Rejected: as `finite`.
+    """
+    loss, options = case.claimed
+    known = truth.of_problem(problem, loss, options, vector)
+    found = oracle.measure(problem, case.widest, loss, vector, case.rounding, known, **options)
+    return finite(dataclasses.replace(found, declared=case.declared_error), case.widest)
 
 
 @functools.lru_cache(maxsize=20_000)

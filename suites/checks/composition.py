@@ -11,17 +11,14 @@ from typing import Any
 from gradgate.references import oracle
 from gradgate.references.backends import named_leaves, precision, tree_map
 from gradgate.references.contract import NotComposable, Problem, Tree
-from gradgate.suites.checks.base import Case, finite
+from gradgate.suites.checks import differentiation
+from gradgate.suites.checks.base import Case, measured
+from gradgate.suites.checks.batching import LANES, judge_vmap
 from gradgate.suites.checks.outputs import through_cotangents
-from gradgate.suites.exact import truth
 from gradgate.suites.exact.programs import inner
 from gradgate.suites.judging.subject import Fault, Refuted, check_form
 from gradgate.suites.judging.tolerance import compare_value
 from gradgate.suites.pairs.pair import Pair
-
-LANES = (1.0, 0.5, 0.25)
-"""vmap runs on these multiples of the parameters. They are powers of two, so that float32 represents them exactly.
-None is larger than 1, because κ is known only for problems within the vocabulary."""
 
 
 def jit(case: Case) -> None:
@@ -55,7 +52,13 @@ def torch_compile(case: Case) -> None:
 
 
 def vmap(case: Case) -> None:
-    """Under vmap over sets of parameters, the method gives for each set the same result as for that set alone."""
+    """Under vmap over sets of parameters, the method gives for each set the same result as for that set alone.
+
+    For a pair see `batching.judge_vmap`.
+    """
+    if isinstance(case.subject.function, Pair):
+        judge_vmap(case)
+        return
     wide = case.problem()
     stacked = _scaled(wide, lambda p: wide.xp.stack([factor * p for factor in LANES])).params
     answer = _transformed(case, wide, _vmapped(case, wide), stacked)
@@ -63,7 +66,7 @@ def vmap(case: Case) -> None:
     for lane, factor in enumerate(LANES):
         single = _scaled(wide, lambda leaf: factor * leaf)  # noqa: B023 - called at once
         value, alone = case.subject.call(single, case.options)
-        own = case.against_own(_measured(case, single), oracle.split(wide, alone))
+        own = case.against_own(measured(case, single), oracle.split(wide, alone))
         _judge_value(case, float(answer[0][lane]), dataclasses.replace(own, loss=float(value)), f"lane {lane}: ")
         grads = {name: leaf[lane] for name, leaf in batched.items()}
         case.judge(grads, own, case.widest, what=f"lane {lane}: ")
@@ -79,13 +82,15 @@ def _judge_value(case: Case, value: float, own: oracle.Reference, what: str = ""
 
 def second_order(case: Case) -> None:
     """The gradient of ⟨method's gradient, v⟩ equals the oracle's H·v, whose noise is measured as for the gradient."""
-    wide, narrow = case.problem(), case.problem("float32")
-    vector = oracle.cast(narrow, oracle.random_direction(narrow, case.spec.seed), case.widest)
-    reference = _measured(case, wide, vector)
+    wide = case.problem()
+    vector = differentiation.direction(case)
+    reference = measured(case, wide, vector)
     answer = _transformed(case, wide, _differentiated(case, wide, vector), wide.params)
     case.judge(oracle.split(wide, answer), reference, case.widest)
     if isinstance(case.subject.function, Pair):
         through_cotangents(case, vector)
+        why = differentiation.over_reverse(case, vector, reference)
+        case.told = (0.0, f"forward over reverse is not offered: {why}") if why else case.told
 
 
 def refuses(case: Case) -> None:
@@ -186,11 +191,3 @@ def _method(case: Case) -> Callable[..., Any]:
 def _scaled(problem: Problem, change: Callable[[Any], Any]) -> Problem:
     with precision(problem.backend, problem.dtype):
         return problem.with_params(tree_map(change, problem.params))
-
-
-def _measured(case: Case, problem: Problem, vector: Tree | None = None) -> oracle.Reference:
-    """What the method claims to compute here, with the noise of a test in the widest dtype."""
-    loss, options = case.claimed
-    known = truth.of_problem(problem, loss, options, vector)
-    found = oracle.measure(problem, case.widest, loss, vector, case.rounding, known, **options)
-    return finite(dataclasses.replace(found, declared=case.declared_error), case.widest)

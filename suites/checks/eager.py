@@ -15,6 +15,7 @@ from gradgate.references.contract import Problem
 from gradgate.suites.checks.base import Case, farthest
 from gradgate.suites.judging.subject import Inapplicable, Refuted, first_line
 from gradgate.suites.pairs.approximate import Convergence
+from gradgate.suites.pairs.modules_pair import AFTER
 from gradgate.suites.pairs.pair import Pair
 
 
@@ -72,7 +73,123 @@ def autograd(case: Case) -> None:
                 raise
             continue
         case.judge(oracle.split(problem, grads), own, case.widest, what=f"{name}: ")
+    _outputs_changed(case, problem, own)
+    _freed(case, problem)
     _differentiated_twice(case, problem)
+
+
+def _outputs_changed(case: Case, problem: Problem, own: oracle.Reference) -> None:
+    """One output changed in place before the backward pass, without autograd's knowledge of the change, and with it.
+
+    A backward pass that reads an output sees the change, wherever it keeps the output: on ``ctx``, in a closure, as a
+    view. If it was kept by ``save_for_backward``, autograd counts the change and raises.
+    """
+    pair: Any = case.subject.function
+    kept = _kinds(pair, problem, case.options)
+    ways = [(path, False) for path in kept] + [(path, True) for path, floating in kept.items() if floating]
+    for path, recorded in ways:
+        try:
+            grads = case.subject.guard(
+                problem, case.options, _quiet, _changed, pair, problem, case.options, path, recorded
+            )
+        except Exception as fault:
+            if not isinstance(fault.__cause__, RefusedInWords):
+                raise
+            continue
+        how = ", which autograd records, " if recorded else " "
+        what = f"output {path} overwritten{how}before the backward pass: "
+        case.judge(oracle.split(problem, grads), own, case.widest, what=what)
+
+
+def _kinds(pair: Pair, problem: Any, options: Mapping[str, Any]) -> dict[str, bool]:
+    """Path -> whether it is floating, of the outputs that are tensors; not of a module's buffers after the call."""
+    import torch
+
+    with torch.no_grad():
+        found = pair.all_outputs("function", problem, problem.params, options)
+    tensors = {path: out for path, out in found.items() if isinstance(out, torch.Tensor) and not path.endswith(AFTER)}
+    return {path: out.is_floating_point() for path, out in tensors.items()}
+
+
+def _changed(pair: Pair, problem: Any, options: Mapping[str, Any], path: str, recorded: bool) -> dict[str, Any]:
+    """The gradient after an output was changed in place.
+
+    A change that autograd does not record leaves the gradient as it was. One that it records doubles the output, and
+    the output's cotangent is halved.
+    """
+    import torch
+
+    params = _leaves(problem)
+    with torch.enable_grad():
+        found = pair.all_outputs("function", problem, params, options)
+    outs = {p: out for p, out in found.items() if isinstance(out, torch.Tensor) and out.requires_grad}
+    if recorded:
+        with torch.enable_grad():
+            found[path].mul_(2.0)
+    elif found[path].is_floating_point():
+        with torch.no_grad():
+            found[path].mul_(3.0).add_(1.0)
+    elif found[path].dtype == torch.bool:
+        found[path].logical_not_()
+    else:
+        found[path].zero_()  # a legal index, whatever the output counts
+    cotangents = [
+        problem.data["cotangents"][p].to(out.dtype) * (0.5 if recorded and p == path else 1.0)
+        for p, out in outs.items()
+    ]
+    return _pull(pair, list(outs.values()), cotangents, params)
+
+
+CALLS = 3
+"""Calls without a backward pass. What the first keeps may be a table for later calls; what the second keeps as well,
+and still has after the third, is never freed."""
+
+
+def _freed(case: Case, problem: Problem) -> None:
+    """A graph whose backward pass is never called is freed with the outputs, as plain autograd frees it.
+
+    Raises:
+        Refuted: memory of the second call is alive after the third; says whether the garbage collector frees it.
+    """
+    pair: Any = case.subject.function
+    alive = case.subject.guard(problem, case.options, _alive, pair, "function", problem, case.options)
+    if not alive or _alive(pair, "reference", problem, {}):
+        return
+    raise Refuted(f"without a backward pass its graph is not freed: {alive}")
+
+
+CYCLE = "a reference cycle holds it, as with an output kept on ctx; save_for_backward keeps an output without a cycle"
+FOR_GOOD = "something that outlives the call, such as a list, holds it"
+
+
+def _alive(pair: Pair, role: str, problem: Any, options: Mapping[str, Any]) -> str:
+    """What holds the memory of a call whose outputs are gone; "" if it is free."""
+    import gc
+
+    import torch
+    from torch.multiprocessing.reductions import StorageWeakRef
+
+    def call() -> list[Any]:
+        """Weak references to the memory of the outputs, and of the leaves, which a graph holds while it lives."""
+        params = _leaves(problem)
+        with torch.enable_grad():
+            found = pair.outputs(role, problem, params, options)
+        held = [tensor for tensor in (*params.values(), *found.values()) if tensor.layout == torch.strided]
+        references = [StorageWeakRef(tensor.untyped_storage()) for tensor in held]
+        return [each for each in references if each.cdata not in ours]
+
+    ours = {leaf.untyped_storage()._cdata for leaf in (*problem.params.values(), *problem.data["given"].values())}
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        calls = [call() for _ in range(CALLS)]
+        if all(each.expired() for each in calls[1]):
+            return ""
+        gc.collect()
+        return CYCLE if all(each.expired() for each in calls[1]) else FOR_GOOD
+    finally:
+        if was:
+            gc.enable()
 
 
 def _differentiated_twice(case: Case, problem: Problem) -> None:

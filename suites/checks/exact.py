@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gradgate.references.backends import named_leaves
+from gradgate.references.backends import leaves, named_leaves, to_numpy
 from gradgate.references.contract import Problem, Tree
 from gradgate.references.oracle import in_widest
 from gradgate.suites.checks import another
@@ -18,13 +18,14 @@ from gradgate.suites.exact import balls, programs, truth
 from gradgate.suites.exact.agreement import LIMIT, Agreement, NotFinite, compare, settle
 from gradgate.suites.exact.parting import first_apart, recorded
 from gradgate.suites.exact.programs import Evaluator, Result
+from gradgate.suites.exact.rounded import explained
 from gradgate.suites.judging.subject import Fault, Inapplicable, Refuted, check_form
 
 NUDGE = 2.0**-20
 """Relative change of the numbers that a program reads out of tensors, to see whether its result depends on them. It is
 some units in the last place of float32, in which many programs go on."""
-CONSTANTS = 1e-13
-"""Largest relative difference that is put down to constants rounded to float64: their error of 1e-16, amplified."""
+NEAR = 1e-4
+"""Largest relative difference that is tried to be put down to constants: that of a float32 constant, amplified."""
 NAMED = 4
 """Number of wrong leaves that a refutation lists."""
 CANNOT = "cannot be evaluated in sixty digits"
@@ -100,27 +101,40 @@ def _judge(case: Case, method: Evaluator, plain: Evaluator, *trees: Tree) -> Non
         raise Inapplicable(f"{CANNOT}: {why}") from None
     except (balls.Undecided, NotFinite) as why:
         raise Rejected from why
-    case.exact = dataclasses.replace(agreement, narrowed=found[-1].narrowed - {case.widest})
+    own = found[-1]
+    narrowed = own.narrowed - {case.widest}
+    case.exact = dataclasses.replace(agreement, narrowed=narrowed)
     if not agreement.wrong or _as_declared(case, agreement, plainly):
         return
-    exits = found[-1].exits
-    if exits and _matters(found[-1], values):
-        raise Inapplicable(f"{CANNOT}: its result depends on a number that it reads out of a tensor, {exits[0]}")
-    if _by_a_constant(case, agreement):
-        return
+    if own.exits and _matters(own, values):
+        raise Inapplicable(f"{CANNOT}: its result depends on a number that it reads out of a tensor, {own.exits[0]}")
+    if case.settings.get("constants", False) and not agreement.open and max(agreement.wrong.values()) <= NEAR:
+        near = _by_constants(case, values, plainly, trees)
+        if near is not None:
+            case.exact = dataclasses.replace(near, narrowed=narrowed)
+            return
     where = _apart(values, plainly)
-    said = _told(agreement, _meaning(case, agreement, found[-1].values, plainly), where)
+    said = _told(agreement, _meaning(case, agreement, own.values, plainly), where)
     raise Refuted(said, agreement.leaf, agreement.error, agreement.radius)
 
 
-def _by_a_constant(case: Case, agreement: Agreement) -> bool:
-    """Whether a constant that one of the programs rounds to float64 can explain all differences, by their size.
+def _by_constants(
+    case: Case, values: Callable[..., Result], plainly: Callable[..., Result], trees: tuple[Tree, ...]
+) -> Agreement | None:
+    """The agreement of the two programs once their constants are unrounded (`exact.rounded`); None if nothing helps.
 
-    A scale written as ``d**-0.5`` is a float64; ``sqrt`` of a number in the program has all sixty digits. No author
-    means the two to differ. Claims about a paper's methods forgive nothing: we wrote the constants of those methods.
+    Claims about a paper's methods forgive nothing: we wrote the constants of those methods.
+
+    Raises:
+        Rejected: a constant moves a comparison.
     """
-    forgiven = case.settings.get("constants", False) and not agreement.open
-    return bool(forgiven) and max(agreement.wrong.values()) <= CONSTANTS
+    problem = _problem(case)
+    arrays = [to_numpy(leaf) for leaf in leaves([problem.params, problem.data, *trees]) if leaf is not None]
+    data = frozenset(abs(x) for array in arrays if array.dtype.kind == "f" for x in array.ravel().tolist())
+    try:
+        return explained(lambda digits: _leaves(case, values(digits)), lambda digits: plainly(digits).values, data)
+    except balls.Undecided as why:
+        raise Rejected from why
 
 
 def _as_declared(case: Case, agreement: Agreement, plainly: Callable[..., Result]) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 from gradgate.references import oracle
 from gradgate.references.backends import UNIT_ROUNDOFF, to_numpy
 from gradgate.references.contract import Problem, UsageError
-from gradgate.suites.checks.base import Case, describe
+from gradgate.suites.checks.base import Case, require
 from gradgate.suites.checks.eager import RefusedInWords, _filled, _own, _quiet
 from gradgate.suites.judging.subject import Refuted
 from gradgate.suites.judging.tolerance import compare
@@ -38,16 +38,18 @@ def module_protocol(case: Case) -> None:
         if grads is not None:
             case.judge(oracle.split(problem, grads), own, case.widest, what=f"{name}: ")
     _state_after_backward(case, problem)
+    _both_in_flight(case, problem, own)
     _autocast(case)
 
 
 def hazards() -> Iterator[str]:
     """The names of the hazards that `module_protocol` tries."""
-    yield from (*_HAZARDS, PARAMETER, STATE, AUTOCAST)
+    yield from (*_HAZARDS, PARAMETER, STATE, TOGETHER, AUTOCAST)
 
 
 PARAMETER = "a parameter overwritten before the backward pass"
 STATE = "buffers after the backward pass"
+TOGETHER = "two forward passes and then both backward passes"
 AUTOCAST = "under autocast"
 
 
@@ -100,13 +102,17 @@ class Called:
             answer = self.module(*self._arguments, **self._keywords)
         return self.pair.floating(answer)
 
-    def gradient(self, found: Mapping[str, Any]) -> dict[str, Any]:
-        """Path of every leaf -> its gradient, by a call of `backward` as users write it."""
+    def backward(self, found: Mapping[str, Any], scale: float = 1.0) -> None:
+        """A call of `backward` as users write it, with an upstream gradient of that size."""
         import torch
 
         paths = [path for path, out in found.items() if out.requires_grad]
-        cotangents = [self.problem.data["cotangents"][path].to(found[path].dtype) for path in paths]
+        cotangents = [(scale * self.problem.data["cotangents"][path]).to(found[path].dtype) for path in paths]
         torch.autograd.backward([found[path] for path in paths], cotangents)
+
+    def gradient(self, found: Mapping[str, Any], scale: float = 1.0) -> dict[str, Any]:
+        """Path of every leaf -> its gradient, by `backward`."""
+        self.backward(found, scale)
         return _filled({path: leaf.grad for path, leaf in self.leaves.items()}, self.leaves)
 
 
@@ -226,45 +232,119 @@ def _state_after_backward(case: Case, problem: Any) -> None:
             raise Refuted(f"{STATE}: the backward pass changes {path} of the module once more", path)
 
 
+ORDERS: Mapping[str, tuple[int, ...]] = {"in their order": (0, 1), "in the other order": (1, 0)}
+"""The orders of two backward passes."""
+
+
+def _both_in_flight(case: Case, problem: Any, own: oracle.Reference) -> None:
+    """Two forward passes of one module, as D(real) and D(fake), then both backward passes, in either order.
+
+    The first call may change buffers that the second one reads. Each backward pass belongs to its own call, so the sum
+    of the gradients is that of a call and its backward pass, and then the other call and its backward pass.
+    """
+    pair: Any = case.subject.function
+    other = _other(case, problem)
+
+    def run(order: tuple[int, ...] | None) -> dict[str, Any]:
+        first = Called(pair, "function", problem, case.options)
+        second = Called(pair, "function", other, case.options, first.module)
+        calls = (first, second)
+        if order is None:
+            for called in calls:
+                called.backward(called.forward())
+        else:
+            outputs = [called.forward() for called in calls]
+            for place in order:
+                calls[place].backward(outputs[place])
+        inputs = {f"{path}, {name}": leaf for name, called in zip(CALLS, calls, strict=True)
+                  for path, leaf in called.leaves.items() if path not in called.names}  # fmt: skip
+        parameters = {path: leaf for path, leaf in first.leaves.items() if path in first.names}
+        leaves = {**inputs, **parameters}
+        return {path: to_numpy(leaf) for path, leaf in _filled({p: t.grad for p, t in leaves.items()}, leaves).items()}
+
+    apart = _tried(case, problem, functools.partial(run, None))
+    if apart is None or not all(np.isfinite(leaf).all() for leaf in apart.values()):
+        return
+    noise = {path: 2 * own.noise[path.partition(",")[0]] for path in apart}
+    for name, order in ORDERS.items():
+        together = _tried(case, problem, functools.partial(run, order))
+        if together is not None:
+            found = case.compared(together, oracle.Reference(0.0, apart, noise), case.widest)
+            require(found, together, f"{TOGETHER}, {name}: ")
+
+
+CALLS = ("first call", "second call")
+
+
+def _other(case: Case, problem: Any) -> Any:
+    """The same module with other inputs."""
+    pair: Any = case.subject.function
+    drawn: Any = case.problem(seed=(case.spec.seed + 1) % 2**31)
+    params = {path: drawn.params[path] if path in pair.leaves else leaf for path, leaf in problem.params.items()}
+    given = {
+        path: drawn.data["given"][path] if path in pair.leaves else leaf for path, leaf in problem.data["given"].items()
+    }
+    return problem.with_params(params)._replace(data={**drawn.data, "given": given})
+
+
+SCALES = (1.0, 1e6, 1e-8)
+"""Sizes of the upstream gradient under autocast, as a loss scaler gives them: float16 holds neither 1e6 nor 1e-8."""
+
+
 def _autocast(case: Case) -> None:
     """Under autocast to bfloat16, gradients have the dtype of their leaves, and their errors are within the bound.
 
-    The noise is the error of the reference under autocast; the bound is κ times the noise.
+    The noise is the error of the reference under autocast; the bound is κ times the noise. A large or a small upstream
+    gradient multiplies the gradient; where the reference's is not multiplied, nothing is judged.
     """
     if "float32" not in case.subject.declared.dtypes:
         return
     pair: Any = case.subject.function
     problem: Any = case.problem("float32")
 
-    def run(role: str, options: Mapping[str, Any], given: Any) -> dict[str, Any]:
+    def run(role: str, options: Mapping[str, Any], given: Any, scale: float = 1.0) -> dict[str, Any]:
         import torch
 
         called = Called(pair, role, given, options)
         with torch.autocast("cpu", torch.bfloat16):
             found = called.forward()
-        return called.gradient(found)
+        return called.gradient(found, scale)
 
     found = []
     for i in range(SAMPLES):
         given = problem.with_params(_moved(problem.params, i))
         with contextlib.suppress(Exception):  # where the reference fails under autocast, there is no noise to measure
             found.append(oracle.split(problem, run("reference", {}, given)))
-    grads = _tried(case, problem, functools.partial(run, "function", case.options, problem)) if found else None
-    if grads is None:
+    if not found:
         return
-    for path, leaf in problem.params.items():
-        if grads[path].dtype != leaf.dtype:
-            raise Refuted(f"{AUTOCAST}: the gradient of {path} is of {grads[path].dtype}", path)
     truth = case.reference("float32").grads
     noise = {
         path: max(float(np.linalg.norm((sample[path] - leaf).ravel())) for sample in found)
         for path, leaf in truth.items()
     }
-    got = oracle.split(problem, grads)
     known = oracle.Reference(0.0, truth, noise, declared=case.declared_error)
-    compared = compare(got, known, "bfloat16", case.subject.declared.kappa)
-    if not compared.equal:
-        raise Refuted(f"{AUTOCAST}: {describe(compared, got)}", compared.leaf, compared.error, compared.noise)
+    for scale in SCALES:
+        what = AUTOCAST if scale == 1 else f"{AUTOCAST}, with an upstream gradient of the size {scale:g}"
+        if scale != 1 and not _scales(run, problem, known, scale):
+            continue
+        grads = _tried(case, problem, functools.partial(run, "function", case.options, problem, scale))
+        if grads is None:
+            continue
+        for path, leaf in problem.params.items():
+            if grads[path].dtype != leaf.dtype:
+                raise Refuted(f"{what}: the gradient of {path} is of {grads[path].dtype}", path)
+        got = oracle.split(problem, grads)
+        compared = compare(got, known, "bfloat16", case.subject.declared.kappa, scale)
+        require(compared, got, f"{what}: ")
+
+
+def _scales(run: Callable[..., Any], problem: Any, known: oracle.Reference, scale: float) -> bool:
+    """Whether the reference's gradient is in bounds with a scaled upstream gradient."""
+    try:
+        got = oracle.split(problem, run("reference", {}, problem, scale))
+    except Exception:  # what the reference cannot do, the function need not do
+        return False
+    return compare(got, known, "bfloat16", factor=scale).equal
 
 
 def _moved(params: Mapping[str, Any], sample: int) -> dict[str, Any]:

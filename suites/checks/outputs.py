@@ -52,7 +52,7 @@ def _outputs_in(case: Case, pair: Pair, dtype: str) -> None:
         if not functools.reduce(np.logical_or, [got[path] == run[path] for run in samples]).all():
             raise Refuted(f"output {path}, of integers, is not the reference's in {dtype}", path)
     reference = oracle.Reference(0.0, exact, farthest(samples, exact), declared=case.declared_error)
-    found = case.compared(floats, reference, dtype, case.subject.declared.kappa)
+    found = case.compared(floats, reference, dtype)
     if dtype == case.widest:  # other dtypes are judged, but not recorded
         case.record(found)
     if not found.equal:

@@ -14,7 +14,8 @@ from __future__ import annotations
 import contextlib
 import math
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import flint
@@ -54,12 +55,58 @@ def digits(number: int) -> Iterator[None]:
         flint.ctx.dps = before
 
 
+@dataclass
+class Floats:
+    """What the floats of a program stand for, within `standing`.
+
+    Attributes:
+        moved: |float| -> the ball that it stands for.
+        seen: |float| of every float that became a ball.
+    """
+
+    moved: Mapping[float, Any]
+    seen: set[float] = field(default_factory=set)
+
+    def ball(self, number: float) -> Any:
+        """The ball of a finite float."""
+        size = abs(number)
+        self.seen.add(size)
+        found = self.moved.get(size)
+        if found is None:
+            return arb(number)
+        return found if number > 0 else -found
+
+
+_FLOATS: list[Floats] = []
+"""The innermost scope of `standing` is the last."""
+
+
+@contextlib.contextmanager
+def standing(moved: Mapping[float, Any]) -> Iterator[Floats]:
+    """The scope in which floats stand for other balls than themselves, and in which it is noted which floats occur.
+
+    A program that was compiled before (`on_jax.Program`) is compiled again within it.
+    """
+    _FLOATS.append(Floats(moved))
+    try:
+        yield _FLOATS[-1]
+    finally:
+        _FLOATS.pop()
+
+
+def standing_now() -> bool:
+    """Whether a scope of `standing` is open."""
+    return bool(_FLOATS)
+
+
 def _ball(value: Any) -> Any:
     number = value.item() if isinstance(value, np.generic) else value
     if isinstance(number, complex):
-        return acb(number)
-    if isinstance(number, float) and math.isinf(number):  # arb(inf) would be the ball that holds every number
-        return arb.pos_inf() if number > 0 else arb.neg_inf()
+        return acb(_ball(number.real), _ball(number.imag)) if _FLOATS else acb(number)
+    if isinstance(number, float):
+        if math.isinf(number):  # arb(inf) would be the ball that holds every number
+            return arb.pos_inf() if number > 0 else arb.neg_inf()
+        return _FLOATS[-1].ball(number) if _FLOATS else arb(number)
     return arb(int(number) if isinstance(number, bool) else number)
 
 

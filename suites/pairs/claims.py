@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 
 FLOATS = {"float64": "gradient_float64", "float32": "gradient_float32", "bfloat16": "gradient_bfloat16"}
 EXACT = "its formula is the reference's gradient: equal to 40 digits and more, constants rounded to float64 aside"
+AUTOGRAD = (
+    "keeps autograd's protocol: after inputs or outputs changed before the backward pass, is right or raises; "
+    "without a backward pass, its graph is freed"
+)
 REFUSED = {
     "jit": "refuses_jit", "compile": "refuses_compile", "vmap": "refuses_vmap", "second_order": "refuses_second_order",
 }  # fmt: skip
@@ -56,16 +60,20 @@ def contract(pair: Pair, options: Sequence[Option]) -> tuple[Claim, ...]:
         found.append(owed("options", f"gives this gradient for every legal value of {names}"))
     if pair.donates:
         found.append(owed("donation", f"gives the memory of {', '.join(pair.donates)} to its outputs"))
-    if pair.where == "torch":
+    jax = pair.where == "jax"
+    alone = "each_leaf_alone_in_jax" if jax else ""
+    found.append(owed("each_leaf_alone", "gives each input its gradient if only this input requires one", alone))
+    if not steps:
+        found.append(owed("forward_mode", "in forward mode, where it offers that, gives the reference's derivative"))
+    if not jax:
         found += [
             owed("layouts", "takes inputs and cotangents that are transposed, strided or expanded"),
-            owed("each_leaf_alone", "gives each input its gradient if only this input requires one"),
-            owed("autograd", "keeps autograd's protocol: after a change before the backward pass, is right or raises"),
+            owed("autograd", AUTOGRAD),
         ]
     for name, statement in (
         ("jit", "gives the same gradient under jax.jit as without"),
         ("compile", "gives the same gradient under torch.compile as without"),
-        ("vmap", "under vmap over its inputs, gives the gradient of each"),
+        ("vmap", "under vmap over all or some of its inputs, gives the value and the gradient of each lane"),
     ):
         found += [owed(name, statement)] if name in pair.composes else []
     if "second_order" in pair.composes:

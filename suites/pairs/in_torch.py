@@ -25,7 +25,8 @@ def gradient(pair: Pair, problem: PairProblem, options: Mapping[str, Any], role:
         Refuted: the outputs are not those of the reference.
         NotComposable: the function refuses a transformation.
     """
-    if any(torch._C._functorch.is_functorch_wrapped_tensor(leaf) for leaf in problem.params.values()):
+    inputs = (*problem.params.values(), *problem.data["given"].values())
+    if any(torch._C._functorch.is_functorch_wrapped_tensor(leaf) for leaf in inputs):
         return _transformed(pair, problem, options)
     params = {path: leaf.detach().requires_grad_() for path, leaf in problem.params.items()}
     found, grads = backward(pair, role, problem, params, options)

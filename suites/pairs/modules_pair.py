@@ -367,7 +367,10 @@ class ModulePair(Pair):
         """`module_protocol`, in PyTorch."""
         if self.where != "torch":
             return ()
-        said = "is right or raises under what is done to a module: eval, deepcopy, autocast, a step in between"
+        said = (
+            "is right or raises under what is done to a module: eval, deepcopy, a step or a second call in between, "
+            "autocast with large and small upstream gradients"
+        )
         return (Claim("module_protocol", "module_protocol", said, "contract"),)
 
 

@@ -48,7 +48,8 @@ class Pair:
             it takes. An option that it does not take may only change how the function computes.
         regimes: name -> function of the inputs (name -> NumPy arrays) that returns them changed.
         dtypes: the dtypes that the function supports, out of ``float64``, ``float32`` and ``bfloat16``.
-        composes: transformations that must work: ``jit`` (JAX), ``compile`` (PyTorch), ``vmap``, ``second_order``.
+        composes: transformations that must work: ``jit`` (JAX), ``compile`` (PyTorch), ``vmap`` over all or some of the
+            inputs, ``second_order``.
         disclaims: transformations that it refuses in words.
         claims: promises about bytes and work, such as `gradgate.grows` and `gradgate.at_most`.
         expected: claim -> why it is known to fail. If the claim is upheld after all, the run fails.

@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from flint import arb
 
+from gradgate.suites.exact import balls
+
 PURE: tuple[Callable[[], Any], ...] = (
     lambda: arb(2).log(),
     lambda: arb(10).log(),
@@ -77,7 +79,7 @@ def _lower(value: float, node: Any, known: Known) -> Any:
     exponent = node._saved_exponent if hasattr(node, "_saved_exponent") else node._saved_ord
     if not isinstance(exponent, (int, float)):
         return None
-    exact = known.get(exponent, arb(exponent))
+    exact = known.get(exponent, balls.exact(exponent)[()])
     return next((exact - less for less in (0, 1, 2) if exponent - less == value), None)
 
 

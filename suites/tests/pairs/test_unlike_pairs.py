@@ -44,7 +44,7 @@ def test_no_claim_refutes_a_right_pair(number: int) -> None:
     assert refuted(sample(4)[number], QUICK, examples=8) == []
 
 
-@pytest.mark.parametrize("name", ["jax_norms:gated", "jax_tables:embedded"])
+@pytest.mark.parametrize("name", ["jax_norms:gated", "jax_tables:embedded", "jax_sequences:filtered"])
 def test_no_claim_refutes_a_right_pair_of_jax(name: str) -> None:
     pytest.importorskip("jax")
     assert refuted(name, ("tree", "gradient_exact", "not_finite"), examples=4) == []
