@@ -89,7 +89,7 @@ class Jax(Calls):
         """See `Calls.scaled`."""
         identity = self.jax.custom_vjp(lambda x: x)
         identity.defvjp(lambda x: (x, None), lambda _, g: (g * factor if factor != 1 else g,))
-        return identity  # type: ignore[no-any-return]
+        return identity
 
     def mapped(self, function: Callable[[Any], Any], tree: Any) -> Any:
         """See `Calls.mapped`."""
@@ -110,7 +110,7 @@ class Jax(Calls):
 
         made = self.jax.custom_vjp(functools.partial(called, function))
         made.defvjp(lambda x: (called(function, x), x), lambda x, g: (g * called(slope, x),))
-        return made  # type: ignore[no-any-return]
+        return made
 
     def key(self, seed: int) -> Any:
         """See `Calls.key`."""
@@ -142,7 +142,7 @@ class Torch(Calls):
     def scaled(self, factor: float) -> Callable[[Any], Any]:
         """See `Calls.scaled`."""
 
-        class Identity(self.torch.autograd.Function):  # type: ignore[name-defined,misc]
+        class Identity(self.torch.autograd.Function):  # type: ignore[name-defined]
             @staticmethod
             def forward(ctx: Any, x: Any) -> Any:
                 return x.view_as(x)
@@ -167,7 +167,7 @@ class Torch(Calls):
         def called(inner: Callable[[Any], Any], x: Any) -> Any:
             return self.torch.from_numpy(np.asarray(inner(x.detach().numpy()))).to(x.dtype)
 
-        class Outside(self.torch.autograd.Function):  # type: ignore[name-defined,misc]
+        class Outside(self.torch.autograd.Function):  # type: ignore[name-defined]
             @staticmethod
             def forward(ctx: Any, x: Any) -> Any:
                 ctx.save_for_backward(x)

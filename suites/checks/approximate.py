@@ -32,7 +32,7 @@ def convergence(case: Case) -> None:
     declared = pair.approximates
     assert isinstance(declared, Convergence)
     dtype = case.widest
-    steps = declared.steps(pair.options[declared.option])  # type: ignore[arg-type]
+    steps = declared.steps(pair.options[declared.option])
     reference = case.reference(dtype)
     truths = {f"the gradient of {name}": (leaf, reference.noise[name]) for name, leaf in reference.grads.items()}
     truths |= {f"output {path}": found for path, found in known_outputs(case, pair, dtype).items()}

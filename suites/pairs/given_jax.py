@@ -27,7 +27,8 @@ class GivenModule:
         if kind_of(module) == "nnx":
             from flax import nnx
 
-            graph, params, rest = nnx.split(module, nnx.Param, ...)
+            split: Any = nnx.split(module, nnx.Param, ...)
+            graph, params, rest = split
             flat, others = dict(nnx.to_flat_state(params)), dict(nnx.to_flat_state(rest))
             self.leaves = {_dotted(path): leaf.get_value() for path, leaf in flat.items()}
 

@@ -89,7 +89,7 @@ class GivenPair(Pair):
     @functools.cached_property
     def _flat(self) -> list[tuple[dict[str, Any], Callable[[dict[str, Any]], Any]]]:
         """For each argument: path -> `Given`, or what is data; and the function that makes the argument of leaves."""
-        found = []
+        found: list[tuple[dict[str, Any], Callable[[dict[str, Any]], Any]]] = []
         for name, argument in self.inputs.items():
             flat, put = trees.flatten(self.framework, argument)
             paths = {trees.joined(name, path): path for path in flat}
@@ -166,7 +166,7 @@ class GivenPair(Pair):
             from gradgate.suites.judging.subject import first_line
 
             cause = error.__cause__
-            said = f"{type(cause).__name__}: {first_line(cause)}"  # type: ignore[arg-type]
+            said = f"{type(cause).__name__}: {first_line(cause)}"
             raise UsageError(f"at these arguments, the reference raised {said}") from cause
 
     @staticmethod
@@ -537,7 +537,7 @@ def _again(leaf: Any) -> Any:
         import jax
 
         with jax.ensure_compile_time_eval():  # without float64, JAX has no int64 either
-            return leaf if jax.config.jax_enable_x64 else jax.numpy.asarray(np.asarray(leaf))
+            return leaf if jax.config.read("jax_enable_x64") else jax.numpy.asarray(np.asarray(leaf))
     return leaf
 
 
