@@ -7,12 +7,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from gradgate.suites.gate import declared
 from gradgate.suites.gate.allow import Entry
 from gradgate.suites.gate.manifest import identity, name, owner
+from gradgate.suites.gate.ran import EMPTY, Record
 from gradgate.suites.measuring.cells import OF_PASSES
 
 ADVISORY = "roofline_seconds"
-FAILURES = ("rise", "missing", "failed", "refuted", "withdrawn")
+FAILURES = ("rise", "missing", "failed", "refuted", "unexpected", "withdrawn", "narrowed")
 UNMEASURED = ("unmeasured",)
 
 
@@ -21,15 +23,18 @@ class Finding:
     """One thing to say about a change.
 
     Attributes:
-        kind: ``rise``, ``fall``, ``missing``, ``failed``, ``refuted``, ``withdrawn`` (a claim taken back), ``allowed``,
-            ``unmeasured``, ``renamed``, ``edited`` (a benchmark), ``new``, ``expired`` or ``unused`` (entries of
-            allow.toml), ``time``.
+        kind: ``rise``, ``fall``, ``missing``, ``failed``, ``refuted``, ``unexpected`` (upheld, declared false),
+            ``withdrawn`` (a claim taken back), ``narrowed`` (a declaration that tries or promises less), ``allowed``,
+            ``unmeasured``, ``fixed`` (refuted on the base, upheld on the head), ``with_fix`` (a rise of a method that
+            is fixed), ``known`` (an error that is declared), ``renamed``, ``declared`` (otherwise than on the base),
+            ``edited`` (a benchmark), ``new``, ``expired`` or ``unused`` (entries of allow.toml), ``time``.
         name: the name of the cell, claim or benchmark.
         row: the cell's dict; {} if the finding is not about a cell.
         quantity, base, head: the figures, if there are two.
         memory_bytes: the memory of the device, if it is known.
         sentence: what there is to say besides figures.
         reproduce: one command that reproduces the finding, if there is one.
+        owner: the method, of a finding on a claim.
     """
 
     kind: str
@@ -41,6 +46,7 @@ class Finding:
     memory_bytes: int | None = None
     sentence: str = ""
     reproduce: str = ""
+    owner: str = ""
 
 
 @dataclass
@@ -51,11 +57,13 @@ class Half:
         description: what the side sent: methods, cells, tasks, fingerprint.
         figures: identity of a cell -> its figure.
         benchmarks: names of the asv benchmarks.
+        record: the files that its processes imported.
     """
 
     description: Mapping[str, Any]
     figures: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     benchmarks: frozenset[str] = frozenset()
+    record: Record = field(default_factory=lambda: EMPTY)
 
     @property
     def cells(self) -> dict[str, Mapping[str, Any]]:
@@ -64,8 +72,13 @@ class Half:
 
     @property
     def tasks(self) -> dict[str, Mapping[str, Any]]:
-        """Name -> claim."""
+        """Name -> claim. A law that is judged on several profiles is one claim."""
         return {f"{owner(t)}:{t['claim']}": t for t in self.description["tasks"]}
+
+    def declared(self, method: str) -> Mapping[str, Any]:
+        """The facts that a method declares (`gate.declared`); {} if they are not known."""
+        found: Mapping[str, Any] = self.description.get("declared", {}).get(method, {})
+        return found
 
 
 def manifest(base: Half, head: Half) -> dict[str, Mapping[str, Any]]:
@@ -88,13 +101,15 @@ def figures(found: Mapping[str, Any]) -> dict[str, float | None]:
 def compare(base: Half, head: Half, allowed: Iterable[Entry], today: datetime.date) -> list[Finding]:
     """Everything that a change did, worst first, without the gradient checks."""
     rule = _Rule(base, head, tuple(allowed), today)
-    found = [*rule.deleted(), *rule.cells(), *rule.entries()]
-    order = (*FAILURES, *UNMEASURED, "expired", "allowed", "unused", "renamed", "edited", "new", "fall", "time")
+    found = [*rule.deleted(), *rule.narrowed(), *rule.cells(), *rule.entries()]
+    order = (
+        *FAILURES, *UNMEASURED, "expired", "allowed", "unused", "renamed", "declared", "edited", "new", "fall", "time",
+    )  # fmt: skip
     return sorted(found, key=lambda finding: order.index(finding.kind))
 
 
 def renames(base: Half, head: Half) -> dict[str, str]:
-    """Renamed methods, old name -> new name: one is gone, one is new, and the figures are the same in every cell."""
+    """Renamed methods and pairs, old name -> new name: one is gone, one is new, and all figures are the same."""
     gone = [m for m in base.description["methods"] if m not in head.description["methods"]]
     new = [m for m in head.description["methods"] if m not in base.description["methods"]]
     found: dict[str, str] = {}
@@ -102,8 +117,9 @@ def renames(base: Half, head: Half) -> dict[str, str]:
         signature = _signature(base, method)
         for other in new:
             family, _, framework = method.split(":")
-            same = other.startswith(f"{family}:") and other.endswith(f":{framework}") and other not in found.values()
-            if same and signature and _signature(head, other) == signature:
+            pairs = base.declared(method).get("dims") and head.declared(other).get("dims")  # each its own family
+            near = (pairs or other.startswith(f"{family}:")) and other.endswith(f":{framework}")
+            if near and other not in found.values() and signature and _signature(head, other) == signature:
                 found[method] = other
                 break
     return found
@@ -115,7 +131,7 @@ def _signature(half: Half, method: str) -> dict[str, Any]:
     if any(figure is None or figure["status"] != "measured" for figure in measured.values()):
         return {}
     return {
-        identity({**cells[key], "method": ""}): figures(figure)
+        identity({**cells[key], "method": "", "family": ""}): figures(figure)
         for key, figure in measured.items()
         if figure is not None
     }
@@ -158,6 +174,25 @@ class _Rule:
                 yield self._removal(gone, "withdrawn", "claimed on the base, declared false now")
         for gone in sorted(self.base.benchmarks - self.head.benchmarks):
             yield self._removal(gone, "missing", "a benchmark of the base is gone")
+
+    def narrowed(self) -> Iterable[Finding]:
+        """Declarations that try or promise less than on the base, and others that have changed."""
+        for method in self.base.description["methods"]:
+            now = self.renamed.get(method, method)
+            before, after = self.base.declared(method), self.head.declared(now)
+            if not before or not after:
+                continue
+            for fact, sentence in declared.narrower(before, after):
+                yield self._removal(f"{method}:{fact}", "narrowed", sentence)
+            for fact, sentence in declared.otherwise(before, after):
+                yield Finding("declared", f"{method}:{fact}", sentence=sentence)
+        old, new = (half.description.get("run", {}) for half in (self.base, self.head))
+        if self.base.description["methods"] and old and new:
+            if new["examples"] < old["examples"]:
+                sentence = f"{new['examples']} problems per claim, and {old['examples']} on the base"
+                yield self._removal("examples", "narrowed", sentence)
+            if new["seed"] != old["seed"]:
+                yield Finding("declared", "seed", sentence=f"was {old['seed']}, and is {new['seed']}")
 
     def cells(self) -> Iterable[Finding]:
         """The findings on every cell of both manifests."""

@@ -1,8 +1,8 @@
 """The process that measures and judges one side: ``python -m gradgate.suites.gate.side``, in that side's overlay.
 
 It reads one request, a line of JSON, and answers with lines of JSON. ``{"side": …}`` lists what this side has.
-``{"figure": …}`` and ``{"verdict": …}`` are sent one by one, as soon as each is known. ``{"usage": …}`` and
-``{"broken": …}`` end the answer with a sentence. The process ends when its parent ends, with all processes that it
+``{"figure": …}`` and ``{"verdict": …}`` are sent one by one, as soon as each is known. ``{"record": …}`` says which
+files ran (`gate.ran`). ``{"usage": …}`` and ``{"broken": …}`` end the answer with a sentence. The process ends when its parent ends, with all processes that it
 started.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import traceback
 from collections.abc import Callable
@@ -35,22 +36,31 @@ class Side:
         self.methods = {
             g.declared.key: g for g in manifest.gated(self.settings, request["own"], request.get("base", False))
         }
-        self.imports = Imports([Path(path) for path in request["paths"]], Path.cwd())
+        paths, mounts = _import_path(request)
+        self.imports = Imports(paths, Path.cwd(), mounts)
         self.keys = Keys(self.imports, data_of(Path.cwd(), self.settings.depends))
         self.fingerprint = self.keys.fingerprint
 
     def describe(self) -> dict[str, Any]:
         """The gated cells and claims of this side, and the toolchain."""
-        from gradgate.suites.judging.verdict import Task
+        from gradgate.suites.gate.declared import facts
 
         cells, tasks = [], []
         for known in self.methods.values():
             cells += [cell.to_dict() for cell in known.cells(self.settings.profiles)]
-            tasks += [asdict(Task.of(known.declared, claim, known.given.target)) for claim in known.claims]
+            tasks += [asdict(task) for task in known.tasks(self.settings.profiles)]
         return {
             "methods": sorted(self.methods), "cells": cells, "tasks": tasks, "fingerprint": self.fingerprint,
+            "declared": {key: facts(known.declared) for key, known in self.methods.items()},
             "run": {"examples": self.settings.examples, "seed": self.settings.seed}, "allow": self.settings.allow,
+            "named": {key: sorted(known.named()) for key, known in self.methods.items()},
         }  # fmt: skip
+
+    def record(self) -> dict[str, Any]:
+        """What this process has imported; {} if the trees are not known."""
+        from gradgate.suites.gate import ran
+
+        return dict(ran.record(Path(self.request["tree"]))) if self.request.get("tree") else {}
 
     def measure(self, rows: list[dict[str, Any]], send: Send) -> None:
         """Send a figure for every cell; kept figures are sent first."""
@@ -92,12 +102,14 @@ class Side:
         from gradgate.suites.workers.supervisor import Limits, Supervisor
 
         limits = Limits(self.request["timeout"])
-        run = Run(self.settings.examples, self.settings.seed, limit=0.75 * limits.seconds)
+        asked_run = self.request.get("run", {"examples": self.settings.examples, "seed": self.settings.seed})
+        run = Run(**asked_run, limit=0.75 * limits.seconds)  # the base is judged as the head is
         asked, keys = [], {}
         for row in rows:
             task = Task(**row)
-            keys[task.name] = self.keys.verdict(self._places(self.methods[task.owner].declared), task, run)
-            kept = self.store.get(keys[task.name])
+            key = self.keys.verdict(self._places(self.methods[task.owner].declared), task, run)
+            keys[task.name, task.profile] = key
+            kept = self.store.get(key)
             if kept is not None:
                 send({"verdict": {**kept, "reused": True}})
             else:
@@ -106,7 +118,7 @@ class Side:
             for verdict in supervisor.judge_all(asked):
                 found = verdict.to_dict()
                 if verdict.verdict != "error":  # this machine may have caused an error
-                    self.store.put(keys[verdict.task.name], found)
+                    self.store.put(keys[verdict.task.name, verdict.task.profile], found)
                 send({"verdict": {**found, "reused": False}})
 
     def _places(self, declared: Any) -> list[str]:
@@ -126,6 +138,19 @@ class Side:
         return strings_of(declared)
 
 
+def _import_path(request: dict[str, Any]) -> tuple[list[Path], dict[str, Path]]:
+    """The import path of this side, and packages that lie in the tree under another name."""
+    from gradgate.suites.gate import guard
+
+    paths = [Path(path) for path in request["paths"]]
+    if not request.get("tree"):
+        return paths, {}
+    tree, links = Path(request["tree"]), paths[0]
+    resolved = guard.Resolved.read(links / guard.RESOLVED, guard.Given.read(links / guard.GIVEN))
+    mounts = {name: tree / place for name, place in resolved.packages.items()}
+    return [*paths, *(Path(place) for place in sys.path if Path(place).is_relative_to(tree))], mounts
+
+
 def serve(request: dict[str, Any], send: Send) -> None:
     """Answer one request. Every error is sent as an event."""
     from gradgate.hw_profiles.profile import ProfileError
@@ -140,6 +165,8 @@ def serve(request: dict[str, Any], send: Send) -> None:
             side.measure(request["measure"], send)
         if "verify" in request:
             side.verify(request["verify"], send)
+        if record := side.record():
+            send({"record": record})
     except (UsageError, ProfileError) as error:
         send({"usage": str(error)})
     except CannotKeep as error:
