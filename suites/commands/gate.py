@@ -14,11 +14,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from gradgate.references import laws
+from gradgate.references.errors import UsageError
 from gradgate.suites.commands import arguments
 from gradgate.suites.console.files import write_atomically
 from gradgate.suites.console.progress import Show, progress
-from gradgate.references import laws
-from gradgate.references.errors import UsageError
 from gradgate.suites.gate import allow, benchmarks, compare, declared, output, ran
 from gradgate.suites.gate.compare import Finding, Half
 from gradgate.suites.gate.git import Repository
@@ -191,10 +191,10 @@ class _Side:
         """
         named = frozenset(name for names in half.description["named"].values() for name in names)
         found = ran.Ran(half.record, self.given, named)
-        for name, (path, held) in found.misplaced().items():
+        for module, (path, held) in found.misplaced().items():
             raise UsageError(
-                f"{self.who}: {name} comes from {path}, although the commit holds {held}; the gate would not measure "
-                f"the commit. Add to pyproject.toml: {found.line(held, name, self.path)}"
+                f"{self.who}: {module} comes from {path}, although the commit holds {held}; the gate would not measure "
+                f"the commit. Add to pyproject.toml: {found.line(held, module, self.path)}"
             )
         return found
 
@@ -256,15 +256,15 @@ def _own_files(base: ran.Ran, head: ran.Ran, changed: Collection[str]) -> list[F
     """
     if same := ran.unmoved(base, head, changed):
         raise Unmeasurable(
-            f"the change touches {', '.join(same[:3])}, which ran, and yet both sides ran the same content; the gate did "
-            "not measure the commits: please report it"
+            f"the change touches {', '.join(same[:3])}, which ran, and yet both sides ran the same content; the gate "
+            "did not measure the commits: please report it"
         )
     built, sources = ran.rebuilt(base, head, changed)
     if not built:
         return []
     sentence = (
-        f"both sides run it, as it is in neither commit, and the change touches {', '.join(sources[:3])}, from which it "
-        "may be built: install the base in an environment of its own and give --base-python"
+        f"both sides run it, as it is in neither commit, and the change touches {', '.join(sources[:3])}, from which "
+        "it may be built: install the base in an environment of its own and give --base-python"
     )
     return [Finding("unmeasured", path, sentence=sentence) for path in built]
 

@@ -109,7 +109,7 @@ def compare(base: Half, head: Half, allowed: Iterable[Entry], today: datetime.da
 
 
 def renames(base: Half, head: Half) -> dict[str, str]:
-    """Renamed methods and pairs, old name -> new name: one is gone, one is new, and all figures are the same."""
+    """Renamed methods, old name -> new name: one is gone, one is new, and the figures are the same in every cell."""
     gone = [m for m in base.description["methods"] if m not in head.description["methods"]]
     new = [m for m in head.description["methods"] if m not in base.description["methods"]]
     found: dict[str, str] = {}
@@ -117,9 +117,8 @@ def renames(base: Half, head: Half) -> dict[str, str]:
         signature = _signature(base, method)
         for other in new:
             family, _, framework = method.split(":")
-            pairs = base.declared(method).get("dims") and head.declared(other).get("dims")  # each its own family
-            near = (pairs or other.startswith(f"{family}:")) and other.endswith(f":{framework}")
-            if near and other not in found.values() and signature and _signature(head, other) == signature:
+            same = other.startswith(f"{family}:") and other.endswith(f":{framework}") and other not in found.values()
+            if same and signature and _signature(head, other) == signature:
                 found[method] = other
                 break
     return found
@@ -159,7 +158,8 @@ class _Rule:
         left = self.head.description["methods"]
         for method in self.base.description["methods"]:
             if method not in left and method not in self.renamed:
-                yield self._removal(method, "missing", "a method of the base is gone, with its cells and claims")
+                sentence = "a method of the base is gone, with its cells and claims"
+                yield self._removal(method, "missing", sentence + self._alike(method))
         kept = {name(row) for row in self.head.cells.values()}
         before = {name(row) for row in self.base.cells.values() if owner(row) in left}
         for gone in sorted(before - kept):
@@ -174,6 +174,14 @@ class _Rule:
                 yield self._removal(gone, "withdrawn", "claimed on the base, declared false now")
         for gone in sorted(self.base.benchmarks - self.head.benchmarks):
             yield self._removal(gone, "missing", "a benchmark of the base is gone")
+
+    def _alike(self, gone: str) -> str:
+        """Which new method may be a pair under another name, as a sentence; "" if there is none."""
+        signature = _signature(self.base, gone)
+        for method in self.head.description["methods"]:
+            if method not in self.base.description["methods"] and signature == _signature(self.head, method) != {}:
+                return f"; {method} is new and has the same figures: if it is renamed, allow this removal"
+        return ""
 
     def narrowed(self) -> Iterable[Finding]:
         """Declarations that try or promise less than on the base, and others that have changed."""

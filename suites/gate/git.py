@@ -35,7 +35,7 @@ cat > /dev/null
 for tree in "$2"/trees/*; do git -C "$1" worktree remove --force --force "$tree"; done
 for try in 1 2 3 4 5 6 7 8 9 10; do rm -rf -- "$2" && exit; sleep 0.3; done
 """
-"""A shell script that waits until its standard input is closed, and then removes the trees of a folder and the folder."""
+"""A shell script that waits until its standard input is closed, and then removes a folder and the trees in it."""
 OF_A_REPOSITORY = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY")
 """Environment variables that git sets for its hooks. In a worktree they would name another one."""
 TRUSTED: dict[str, Any] = {"filter": "tar"} if hasattr(tarfile, "tar_filter") else {}

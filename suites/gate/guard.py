@@ -31,7 +31,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 GIVEN, RESOLVED = "imports.json", "resolved.json"
-"""Files in the folder of links: what the gate gives, and where this interpreter's installed packages lie in the tree."""
+"""Files in the folder of links: what the gate gives, and where the installed packages lie in the tree."""
 SITES = ("site-packages", "dist-packages")
 SKIPPED = (".git", "node_modules", "__pycache__")
 INIT = "__init__.py"

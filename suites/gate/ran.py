@@ -33,7 +33,7 @@ def record(tree: Path) -> Record:
     modules, files = {}, {}
     for name, module in sorted(sys.modules.items()):
         path = getattr(module, "__file__", None)
-        if not isinstance(path, str) or name.partition(".")[0] in ("gradgate", "__main__", "sitecustomize"):
+        if not isinstance(path, str) or not os.path.isabs(path) or name.partition(".")[0] in ("gradgate", "__main__", "sitecustomize"):
             continue
         place = Path(os.path.realpath(path))
         parts = place.parts

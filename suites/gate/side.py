@@ -2,8 +2,8 @@
 
 It reads one request, a line of JSON, and answers with lines of JSON. ``{"side": …}`` lists what this side has.
 ``{"figure": …}`` and ``{"verdict": …}`` are sent one by one, as soon as each is known. ``{"record": …}`` says which
-files ran (`gate.ran`). ``{"usage": …}`` and ``{"broken": …}`` end the answer with a sentence. The process ends when its parent ends, with all processes that it
-started.
+files ran (`gate.ran`). ``{"usage": …}`` and ``{"broken": …}`` end the answer with a sentence. The process ends when its
+parent ends, with all processes that it started.
 """
 
 from __future__ import annotations
