@@ -125,6 +125,7 @@ class _Judged:
         self.reused: set[Task] = set()
         self._place = {(task.name, task.target): place for place, task in enumerate(tasks)}
         self._written = 0.0
+        self.code = arguments.code(chosen)
 
     def add(self, verdict: Verdict, reused: bool) -> None:
         """Add one verdict."""
@@ -141,7 +142,7 @@ class _Judged:
         document = {"schema": SCHEMA, "fingerprint": fingerprint(), "claims": len(self.tasks)}
         asked = {"examples": self.chosen.examples, "seed": self.chosen.seed}
         if self.chosen.shard.of > 1:
-            document |= {"shard": self.chosen.shard.to_dict(self.total), "asked": asked}
+            document |= {"shard": self.chosen.shard.to_dict(self.total), "asked": asked} | self.code
         return document | {"verdicts": rows}
 
     def write(self, *, now: bool = False) -> None:

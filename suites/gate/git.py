@@ -184,6 +184,13 @@ class Repository:
         pairs = zip(rows[::2], rows[1::2], strict=False)
         return frozenset(name for row, name in pairs if len(set(row.split()[2:4])) == 2)
 
+    def files(self, folder: Path) -> list[Path]:
+        """The tracked files below a folder, and the untracked code that no build has made."""
+        tracked = self._run("ls-files", "-z", "--full-name", "--", str(folder.resolve())).stdout.split("\0")
+        others = self._run("ls-files", "--others", "--exclude-standard", "-z", "--", str(folder.resolve())).stdout
+        new = [name for name in others.split("\0") if name.endswith(CODE) and not self._built(name)]
+        return [folder / (self.root / name).relative_to(folder.resolve()) for name in filter(None, [*tracked, *new])]
+
     def extract(self, commit: str, folder: Path) -> Path:
         """Write the files of a commit into a folder; returns the project's folder in it.
 

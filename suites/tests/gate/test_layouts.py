@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,7 @@ TABLE = [(name, editable) for name in LAYOUTS for editable in (False, True)]
 @pytest.fixture(scope="module", params=TABLE, ids=[f"{name}-{'editable' if e else 'copied'}" for name, e in TABLE])
 def project(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Layout, Scratch, Environment]]:
+) -> tuple[Layout, Scratch, Environment]:
     """A layout, its repository, and the environment in which it is installed."""
     pytest.importorskip("torch")
     name, editable = request.param
@@ -35,13 +34,11 @@ def project(
     made = layout.make(place / "repository", f"{name}, {editable}")
     for folder in (*layout.beside, layout.project):
         environment.install(made.root / folder, editable=editable)
-    yield layout, made, environment
+    return layout, made, environment
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_the_gate_runs_the_commits(
-    project: tuple[Layout, Scratch, Environment], change: str, tmp_path: Path
-) -> None:
+def test_the_gate_runs_the_commits(project: tuple[Layout, Scratch, Environment], change: str, tmp_path: Path) -> None:
     layout, made, environment = project
     made.git("checkout", "--quiet", "--force", "-B", "change", "main")
     made.replace(f"{layout.code}/ops.py", *CHANGES[change])

@@ -45,6 +45,7 @@ def test_a_missing_share_is_said_and_its_claims_count() -> None:
         (verdicts(2, 2, "tree", total=9), "not shares of one piece of work"),
         (verdicts(2, 2, "tree", fingerprint={"torch": "1"}), "their fingerprint differs"),
         (verdicts(2, 2, "tree", asked={"seed": 1}), "their asked differs"),
+        (verdicts(2, 2, "tree", code="another"), "their code differs"),
         ({"schema": 1, "fingerprint": {"torch": "2"}, "cells": [], "laws": []}, "one lists verdicts, the other cells"),
         ({key: value for key, value in verdicts(2, 2, "tree").items() if key != "shard"}, "not shares of one piece"),
     ],
