@@ -227,7 +227,7 @@ class Guard:
         places = [spec.origin] if spec.has_location and spec.origin else list(spec.submodule_search_locations or ())
         return all(_inside(os.path.realpath(place), [str(self.given.tree)]) for place in places)
 
-    def _moved(self, name: str, spec: ModuleSpec) -> ModuleSpec:
+    def _moved(self, name: str, spec: ModuleSpec) -> ModuleSpec | None:
         """The spec, in the tree if it was in the working tree."""
         inside = spec.submodule_search_locations
         places = None if inside is None else list(dict.fromkeys(mapped(self.given, place) for place in inside))
@@ -295,8 +295,8 @@ def _names_in(path: Path) -> Iterator[str]:
         if path.name == "pyproject.toml":
             row = tomllib.loads(text)
             tools = row.get("tool", {})
-            for table in (row.get("project"), tools.get("poetry"), tools.get("flit", {}).get("metadata")):
-                yield from (str(table[key]) for key in ("name", "dist-name", "module") if key in (table or {}))
+            for table in (row.get("project", {}), tools.get("poetry", {}), tools.get("flit", {}).get("metadata", {})):
+                yield from (str(table[key]) for key in ("name", "dist-name", "module") if key in table)
         elif path.name == "setup.cfg":
             parsed = configparser.ConfigParser(interpolation=None)
             parsed.read_string(text)
@@ -385,7 +385,7 @@ def install(folder: Path) -> None:
     roots = [os.path.normpath(given.tree / root) for root in resolved.roots]
     entries[first:first] = [root for root in roots if root not in entries[:first]]
     sys.path[:] = dict.fromkeys(entries)
-    sys.meta_path.insert(0, Guard(given, resolved))  # type: ignore[arg-type]
+    sys.meta_path.insert(0, Guard(given, resolved))
 
 
 def _go_on(folder: Path) -> None:

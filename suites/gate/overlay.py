@@ -18,6 +18,7 @@ from pathlib import Path
 import gradgate.hw_profiles
 import gradgate.references
 import gradgate.suites
+from gradgate.hw_profiles.cache import VARIABLE
 from gradgate.suites.gate import guard
 
 JUDGES = ("suites", "hw_profiles")
@@ -87,7 +88,10 @@ class Overlay:
         if self.given is not None:  # relative entries are relative to the caller's folder
             kept = [guard.mapped(self.given, os.path.abspath(place)) for place in kept]
         path = os.pathsep.join([*(str(path.resolve()) for path in self.paths), *kept])
-        return {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+        found = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+        if found.get(VARIABLE):  # relative to the caller's folder, and not to a tree that is removed at the end
+            found[VARIABLE] = os.path.abspath(found[VARIABLE])
+        return found
 
 
 def is_gradgate(project: Path) -> bool:
