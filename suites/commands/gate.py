@@ -27,7 +27,7 @@ from gradgate.suites.gate.overlay import Overlay, is_gradgate
 from gradgate.suites.gate.process import Unmeasurable, ask
 from gradgate.suites.gate.settings import Settings
 from gradgate.suites.judging.explain import explain
-from gradgate.suites.judging.verdict import Verdict
+from gradgate.suites.judging.verdict import Task, Verdict
 
 BENCHMARKS = "asv_bench/benchmarks"
 Verdicts = dict[tuple[str, str], Verdict]
@@ -102,11 +102,11 @@ def run(folder: Path, chosen: argparse.Namespace) -> output.Document:
         rows = compare.manifest(before, after)
         with progress(None, "figures and verdicts") as show:
             reused = sides[0].measure(before, _of(before, rows.values()), show)
-            verdicts = _Judged()
+            verdicts = _Judged(after.description["tasks"])
             reused += sides[1].measure(after, _of(after, rows.values()), show, after.description["tasks"], verdicts)
             findings = compare.compare(before, after, allowed, datetime.date.today())
             changed = repository.changed(base, head)
-            was = _Judged()
+            was = _Judged(before.description["tasks"])
             asked = _to_judge_on_the_base(before, after, findings, verdicts, changed)
             sides[0].measure(before, (), show, asked, was, run=after.description["run"])
         halves = {side: sides[n].ran(half) for n, (side, half) in enumerate((("base", before), ("head", after)))}
@@ -133,7 +133,14 @@ def run(folder: Path, chosen: argparse.Namespace) -> output.Document:
 class _Judged:
     """The verdicts of one side, and which of them were reused."""
 
-    def __init__(self) -> None:
+    def __init__(self, tasks: Iterable[Mapping[str, Any]]) -> None:
+        """Begin without verdicts.
+
+        Args:
+            tasks: the claims, as the side describes them; a verdict's own row does not name the check.
+        """
+        known = [Task(**row) for row in tasks]
+        self.tasks = {(task.name, task.profile): task for task in known}
         self.found: Verdicts = {}
         self.reused: set[tuple[str, str]] = set()
 
@@ -141,7 +148,7 @@ class _Judged:
         """Add a verdict as a side sends it."""
         verdict = Verdict.from_dict(row)
         key = verdict.task.name, verdict.task.profile
-        self.found[key] = verdict
+        self.found[key] = replace(verdict, task=self.tasks[key])
         self.reused |= {key} if row["reused"] else set()
 
     def parts(self) -> tuple[Verdicts, Verdicts]:

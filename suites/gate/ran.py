@@ -18,6 +18,8 @@ Record = Mapping[str, Mapping[str, Any]]
 """``modules``: dotted name -> path, and ``files``: path -> sha256 or None. A path in the side's tree is relative to its
 top; another one is absolute."""
 EMPTY: Record = {"modules": {}, "files": {}}
+NOT_THEIRS = ("gradgate", "__main__", "sitecustomize")
+"""Top-level modules that are no part of the project."""
 HOMES = ("", "src", "lib", "python")
 """Folders of a project in which its packages usually lie."""
 SOURCES = (
@@ -33,7 +35,7 @@ def record(tree: Path) -> Record:
     modules, files = {}, {}
     for name, module in sorted(sys.modules.items()):
         path = getattr(module, "__file__", None)
-        if not isinstance(path, str) or not os.path.isabs(path) or name.partition(".")[0] in ("gradgate", "__main__", "sitecustomize"):
+        if not isinstance(path, str) or not os.path.isabs(path) or name.partition(".")[0] in NOT_THEIRS:
             continue
         place = Path(os.path.realpath(path))
         parts = place.parts

@@ -8,6 +8,7 @@ parent ends, with all processes that it started.
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import sys
@@ -37,7 +38,7 @@ class Side:
             g.declared.key: g for g in manifest.gated(self.settings, request["own"], request.get("base", False))
         }
         paths, mounts = _import_path(request)
-        self.imports = Imports(paths, Path.cwd(), mounts)
+        self.imports = Imports(paths, Path.cwd(), mounts, functools.partial(_in_tree, request.get("tree", "")))
         self.keys = Keys(self.imports, data_of(Path.cwd(), self.settings.depends))
         self.fingerprint = self.keys.fingerprint
 
@@ -149,6 +150,15 @@ def _import_path(request: dict[str, Any]) -> tuple[list[Path], dict[str, Path]]:
     resolved = guard.Resolved.read(links / guard.RESOLVED, guard.Given.read(links / guard.GIVEN))
     mounts = {name: tree / place for name, place in resolved.packages.items()}
     return [*paths, *(Path(place) for place in sys.path if Path(place).is_relative_to(tree))], mounts
+
+
+def _in_tree(tree: str, name: str) -> Path | None:
+    """Where a top-level module lies in the tree, if the guard finds it there under another name."""
+    import importlib.util
+
+    spec = importlib.util.find_spec(name) if tree and name not in sys.builtin_module_names else None
+    inside = None if spec is None else next(iter(spec.submodule_search_locations or ()), spec.origin)
+    return Path(inside) if inside and Path(inside).is_relative_to(tree) else None
 
 
 def serve(request: dict[str, Any], send: Send) -> None:
