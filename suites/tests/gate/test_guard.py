@@ -109,6 +109,14 @@ def test_a_folder_on_pythonpath_or_in_a_pth_file_is_that_of_the_tree(
         assert imported(both["base"], "mylib.ops", environment.python) == "code/mylib/ops.py"
 
 
+def test_a_project_in_src_that_nobody_has_installed_is_imported(tmp_path: Path) -> None:
+    made = LAYOUTS["src"].make(tmp_path / "repository", "src")
+    made.write({"src/mylib/ops.py": ""})
+    made.commit()
+    with sides(made.root) as both:
+        assert imported(both["head"], "mylib.ops") == "src/mylib/ops.py"
+
+
 def test_a_module_that_a_build_has_made_is_taken_and_one_that_was_committed_is_not(
     source: Scratch, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,8 +11,10 @@ import pytest
 
 from gradgate.references.errors import UsageError
 from gradgate.suites.judging.verdict import Task, Verdict
+from gradgate.suites.keeping.code import identity
 from gradgate.suites.keeping.union import unite
 from gradgate.suites.selftest import summary
+from gradgate.suites.tests.scratch import Scratch
 
 
 def verdicts(index: int, of: int, *claims: str, total: int = 3, **other: Any) -> dict[str, Any]:
@@ -147,3 +149,23 @@ def test_a_share_with_nothing_to_do_is_a_share_too(
 def test_a_share_without_a_file_of_its_own_is_refused(gradgate: Callable[..., Any], torch: Any) -> None:
     assert "give --shard a --json" in gradgate("calibrate", "--shard", "1/2").err
     assert "--shard needs --json FILE" in gradgate("paper", "--family", "performer", "--shard", "1/2").err
+
+
+def test_the_identity_of_code_follows_its_content_and_not_the_commit(tmp_path: Path) -> None:
+    files = {"mine.py": "x = 1\n", "data.json": "{}"}
+    made = Scratch(tmp_path / "repository")
+    made.commit(files)
+    first = identity(made.root)
+    made.commit()
+    made.write({"verdicts.json": "{}", "build/mine.py": "x = 1\n"})
+    assert identity(made.root) == first, "the same content, a result, and what a build leaves"
+    for name, text in (("mine.py", "x = 2\n"), ("data.json", "[]"), ("new.py", "")):
+        made.branch()
+        made.write({name: text})
+        assert identity(made.root) != first
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    (plain / "mine.py").write_text("x = 1\n")
+    before = identity(plain)
+    (plain / "mine.py").write_text("x = 2\n")
+    assert identity(plain) != before
