@@ -148,7 +148,7 @@ class _Judged:
         """Add a verdict as a side sends it."""
         verdict = Verdict.from_dict(row)
         key = verdict.task.name, verdict.task.profile
-        self.found[key] = replace(verdict, task=self.tasks[key])
+        self.found[key] = replace(verdict, task=self.tasks.get(key, verdict.task))
         self.reused |= {key} if row["reused"] else set()
 
     def parts(self) -> tuple[Verdicts, Verdicts]:
@@ -286,9 +286,9 @@ def _to_judge_on_the_base(
     """
     own = {path for half in (before, after) for path in half.record["modules"].values()}
     renamed = {new: old for old, new in compare.renames(before, after).items()}
-    owners = {f"{owner(f.row)}" for f in findings if f.kind == "rise"}
-    owners |= {one.task.owner for one in verdicts.found.values() if one.outcome in ("failure", "unexpected", "error")}
-    owners |= {one.task.owner for one in verdicts.found.values() if own & set(changed)}
+    touched, against = bool(own & set(changed)), ("failure", "unexpected", "error")
+    owners = {owner(finding.row) for finding in findings if finding.kind == "rise"}
+    owners |= {one.task.owner for one in verdicts.found.values() if touched or one.outcome in against}
     owners = {renamed.get(one, one) for one in owners}
     return [task for task in before.description["tasks"] if owner(task) in owners and task["check"] not in laws.CHECKS]
 
@@ -305,7 +305,6 @@ def _gradients(verdicts: Verdicts, was: Verdicts, renamed: Mapping[str, str]) ->
             "error": "it could not be judged on the base either", "unexpected": "",
         }.get(base.outcome if base else "", "")  # fmt: skip
         reason = words.reason or words.outcome
-        row = {"family": task.family, "method": task.method, "framework": task.framework}
         kind = {
             "failure": "refuted", "unexpected": "unexpected", "error": "unmeasured",
             "finding": "known" if verdict.verdict == "error" else "",
@@ -319,15 +318,8 @@ def _gradients(verdicts: Verdicts, was: Verdicts, renamed: Mapping[str, str]) ->
         if kind:
             declare = "" if kind in ("fixed", "known") else words.declare
             sentence = "\n  ".join(filter(None, (reason, beside, declare)))
-            found.append(
-                Finding(
-                    kind,
-                    called,
-                    sentence=sentence,
-                    reproduce="" if kind == "fixed" else words.reproduce,
-                    owner=owner(row),
-                )
-            )
+            again = "" if kind == "fixed" else words.reproduce
+            found.append(Finding(kind, called, sentence=sentence, reproduce=again, owner=task.owner))
     return found
 
 

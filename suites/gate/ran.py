@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gradgate.suites.gate.guard import INIT, Given, files_of
+from gradgate.suites.gate.guard import INIT, SITES, Given, files_of
 
 Record = Mapping[str, Mapping[str, Any]]
 """``modules``: dotted name -> path, and ``files``: path -> sha256 or None. A path in the side's tree is relative to its
@@ -20,6 +20,8 @@ top; another one is absolute."""
 EMPTY: Record = {"modules": {}, "files": {}}
 NOT_THEIRS = ("gradgate", "__main__", "sitecustomize")
 """Top-level modules that are no part of the project."""
+SUBJECT = "gradgate.references"
+"""The modules of gradgate that are, in its own repository."""
 HOMES = ("", "src", "lib", "python")
 """Folders of a project in which its packages usually lie."""
 SOURCES = (
@@ -35,15 +37,14 @@ def record(tree: Path) -> Record:
     modules, files = {}, {}
     for name, module in sorted(sys.modules.items()):
         path = getattr(module, "__file__", None)
-        if not isinstance(path, str) or not os.path.isabs(path) or name.partition(".")[0] in NOT_THEIRS:
+        if not isinstance(path, str) or not os.path.isabs(path):
             continue
         place = Path(os.path.realpath(path))
-        parts = place.parts
-        if any(place.is_relative_to(folder) for folder in standard) and not {"site-packages", "dist-packages"} & {
-            *parts
-        }:
-            continue
         inside = place.is_relative_to(tree)
+        if name.partition(".")[0] in NOT_THEIRS and not (inside and name.startswith(SUBJECT)):
+            continue
+        if any(place.is_relative_to(folder) for folder in standard) and not {*SITES} & {*place.parts}:
+            continue
         modules[name] = place.relative_to(tree).as_posix() if inside else str(place)
     own = {name for name, path in modules.items() if not os.path.isabs(path)}
     for name, path in modules.items():

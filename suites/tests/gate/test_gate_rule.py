@@ -155,8 +155,10 @@ def test_benchmarks_are_named_as_asv_names_them(tmp_path: Path) -> None:
     assert names(tmp_path / "none") == frozenset()
 
 
-def declaring(half: Half, examples: int = 20, seed: int = 0, **facts: Any) -> Half:
-    declared = {"f:m:jax": {"dims": {"T": [1, 3, 64]}, "dtypes": ["float64", "float32"], "kappa": 16.0, **facts}}
+def declaring(half: Half, facts: dict[str, Any] | None = None, examples: int = 20, seed: int = 0) -> Half:
+    declared = {
+        "f:m:jax": {"dims": {"T": [1, 3, 64]}, "dtypes": ["float64", "float32"], "kappa": 16.0, **(facts or {})}
+    }
     return Half({**half.description, "declared": declared, "run": {"examples": examples, "seed": seed}}, half.figures)
 
 
@@ -187,11 +189,11 @@ def test_a_narrower_declaration_fails_and_another_change_of_it_is_shown(
         "regimes": ["large"], "options": {"mode": ["sum", "mean"]}, "legal": LEGAL, "inputs": {"x": "normal"},
         "origin": "a.py:m", "share": {"residual_bytes": 0.1},
     }  # fmt: skip
-    found = compare(declaring(half(cell()), **whole), declaring(half(cell()), **{**whole, **facts}), (), TODAY)
+    found = compare(declaring(half(cell()), whole), declaring(half(cell()), {**whole, **facts}), (), TODAY)
     assert [(one.kind, one.name) for one in found] == ([(kind, named)] if kind else [])
     assert all(said in one.sentence for one in found)
     allowed = (Entry(named, "", None, "on purpose", datetime.date(2030, 1, 1)),)
-    again = compare(declaring(half(cell()), **whole), declaring(half(cell()), **{**whole, **facts}), allowed, TODAY)
+    again = compare(declaring(half(cell()), whole), declaring(half(cell()), {**whole, **facts}), allowed, TODAY)
     if kind == "narrowed":
         assert [one.kind for one in again] == ["allowed"]
 
