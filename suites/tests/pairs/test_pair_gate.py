@@ -139,10 +139,7 @@ def test_a_fix_is_told_and_the_bytes_that_come_with_it_do_not_fail(
     library.branch()
     library.replace("mylib/ops.py", ("2 * upstream * x", "3 * upstream * x"))
     library.git("branch", "--force", "wrong", library.commit())
-    library.replace(
-        "mylib/ops.py", ("3 * upstream * x", "2 * upstream * x"), ("x, = ctx", "x, _ = ctx"),
-        ("save_for_backward(x)", "save_for_backward(x, x[:8].clone())"),
-    )  # fmt: skip
+    library.replace("mylib/ops.py", ("3 * upstream * x", "upstream * (x + x)"))
     library.commit()
     ran = gradgate("gate", "--base", "wrong")
     assert ran.status == 0, ran.out + ran.err
