@@ -12,7 +12,7 @@ from typing import Any
 
 from gradgate.references.errors import UsageError
 from gradgate.references.loading import is_path
-from gradgate.suites.keeping.code import identity
+from gradgate.suites.gate.code import identity
 from gradgate.suites.workers.shards import Shard
 
 
