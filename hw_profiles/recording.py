@@ -59,6 +59,8 @@ SCRATCH = (f"{os.sep}.hypothesis{os.sep}", f"{os.sep}torchinductor_", f"{os.sep}
 """Parts of paths at which a framework keeps files of its own."""
 ALWAYS = ("sitecustomize", "usercustomize")
 """Modules that Python itself looks for when it starts."""
+LINKS = "GRADGATE_LINKS"
+"""The environment variable with the folder of links in which the gate arranges the import path of one side."""
 WRITING = os.O_WRONLY | os.O_RDWR
 
 
@@ -181,7 +183,8 @@ class Places:
         }
         self._library = tuple({form + os.sep for path in library for form in (path, os.path.realpath(path))})
         inside = gradgate_folders() if gradgate is None else gradgate
-        self._gradgate = tuple({os.path.realpath(folder) + os.sep for folder in inside})
+        links = [os.environ[LINKS]] if os.environ.get(LINKS) else []
+        self._gradgate = tuple({os.path.realpath(folder) + os.sep for folder in [*inside, *links]})
         self._shared: dict[tuple[str, str], bool] = {}
 
     def package(self, path: str) -> str:

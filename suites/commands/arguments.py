@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from gradgate.references.errors import UsageError
+from gradgate.references.loading import is_path
+from gradgate.suites.gate.code import identity
 from gradgate.suites.workers.shards import Shard
 
 
@@ -105,6 +107,12 @@ def json_object(text: str | None, name: str) -> dict[str, Any] | None:
     if not isinstance(found, dict):
         raise UsageError(f"{name} is a JSON object, not {text!r}")
     return found
+
+
+def code(chosen: argparse.Namespace) -> dict[str, str]:
+    """The identity of the user's code, as ``code``, in a document of one share of work on it; {} in any other."""
+    user = chosen.target or getattr(chosen, "problem", None) or is_path(chosen.family or "")
+    return {"code": identity(Path.cwd())} if chosen.shard.of > 1 and user else {}
 
 
 def place_problem(chosen: argparse.Namespace) -> dict[str, str]:

@@ -94,6 +94,7 @@ def main(chosen: argparse.Namespace) -> int:
     every = [cell for method, family in methods for cell in _cells(chosen, method, family, chosen.profile.split(","))]
     asked = chosen.shard.part(every, lambda cell: f"{cell.declared.key}@{cell.profile}")
     share = {"shard": chosen.shard.to_dict(len(every))} if chosen.shard.of > 1 else {}
+    share |= arguments.code(chosen)
     swept = _range(registry.family(methods[0][1].name), chosen.sweep)
     rows: dict[int, dict[str, Any]] = {}
     try:

@@ -132,6 +132,7 @@ class _Judged:
         self.readings: Record = {}
         self._place = {(task.name, task.target): place for place, task in enumerate(tasks)}
         self._written = 0.0
+        self.code = arguments.code(chosen)
 
     def add(self, verdict: Verdict, reused: bool) -> None:
         """Add one verdict."""
@@ -148,7 +149,7 @@ class _Judged:
         document = {"schema": SCHEMA, "fingerprint": fingerprint(), "claims": len(self.tasks)}
         asked = {"examples": self.chosen.examples, "seed": self.chosen.seed}
         if self.chosen.shard.of > 1:
-            document |= {"shard": self.chosen.shard.to_dict(self.total), "asked": asked}
+            document |= {"shard": self.chosen.shard.to_dict(self.total), "asked": asked} | self.code
         read = {identity: self.readings[identity] for verdict in self.verdicts for identity in verdict.record}
         return document | {"verdicts": rows, "readings": read}
 

@@ -7,12 +7,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from gradgate.suites.gate import declared
 from gradgate.suites.gate.allow import Entry
 from gradgate.suites.gate.manifest import identity, name, owner
+from gradgate.suites.gate.ran import EMPTY, Record
 from gradgate.suites.measuring.cells import OF_PASSES
 
 ADVISORY = "roofline_seconds"
-FAILURES = ("rise", "missing", "failed", "refuted", "withdrawn")
+FAILURES = ("rise", "missing", "failed", "refuted", "unexpected", "withdrawn", "narrowed")
 UNMEASURED = ("unmeasured",)
 
 
@@ -21,15 +23,19 @@ class Finding:
     """One thing to say about a change.
 
     Attributes:
-        kind: ``rise``, ``fall``, ``missing``, ``failed``, ``refuted``, ``withdrawn`` (a claim taken back), ``allowed``,
-            ``unmeasured``, ``left_out`` (a pair leaves a quantity out), ``renamed``, ``edited`` (a benchmark), ``new``,
-            ``expired`` or ``unused`` (entries of allow.toml), ``time``.
+        kind: ``rise``, ``fall``, ``missing``, ``failed``, ``refuted``, ``unexpected`` (upheld, declared false),
+            ``withdrawn`` (a claim taken back), ``narrowed`` (a declaration that tries or promises less), ``allowed``,
+            ``unmeasured``, ``left_out`` (a pair leaves a quantity out), ``fixed`` (refuted on the base, upheld on the
+            head), ``with_fix`` (a rise of a method that is fixed), ``known`` (an error that is declared), ``renamed``,
+            ``declared`` (otherwise than on the base), ``edited`` (a benchmark), ``new``, ``expired`` or ``unused``
+            (entries of allow.toml), ``time``.
         name: the name of the cell, claim or benchmark.
         row: the cell's dict; {} if the finding is not about a cell.
         quantity, base, head: the figures, if there are two.
         memory_bytes: the memory of the device, if it is known.
         sentence: what there is to say besides figures.
         reproduce: one command that reproduces the finding, if there is one.
+        owner: the method, of a finding on a claim.
     """
 
     kind: str
@@ -41,6 +47,7 @@ class Finding:
     memory_bytes: int | None = None
     sentence: str = ""
     reproduce: str = ""
+    owner: str = ""
 
 
 @dataclass
@@ -51,11 +58,13 @@ class Half:
         description: what the side sent: methods, cells, tasks, fingerprint.
         figures: identity of a cell -> its figure.
         benchmarks: names of the asv benchmarks.
+        record: the files that its processes imported.
     """
 
     description: Mapping[str, Any]
     figures: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     benchmarks: frozenset[str] = frozenset()
+    record: Record = field(default_factory=lambda: EMPTY)
 
     @property
     def cells(self) -> dict[str, Mapping[str, Any]]:
@@ -64,8 +73,13 @@ class Half:
 
     @property
     def tasks(self) -> dict[str, Mapping[str, Any]]:
-        """Name -> claim."""
+        """Name -> claim. A law that is judged on several profiles is one claim."""
         return {f"{owner(t)}:{t['claim']}": t for t in self.description["tasks"]}
+
+    def declared(self, method: str) -> Mapping[str, Any]:
+        """The facts that a method declares (`gate.declared`); {} if they are not known."""
+        found: Mapping[str, Any] = self.description.get("declared", {}).get(method, {})
+        return found
 
 
 def manifest(base: Half, head: Half) -> dict[str, Mapping[str, Any]]:
@@ -88,20 +102,9 @@ def figures(found: Mapping[str, Any]) -> dict[str, float | None]:
 def compare(base: Half, head: Half, allowed: Iterable[Entry], today: datetime.date) -> list[Finding]:
     """Everything that a change did, worst first, without the gradient checks."""
     rule = _Rule(base, head, tuple(allowed), today)
-    found = [*rule.deleted(), *rule.cells(), *rule.entries(), *rule.left_out()]
-    order = (
-        *FAILURES,
-        *UNMEASURED,
-        "left_out",
-        "expired",
-        "allowed",
-        "unused",
-        "renamed",
-        "edited",
-        "new",
-        "fall",
-        "time",
-    )
+    found = [*rule.deleted(), *rule.narrowed(), *rule.cells(), *rule.entries(), *rule.left_out()]
+    later = ("left_out", "expired", "allowed", "unused", "renamed", "declared", "edited", "new", "fall", "time")
+    order = (*FAILURES, *UNMEASURED, *later)
     return sorted(found, key=lambda finding: order.index(finding.kind))
 
 
@@ -127,7 +130,7 @@ def _signature(half: Half, method: str) -> dict[str, Any]:
     if any(figure is None or figure["status"] != "measured" for figure in measured.values()):
         return {}
     return {
-        identity({**cells[key], "method": ""}): figures(figure)
+        identity({**cells[key], "method": "", "family": ""}): figures(figure)
         for key, figure in measured.items()
         if figure is not None
     }
@@ -155,7 +158,8 @@ class _Rule:
         left = self.head.description["methods"]
         for method in self.base.description["methods"]:
             if method not in left and method not in self.renamed:
-                yield self._removal(method, "missing", "a method of the base is gone, with its cells and claims")
+                sentence = "a method of the base is gone, with its cells and claims"
+                yield self._removal(method, "missing", sentence + self._alike(method))
         kept = {name(row) for row in self.head.cells.values()}
         before = {name(row) for row in self.base.cells.values() if owner(row) in left}
         for gone in sorted(before - kept):
@@ -170,6 +174,33 @@ class _Rule:
                 yield self._removal(gone, "withdrawn", "claimed on the base, declared false now")
         for gone in sorted(self.base.benchmarks - self.head.benchmarks):
             yield self._removal(gone, "missing", "a benchmark of the base is gone")
+
+    def _alike(self, gone: str) -> str:
+        """Which new method may be a pair under another name, as a sentence; "" if there is none."""
+        signature = _signature(self.base, gone)
+        for method in self.head.description["methods"]:
+            if method not in self.base.description["methods"] and signature == _signature(self.head, method) != {}:
+                return f"; {method} is new and has the same figures: if it is renamed, allow this removal"
+        return ""
+
+    def narrowed(self) -> Iterable[Finding]:
+        """Declarations that try or promise less than on the base, and others that have changed."""
+        for method in self.base.description["methods"]:
+            now = self.renamed.get(method, method)
+            before, after = self.base.declared(method), self.head.declared(now)
+            if not before or not after:
+                continue
+            for fact, sentence in declared.narrower(before, after):
+                yield self._removal(f"{method}:{fact}", "narrowed", sentence)
+            for fact, sentence in declared.otherwise(before, after):
+                yield Finding("declared", f"{method}:{fact}", sentence=sentence)
+        old, new = (half.description.get("run", {}) for half in (self.base, self.head))
+        if self.base.description["methods"] and old and new:
+            if new["examples"] < old["examples"]:
+                sentence = f"{new['examples']} problems per claim, and {old['examples']} on the base"
+                yield self._removal("examples", "narrowed", sentence)
+            if new["seed"] != old["seed"]:
+                yield Finding("declared", "seed", sentence=f"was {old['seed']}, and is {new['seed']}")
 
     def cells(self) -> Iterable[Finding]:
         """The findings on every cell of both manifests."""

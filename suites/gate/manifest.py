@@ -9,8 +9,10 @@ from typing import Any
 
 from gradgate.hw_profiles.profile import load
 from gradgate.references import laws, registry
-from gradgate.references.contract import Claim, Family, Method, Spec, UsageError
+from gradgate.references.contract import Family, Method, Spec, UsageError
+from gradgate.references.loading import is_path
 from gradgate.references.restriction import fits
+from gradgate.suites.judging.verdict import Task
 from gradgate.suites.measuring.cells import MethodCell, usual_options
 from gradgate.suites.settings import Settings, Target
 
@@ -22,10 +24,30 @@ class Gated:
     declared: Method
     given: Target = field(default_factory=lambda: Target("", ""))
 
-    @property
-    def claims(self) -> tuple[Claim, ...]:
-        """The claims that the gate judges: all about the gradient. Memory and work are compared, no law is fitted."""
-        return tuple(claim for claim in self.declared.claims if claim.check not in laws.CHECKS)
+    def tasks(self, profiles: tuple[str, ...]) -> Iterator[Task]:
+        """Its claims. A law of bytes or work is judged on each profile on which its cells are measured."""
+        for claim in self.declared.claims:
+            for profile in self._profiles(profiles) if claim.check in laws.CHECKS else ("cpu",):
+                yield Task.of(self.declared, claim, self.given.target, profile)
+
+    def named(self) -> set[str]:
+        """The modules that its declaration names: of the method, or of a pair's function and reference."""
+        found = {self.declared.implementation.rpartition(":")[0]}
+        if registry.origin(self.declared.family):
+            pair = registry.load(self.declared.implementation)
+            found |= {target.rpartition(":")[0] for target in registry.targets_of(self.declared)}
+            if hasattr(pair, "loaded"):
+                found |= {str(getattr(role, "__module__", "")) for role in pair.loaded.values()}
+        return {name for name in found if name and not is_path(name) and name.partition(".")[0] != "gradgate"}
+
+    def _profiles(self, profiles: tuple[str, ...]) -> Iterator[str]:
+        """The profiles on which its bytes are measured: one in PyTorch, as eager bytes are the same on all."""
+        for profile in profiles if self.declared.framework == "jax" else profiles[:1]:
+            compiler = load(profile).compiler
+            if self.declared.framework == "jax" and compiler is None:
+                raise UsageError(f"no compiler of today supports {profile}, so nothing can be gated on it")
+            if not self.declared.sharded or compiler in ("host", "tpu"):  # several devices need one of these
+                yield profile
 
     def cells(self, profiles: tuple[str, ...]) -> Iterator[MethodCell]:
         """Its cells: in JAX one per profile that can run it; in PyTorch one, as eager bytes are the same on all."""
@@ -50,12 +72,7 @@ class Gated:
         if all(isinstance(value, str) for value in where.values()) and not fits(spec, where):
             spec = measured_spec(family, self.declared.framework, {**own, **where})
         options = usual_options(self.declared, spec) | dict(chosen)
-        for profile in profiles if self.declared.framework == "jax" else profiles[:1]:
-            compiler = load(profile).compiler
-            if self.declared.framework == "jax" and compiler is None:
-                raise UsageError(f"no compiler of today supports {profile}, so nothing can be gated on it")
-            if self.declared.sharded and compiler not in ("host", "tpu"):
-                continue  # several devices need one of these
+        for profile in self._profiles(profiles):
             yield MethodCell(self.declared, profile, spec, options, self.given.target, name)
 
 

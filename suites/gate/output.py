@@ -16,12 +16,17 @@ from gradgate.suites.gate.compare import FAILURES, UNMEASURED, Finding
 
 SCHEMA = 1
 HEAD = {
-    "rise": "RISE", "missing": "GONE", "failed": "FAILED", "refuted": "REFUTED", "withdrawn": "WITHDRAWN",
-    "unmeasured": "NOT MEASURED", "left_out": "left out", "expired": "expired", "allowed": "allowed",
-    "unused": "unused", "renamed": "renamed", "edited": "edited", "new": "new", "fall": "fell",
+    "rise": "RISE", "missing": "GONE", "failed": "FAILED", "refuted": "REFUTED",
+    "unexpected": "UPHELD, DECLARED FALSE", "withdrawn": "WITHDRAWN", "narrowed": "NARROWER",
+    "unmeasured": "NOT MEASURED", "left_out": "left out", "fixed": "fixed by this change",
+    "with_fix": "rises with the fix", "known": "not measured, as declared", "expired": "expired", "allowed": "allowed",
+    "unused": "unused", "renamed": "renamed", "declared": "declared otherwise", "edited": "edited", "new": "new",
+    "fall": "fell",
     "time": "time (advisory)",
 }  # fmt: skip
 SHOWN = ("python", "jax", "jaxlib", "libtpu", "jax-cuda12-pjrt", "nvidia-cuda-nvcc-cu12", "torch", "numpy")
+SOME = 8
+"""How many files are listed."""
 COMMENT = "<!-- gradgate gate -->"
 """First line of the Markdown, by which a pull request's earlier comment is found and replaced."""
 
@@ -36,8 +41,12 @@ class Document:
         fingerprints: the toolchain of base and head.
         cells: how many were measured on the head, and how many there are.
         cells_reused: how many figures of both sides were reused, and how many there are.
-        claims: how many were judged, and how many there are.
-        claims_reused: how many verdicts were reused.
+        claims: how many claims about gradients were judged, and how many there are.
+        claims_reused: how many of these verdicts were reused.
+        inapplicable: how many of these claims were found to be inapplicable.
+        laws: how many claims about bytes and work were judged, how many there are, and how many verdicts were reused.
+        ran: ``base`` and ``head`` -> the modules that came from its tree: name -> path in it.
+        built: modules of the head that no commit holds, as a build has made them: name -> path.
     """
 
     base: str
@@ -50,6 +59,10 @@ class Document:
     claims_reused: int
     seconds: float
     findings: Sequence[Finding] = field(default_factory=list)
+    inapplicable: int = 0
+    laws: tuple[int, int, int] = (0, 0, 0)
+    ran: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    built: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def status(self) -> int:
@@ -57,7 +70,7 @@ class Document:
         kinds = {finding.kind for finding in self.findings}
         if kinds & set(FAILURES):
             return 1
-        complete = self.cells[0] == self.cells[1] and self.claims[0] == self.claims[1]
+        complete = all(counted[0] == counted[1] for counted in (self.cells, self.claims, self.laws))
         return 0 if complete and self.cells[1] and not kinds & set(UNMEASURED) else 2
 
     @property
@@ -67,14 +80,19 @@ class Document:
         words = {
             "rise": ("figure rises", "figures rise"), "missing": ("is gone", "are gone"),
             "failed": ("cell fails", "cells fail"), "withdrawn": ("claim is withdrawn", "claims are withdrawn"),
-            "refuted": ("gradient claim does not hold", "gradient claims do not hold"),
+            "refuted": ("claim does not hold", "claims do not hold"),
+            "unexpected": ("claim is upheld, declared false", "claims are upheld, declared false"),
+            "narrowed": ("declaration is narrower", "declarations are narrower"),
             "unmeasured": ("could not be measured", "could not be measured"),
+            "fixed": ("claim is fixed by this change", "claims are fixed by this change"),
+            "with_fix": ("figure rises with the fix", "figures rise with the fix"),
             "allowed": ("allowed rise", "allowed rises"), "fall": ("figure falls", "figures fall"),
             "new": ("new cell", "new cells"), "left_out": ("quantity is left out", "quantities are left out"),
         }  # fmt: skip
         said = [f"{counts[kind]} {word[counts[kind] != 1]}" for kind, word in words.items() if counts[kind]]
         if self.status == 0:
-            only = "only improvements" if counts["fall"] and not counts["allowed"] else ""
+            better = (counts["fall"] or counts["fixed"]) and not counts["allowed"] and not counts["with_fix"]
+            only = "only improvements" if better else ""
             return "PASS: " + ", ".join([only] * bool(only) + said or ["every gated figure is the same"])
         if self.status == 1:
             return "FAIL: " + ", ".join(said)
@@ -82,14 +100,27 @@ class Document:
         return "NOT MEASURED: " + ", ".join(said + lacking or ["fewer cells or claims ran than there are"])
 
     @property
-    def ran(self) -> list[str]:
-        """How many cells were measured and claims judged, and how many of them reused: one line each."""
+    def counts(self) -> list[str]:
+        """How many cells were measured and claims judged, how many of them reused, and what ran: one line each."""
         (ran, of), (judged, claims) = self.cells, self.claims
         reused = f"{self.cells_reused[0]} of {self.cells_reused[1]} figures of base and head"
-        return [
+        left = f"; inapplicable: {self.inapplicable}" if self.inapplicable else ""
+        lines = [
             f"{ran} of {of} cells measured; reused, as nothing they depend on was touched: {reused}",
-            f"{judged} of {claims} gradient claims judged on the head; reused: {self.claims_reused}",
+            f"{judged} of {claims} gradient claims judged on the head; reused: {self.claims_reused}{left}",
         ]
+        if self.laws[1]:
+            known = f"{self.laws[0]} of {self.laws[1]} claims about bytes and work"
+            lines.append(f"{known} judged on the head; reused: {self.laws[2]}")
+        for side, modules in self.ran.items():
+            files = sorted(set(modules.values()))
+            more = f" and {len(files) - SOME} more" if len(files) > SOME else ""
+            lines.append(f"ran from the tree of the {side}: {', '.join(files[:SOME])}{more}")
+        if self.built:
+            files = sorted({f"{name} ({path})" for name, path in self.built.items()})
+            more = f" and {len(files) - SOME} more" if len(files) > SOME else ""
+            lines.append(f"made by a build, in neither commit: {', '.join(files[:SOME])}{more}")
+        return lines
 
     def to_dict(self) -> dict[str, Any]:
         """The document in plain JSON types, with stable names."""
@@ -98,7 +129,10 @@ class Document:
             "asked": self.asked, "fingerprint": dict(self.fingerprints[1]),
             "fingerprint_base": dict(self.fingerprints[0]),
             "cells": {"measured": self.cells[0], "manifest": self.cells[1], "reused": self.cells_reused[0]},
-            "claims": {"judged": self.claims[0], "manifest": self.claims[1], "reused": self.claims_reused},
+            "claims": {"judged": self.claims[0], "manifest": self.claims[1], "reused": self.claims_reused,
+                       "inapplicable": self.inapplicable},
+            "laws": dict(zip(("judged", "manifest", "reused"), self.laws, strict=True)),
+            "ran": {side: dict(modules) for side, modules in self.ran.items()}, "built": dict(self.built),
             "seconds": round(self.seconds, 3),
             "findings": [
                 dataclasses.asdict(f) | {"share_of_memory": share(f), "reproduce": reproduce(f)} for f in self.findings
@@ -167,7 +201,7 @@ def text(document: Document) -> str:
     ]
     change = bumped(*document.fingerprints)
     lines += [f"toolchain of the base differs: {change}"] if change else []
-    lines += [*document.ran, f"took {document.seconds:.1f} s", ""]
+    lines += [*document.counts, f"took {document.seconds:.1f} s", ""]
     for finding in document.findings:
         lines += _finding(finding)
     return plain("\n".join([*lines, *([""] if document.findings else []), document.verdict]) + "\n")
@@ -191,11 +225,7 @@ def markdown(document: Document) -> str:
     """
     mark = {0: "✅", 1: "❌", 2: "⚠️"}[document.status]
     lines = [COMMENT, f"### {mark} gradgate: {_escape(document.verdict)}", ""]
-    loud = [
-        f
-        for f in document.findings
-        if f.kind in (*FAILURES, *UNMEASURED, "allowed", "fall", "new", "renamed", "left_out")
-    ]
+    loud = [f for f in document.findings if f.kind not in ("edited", "unused", "expired", "time")]
     if loud:
         lines += ["| | cell | options | figures |", "|---|---|---|---|"]
         for finding in loud:
@@ -210,7 +240,7 @@ def markdown(document: Document) -> str:
         fence = _fence("\n".join(commands), 3)
         shown = map(plain, commands)
         lines += ["<details><summary>Reproduce</summary>", "", fence, *shown, fence, "", "</details>", ""]
-    lines += [f"- `{document.base[:10]}` → `{document.head[:10]}`", *(f"- {line}" for line in document.ran)]
+    lines += [f"- `{document.base[:10]}` → `{document.head[:10]}`", *(f"- {_escape(line)}" for line in document.counts)]
     lines += [f"- {_escape(toolchain(document.fingerprints[1]))}"]
     return "\n".join(lines) + "\n"
 

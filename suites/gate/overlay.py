@@ -8,14 +8,19 @@ side imports from a folder of links, which arranges this.
 
 from __future__ import annotations
 
+import json
 import os
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import gradgate.hw_profiles
 import gradgate.references
 import gradgate.suites
+from gradgate.hw_profiles.cache import VARIABLE
+from gradgate.hw_profiles.recording import LINKS
 from gradgate.references.errors import UsageError
+from gradgate.suites.gate import guard
 from gradgate.suites.settings import read_toml
 
 JUDGES = ("suites", "hw_profiles")
@@ -36,10 +41,12 @@ class Overlay:
     Attributes:
         project: the folder of the side's files, in which everything for this side is run.
         paths: the import path: first the folder of links, then the project's folders.
+        given: what the guard of each process knows; None if there is no guard.
     """
 
     project: Path
     paths: tuple[Path, ...]
+    given: guard.Given | None = None
 
     @classmethod
     def make(cls, folder: Path, project: Path, judge: Path, also: tuple[str, ...] = ()) -> Overlay:
@@ -61,11 +68,33 @@ class Overlay:
             (package / module.name).symlink_to(module)
         return cls(project, (folder, *(project / place for place in (also or (() if own else (".",))))))
 
+    def guarded(self, tree: Path, trees: Iterable[Path], working: Iterable[Path]) -> Overlay:
+        """The same, with a guard in each process of the side: what is installed is imported from the tree as well.
+
+        Args:
+            tree: the top of the side's tree.
+            trees: the tops of both sides' trees.
+            working: working trees of the repository, which no side imports from.
+        """
+        project = self.project.relative_to(tree).as_posix()
+        given = guard.Given(tree, tuple(dict.fromkeys(trees)), tuple(working), project)
+        row = {"tree": str(tree), "trees": [*map(str, given.trees)], "working": [*map(str, given.working)]}
+        links = self.paths[0]
+        (links / guard.GIVEN).write_text(json.dumps(row | {"project": project}), encoding="utf-8")
+        (links / "sitecustomize.py").symlink_to(Path(guard.__file__).resolve())
+        return replace(self, given=given)
+
     def environment(self) -> dict[str, str]:
         """The caller's environment with this import path in front. No byte code is written into the trees."""
-        kept = [os.environ["PYTHONPATH"]] if os.environ.get("PYTHONPATH") else []
+        kept = [place for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place]
+        if self.given is not None:  # relative entries are relative to the caller's folder
+            kept = [guard.mapped(self.given, os.path.abspath(place)) for place in kept]
         path = os.pathsep.join([*(str(path.resolve()) for path in self.paths), *kept])
-        return {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+        links = str(self.paths[0].resolve())
+        found = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", LINKS: links}
+        if found.get(VARIABLE):  # relative to the caller's folder, and not to a tree that is removed at the end
+            found[VARIABLE] = os.path.abspath(found[VARIABLE])
+        return found
 
 
 def is_gradgate(project: Path) -> bool:

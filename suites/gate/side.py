@@ -1,9 +1,9 @@
 """The process that measures and judges one side: ``python -m gradgate.suites.gate.side``, in that side's overlay.
 
 It reads one request, a line of JSON, and answers with lines of JSON. ``{"side": …}`` lists what this side has.
-``{"figure": …}`` and ``{"verdict": …}`` are sent one by one, as soon as each is known. ``{"usage": …}`` and
-``{"broken": …}`` end the answer with a sentence. The process ends when its parent ends, with all processes that it
-started.
+``{"figure": …}`` and ``{"verdict": …}`` are sent one by one, as soon as each is known. ``{"record": …}`` says which
+files ran (`gate.ran`). ``{"usage": …}`` and ``{"broken": …}`` end the answer with a sentence. The process ends when its
+parent ends, with all processes that it started.
 """
 
 from __future__ import annotations
@@ -12,10 +12,13 @@ import os
 import signal
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gradgate.hw_profiles.recording import Record
 
 Send = Callable[[dict[str, Any]], None]
 
@@ -33,23 +36,30 @@ class Side:
         self.methods = {
             g.declared.key: g for g in manifest.gated(self.settings, request["own"], request.get("base", False))
         }
-        if not request["own"]:
-            self._need_own_files()
         self.keys = Keys(Path.cwd(), self.settings.depends)
+        self._sent: set[str] = set()
 
     def describe(self) -> dict[str, Any]:
         """The gated cells and claims of this side, and the toolchain."""
-        from gradgate.suites.judging.verdict import Task
+        from gradgate.suites.gate.declared import facts
 
         cells, tasks = [], []
         for known in self.methods.values():
             cells += [cell.to_dict() for cell in known.cells(self.settings.profiles)]
-            tasks += [asdict(Task.of(known.declared, claim, known.given.target)) for claim in known.claims]
+            tasks += [asdict(task) for task in known.tasks(self.settings.profiles)]
         return {
             "methods": sorted(self.methods), "cells": cells, "tasks": tasks, "fingerprint": self.keys.fingerprint,
             "left_out": {key: dict(getattr(g.declared, "left_out", {})) for key, g in self.methods.items()},
+            "declared": {key: facts(known.declared) for key, known in self.methods.items()},
             "run": {"examples": self.settings.examples, "seed": self.settings.seed}, "allow": self.settings.allow,
+            "named": {key: sorted(known.named()) for key, known in self.methods.items()},
         }  # fmt: skip
+
+    def record(self) -> dict[str, Any]:
+        """What this process has imported; {} if the trees are not known."""
+        from gradgate.suites.gate import ran
+
+        return dict(ran.record(Path(self.request["tree"]))) if self.request.get("tree") else {}
 
     def measure(self, rows: list[dict[str, Any]], send: Send) -> None:
         """Send a figure for every cell; kept figures are sent first."""
@@ -62,8 +72,8 @@ class Side:
         figures, asked = Figures(self.keys), {}
 
         def answer(row: dict[str, Any], cell: cells.MethodCell, measured: Any, reused: bool) -> None:
-            record = {"record": dict(measured.record)}
-            send({"figure": {**cells.row(cell, measured), "cell": row, "reused": reused, **record}})
+            found = {**cells.row(cell, measured), "cell": row, "reused": reused}
+            send({"figure": found} | self._ran(measured.record, measured.record))
 
         for row in rows:
             try:
@@ -93,39 +103,33 @@ class Side:
         from gradgate.suites.workers.supervisor import Limits, Supervisor
 
         limits = Limits(self.request["timeout"])
-        run = Run(self.settings.examples, self.settings.seed, limit=0.75 * limits.seconds)
+        asked_run = self.request.get("run", {"examples": self.settings.examples, "seed": self.settings.seed})
+        run = Run(**asked_run, limit=0.75 * limits.seconds)  # the base is judged as the head is
         verdicts, asked = Verdicts(run, self.keys), {}
         for row in rows:
             task = Task(**row)
             known = verdicts.get(task)
             if known is not None:
-                record = {identity: verdicts.readings[identity] for identity in known.record}
-                send({"verdict": {**known.to_dict(), "reused": True, "record": record}})
+                send({"verdict": {**known.to_dict(), "reused": True}} | self._ran(known.record, verdicts.readings))
             else:
-                asked[task.name] = task
+                asked[task.name, task.profile] = task
         with Supervisor(run, self.request["jobs"], limits) as supervisor:
             for verdict in supervisor.judge_all(asked.values()):
-                verdicts.put(verdict, asked[verdict.task.name], supervisor.readings)
-                record = {identity: supervisor.readings[identity] for identity in verdict.record}
-                send({"verdict": {**verdict.to_dict(), "reused": False, "record": record}})
+                verdicts.put(verdict, asked[verdict.task.name, verdict.profile], supervisor.readings)
+                row = {**verdict.to_dict(), "reused": False}
+                send({"verdict": row} | self._ran(verdict.record, supervisor.readings))
         _need_kept(verdicts.answers)
 
-    def _need_own_files(self) -> None:
-        """Check that every method is imported from this tree: otherwise both sides would measure an installed copy.
+    def _ran(self, identities: Iterable[str], readings: Record) -> dict[str, Any]:
+        """Which files of the tree these readings name, as a part of an event; {} if an earlier event had them all."""
+        from gradgate.suites.gate import ran
 
-        Raises:
-            UsageError: one of them is not among the project's files.
-        """
-        from gradgate.references.contract import UsageError
-        from gradgate.references.loading import module_of
-
-        for known in self.methods.values():
-            place = known.declared.implementation.rpartition(":")[0]
-            file = getattr(module_of(place), "__file__", None)
-            if file is None or not Path(file).resolve().is_relative_to(Path.cwd().resolve()):
-                raise UsageError(
-                    f"{place} is not among the project's files; [tool.gradgate] path names folders such as src"
-                )
+        new = [identity for identity in identities if identity not in self._sent]
+        if not new or not self.request.get("tree"):
+            return {}
+        self._sent.update(new)
+        tree = Path(self.request["tree"])
+        return {"record": dict(ran.of_readings([readings[identity] for identity in new], tree, Path.cwd()))}
 
 
 def _need_kept(answers: Any) -> None:
@@ -154,6 +158,8 @@ def serve(request: dict[str, Any], send: Send) -> None:
             side.measure(request["measure"], send)
         if "verify" in request:
             side.verify(request["verify"], send)
+        if record := side.record():
+            send({"record": record})
     except (UsageError, ProfileError) as error:
         send({"usage": str(error)})
     except CannotKeep as error:

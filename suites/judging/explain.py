@@ -16,6 +16,8 @@ from gradgate.suites.judging.verdict import Verdict
 T = TypeVar("T")
 EXACT = ("gradient_exact", "second_order_exact")
 """Claims that are judged in sixty digits."""
+KNOWN_ERROR = "finding: error, as declared"
+"""The outcome in words of a claim that is declared to fail and could not be measured."""
 LABELS = {
     "outcome": "outcome",
     "claim": "claim",
@@ -26,6 +28,7 @@ LABELS = {
     "problem": "problem",
     "options": "options",
     "reproduce": "reproduce",
+    "declare": "declare",
 }
 """Field of an `Explanation` -> its label, in the order in which the fields are shown."""
 
@@ -44,6 +47,7 @@ class Explanation:
         problem: the Spec of the smallest problem that fails, or the worst one of an upheld claim.
         options: the method's options on that problem.
         reproduce: one command that judges this claim again.
+        declare: the declaration to paste if the failure is known.
     """
 
     outcome: str
@@ -55,6 +59,7 @@ class Explanation:
     problem: str
     options: str
     reproduce: str
+    declare: str = ""
 
     def lines(self, *fields: str) -> list[str]:
         """These fields, or all fields, each as ``label: text``; a field that is "" is left out."""
@@ -67,7 +72,9 @@ def explain(verdict: Verdict) -> Explanation:
     task, numbers = verdict.task, measured(verdict)
     said = verdict.reason.removeprefix(f"equal to {verdict.digits} digits").removeprefix("; ")
     return Explanation(
-        outcome=OUTCOMES[verdict.outcome].meaning,
+        outcome=KNOWN_ERROR
+        if (verdict.outcome, verdict.verdict) == ("finding", "error")
+        else OUTCOMES[verdict.outcome].meaning,
         claim=f"{task.claim}: {task.statement}" + (f" ({task.source})" if task.source else ""),
         declared_reason=task.declared_reason,
         reason=said,
@@ -76,6 +83,7 @@ def explain(verdict: Verdict) -> Explanation:
         problem=compact(verdict.spec or {}),
         options=compact(verdict.options),
         reproduce=verdict.reproduce,
+        declare=verdict.to_declare,
     )
 
 

@@ -70,13 +70,18 @@ class Judged(Protocol):
         """A sentence: what was wrong, or why nothing could be said."""
 
 
-def outcome_of(verdict: str, expected: str) -> str:
+def outcome_of(verdict: str, expected: str, user: bool = False) -> str:
     """The name of the outcome of a verdict, for a claim that is declared ``upheld`` or ``refuted``.
+
+    Args:
+        verdict: one of `VERDICTS`.
+        expected: what the method declares.
+        user: whether the method is a user's. What a user declares to fail may fail with an error as well.
 
     >>> outcome_of("refuted", "refuted"), outcome_of("upheld", "refuted")
     ('finding', 'unexpected')
     """
-    if verdict == "refuted":
+    if verdict == "refuted" or (verdict == "error" and expected == "refuted" and user):
         return "finding" if expected == "refuted" else "failure"
     if verdict == "upheld":
         return "upheld" if expected == "upheld" else "unexpected"

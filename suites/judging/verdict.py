@@ -109,7 +109,20 @@ class Verdict:
     @property
     def outcome(self) -> str:
         """The verdict compared with what the method declares: a name in `outcomes.OUTCOMES`."""
-        return outcome_of(self.verdict, self.task.expected)
+        return outcome_of(self.verdict, self.task.expected, bool(self.task.origin or self.task.target))
+
+    @property
+    def to_declare(self) -> str:
+        """The declaration that makes this verdict the expected one, to paste into a user's pair; "" if there is none.
+
+        It needs a reason, which only the author can give.
+        """
+        task = self.task
+        if self.outcome == "unexpected":
+            return f'take "{task.claim}" out of expected='
+        if self.outcome not in ("failure", "error") or not (task.origin or task.target):
+            return ""
+        return f'if this is known to fail, declare it: expected={{"{task.claim}": "<the reason>"}}'
 
     @property
     def as_expected(self) -> bool:

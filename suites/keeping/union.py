@@ -9,7 +9,7 @@ from typing import Any
 from gradgate.references.errors import UsageError
 
 Document = dict[str, Any]
-SAME = ("schema", "fingerprint", "sources", "examples", "seed", "problems", "asked")
+SAME = ("schema", "fingerprint", "sources", "examples", "seed", "problems", "asked", "code")
 """Fields that are equal in documents that belong together."""
 
 

@@ -52,7 +52,8 @@ class Pair:
             inputs, ``second_order``.
         disclaims: transformations that it refuses in words.
         claims: promises about bytes and work, such as `gradgate.grows` and `gradgate.at_most`.
-        expected: claim -> why it is known to fail. If the claim is upheld after all, the run fails.
+        expected: claim -> why it is known to fail, by a refutation or by an error. If it is upheld after all, the run
+            fails.
         kappa: how many times plain backprop's rounding error the error may reach.
         valid: function of the dims, as keywords: whether they make sense together; None: all do.
         random: whether the function draws random numbers from PyTorch's global generator, which then gets the same seed

@@ -57,9 +57,8 @@ def tree(root: Path, revision: str = "HEAD") -> Iterator[tuple[Overlay, str]]:
     """
     repository = Repository.around(root)
     commit = repository.commit(revision)
-    with tempfile.TemporaryDirectory(prefix="gradgate-releases-") as place:
-        project = repository.extract(commit, Path(place) / "tree")
-        yield Overlay.make(Path(place) / "import", project, judge=project), commit
+    with repository.trees([commit]) as (place, tops):
+        yield Overlay.make(place / "import", tops[commit], judge=tops[commit]), commit
 
 
 def cells(

@@ -12,11 +12,14 @@ from typing import Any
 import pytest
 from markdown_it import MarkdownIt
 
+from gradgate.suites.commands import gate
 from gradgate.suites.console.plain import one_line
+from gradgate.suites.gate.allow import Entry
 from gradgate.suites.gate.benchmarks import names
 from gradgate.suites.gate.compare import Finding, Half, compare
 from gradgate.suites.gate.manifest import identity
 from gradgate.suites.gate.output import Document, markdown, text
+from gradgate.suites.judging.verdict import Task, Verdict
 from gradgate.suites.keeping.sources import Imports, named
 
 TODAY = datetime.date(2026, 1, 1)
@@ -191,3 +194,126 @@ def test_benchmarks_are_named_as_asv_names_them(tmp_path: Path) -> None:
     (tmp_path / "plain.py").write_text("def time_y(): ...\n")
     assert names(tmp_path) == {"figures.A.track_x", "plain.time_y"}
     assert names(tmp_path / "none") == frozenset()
+
+
+def declaring(half: Half, facts: dict[str, Any] | None = None, examples: int = 20, seed: int = 0) -> Half:
+    declared = {
+        "f:m:jax": {"dims": {"T": [1, 3, 64]}, "dtypes": ["float64", "float32"], "kappa": 16.0, **(facts or {})}
+    }
+    return Half({**half.description, "declared": declared, "run": {"examples": examples, "seed": seed}}, half.figures)
+
+
+LEGAL = [f'{{"T": {size}}}' for size in (1, 3, 64)]
+
+
+@pytest.mark.parametrize(
+    ("facts", "kind", "named", "said"),
+    [
+        ({"dims": {"T": [1, 64]}}, "narrowed", "f:m:jax:dims", "fewer sizes of T: without 3"),
+        ({"dims": {}}, "narrowed", "f:m:jax:dims", "without 1, 3, 64"),
+        ({"dtypes": ["float64"]}, "narrowed", "f:m:jax:dtypes", "without float32"),
+        ({"regimes": []}, "narrowed", "f:m:jax:regimes", "without large"),
+        ({"options": {"mode": ["sum"]}}, "narrowed", "f:m:jax:options", "values of the option mode: without mean"),
+        ({"legal": LEGAL[:2]}, "narrowed", "f:m:jax:legal", 'without {"T": 64}'),
+        ({"kappa": 64.0}, "narrowed", "f:m:jax:kappa", "kappa is 64, and was 16"),
+        ({"share": {"residual_bytes": 0.9}}, "narrowed", "f:m:jax:share", "is 0.9, and was 0.1"),
+        ({"inputs": {"x": "uniform"}}, "declared", "f:m:jax:inputs", "inputs x was normal, and is uniform"),
+        ({"origin": "b.py:m"}, "declared", "f:m:jax:origin", "was a.py:m, and is b.py:m"),
+        ({"dims": {"T": [1, 3, 64, 128]}, "kappa": 8.0, "share": {"residual_bytes": 0.05}}, "", "", ""),
+        ({"dims": {"T": [1, 3]}, "legal": LEGAL[:2]}, "narrowed", "f:m:jax:dims", "without 64"),
+    ],
+)  # fmt: skip
+def test_a_narrower_declaration_fails_and_another_change_of_it_is_shown(
+    facts: dict[str, Any], kind: str, named: str, said: str
+) -> None:
+    whole = {
+        "regimes": ["large"], "options": {"mode": ["sum", "mean"]}, "legal": LEGAL, "inputs": {"x": "normal"},
+        "origin": "a.py:m", "share": {"residual_bytes": 0.1},
+    }  # fmt: skip
+    found = compare(declaring(half(cell()), whole), declaring(half(cell()), {**whole, **facts}), (), TODAY)
+    assert [(one.kind, one.name) for one in found] == ([(kind, named)] if kind else [])
+    assert all(said in one.sentence for one in found)
+    allowed = (Entry(named, "", None, "on purpose", datetime.date(2030, 1, 1)),)
+    again = compare(declaring(half(cell()), whole), declaring(half(cell()), {**whole, **facts}), allowed, TODAY)
+    if kind == "narrowed":
+        assert [one.kind for one in again] == ["allowed"]
+
+
+def test_fewer_examples_fail_and_another_seed_is_shown() -> None:
+    base = declaring(half(cell()))
+    assert kinds(base, declaring(half(cell()), examples=5)) == ["narrowed"]
+    assert kinds(base, declaring(half(cell()), examples=50, seed=1)) == ["declared"]
+
+
+def judged(claim: str, verdict: str, expected: str = "upheld", origin: str = "a.py:m", check: str = "") -> Verdict:
+    task = Task("f", "m", "jax", claim, origin=origin, expected=expected, declared_reason="so", check=check)
+    return Verdict(task, verdict, reason=f"{verdict} for a reason")
+
+
+def keyed(*verdicts: Verdict) -> dict[tuple[str, str], Verdict]:
+    return {(one.task.name, one.task.profile): one for one in verdicts}
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "expected", "kind", "said"),
+    [
+        ("upheld", "refuted", "upheld", "refuted", ("upheld on the base", 'expected={"gradient": "<the reason>"}')),
+        ("refuted", "refuted", "upheld", "refuted", ("the base was refuted as well", "expected=")),
+        ("refuted", "upheld", "upheld", "fixed", ("refuted on the base: refuted for a reason",)),
+        ("upheld", "upheld", "upheld", "", ()),
+        ("refuted", "upheld", "refuted", "unexpected", ("is upheld, though declared false: so", 'take "gradient"')),
+        ("error", "error", "upheld", "unmeasured", ("on the base either", 'expected={"gradient": "<the reason>"}')),
+        ("error", "error", "refuted", "known", ("declared: so",)),
+        ("upheld", "inapplicable", "upheld", "", ()),
+    ],
+)
+def test_a_verdict_is_told_beside_that_of_the_base(
+    was: str, now: str, expected: str, kind: str, said: tuple[str, ...]
+) -> None:
+    found = gate._gradients(keyed(judged("gradient", now, expected)), keyed(judged("gradient", was, expected)), {})
+    assert [one.kind for one in found] == ([kind] if kind else [])
+    assert all(words in one.sentence for one in found for words in said)
+    assert kind != "unexpected" or "upheld, declared false" in document(*found).verdict
+    assert document(*found).status == {"": 0, "fixed": 0, "known": 0, "unmeasured": 2}.get(kind, 1)
+
+
+def test_an_error_is_as_declared_for_a_pair_and_not_for_a_method_of_gradgate() -> None:
+    assert judged("gradient", "error", "refuted").outcome == "finding"
+    assert judged("gradient", "error", "refuted", origin="").outcome == "error"
+    assert judged("gradient", "error").outcome == "error"
+
+
+def test_a_method_without_a_verdict_on_its_gradient_is_not_a_pass() -> None:
+    after = half(cell())
+    none = [judged(name, "inapplicable") for name in ("gradient_exact", "gradient_float32")]
+    [found] = gate._unjudged(after, keyed(*none, judged("tree", "upheld")))
+    assert (found.kind, found.name) == ("unmeasured", "f:m:jax")
+    assert document(found).status == 2
+    assert not gate._unjudged(after, keyed(none[0], judged("gradient_float32", "upheld")))
+    assert not gate._unjudged(after, keyed(judged("value", "refuted")))
+
+
+def test_a_rise_beside_a_fix_is_shown_and_does_not_fail() -> None:
+    rise = Finding("rise", "f:m:jax@cpu", cell(), "temp_bytes", 100, 150)
+    fixed, refuted = (Finding(kind, f"f:m:jax:{kind}", owner="f:m:jax") for kind in ("fixed", "refuted"))
+    assert document(*gate._beside_fixes([rise, fixed])).status == 0
+    said = text(document(*gate._beside_fixes([rise, fixed])))
+    assert "fixed by this change f:m:jax:fixed" in said
+    assert "rises with the fix f:m:jax@cpu\n  temp_bytes 100 → 150 B" in said
+    assert said.endswith("PASS: 1 claim is fixed by this change, 1 figure rises with the fix\n")
+    assert document(*gate._beside_fixes([rise])).status == 1
+    assert document(*gate._beside_fixes([rise, fixed, refuted])).status == 1
+    other = Finding("fixed", "f:n:jax:fixed", owner="f:n:jax")
+    assert document(*gate._beside_fixes([rise, other])).status == 1
+
+
+def test_the_document_names_the_files_that_ran_and_the_laws() -> None:
+    ran = {side: {"mylib.ops": "src/mylib/ops.py"} for side in ("base", "head")}
+    found = dataclasses.replace(document(), ran=ran, laws=(1, 1, 0), inapplicable=1, built={"mylib._v": "/x/_v.py"})
+    said = text(found)
+    assert "ran from the tree of the base: src/mylib/ops.py" in said
+    assert "1 of 1 claims about bytes and work judged on the head" in said
+    assert "inapplicable: 1" in said
+    assert "made by a build, in neither commit: mylib._v (/x/_v.py)" in said
+    assert found.to_dict()["ran"] == ran
+    assert dataclasses.replace(found, laws=(0, 1, 0)).status == 2

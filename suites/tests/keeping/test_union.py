@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from gradgate.references.errors import UsageError
+from gradgate.suites.gate.code import identity
 from gradgate.suites.judging.verdict import Task, Verdict
 from gradgate.suites.keeping.union import unite
 from gradgate.suites.selftest import summary
+from gradgate.suites.tests.scratch import Scratch
 
 
 def verdicts(index: int, of: int, *claims: str, total: int = 3, **other: Any) -> dict[str, Any]:
@@ -45,6 +47,7 @@ def test_a_missing_share_is_said_and_its_claims_count() -> None:
         (verdicts(2, 2, "tree", total=9), "not shares of one piece of work"),
         (verdicts(2, 2, "tree", fingerprint={"torch": "1"}), "their fingerprint differs"),
         (verdicts(2, 2, "tree", asked={"seed": 1}), "their asked differs"),
+        (verdicts(2, 2, "tree", code="another"), "their code differs"),
         ({"schema": 1, "fingerprint": {"torch": "2"}, "cells": [], "laws": []}, "one lists verdicts, the other cells"),
         ({key: value for key, value in verdicts(2, 2, "tree").items() if key != "shard"}, "not shares of one piece"),
     ],
@@ -146,3 +149,23 @@ def test_a_share_with_nothing_to_do_is_a_share_too(
 def test_a_share_without_a_file_of_its_own_is_refused(gradgate: Callable[..., Any], torch: Any) -> None:
     assert "give --shard a --json" in gradgate("calibrate", "--shard", "1/2").err
     assert "--shard needs --json FILE" in gradgate("paper", "--family", "performer", "--shard", "1/2").err
+
+
+def test_the_identity_of_code_follows_its_content_and_not_the_commit(tmp_path: Path) -> None:
+    files = {"mine.py": "x = 1\n", "data.json": "{}"}
+    made = Scratch(tmp_path / "repository")
+    made.commit(files)
+    first = identity(made.root)
+    made.commit()
+    made.write({"verdicts.json": "{}", "build/mine.py": "x = 1\n"})
+    assert identity(made.root) == first, "the same content, a result, and what a build leaves"
+    for name, text in (("mine.py", "x = 2\n"), ("data.json", "[]"), ("new.py", "")):
+        made.branch()
+        made.write({name: text})
+        assert identity(made.root) != first
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    (plain / "mine.py").write_text("x = 1\n")
+    before = identity(plain)
+    (plain / "mine.py").write_text("x = 2\n")
+    assert identity(plain) != before

@@ -28,6 +28,7 @@ from gradgate import normal
 
 square = gradgate.Pair(
     "mylib.ops:square", "mylib.plain:square", {"x": normal("T")}, {"T": (2, 512)}, dtypes=("float32",),
+    claims=gradgate.at_most("residual_bytes", of_reference=1.5),
 )
 """
 PLAIN = """import torch
@@ -104,7 +105,9 @@ def test_a_change_that_touches_nothing_passes_and_is_not_measured_again(gate: An
 def test_a_wrong_gradient_fails_and_is_told(gate: Any) -> None:
     ran = gate(("2 * upstream * x", "3 * upstream * x"))
     assert ran.status == 1, ran.out + ran.err
-    assert "gradient_exact" in ran.out
+    assert "REFUTED square:square:torch:gradient_exact" in ran.out
+    assert "upheld on the base" in ran.out
+    assert 'declare it: expected={"gradient_exact": "<the reason>"}' in ran.out
     assert ran.out.rstrip().splitlines()[-1].startswith("FAIL")
 
 
@@ -114,6 +117,8 @@ def test_more_bytes_fail_and_the_command_that_is_printed_measures_them_again(
     more = ("save_for_backward(x)", "save_for_backward(x, x.exp())"), ("x, = ctx", "x, _ = ctx")
     ran = gate(*more, json_at=tmp_path / "gate.json")
     assert ran.status == 1, ran.out + ran.err
+    assert "1 of 1 claims about bytes and work judged on the head" in ran.out
+    assert "REFUTED square:square:torch:residual_bytes_of_reference@cpu" in ran.out, "the law is judged on the head"
     findings = json.loads((tmp_path / "gate.json").read_text())["findings"]
     rises = {f["quantity"]: f for f in findings if f["kind"] == "rise" and f["name"] == NAME}
     assert set(rises) == {"temp_bytes", "residual_bytes"}
@@ -126,6 +131,27 @@ def test_more_bytes_fail_and_the_command_that_is_printed_measures_them_again(
         assert again.status == 0, again.out + again.err
         [cell] = json.loads((tmp_path / "m.json").read_text())["cells"]
         assert cell[quantity] == rise["head"]
+
+
+def test_a_fix_is_told_and_the_bytes_that_come_with_it_do_not_fail(
+    library: Scratch, gate: Any, gradgate: Callable[..., Any]
+) -> None:
+    library.branch()
+    library.replace("mylib/ops.py", ("2 * upstream * x", "3 * upstream * x"))
+    library.git("branch", "--force", "wrong", library.commit())
+    library.replace("mylib/ops.py", ("3 * upstream * x", "upstream * (x + x)"))
+    library.commit()
+    ran = gradgate("gate", "--base", "wrong")
+    assert ran.status == 0, ran.out + ran.err
+    assert "fixed by this change square:square:torch:gradient_exact" in ran.out
+    assert f"rises with the fix {NAME}" in ran.out
+    assert "fixed by this change" in ran.out.rstrip().splitlines()[-1]
+
+
+def test_a_narrower_declaration_fails(gate: Any) -> None:
+    ran = gate(("(2, 512)", "(512,)"), file="gradients.py")
+    assert ran.status == 1, ran.out + ran.err
+    assert "NARROWER square:square:torch:dims\n  fewer sizes of T: without 2" in ran.out
 
 
 def test_a_pair_that_is_gone_fails(gate: Any) -> None:
