@@ -90,8 +90,8 @@ class Overlay:
         if self.given is not None:  # relative entries are relative to the caller's folder
             kept = [guard.mapped(self.given, os.path.abspath(place)) for place in kept]
         path = os.pathsep.join([*(str(path.resolve()) for path in self.paths), *kept])
-        links = str(self.paths[0].resolve())
-        found = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", LINKS: links}
+        found = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+        found |= {LINKS: str(folder.resolve()) for folder in self.paths[:1]}
         if found.get(VARIABLE):  # relative to the caller's folder, and not to a tree that is removed at the end
             found[VARIABLE] = os.path.abspath(found[VARIABLE])
         return found

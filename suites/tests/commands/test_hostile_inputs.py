@@ -142,6 +142,7 @@ CELL = {
     "flops": 1,
     "fits": True,
 }
+ALARMS: dict[str, Any] = {"problems": 10, "judged": {}, "alarms": [], "digits": [], "ratios": {}, "worst": {}}
 OTHERS: tuple[dict[str, Any], ...] = (
     {
         "schema": 1,
@@ -154,7 +155,7 @@ OTHERS: tuple[dict[str, Any], ...] = (
         "seed": 1,
         "problems": 10,
         "fingerprint": {},
-        "families": {"chain": {"alarms:jax:0": {"alarms": [], "judged": {}}}},
+        "families": {"chain": {"alarms:jax:0": ALARMS}},
     },
     {
         "schema": 1,
@@ -584,7 +585,7 @@ def shell(line: str, folder: Path, **environment: str) -> subprocess.CompletedPr
         ("PYTHONUTF8=0 PYTHONCOERCECLOCALE=0 LC_ALL=C $G report good.json --report page", 0),
         ("mkdir -p gone; cd gone; rmdir ../gone; $G report $OLDPWD/good.json --report $OLDPWD/page", 2),
         ("mkdir -p gone; cd gone; rmdir ../gone; $G verify x.py", 2),
-        ("mkdir -p gone; cd gone; rmdir ../gone; $G list --method nothing_such", 3),
+        ("mkdir -p gone; cd gone; rmdir ../gone; $G list --method nothing_such", 2),
         ("env -u HOME -u GRADGATE_CACHE $G report good.json --report page", 0),
     ],
 )

@@ -91,7 +91,7 @@ def test_the_cache_shows_its_size_and_can_be_cleared(capsys):
     assert main([*BASE, "--method", "backprop"]) == 0
     capsys.readouterr()
     assert main(["cache"]) == 0
-    assert capsys.readouterr().out.startswith("2 measurements")  # the compiler's bytes, and the cell
+    assert capsys.readouterr().out.startswith("3 measurements")  # the compiler's bytes, the cell, and what was read
     assert main(["cache", "--clear"]) == 0
     assert capsys.readouterr().out.startswith("removed 2 ")
 

@@ -32,7 +32,10 @@ def listed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         def __init__(self, *arguments: Any, **more: Any) -> None:
             pass
 
-        def shutdown(self, **more: Any) -> None:
+        def __enter__(self) -> Pool:
+            return self
+
+        def __exit__(self, *_: object) -> None:
             pass
 
         def submit(self, function: Any, target: str, arguments: Any) -> Any:

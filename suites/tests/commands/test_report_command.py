@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("jinja2")
 pytest.importorskip("plotly")
 
-from gradgate.suites.tests.commands.test_hostile_inputs import DOCUMENTS, OTHERS, VERDICTS, all_files
+from gradgate.suites.tests.commands.test_hostile_inputs import ALARMS, DOCUMENTS, OTHERS, VERDICTS, all_files
 
 PAGE = {"index.html", "junit.xml", "verdicts.json"}
 
@@ -30,7 +30,7 @@ def test_the_status_is_that_of_the_verdicts(status: int, gradgate: Callable[...,
         (OTHERS[1], 0),
         (OTHERS[1] | {"flakes": [DOCUMENTS[1]["verdicts"][0] | {"seed": 1}]}, 1),
         (OTHERS[2], 0),
-        (OTHERS[2] | {"families": {"chain": {"alarms:jax:0": {"alarms": [{"leaf": "w"}]}}}}, 1),
+        (OTHERS[2] | {"families": {"chain": {"alarms:jax:0": ALARMS | {"alarms": [{"leaf": "w"}]}}}}, 1),
         (OTHERS[0] | {"laws": []}, 0),
         (OTHERS[0] | {"laws": [], "cells": [OTHERS[0]["cells"][0] | {"status": "failed"}]}, 2),
     ],
