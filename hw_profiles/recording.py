@@ -61,6 +61,8 @@ ALWAYS = ("sitecustomize", "usercustomize")
 """Modules that Python itself looks for when it starts."""
 LINKS = "GRADGATE_LINKS"
 """The environment variable with the folder of links in which the gate arranges the import path of one side."""
+APART = ("PYTHONPATH", LINKS, "GRADGATE_CACHE")
+"""Variables that no reading has: what they change, the import path and the cache, is compared by itself."""
 WRITING = os.O_WRONLY | os.O_RDWR
 
 
@@ -328,7 +330,7 @@ class Recorder:
 
     def get_variable(self, name: str, value: str | None) -> None:
         """Record that a variable was read."""
-        if name in self._variables or name in self._variables_written:
+        if name in self._variables or name in self._variables_written or name in APART:
             return
         with self.unheard() as first:
             if first and self.places.owner(sys._getframe(2)) != "gradgate":

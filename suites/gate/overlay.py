@@ -91,7 +91,8 @@ class Overlay:
             kept = [guard.mapped(self.given, os.path.abspath(place)) for place in kept]
         path = os.pathsep.join([*(str(path.resolve()) for path in self.paths), *kept])
         found = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
-        found |= {LINKS: str(folder.resolve()) for folder in self.paths[:1]}
+        if self.paths:
+            found[LINKS] = str(self.paths[0].resolve())
         if found.get(VARIABLE):  # relative to the caller's folder, and not to a tree that is removed at the end
             found[VARIABLE] = os.path.abspath(found[VARIABLE])
         return found

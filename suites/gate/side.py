@@ -36,6 +36,8 @@ class Side:
         self.methods = {
             g.declared.key: g for g in manifest.gated(self.settings, request["own"], request.get("base", False))
         }
+        if not request["own"]:
+            self._need_own_files()
         self.keys = Keys(Path.cwd(), self.settings.depends)
         self._sent: set[str] = set()
 
@@ -105,7 +107,8 @@ class Side:
         limits = Limits(self.request["timeout"])
         asked_run = self.request.get("run", {"examples": self.settings.examples, "seed": self.settings.seed})
         run = Run(**asked_run, limit=0.75 * limits.seconds)  # the base is judged as the head is
-        verdicts, asked = Verdicts(run, self.keys), {}
+        methods = {key: known.declared for key, known in self.methods.items()}
+        verdicts, asked = Verdicts(run, self.keys, methods=methods), {}
         for row in rows:
             task = Task(**row)
             known = verdicts.get(task)
@@ -119,6 +122,24 @@ class Side:
                 row = {**verdict.to_dict(), "reused": False}
                 send({"verdict": row} | self._ran(verdict.record, supervisor.readings))
         _need_kept(verdicts.answers)
+
+    def _need_own_files(self) -> None:
+        """Check that every method is imported from this tree: otherwise both sides would measure the same copy.
+
+        Raises:
+            UsageError: one of them is not among the project's files.
+        """
+        from gradgate.references.contract import UsageError
+        from gradgate.references.loading import module_of
+
+        tree = Path(self.request.get("tree") or Path.cwd()).resolve()
+        for known in self.methods.values():
+            place = known.declared.implementation.rpartition(":")[0]
+            file = getattr(module_of(place), "__file__", None)
+            if file is None or not Path(file).resolve().is_relative_to(tree):
+                raise UsageError(
+                    f"{place} is not among the project's files; [tool.gradgate] path names folders such as src"
+                )
 
     def _ran(self, identities: Iterable[str], readings: Record) -> dict[str, Any]:
         """Which files of the tree these readings name, as a part of an event; {} if an earlier event had them all."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from gradgate.hw_profiles.recording import Record
 from gradgate.references import registry
+from gradgate.references.contract import Method
 from gradgate.references.loading import is_path
 from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.verdict import Task, Verdict
@@ -29,7 +30,14 @@ class Verdicts:
     Errors are never kept, because this machine may have caused them.
     """
 
-    def __init__(self, run: Run, keys: Keys, store: Store | None = None, fresh: bool = False) -> None:
+    def __init__(
+        self,
+        run: Run,
+        keys: Keys,
+        store: Store | None = None,
+        fresh: bool = False,
+        methods: Mapping[str, Method] | None = None,
+    ) -> None:
         """Read nothing yet.
 
         Args:
@@ -37,8 +45,9 @@ class Verdicts:
             keys: the hashes.
             store: where verdicts are kept.
             fresh: use no kept verdict; every claim is judged again and its verdict kept.
+            methods: the methods of tasks that neither `describe` nor the registry knows, by their keys.
         """
-        self.run, self.keys, self.fresh = run, keys, fresh
+        self.run, self.keys, self.fresh, self.methods = run, keys, fresh, methods or {}
         store = store or Store()
         self.answers = Answers(store, Present(Path.cwd(), store), keys.imports)
         self.readings: Record = {}
@@ -127,6 +136,7 @@ class Verdicts:
     def _of(self, task: Task) -> list[str]:
         owner = (task.owner, task.target)
         if owner not in self._places:
-            [declared] = registry.methods(task.family, task.method, task.framework)
+            known = self.methods.get(task.owner)
+            [declared] = [known] if known else registry.methods(task.family, task.method, task.framework)
             self._places[owner] = strings_of(declared)
         return self._places[owner]
