@@ -225,8 +225,10 @@ def test_what_a_plug_in_declares_wrongly_is_wrong_usage(
     assert re.fullmatch(f"gradgate: {message}\n", ran.err), ran.err
 
 
-def test_inapplicable_contradicts_nothing_and_is_no_error(tmp_path: Path) -> None:
+def test_inapplicable_contradicts_nothing_but_alone_it_says_nothing(tmp_path: Path) -> None:
     from gradgate.suites.judging.verdict import Verdict
 
-    assert exit_status([Verdict(Task("f", "m", "jax", "c"), "inapplicable")]) == 0
+    absent = Verdict(Task("f", "m", "jax", "c"), "inapplicable")
+    assert exit_status([absent, Verdict(Task("f", "m", "jax", "value"), "upheld")]) == 0
+    assert exit_status([absent]) == 2
     assert exit_status([]) == 0
