@@ -79,7 +79,7 @@ def _inapplicable(out: Console, verdicts: Sequence[Verdict]) -> None:
         alike = [v.task for v in verdicts if v.reason == reason]
         names = list(dict.fromkeys(f"{task.method} {task.framework} {task.claim}" for task in alike))
         more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-        out.print(f"\ninapplicable ({len(alike)}): {', '.join(names[:NAMED])}{more}: {reason}", markup=False)
+        out.print(f"\ninapplicable ({len(alike)}): {reason}\n  {', '.join(names[:NAMED])}{more}", markup=False)
 
 
 def _coverage(out: Console, verdicts: Sequence[Verdict]) -> None:

@@ -93,7 +93,7 @@ def test_the_cache_shows_its_size_and_can_be_cleared(capsys):
     assert main(["cache"]) == 0
     assert capsys.readouterr().out.startswith("3 measurements")  # the compiler's bytes, the cell, and what was read
     assert main(["cache", "--clear"]) == 0
-    assert capsys.readouterr().out.startswith("removed 2 ")
+    assert capsys.readouterr().out.startswith("removed 3 ")
 
 
 DASK = """
