@@ -156,7 +156,7 @@ SHAPES = (
     _shape("maml transformer sgd", 2, 1, 2, 2, 3, ffw=2, sequence=2),
     _shape("loss_weighting toy momentum", 5, 2, 3, 5, 2),
     _shape("maml toy momentum", 1, 1, 132, 1, 2),
-    _shape("learning_lr transformer adam", 1, 1, 132, 2, 3, ffw=2, sequence=2, activation="relu"),
+    _shape("learning_lr transformer adam", 1, 2, 132, 2, 3, ffw=2, sequence=2, activation="relu"),
 )
 
 # Except for the length of three of them, these are shapes from above, so that no more programs are compiled.
