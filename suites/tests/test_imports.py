@@ -66,6 +66,7 @@ CALLED_FROM_OUTSIDE = {
     "suites.releases.regressions.gated": "a file of pairs, which the gate reads in a repository of its own",
     "suites.releases.regressions.probe": "a script, run under releases that gradgate does not support",
     "suites.releases.regressions.programs": "imported by the script under its bare name",
+    "suites.calibration.check_calls": "python -m gradgate.suites.calibration.check_calls, which draws calls of check",
     "suites.test_methods": "pytest collects it by its name: pytest --pyargs gradgate.suites",
     "suites.api": "setup.py installs it as the module gradgate itself",
     "suites.api.in_jax": "the module gradgate.in_jax",
