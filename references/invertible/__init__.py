@@ -173,7 +173,7 @@ SHAPES = (
     _shape("additive leaky_relu", 2, 1, 3, 5, "dense relu batch squared_error", depth=2, hidden=2),
     _shape("affine conv1x1 leaky_relu", 2, 2, 2, 2, "conv tanh batch cross_entropy"),
     _shape("additive tanh", 1, 4, 2, 1, "conv relu none squared_error", blocks=2),
-    _shape("affine conv1x1 leaky_relu", 1, 2, 2, 131, "conv relu batch squared_error", depth=2),
+    _shape("affine conv1x1 leaky_relu", 1, 1, 2, 131, "conv relu batch squared_error", depth=2),
 )
 
 STRESS = (
