@@ -95,7 +95,10 @@ def test_a_worker_that_dies_after_its_answer_takes_no_claim_with_it(
     tasks = [Task("a", "x", "jax", f"claim{n}") for n in range(claims)]
     waiting = [Verdict(task, "upheld").to_dict() for task in tasks]
     supervisor = Supervisor(Run(), 1)
-    monkeypatch.setattr(supervisor, "_read", lambda *_: ([{"verdict": waiting.pop(0)}], "its memory is exhausted"))
+    read: dict[str, Any] = {"record": [], "readings": {}, "loaded": {}}
+    monkeypatch.setattr(
+        supervisor, "_read", lambda *_: ([{"verdict": waiting.pop(0)} | read], "its memory is exhausted")
+    )
     found = list(supervisor.judge_all(tasks))
     assert [(v.task.claim, v.verdict) for v in found] == [(task.claim, "upheld") for task in tasks]
     assert len(made) == claims
