@@ -53,8 +53,8 @@ def module_pair(
             `equinox.nn.inference_mode`, or by a keyword of its call, such as ``train`` or ``deterministic``.
         options: keyword -> values. The builder gets them if it takes the keyword, otherwise the call gets them.
         regimes: name -> function that takes the inputs, and ``module``: name -> parameter, and returns them changed.
-        dtypes, composes, disclaims, claims, expected, kappa, valid, name, framework, by_backward, measured, unmeasured,
-            approximates: as in `Pair`.
+        dtypes, composes, disclaims, claims, expected, kappa, valid, name, framework: as in `Pair`.
+        by_backward, measured, unmeasured, approximates: as in `Pair`.
         random: whether the modules draw random numbers, as dropout does: both get the same seed or key. Flax linen
             derives keys from it by the names of submodules, which must then be the same in both modules.
 
