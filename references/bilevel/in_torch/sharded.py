@@ -219,10 +219,14 @@ class Counted(Part):
 
             return call
 
+        def work() -> Any:
+            moved.clear()  # `peak` runs it twice
+            return super(Counted, self).work()
+
         for name in names:
             setattr(dist, name, counted(name))
         try:
-            memory = peak(super().work, (), track=leaves([self.problem.params, self.problem.data]))
+            memory = peak(work, (), track=leaves([self.problem.params, self.problem.data]))
         finally:
             for name, function in plain.items():
                 setattr(dist, name, function)
