@@ -17,7 +17,6 @@ from pathlib import Path
 import gradgate.hw_profiles
 import gradgate.references
 import gradgate.suites
-from gradgate.hw_profiles.cache import VARIABLE
 from gradgate.hw_profiles.recording import LINKS
 from gradgate.references.errors import UsageError
 from gradgate.suites.gate import guard
@@ -93,8 +92,6 @@ class Overlay:
         found = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
         if self.paths:
             found[LINKS] = str(self.paths[0].resolve())
-        if found.get(VARIABLE):  # relative to the caller's folder, and not to a tree that is removed at the end
-            found[VARIABLE] = os.path.abspath(found[VARIABLE])
         return found
 
 
