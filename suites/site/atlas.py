@@ -10,7 +10,7 @@ from typing import Any
 
 from gradgate.references import ledger, registry
 from gradgate.references.contract import Claim, Method
-from gradgate.references.ledger import NOT_YET, Entry, Ledger
+from gradgate.references.ledger import NOT_YET, NOTE, Entry, Ledger
 from gradgate.references.published import Judged
 from gradgate.suites.measuring import paper_results
 from gradgate.suites.site import drawing
@@ -28,6 +28,7 @@ STANDINGS = {
     "holds": ("Holds", "upheld"),
     "no number": ("Measured here, without a printed number", "inapplicable"),
     "not covered": ("Not covered yet", "inapplicable"),
+    "note": ("Background, claims nothing of this paper", "inapplicable"),
     "not measurable": ("Cannot be measured here", "inapplicable"),
 }
 """The result for a statement -> heading and class of its colour, findings first."""
@@ -45,8 +46,8 @@ def standing(entry: Entry, judged: Mapping[str, Judged]) -> str:
         judged: key of a printed figure -> its verdict.
     """
     kind = entry.statement.kind
-    if kind in ("not measurable", "not covered yet"):
-        return "not covered" if kind == "not covered yet" else "not measurable"
+    if kind in ("note", "not measurable", "not covered yet"):
+        return "not covered" if kind == "not covered yet" else kind
     outcomes = [judged[row.key].outcome for row in entry.rows if row.key in judged]
     words = {claim.expected for _, claim in entry.claims} | set(outcomes)
     against, unknown = words & {"refuted", "refuted as declared"}, words - {"upheld", "refuted", "refuted as declared"}
@@ -156,7 +157,7 @@ def _statement(
     if rows := [known[row.key] for row in entry.rows if row.key in known]:
         told += _figures(family, entry, rows, judged)
     if said.reason:
-        told.append(f"{sentence(said.reason.removeprefix(NOT_YET))}\n")
+        told.append(f"{sentence(said.reason.removeprefix(NOT_YET).removeprefix(NOTE))}\n")
     body = "\n".join(told)
     return f":::{{container}} statement {tone}\n\n{body}\n:::\n"
 

@@ -135,7 +135,14 @@ def _words(device: str) -> list[Published]:
     constant = equal(0.1, '"discounting minor compilation effects, the gains are constant across B and T"')
     grows, falls = '"sub-linearly increase"', '"towards kL/k̂ for larger S": a limit, so the exponent falls'
     flat, exponent = "largest gain over the least", "exponent of the gain over S"
+    highest = "steps" if device == "GPU" else "batch"
     return [
+        Published(
+            f"Abstract, over 10x, {device}", "gain in dynamic bytes",
+            f"4516M, context 8192, largest over {highest} of Table 4", "times", "gradgate.references.derived:value",
+            {"of": f"{FIGURE[device]}, Table 4, {device} / gain / over {highest} / 4516M", "take": "largest"}, 10.0,
+            expects=upheld(at_least('"over 10x memory"')),
+        ),
         *(row(flat, f"over {axis}", "times", "flattest", axis, 1.0, constant) for axis in ("batch", "steps")),
         row(exponent, "largest", "", "exponents", "largest", 1.0, at_most(grows)),
         row(exponent, "least", "", "exponents", "least", 0.0, at_least(grows)),

@@ -79,13 +79,14 @@ def test_a_statement_becomes_a_claim_a_figure_or_neither_for_a_reason() -> None:
     one = made(
         given(claims=["mixflow:jax:memory_law"], figures=["Table 1"]),
         given(words="b", figures=["Table 10 / bytes, GPU / 44M"]),
+        given(words="n", reason="note: of a textbook"),
         given(words="c", reason="needs a week"),
         given(words="d", reason="not covered yet: a sweep over B"),
     )
     assert [entry.statement.kind for entry in one.entries] == list(ledger.KINDS)
     assert one.counts == dict.fromkeys(ledger.KINDS, 1)
-    assert one.summary == "1 claim, 1 figure, 1 not measurable, 1 not covered yet"
-    assert made().summary == "0 claims, 0 figures, 0 not measurable, 0 not covered yet"
+    assert one.summary == "1 claim, 1 figure, 1 note, 1 not measurable, 1 not covered yet"
+    assert made().summary == "0 claims, 0 figures, 0 notes, 0 not measurable, 0 not covered yet"
 
 
 @pytest.mark.parametrize(
