@@ -38,6 +38,7 @@ def entry(claims: tuple[str, ...] = (), rows: tuple[Published, ...] = (), reason
         ((), (None,), "", "no number"),
         ((), (), "no such thing here", "not measurable"),
         ((), (), "not covered yet: seconds", "not covered"),
+        ((), (), "note: of a textbook", "note"),
     ],
 )
 def test_the_standing_of_a_statement(
