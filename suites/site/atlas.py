@@ -133,6 +133,7 @@ def paper(one: Ledger, rows: Sequence[Row]) -> str:
     found = [(entry, standing(entry, judged)) for entry in one.entries]
     told = [
         f"# {text(one.paper)}\n",
+        _headlines(found, judged, known),
         f"{_bar([name for _, name in found])}",
         f"The class is [{one.family}](../reference/{one.family}.md); every figure is on [its page of figures]"
         f"({one.family}_figures.md). Quotes are parts of the paper's sentences.\n",
@@ -145,6 +146,30 @@ def paper(one: Ledger, rows: Sequence[Row]) -> str:
             told.append(f"## {heading}\n")
             told += [_statement(one.family, entry, judged, known, tone) for entry in entries]
     return "\n".join(told)
+
+
+def _headlines(
+    found: Sequence[tuple[Entry, str]], judged: Mapping[str, Judged], known: Mapping[str, Row]
+) -> str:  # fmt: skip
+    """What the abstract promises, as a table: the words, whether they hold, and at which settings they were judged."""
+    told = ["## Headlines\n", "| the abstract says | result | at which settings |", "|---|---|---|"]
+    for entry, name in found:
+        if not entry.statement.place.startswith("Abstract"):
+            continue
+        heading, tone = STANDINGS[name]
+        figures = [
+            f"{row.name}: {known[row.key]['ours']:.3g} {row.unit} ({judged[row.key].outcome})"
+            for row in entry.rows
+            if row.key in judged and is_number(known[row.key]["ours"])
+        ]
+        names = list(dict.fromkeys(f"{method.name}: {claim.name}" for method, claim in entry.claims))
+        settings = figures + ([f"claims {', '.join(names)}"] if names else [])
+        shown = "; ".join(settings[:INLINE]) + (
+            f"; and {len(settings) - INLINE} more" if len(settings) > INLINE else ""
+        )
+        result = f'<span class="badge {tone}">{html.escape(heading)}</span>'
+        told.append(f"| “{text(entry.statement.words)}” | {result} | {text(shown)} |")
+    return "\n".join(told) + "\n" if len(told) > 3 else ""
 
 
 def _statement(

@@ -59,6 +59,28 @@ def configurations() -> float:
     return float(len(sizes.TABLE_1) * len(sizes.STEPS) * len(sizes.BATCHES) * len(sizes.CONTEXTS))
 
 
+def changed_lines(rule: bool) -> float:
+    """Lines of code that mixed mode changes or adds in a user's own loop over steps (§3.2; Listing 1).
+
+    Args:
+        rule: whether the lines of Listing 1, which a user copies once, are counted; else those of the loop alone.
+    """
+    import ast
+    import inspect
+
+    from gradgate.references.bilevel.in_jax import drop_in
+    from gradgate.references.bilevel.paper import listings
+
+    loop = inspect.getsource(drop_in).splitlines()
+    changed = sum("mixed_mode_grad" in line and not line.startswith('"""') for line in loop)
+    if not rule:
+        return float(changed)
+    [function] = ast.parse(inspect.getsource(listings.fwdrev_grad)).body
+    assert isinstance(function, ast.FunctionDef)
+    function.body = function.body[1:]  # the docstring
+    return float(changed + len(ast.unparse(function).splitlines()))
+
+
 def toy_work(transformations: int) -> float:
     """Percent of the FLOPs that mixed mode saves compared with the default in the motivating example."""
     from gradgate.references.bilevel.paper import scale
@@ -248,6 +270,16 @@ def _numbers() -> list[Published]:
     ]  # fmt: skip
 
 
+def _lines() -> list[Published]:
+    few = upheld(at_most('"changing only a few lines of code": in the loop, its import and the gradient'))
+    minor = upheld(at_most('"requiring only minor modifications": with the rule, copied once, two dozen lines'))
+    place = "§3.2, lines of code that mixed mode changes"
+    return [
+        _row(place, "of a user's loop", "in JAX", "lines", f"{HERE}:changed_lines", {"rule": False}, 3.0, few),
+        _row(place, "with those of Listing 1", "in JAX", "lines", f"{HERE}:changed_lines", {"rule": True}, 24.0, minor),
+    ]
+
+
 def _listing_4() -> list[Published]:
     place, listings = "Listing 4, loop fusion on, GPU", "gradgate.references.bilevel.paper.listings"
     told: dict[str, Any] = {"profile": GPU, "transformations": 16}
@@ -312,5 +344,5 @@ def _figure_2() -> list[Published]:
 
 
 SAID: tuple[Published, ...] = (
-    *_seconds(), *_sweeps(), *_named(), *_numbers(), *_listing_4(), *_graphs(), *_figure_2(),
+    *_seconds(), *_sweeps(), *_named(), *_numbers(), *_lines(), *_listing_4(), *_graphs(), *_figure_2(),
 )  # fmt: skip

@@ -219,13 +219,19 @@ def live_otherwise(profile: str, optimisations: str, millions: int, how: str, **
     """
     from unittest import mock
 
+    import jax
+
     from gradgate.references.bilevel.inner import transformer
     from gradgate.references.bilevel.paper import listings
 
     name, other = {"unrolled": ("scan", listings._loop), "library": ("attention", listings.library_attention)}[how]
     spec = scale.configuration(millions, **fields)
-    with mock.patch.object(transformer, name, other):
-        found = _assignment.__wrapped__(spec, optimisations, profile)
+    jax.clear_caches()  # JAX keeps what it traced by the function, which looks the same
+    try:
+        with mock.patch.object(transformer, name, other):
+            found = _assignment.__wrapped__(spec, optimisations, profile)
+    finally:
+        jax.clear_caches()
     return float(sum(one.bytes for one in found.live(found.peak))) / GiB
 
 

@@ -57,7 +57,8 @@ def test_every_statement_is_on_its_papers_page_once_and_findings_come_first(fami
     for one in found.entries:
         assert f"**{atlas.text(one.statement.place)}**: “{atlas.text(one.statement.words)}”" in page
     assert page.count(":::{container} statement") == len(found.entries)
-    headings = [line[3:] for line in page.splitlines() if line.startswith("## ")]
+    first, *headings = [line[3:] for line in page.splitlines() if line.startswith("## ")]
+    assert first == "Headlines"
     order = [heading for heading, _ in atlas.STANDINGS.values()]
     assert headings == [heading for heading in order if heading in headings]
     assert len(page.encode()) < 500_000
