@@ -34,9 +34,11 @@ LONGEST = 12
 """The largest number of the paper's words in a statement."""
 NOT_YET = "not covered yet: "
 """The beginning of the reason of a statement that could be measured here, but is not measured yet."""
+NOTE = "note: "
+"""The beginning of the reason of a sentence that claims nothing of this paper: of a textbook, or about other work."""
 NO_NUMBER = "without a printed number"
 """In place of a verdict, for figures that the paper only draws, or that are ours."""
-KINDS = ("claim", "figure", "not measurable", "not covered yet")
+KINDS = ("claim", "figure", "note", "not measurable", "not covered yet")
 """How a statement can be covered."""
 FIELDS = ("place", "words", "claims", "figures", "reason")
 
@@ -66,6 +68,8 @@ class Statement:
             return "claim"
         if self.figures:
             return "figure"
+        if self.reason.startswith(NOTE):
+            return "note"
         return "not covered yet" if self.reason.startswith(NOT_YET) else "not measurable"
 
 
@@ -147,8 +151,8 @@ class Ledger:
 
     @property
     def summary(self) -> str:
-        """The counts in words, such as ``1 claim, 2 figures, 0 not measurable, 3 not covered yet``."""
-        plural = {"claim": "claims", "figure": "figures"}
+        """The counts in words, such as ``1 claim, 2 figures, 0 notes, 0 not measurable, 3 not covered yet``."""
+        plural = {"claim": "claims", "figure": "figures", "note": "notes"}
         return ", ".join(f"{n} {kind if n == 1 else plural.get(kind, kind)}" for kind, n in self.counts.items())
 
 

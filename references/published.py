@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,6 +31,8 @@ OUTCOMES = {
     "undeclared": 2,
 }
 """Outcome of a printed figure -> the exit status of a run that has it, in the order in which outcomes are counted."""
+
+_QUOTED = re.compile(r"""["'][^"']*["']""")
 
 
 @dataclass(frozen=True)
@@ -160,7 +163,8 @@ class Published:
             out.
         expects: what is declared of a printed figure; None if nothing is declared yet.
         unlike: "" if the paper prints the quantity that is measured. Otherwise how the two differ, such as ``printed
-            are seconds on an H100, ours is a roofline``. Such a row cannot be refuted.
+            are seconds on an H100, ours is a roofline``. Such a row refutes nothing, and it upholds a figure only if
+            the two are equal: a bound on another quantity would hold whatever the paper printed.
         drawn: whether the paper has a plot of it and prints no number.
 
     Raises:
@@ -209,19 +213,42 @@ def _contradiction(row: Published) -> str:
         return f"a printed figure is a finite number, not {row.printed!r}"
     if row.drawn:
         return "a figure that is drawn has no printed number: leave out drawn, or printed"
-    if expects is None or expects.verdict == "upheld":
+    if expects is None:
+        return ""
+    if expects.verdict == "upheld":
+        if row.unlike and expects.agreement.how != "equal":
+            return (
+                f"unlike quantities uphold nothing {expects.agreement.how} ({row.unlike}): give the quotient of two "
+                "figures that are alike, or leave out printed and expects"
+            )
         return ""
     if not row.reason.strip():
         told = "why it differs, as tested" if expects.verdict == "refuted" else "what was tried and ruled out"
         return f"declared {expects.verdict}: say in reason {told}"
     if row.unlike and expects.verdict == "refuted":
         return f"unlike quantities refute nothing ({row.unlike}): measure the same quantity, or declare it unexplained"
+    if expects.verdict == "refuted" and not _is_of_paper(row.printed, expects.agreement, row.unit):
+        return (
+            f"refuted by the bound {row.printed:g}, which the quoted words do not name: a bound that was chosen here "
+            "refutes nothing; quote the paper's number, compare two figures, or declare it unexplained"
+        )
     if expects.instead is not None and expects.agreement.holds(expects.instead, row.printed):
         return (
             f"declared {expects.verdict}, but {expects.instead:g} agrees with the printed {row.printed:g} "
             f"({expects.agreement.words()}): declare it upheld"
         )
     return ""
+
+
+def _is_of_paper(bound: float, agreement: Agreement, unit: str) -> bool:
+    """Whether a bound is the paper's own: its words name the number, or compare two things.
+
+    "More than", "no more than", "never" and "always" need no number: their bound is a quotient of 1, an exponent or a
+    difference of 0, or a share of 100%. Where a value must be equal, the number is a printed one.
+    """
+    if agreement.how == "equal" or bound in (0.0, 1.0) or (bound == 100.0 and unit.startswith("%")):
+        return True
+    return any(f"{bound:g}" in words for words in _QUOTED.findall(agreement.because))
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,7 @@ def _of(framework: str) -> dict[str, tuple[Claim, ...]]:
         "backprop": (
             _memory(framework, "temporary memory grows linearly with N: everything is stored", "§2.4.3", 1,
                     bound="equal"),
-            _work(framework, "its FLOPs grow linearly with N", "§2.4.3", 1),
+            _work(framework, "its FLOPs grow linearly with N", "beyond the paper; §2.4.3", 1),
         ),
         "sqrt_n": (
             _memory(framework, "temporary memory grows like √N", "§2.5.1", 0.5, bound="equal"),

@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from gradgate.references.ledger import NOT_YET, Entry, Ledger
+from gradgate.references.ledger import NOT_YET, NOTE, Entry, Ledger
 from gradgate.references.published import Judged, counts, summary
 from gradgate.suites.console.terminal import console
 
@@ -133,7 +133,7 @@ def _statement(out: Console, entry: Entry, judged: Mapping[str, Judged]) -> None
     for name, one in entry.differing(judged).items():
         _indented(out, f"{one.outcome}: {name}", 8)
     if said.reason:
-        _indented(out, f"{said.kind}: {said.reason.removeprefix(NOT_YET)}", 6)
+        _indented(out, f"{said.kind}: {said.reason.removeprefix(NOT_YET).removeprefix(NOTE)}", 6)
 
 
 def _indented(out: Console, text: str, indent: int) -> None:

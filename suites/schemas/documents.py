@@ -484,7 +484,7 @@ class Statement(msgspec.Struct):
 
     place: str
     words: str
-    kind: Literal["claim", "figure", "not measurable", "not covered yet"]
+    kind: Literal["claim", "figure", "note", "not measurable", "not covered yet"]
     claims: list[Covering]
     figures: list[Listed]
     reason: str

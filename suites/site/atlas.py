@@ -10,7 +10,7 @@ from typing import Any
 
 from gradgate.references import ledger, registry
 from gradgate.references.contract import Claim, Method
-from gradgate.references.ledger import NOT_YET, Entry, Ledger
+from gradgate.references.ledger import NOT_YET, NOTE, Entry, Ledger
 from gradgate.references.published import Judged
 from gradgate.suites.measuring import paper_results
 from gradgate.suites.site import drawing
@@ -28,6 +28,7 @@ STANDINGS = {
     "holds": ("Holds", "upheld"),
     "no number": ("Measured here, without a printed number", "inapplicable"),
     "not covered": ("Not covered yet", "inapplicable"),
+    "note": ("Background, claims nothing of this paper", "inapplicable"),
     "not measurable": ("Cannot be measured here", "inapplicable"),
 }
 """The result for a statement -> heading and class of its colour, findings first."""
@@ -45,8 +46,8 @@ def standing(entry: Entry, judged: Mapping[str, Judged]) -> str:
         judged: key of a printed figure -> its verdict.
     """
     kind = entry.statement.kind
-    if kind in ("not measurable", "not covered yet"):
-        return "not covered" if kind == "not covered yet" else "not measurable"
+    if kind in ("note", "not measurable", "not covered yet"):
+        return "not covered" if kind == "not covered yet" else kind
     outcomes = [judged[row.key].outcome for row in entry.rows if row.key in judged]
     words = {claim.expected for _, claim in entry.claims} | set(outcomes)
     against, unknown = words & {"refuted", "refuted as declared"}, words - {"upheld", "refuted", "refuted as declared"}
@@ -132,6 +133,7 @@ def paper(one: Ledger, rows: Sequence[Row]) -> str:
     found = [(entry, standing(entry, judged)) for entry in one.entries]
     told = [
         f"# {text(one.paper)}\n",
+        _headlines(found, judged, known),
         f"{_bar([name for _, name in found])}",
         f"The class is [{one.family}](../reference/{one.family}.md); every figure is on [its page of figures]"
         f"({one.family}_figures.md). Quotes are parts of the paper's sentences.\n",
@@ -146,6 +148,30 @@ def paper(one: Ledger, rows: Sequence[Row]) -> str:
     return "\n".join(told)
 
 
+def _headlines(
+    found: Sequence[tuple[Entry, str]], judged: Mapping[str, Judged], known: Mapping[str, Row]
+) -> str:  # fmt: skip
+    """What the abstract promises, as a table: the words, whether they hold, and at which settings they were judged."""
+    told = ["## Headlines\n", "| the abstract says | result | at which settings |", "|---|---|---|"]
+    for entry, name in found:
+        if not entry.statement.place.startswith("Abstract"):
+            continue
+        heading, tone = STANDINGS[name]
+        figures = [
+            f"{row.name}: {known[row.key]['ours']:.3g} {row.unit} ({judged[row.key].outcome})"
+            for row in entry.rows
+            if row.key in judged and is_number(known[row.key]["ours"])
+        ]
+        names = list(dict.fromkeys(f"{method.name}: {claim.name}" for method, claim in entry.claims))
+        settings = figures + ([f"claims {', '.join(names)}"] if names else [])
+        shown = "; ".join(settings[:INLINE]) + (
+            f"; and {len(settings) - INLINE} more" if len(settings) > INLINE else ""
+        )
+        result = f'<span class="badge {tone}">{html.escape(heading)}</span>'
+        told.append(f"| “{text(entry.statement.words)}” | {result} | {text(shown)} |")
+    return "\n".join(told) + "\n" if len(told) > 3 else ""
+
+
 def _statement(
     family: str, entry: Entry, judged: Mapping[str, Judged], known: Mapping[str, Row], tone: str
 ) -> str:  # fmt: skip
@@ -156,7 +182,7 @@ def _statement(
     if rows := [known[row.key] for row in entry.rows if row.key in known]:
         told += _figures(family, entry, rows, judged)
     if said.reason:
-        told.append(f"{sentence(said.reason.removeprefix(NOT_YET))}\n")
+        told.append(f"{sentence(said.reason.removeprefix(NOT_YET).removeprefix(NOTE))}\n")
     body = "\n".join(told)
     return f":::{{container}} statement {tone}\n\n{body}\n:::\n"
 

@@ -5,37 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 SIZE: dict[Any, str] = {
-    "GPU": "ours is at a context of 2048, the paper names none. At 3072 bytes are 1.9 times as many; jax.nn.softmax "
-    "and a triangular mask make them 2% fewer, layers unrolled 13% fewer (-++ tested at 44M with 4 layers, listed "
-    "below). No context explains all: of one program, -++ at 489M, the paper's GPU takes 1.39 times the bytes of its "
-    "TPU, today's compilers the same to 1%",
-    "TPU": "ours is at a context of 2048, the paper names none. At 3072 -++ of 44M takes 40.2 GiB, at 2048 22.3, "
-    "printed are 34.1. Layers unrolled take 12.9 GiB of temporaries for --- with 4 layers, in a scan 38.5 (tested, "
-    "listed below). jax.nn.softmax was tested on GPU only",
-    ("GPU", "--+"): "layers run in a scan here, where saved inner gradients take nothing off ---; with 4 layers "
-    "unrolled they take off 12% (19.48 and 17.14 GiB, tested, listed below). Printed are 19% at 44M and 2% at 489M. "
-    "For the size of both see ---",
-    ("TPU", "--+"): "layers run in a scan here, where saved inner gradients take 0.2% off --- at 44M and 0.8% at 489M. "
-    "With layers unrolled they take off 5% of 2 layers (8.07 and 7.64 GiB) and 17% of 4 (12.87 and 10.71), so 36% of "
-    "each further layer (tested, listed below); printed is 35%. What is printed of --+ is also what is printed of +-+: "
-    "45.8 and 45.5 GiB, 176.6 and 176.8 GiB, 0.70 and 0.70 s",
-    ("GPU", "++-"): "layers run in a scan here; with layers unrolled saving gradients matters as in the paper, 8.1 GiB "
-    "without and 5.2 GiB with (tested at 44M with 4 layers, listed below)",
+    "GPU": "with B = 3 and S = 4096 nine of the 16 figures of the GPU come out. Without block rematerialisation, and "
+    "without mixed mode, a layer keeps 11 arrays of scores here, by the printed bytes 8; not because of the softmax "
+    "(jax.nn.softmax: the same bytes) nor the scan (44M with layers unrolled: 58.7 GiB; both tested, listed below)",
+    "TPU": "with B = 3 and S = 4096, which fit the GPU, -++ and -+- take 7% to 12% more than printed, +-- and +-+ a "
+    "third more, mixed mode with rematerialisation 20% to 26% less. Layers unrolled do not explain it: +++ of 44M then "
+    "takes 34.2 GiB (tested, listed below). Of B = 2 and 3 at 4096, and of 4 at 2048 and 3072, none fits both",
+    ("GPU", "++-"): "layers run in a scan here, in which a compiler cannot see that the gradient of the step and that "
+    "inside the product are one. With layers unrolled saving gradients matters as printed: 57.4 GiB without at 44M, "
+    "printed are 45.2 (tested, listed below)",
+    ("GPU", "+++"): "at 44M it comes out (16.35 GiB, printed 16.4); at 489M 11.7 GiB are missing, 6 arrays like θ. Two "
+    "steps more would keep 14.6 GiB more, but then -++ is 7% above the printed (by the static bytes of T = 4)",
 }
 """Device, or device and signs -> why ours of Tables 2 and 3 differs."""
-QUOTIENT = {
-    "GPU": "the quotient of two rows above; with layers unrolled -++ over +++ is 2.55 of temporaries, in a scan 2.27, "
-    "at a context of 3072 2.26 (tested at 44M with 4 layers, listed below)",
-    "TPU": "the quotient of two rows above, each of which has its reason",
-}
-OTHER = "another program than the paper's, set beside its +++"
-STATIC = {
-    "GPU": "what counts as static decides: 2.9 by Eq. 10, as mixed mode holds tangents and cotangents of the size of θ "
-    "that A.2 does not list; 71 when all is static that 8 tokens need too (both are listed)",
-    "TPU": "by Eq. 10 it is small on both devices, 2.9 on GPU and 3.8 here; what else may count as static, which makes "
-    "it 71 on GPU, was not compiled for TPU",
-}
-"""Device -> why ours of Fig. 7 differs at 16 billion parameters."""
 TOY = (
     "Listing 4 rematerialises no inner step, though §4 says that all benchmarks do; without that the default keeps the "
     "activations of all steps, and mixed mode saves 80% (tested, listed below)"

@@ -20,6 +20,8 @@ GiB = 2**30
 PROFILES = {"GPU": "nvidia-h100", "TPU": "tpu-v5p"}
 """The paper's devices -> their profiles."""
 DEFAULT, MIXFLOW, REPLAY = "-+-", "+++", "replay"
+FITTING = {"batch": 3, "sequence": 4096}
+"""B and S of Tables 2 and 3, which name neither: those at which most of their figures come out (`rows.hbm`)."""
 LIMIT = 7200.0
 """Seconds that one compilation may take; on a quiet machine none of those here takes more than 130."""
 RATE = {"gpu": "tensorfloat32", "tpu": "float32"}

@@ -114,12 +114,13 @@ def _leaves(spec: BilevelSpec) -> frozenset[tuple[int, ...]]:
     return frozenset(tuple(leaf.shape) for leaf in jax.tree.leaves(theta))
 
 
-def ladder(profile: str, models: list[int]) -> dict[str, list[float]]:
-    """Bytes of the models of Table 6, B = 4, T = 2, context 2048, by default and in mixed mode (Fig. 7 and 8).
+def ladder(profile: str, models: list[int], sequence: int = 2048) -> dict[str, list[float]]:
+    """Bytes of the models of Table 6, B = 4 and T = 2, by default and in mixed mode (Fig. 7 and 8).
 
     Args:
         profile: the profile whose compiler assigns the buffers.
         models: rows of Table 6, by their millions of parameters.
+        sequence: the context, which the paper does not name.
 
     Returns:
         ``millions``; GiB in all and static GiB of both programs; and what Fig. 7 and 8 show of them.
@@ -130,7 +131,7 @@ def ladder(profile: str, models: list[int]) -> dict[str, list[float]]:
         found.setdefault(name, []).append(value)
 
     for millions in models:
-        spec = scale.configuration(millions)
+        spec = scale.configuration(millions, sequence=sequence)
         total = {signs: assigned(spec, signs, profile)["total"] for signs in (DEFAULT, MIXFLOW)}
         static = {signs: scale.static(spec, signs) for signs in total}
         for signs in total:
@@ -142,7 +143,7 @@ def ladder(profile: str, models: list[int]) -> dict[str, list[float]]:
         add("dynamic of -+- over +++", dynamic[DEFAULT] / dynamic[MIXFLOW])
         add("static over dynamic of +++", static[MIXFLOW] / dynamic[MIXFLOW])
         add("dynamic over static of -+-", dynamic[DEFAULT] / static[DEFAULT])
-        one = scale.static(scale.configuration(millions, steps=1), DEFAULT)
+        one = scale.static(scale.configuration(millions, steps=1, sequence=sequence), DEFAULT)
         add("one inner step of -+- over the device", (dynamic[DEFAULT] + one) / GiB / DEVICE[profile])
     return found
 
@@ -200,6 +201,38 @@ def reported(profile: str, optimisations: str, millions: int) -> float:
     if found.peak_bytes is None:
         raise LookupError(f"{profile}: {found.reason or 'the compiler reports no peak'}")
     return float(found.peak_bytes / sum(assigned(spec, optimisations, profile)["named"].values()))
+
+
+def live(profile: str, optimisations: str, millions: int, **fields: Any) -> float:
+    """GiB of a meta step by `assigned`: on a TPU the bytes live at the peak. Arguments as for `rows.hbm`."""
+    return float(assigned(scale.configuration(millions, **fields), optimisations, profile)["total"]) / GiB
+
+
+def live_otherwise(profile: str, optimisations: str, millions: int, how: str, **fields: Any) -> float:
+    """`live` of a model that is written otherwise.
+
+    Args:
+        profile, optimisations, millions, fields: as for `rows.hbm`.
+        how: ``unrolled``: layers run in a Python loop; ``library``: attention is `listings.library_attention`.
+
+    Cost: one to four minutes of a core with layers unrolled.
+    """
+    from unittest import mock
+
+    import jax
+
+    from gradgate.references.bilevel.inner import transformer
+    from gradgate.references.bilevel.paper import listings
+
+    name, other = {"unrolled": ("scan", listings._loop), "library": ("attention", listings.library_attention)}[how]
+    spec = scale.configuration(millions, **fields)
+    jax.clear_caches()  # JAX keeps what it traced by the function, which looks the same
+    try:
+        with mock.patch.object(transformer, name, other):
+            found = _assignment.__wrapped__(spec, optimisations, profile)
+    finally:
+        jax.clear_caches()
+    return float(sum(one.bytes for one in found.live(found.peak))) / GiB
 
 
 def gain_at(profile: str, millions: int, **fields: Any) -> float:

@@ -225,12 +225,6 @@ def later_rate(budget: int = rows.K80) -> float:
     return late / early
 
 
-def convolution_seconds(network: str, profile: str = "nvidia-p100") -> float:
-    """Mean seconds of a convolution forward over those of any other layer, by a profile's peak and bandwidth (§5.2)."""
-    convolutions, others = _seconds(network, profile)
-    return statistics.mean(convolutions) / statistics.mean(others)
-
-
 def longest_convolution(network: str, profile: str = "nvidia-p100") -> float:
     """The longest convolution forward over the longest other layer, in such seconds (Ch. 1, p. 4)."""
     convolutions, others = _seconds(network, profile)

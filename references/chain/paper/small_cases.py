@@ -6,11 +6,10 @@ Each function measures one statement in seconds. Those about drawn chains use th
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 import random
 import statistics
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 from unittest import mock
 
@@ -269,26 +268,44 @@ def _reached(graph: Graph, node: str) -> set[str]:
     return found
 
 
-def largest_bag(kind: str) -> int:
-    """Nodes of the largest bag of the best tree decomposition of a ``skip`` connection or a split and ``merge``.
+def largest_bag(kind: str, shape: str = "sequence") -> int:
+    """Nodes of the largest bag of the best merging of a ``skip`` connection or a split and ``merge`` (§5.2).
 
-    By all orders of elimination: a bag is a node and its neighbours when it is eliminated.
+    The thesis merges nodes into bags "to form a tree of bags", and calls the largest number of nodes in one bag the
+    treewidth. (In graph theory a node may be in several bags, and both graphs are then cycles of width 3.) By all
+    partitions of the nodes.
+
+    Args:
+        kind: ``skip`` or ``merge``.
+        shape: what the bags must form: a ``sequence``, or a ``tree`` too. Either is connected and has no cycle, and
+            of two bags only one reads from the other, or no bag could be computed before its reader.
     """
     graph = {"skip": SKIP, "merge": MERGE}[kind]
-    edges = {frozenset((one, reader)) for one, readers in graph.items() for reader in readers}
-    nodes = sorted(set().union(*edges))
-    return min(_bag(nodes, edges, order) for order in itertools.permutations(nodes))
+    edges = {(one, reader) for one, readers in graph.items() for reader in readers}
+    nodes = sorted({node for edge in edges for node in edge})
+    return min(max(map(len, bags)) for bags in _partitions(nodes) if _is_tree(bags, edges, shape))
 
 
-def _bag(nodes: list[str], edges: set[frozenset[str]], order: tuple[str, ...]) -> int:
-    near = {node: {other for edge in edges if node in edge for other in edge} - {node} for node in nodes}
-    largest = 0
-    for node in order:
-        mine = near.pop(node)
-        largest = max(largest, 1 + len(mine))
-        for one in mine:
-            near[one] = (near[one] | mine) - {one, node}
-    return largest
+def _partitions(nodes: list[str]) -> Iterator[list[set[str]]]:
+    if not nodes:
+        yield []
+        return
+    first, *others = nodes
+    for bags in _partitions(others):
+        yield [{first}, *bags]
+        for i, bag in enumerate(bags):
+            yield [*bags[:i], bag | {first}, *bags[i + 1 :]]
+
+
+def _is_tree(bags: list[set[str]], edges: set[tuple[str, str]], shape: str) -> bool:
+    """Whether bags are joined like a tree; for a ``sequence`` no bag has more than two neighbours."""
+    of = {node: i for i, bag in enumerate(bags) for node in bag}
+    read = {(of[one], of[other]) for one, other in edges if of[one] != of[other]}
+    joined = {frozenset(pair) for pair in read}
+    # The graph is connected, so its bags are, and connected bags are a tree if they have one join less than bags.
+    if len(joined) != len(bags) - 1 or len(joined) < len(read):
+        return False
+    return shape == "tree" or all(sum(i in pair for pair in joined) <= 2 for i in range(len(bags)))
 
 
 def constrained(quantity: str) -> float:

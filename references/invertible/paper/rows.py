@@ -15,7 +15,7 @@ from typing import Any
 from gradgate.references.invertible.paper import said_sizes
 from gradgate.references.invertible.paper.said import SAID
 from gradgate.references.invertible.problem import InvertibleSpec
-from gradgate.references.published import Published, at_least, at_most, equal, unexplained, upheld
+from gradgate.references.published import Published, equal, unexplained, upheld
 
 PROFILE = "nvidia-a4500"
 
@@ -202,14 +202,16 @@ TIME = "printed are seconds on a device, ours are FLOPs"
 
 
 def _ratios() -> list[Published]:
-    least = at_most("the text says twofold; a program alone needs less than a process in which something else stays")
-    twofold = at_most("printed as a twofold disparity, without a further digit", within=0.05)
+    twofold = equal(0.05, "printed as a twofold disparity, without a further digit")
+    process = "{} MB more in both processes, as a context of CUDA takes, would make it the printed one; not tested"
+    one = "the activations of one layer stay, whatever L; " + process
     shares = [
-        ("moonwalk", 8, 50.0, "the activations of one layer stay, whatever L", upheld(least)),
+        ("moonwalk", 8, 50.0, one.format(361), unexplained(twofold, 21.7)),
         ("moonwalk_mixed", 8, 50.0, "4 of backprop's 9 bytes per coupling, pixel and channel of a half, and what does "
          "not grow with L", upheld(twofold)),
-        ("reversible", 8, 50.0, "the activations of one layer stay, whatever L", upheld(least)),
-        ("projected_forward", 8, 100 / 2.4, "one layer's activations and tangents stay", upheld(least)),
+        ("reversible", 8, 50.0, one.format(444), unexplained(twofold, 15.23)),
+        ("projected_forward", 8, 100 / 2.4, f"one layer's activations and tangents stay; {process.format(272)}",
+         unexplained(equal(0.05, "printed as 2.4 times"), 16.81)),
         ("moonwalk_mixed", 18, None, "the same 4 of 9: the share does not depend on the channels", None),
         ("moonwalk", 18, None, "", None), ("projected_forward", 18, None, "", None),
     ]  # fmt: skip
@@ -231,14 +233,13 @@ def share_of(method: str, channels: int) -> float:
 def _times() -> list[Published]:
     joined = (
         "batch norm joins the samples, so h_0 takes a JVP per number of the batch, 512 times the n that the paper "
-        "counts; without batch norm the ratio is above 1. Seconds could not be measured here"
+        "counts; printed are 27 and 110 times, of seconds"
     )
     linear = (
         "the ratio of work is forward's JVPs, one per parameter, over Moonwalk's, one per number of x; parameters grow "
-        "with L, so 10 times the layers give 10 times the ratio. The printed ratios of time grow 4 times"
+        "with L, so 10 times the layers give 10 times the ratio"
     )
     near = equal(0.1, "printed in whole numbers; a tenth is for work of other parts than JVPs")
-    reduced = at_least('"its substantial time reduction compared to Forward", and no digit is printed')
     found = [
         Published(
             "Fig. 3, work", f"{first} / {second}", 3 * layers, "times", f"{HERE}:work_ratio",
@@ -246,22 +247,27 @@ def _times() -> list[Published]:
             expects=expects, unlike=TIME if printed else "",
         )
         for first, second, layers, printed, reason, expects in (
-            ("forward", "moonwalk", 2, 27.0, joined, unexplained(near, instead=0.0651)),
-            ("forward", "moonwalk", 20, 110.0, joined, unexplained(near, instead=0.635)),
+            ("forward", "moonwalk", 2, None, joined, None),
+            ("forward", "moonwalk", 20, None, joined, None),
             ("moonwalk_mixed", "backprop", 10, 2.0, "5 passes against 3, of the same convolutions",
-             upheld(at_most('the text says "only about twice as slow"'))),
+             upheld(equal(0.25, 'the text says "only about twice as slow": what rounds to two, 1.5 to 2.5'))),
             ("reversible", "backprop", 10, None, "4 passes against 3", None),
-            ("forward", "moonwalk_mixed", 2, 1.0, "", upheld(reduced)),
-            ("forward", "moonwalk_mixed", 20, 1.0, "", upheld(reduced)),
+            ("forward", "moonwalk_mixed", 2, None, "", None),
+            ("forward", "moonwalk_mixed", 20, None, "", None),
         )
     ]  # fmt: skip
     found += [
         Published(
             "Fig. 3, work without batch norm", "forward / moonwalk", 3 * layers, "times", f"{HERE}:work_ratio",
             {"method": "forward", "other": "moonwalk", "channels": 18, "layers": layers, "norm": "none"}, printed,
-            linear, expects=unexplained(near, instead=ours), unlike=TIME,
+            f"{linear}{more}", expects=expects, unlike=TIME if printed else "",
         )
-        for layers, printed, ours in ((2, 27.0, 33.3), (20, 110.0, 325.0))
+        for layers, printed, more, expects in (
+            (2, 27.0, "; by the peak of the A4500, Moonwalk reaches 32% of it, Forward 39% (§6.4, least seconds). Why "
+             "is not tested", unexplained(near, instead=33.3)),
+            (20, None, '; printed are 110 times, of "more than 80000 seconds" of Forward (§6.4, seconds at 60 layers)',
+             None),
+        )
     ]  # fmt: skip
     found += [
         Published(
@@ -312,6 +318,12 @@ def _digits() -> list[Published]:
             {"method": method, **scale},
         )
         for method, scale in (("reversible", {}), ("reversible", {"scale": 1.0}))
+    ] + [
+        Published(
+            "Fig. 4, 5, digits, scale 0.5", "mean, spread, error, drift and overflow over 6 starts", method, "curves",
+            f"{DIGITS}:curves", {"method": method, "scale": 0.5, "steps": 400, "seeds": 6},
+        )
+        for method in ("backprop", "reversible", "moonwalk_mixed")
     ] + [
         Published(
             "§6.6, 35 epochs of the digits", "mean, spread, error, drift and overflow over 10 starts", "reversible",

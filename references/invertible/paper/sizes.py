@@ -189,6 +189,16 @@ def deep_bytes(method: str) -> float:
     return float(one / other)
 
 
+def disparity_growth(method: str) -> float:
+    """Backprop's bytes less those of a method, 10 layers per block: at 18 channels over at 8 (§6.3, Fig. 2).
+
+    Raises:
+        LookupError: the profile's compiler gives no bytes; says why.
+    """
+    few, many = (rows.bytes_of("backprop", n, 10) - rows.bytes_of(method, n, 10) for n in (8, 18))
+    return many / few
+
+
 @functools.cache
 def least_seconds(method: str, layers: int, norm: str = "batch") -> float:
     """FLOPs of a method on the network of Fig. 3 over the A4500's fastest arithmetic for float32, tensor cores (§6.4).
@@ -200,8 +210,69 @@ def least_seconds(method: str, layers: int, norm: str = "batch") -> float:
     return rows._flops(method, 18, layers // 3, norm) / load(rows.PROFILE).peak["tensorfloat32"]
 
 
-def days_of_forward(seconds: float, over: float, days: float = 5.0) -> float:
-    """Days of Forward, from Moonwalk's days and the seconds printed of both on one network (§6.4)."""
-    if not math.isfinite(seconds) or over <= 0:
-        raise LookupError("the paper prints no such seconds")
-    return days * seconds / over
+PRINTED = {6: (1839.0, 67.0), 60: (80_000.0, 700.0)}
+"""Layers -> the seconds that §6.4 prints of Forward and of Moonwalk."""
+
+
+def seconds_growth(method: str, norm: str = "none") -> float:
+    """FLOPs of a method at 60 layers over those at 6, on the network of Fig. 3 (§6.4)."""
+    return rows._flops(method, 18, 20, norm) / rows._flops(method, 18, 2, norm)
+
+
+def seconds_by_growth(method: str, norm: str = "none") -> float:
+    """The printed seconds at 6 layers, times `seconds_growth`."""
+    return PRINTED[6][0 if method == "forward" else 1] * seconds_growth(method, norm)
+
+
+def layers_of_ratio(ratio: float, scale: str) -> float:
+    """The layers at which Forward takes so many times as long as Moonwalk, between the two that §6.4 prints.
+
+    Args:
+        ratio: of seconds.
+        scale: ``line``: on the line through the two printed ratios; ``power``: on the power law through them.
+    """
+    few, many = PRINTED
+    low, high = (slow / fast for slow, fast in PRINTED.values())
+    if scale == "power":
+        return few * float((ratio / low) ** (math.log(many / few) / math.log(high / low)))
+    return few + (many - few) * (ratio - low) / (high - low)
+
+
+def by_columns(hidden: int, numbers: int = 4, layers: int = 16) -> float:
+    """FLOPs of forward mode over backprop's for layers of Table 1's costs: n² by the input, n·d by θ (§3.2).
+
+    A layer is tanh(A x + B θ) with a matrix A of n × n numbers and B of n × d that are no parameters, and d = `hidden`
+    parameters θ of its own. As in §4.1 forward mode forms the Jacobian of each layer, of d columns, and pushes every
+    column through each layer that follows.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    from gradgate.hw_profiles import work
+
+    n, d = numbers, hidden
+    shapes = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((layers, d), (layers, n, n), (layers, n, d), (n,))]
+
+    def layer(x: Any, theta: Any, a: Any, b: Any) -> Any:
+        return jnp.tanh(a @ x + b @ theta)
+
+    def loss(theta: Any, a: Any, b: Any, x: Any) -> Any:
+        for i in range(layers):
+            x = layer(x, theta[i], a[i], b[i])
+        return x.sum()
+
+    def forward(theta: Any, a: Any, b: Any, x: Any) -> Any:
+        columns = jnp.zeros((0, n))
+        for i in range(layers):
+            y, push = jax.linearize(lambda x, i=i: layer(x, theta[i], a[i], b[i]), x)
+            own = jax.jacrev(lambda p, i=i, x=x: layer(x, p, a[i], b[i]))(theta[i])
+            columns = jnp.concatenate([jax.vmap(push)(columns), own.T])
+            x = y
+        return columns.sum(1)
+
+    return work.of(forward, tuple(shapes)).flops / work.of(jax.grad(loss), tuple(shapes)).flops
+
+
+def columns_growth(few: int, many: int) -> float:
+    """`by_columns` with d = `many` over that with d = `few`, n = 4 (§3.2)."""
+    return by_columns(many) / by_columns(few)

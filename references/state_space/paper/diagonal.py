@@ -160,9 +160,10 @@ def curves(model: str) -> dict[str, list[float]]:
     }
 
 
-def saving(model: str, length: int, method: str = "backprop") -> float:
-    """Bytes of backprop, or of another method, over those of adjoint sharding."""
-    return training_bytes(method, model, length) / training_bytes("adjoint_sharding", model, length)
+def saving(model: str, length: int, method: str = "backprop", profile: str = "cpu") -> float:
+    """Bytes of backprop, or of another method, over those of adjoint sharding, by a profile's compiler."""
+    of_method, ours = (training_bytes(name, model, length, profile) for name in (method, "adjoint_sharding"))
+    return of_method / ours
 
 
 def largest_saving(length: int) -> float:
@@ -176,16 +177,16 @@ def state_share(model: str, length: int) -> float:
     return 100 * 4 * 4 * LAYERS * 3 * (d * d + d) / training_bytes("backprop", model, length)
 
 
-def longest(method: str, model: str = "1.27B") -> float:
+def longest(method: str, model: str = "1.27B", profile: str = "cpu") -> float:
     """The number of tokens at which a step takes the bytes of five P4 instances, on the line through two lengths.
 
     All bytes are divided evenly, and nothing is on two devices, which is the best possible case.
     """
     low, high = LENGTHS[0], LENGTHS[-1]
-    first, last = (training_bytes(method, model, T) for T in (low, high))
+    first, last = (training_bytes(method, model, T, profile) for T in (low, high))
     return low + (P4 - first) * (high - low) / (last - first)
 
 
-def more_tokens(over: str = "backprop") -> float:
+def more_tokens(over: str = "backprop", profile: str = "cpu") -> float:
     """The longest context of adjoint sharding over that of another method."""
-    return longest("adjoint_sharding") / longest(over)
+    return longest("adjoint_sharding", profile=profile) / longest(over, profile=profile)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
+import re
 import tomllib
+from collections.abc import Iterable
 from importlib import resources
 from typing import Any
 
@@ -14,7 +17,7 @@ from gradgate.references import ledger, published, registry
 from gradgate.references.contract import Claim
 from gradgate.references.errors import UsageError
 from gradgate.references.ledger import NO_NUMBER, Statement
-from gradgate.references.published import OUTCOMES, Judged, Published, equal, unexplained
+from gradgate.references.published import OUTCOMES, Judged, Published, at_most, equal, refuted, unexplained, upheld
 from gradgate.suites import cli
 from gradgate.suites.console import paper_table
 
@@ -60,6 +63,54 @@ def test_every_claim_from_the_paper_and_every_printed_figure_has_a_statement(fam
     assert not found, f"the ledger of {family} does not name these: {', '.join(found)}"
 
 
+def unfair(rows: Iterable[Published]) -> list[str]:
+    """Figures whose verdict rests on another quantity or on a bound that the paper does not name."""
+    found = []
+    for row in rows:
+        if row.printed is None or row.expects is None:
+            continue
+        one_sided, words = row.expects.agreement.how != "equal", row.expects.agreement.because
+        if row.unlike and (row.expects.verdict == "refuted" or (row.expects.verdict == "upheld" and one_sided)):
+            found.append(f"{row.name}: unlike")
+        named = row.printed in (0, 1) or (row.printed == 100 and row.unit.startswith("%"))
+        if row.expects.verdict == "refuted" and one_sided and not named:
+            quoted = "".join(re.findall(r"""["'][^"']*["']""", words))
+            if f"{row.printed:g}" not in quoted:
+                found.append(f"{row.name}: a bound of our own")
+    return found
+
+
+@pytest.mark.parametrize("family", WITH_LEDGER)
+def test_no_verdict_rests_on_another_quantity_or_on_a_bound_of_our_own(family: str) -> None:
+    assert unfair(row for one in ledger.of_family(family).entries for row in one.rows) == []
+
+
+PLANTED = [
+    ({"unlike": "printed are seconds", "expects": upheld(at_most("a roofline"))}, "uphold nothing at most"),
+    ({"unlike": "printed are seconds", "expects": refuted(equal(0.1, "'2'"), 9.0)}, "refute nothing"),
+    ({"expects": refuted(at_most("'hardly visible': 2 would be"), 9.0)}, "chosen here refutes nothing"),
+]
+
+
+@pytest.mark.parametrize(("planted", "said"), PLANTED)
+def test_a_planted_unfair_verdict_is_refused_and_found(planted: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        dataclasses.replace(ROWS[1], reason="tested", **planted)
+    row = copy.copy(ROWS[1])
+    for name, value in planted.items():
+        object.__setattr__(row, name, value)
+    assert len(unfair([row])) == 1
+
+
+def test_unlike_figures_that_are_equal_and_bounds_that_the_paper_names_have_a_verdict() -> None:
+    fair = (
+        dataclasses.replace(ROWS[1], unlike="printed are seconds", expects=upheld(equal(0.1, "quotients"))),
+        dataclasses.replace(ROWS[1], reason="tested", expects=refuted(at_most("'at most 2'"), 9.0)),
+        dataclasses.replace(ROWS[0], reason="tested", expects=refuted(at_most("'no more'"), 9.0)),
+    )
+    assert unfair(fair) == []
+
+
 def test_there_is_a_ledger() -> None:
     assert WITH_LEDGER
 
@@ -79,13 +130,14 @@ def test_a_statement_becomes_a_claim_a_figure_or_neither_for_a_reason() -> None:
     one = made(
         given(claims=["mixflow:jax:memory_law"], figures=["Table 1"]),
         given(words="b", figures=["Table 10 / bytes, GPU / 44M"]),
+        given(words="n", reason="note: of a textbook"),
         given(words="c", reason="needs a week"),
         given(words="d", reason="not covered yet: a sweep over B"),
     )
     assert [entry.statement.kind for entry in one.entries] == list(ledger.KINDS)
     assert one.counts == dict.fromkeys(ledger.KINDS, 1)
-    assert one.summary == "1 claim, 1 figure, 1 not measurable, 1 not covered yet"
-    assert made().summary == "0 claims, 0 figures, 0 not measurable, 0 not covered yet"
+    assert one.summary == "1 claim, 1 figure, 1 note, 1 not measurable, 1 not covered yet"
+    assert made().summary == "0 claims, 0 figures, 0 notes, 0 not measurable, 0 not covered yet"
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ def entry(claims: tuple[str, ...] = (), rows: tuple[Published, ...] = (), reason
         ((), (None,), "", "no number"),
         ((), (), "no such thing here", "not measurable"),
         ((), (), "not covered yet: seconds", "not covered"),
+        ((), (), "note: of a textbook", "note"),
     ],
 )
 def test_the_standing_of_a_statement(
@@ -56,7 +57,8 @@ def test_every_statement_is_on_its_papers_page_once_and_findings_come_first(fami
     for one in found.entries:
         assert f"**{atlas.text(one.statement.place)}**: “{atlas.text(one.statement.words)}”" in page
     assert page.count(":::{container} statement") == len(found.entries)
-    headings = [line[3:] for line in page.splitlines() if line.startswith("## ")]
+    first, *headings = [line[3:] for line in page.splitlines() if line.startswith("## ")]
+    assert first == "Headlines"
     order = [heading for heading, _ in atlas.STANDINGS.values()]
     assert headings == [heading for heading in order if heading in headings]
     assert len(page.encode()) < 500_000

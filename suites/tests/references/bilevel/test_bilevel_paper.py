@@ -46,6 +46,8 @@ def test_every_setting_is_a_legal_problem() -> None:
             "rate",
             "name",
             "static",
+            "how",
+            "signs",
         )
         told = {key: value for key, value in item.arguments.items() if key not in other}
         if "millions" in told:
@@ -74,11 +76,9 @@ def test_what_is_recorded_is_what_is_listed() -> None:
 @pytest.mark.parametrize("device", ["GPU", "TPU"])
 def test_a_printed_gain_in_bytes_stands_beside_bytes_in_all(place: str, device: str) -> None:
     """The tables print total HBM, so their quotient is no figure for dynamic bytes, whose gain is larger."""
-    table = paper.TABLE_2 if "489M" in place else paper.TABLE_3
     [total] = [i for i in paper.PUBLISHED if (i.place, i.series, i.x) == (place, f"-++ over +++, {device}", "HBM")]
-    column = ("GPU", "TPU").index(device)
     assert total.measured.endswith(":gain_total")
-    assert total.printed == table["-++"][column] / table["+++"][column]
+    assert total.printed is None, "the tables print no quotient"
     dynamic = [i for i in paper.PUBLISHED if i.measured.endswith(":gain") and i.place == place]
     assert dynamic
     assert all(i.printed is None for i in dynamic)
@@ -86,36 +86,39 @@ def test_a_printed_gain_in_bytes_stands_beside_bytes_in_all(place: str, device: 
     assert recorded(place, series, "dynamic (Eq. 10)") > recorded(place, series, "HBM") > 2
 
 
-@pytest.mark.parametrize("device", ["GPU", "TPU"])
-def test_reasons_of_step_times_quote_what_is_recorded(device: str) -> None:
-    tested = "Tables 2 and 3, step time, tested: printed over ours"
-    mean = recorded(tested, f"44M, roofline, {device}", "mean")
-    spread = recorded(tested, f"44M, roofline, {device}", "spread")
-    assert f"printed over ours is {mean:.2f}, spread {spread:.1f}%" in paper_times.REASONS[device]
-    larger = recorded(tested, f"489M, roofline, {device}", "mean")
-    assert f"printed over ours is {larger:.2f}, of the 44M model {mean:.2f}" in paper_times.LARGER[device]
+def test_quotients_of_step_times_can_fail_and_rooflines_have_no_verdict(jax: Any) -> None:
+    judged = [i for i in paper.PUBLISHED if "step time" in i.place and i.place.startswith("Table ") and i.expects]
+    assert len(judged) == 11
+    for item in judged:
+        assert item.expects is not None
+        assert item.expects.agreement.how == "equal"
+        assert not item.expects.agreement.holds(1.3 * float(item.printed or 0), float(item.printed or 0))
+    assert all(i.printed is None for i in paper.PUBLISHED if i.series.startswith("roofline, "))
+    fitting = paper_scale.FITTING
+    assert paper_times.times_flops(44, "+++", **fitting) == 1.0 < paper_times.times_flops(44, "-+-", **fitting)
 
 
-def test_reasons_of_bytes_on_tpu_quote_what_is_recorded() -> None:
-    place = "Table 2, tested: Listings 1 and 3, 44M with 4 layers, TPU, temporaries"
-    scan, loop = recorded(place, "layers in a scan", "---"), recorded(place, "layers unrolled", "---")
-    longer = recorded("Table 3, tested: 44M, TPU", "context 3072", "-++")
-    shorter = recorded("Table 3, 44M", "HBM, TPU", "-++")
-    told = paper_reasons.SIZE["TPU"]
-    assert f"takes {longer:.1f} GiB, at 2048 {shorter:.1f}, printed are 34.1" in told
-    assert f"take {loop:.1f} GiB of temporaries for --- with 4 layers, in a scan {scan:.1f}" in told
-    without, saved = (recorded(place, "2 layers unrolled", signs) for signs in ("---", "--+"))
-    told = paper_reasons.SIZE["TPU", "--+"]
-    assert f"{1 - saved / without:.0%} of 2 layers ({without:.2f} and {saved:.2f} GiB)" in told
-    deeper = recorded(place, "layers unrolled", "--+")
-    assert f"{1 - deeper / loop:.0%} of 4 ({loop:.2f} and {deeper:.2f})" in told
-    assert f"{1 - (deeper - saved) / (loop - without):.0%} of each further layer" in told
+def test_one_batch_and_context_explain_nine_of_the_32_figures_of_tables_2_and_3() -> None:
+    """The rest is declared unexplained; a figure that comes out is in `FIT` and has no reason."""
+    tables = [i for i in paper.PUBLISHED if i.place in ("Table 2, 489M", "Table 3, 44M") and i.printed is not None]
+    assert len(tables) == 32
+    assert all({"batch": 3, "sequence": 4096}.items() <= i.arguments.items() for i in tables)
+    near = [i for i in tables if abs(recorded(i.place, i.series, i.x) / float(i.printed or 0) - 1) <= 0.05]
+    assert len(near) == sum(map(len, paper.FIT.values())) == 9
+    assert {i.expects.verdict for i in near if i.expects} == {"upheld"}
 
 
-def test_the_reason_of_saved_gradients_on_gpu_quotes_what_is_recorded() -> None:
-    place = "Table 2, tested: Listings 1 and 3, 44M with 4 layers, GPU, temporaries"
-    without, saved = (recorded(place, "layers unrolled", signs) for signs in ("---", "--+"))
-    assert f"{1 - saved / without:.0%} ({without:.2f} and {saved:.2f} GiB" in paper_reasons.SIZE["GPU", "--+"]
+def test_reasons_of_bytes_quote_what_is_recorded() -> None:
+    place = "Table 3, tested: 44M, B = 3, S = 4096, "
+    told = paper_reasons.SIZE
+    assert f"unrolled: {recorded(place + 'GPU', 'unrolled', '---'):.1f} GiB" in told["GPU"]
+    scan, library = recorded("Table 3, 44M", "HBM, GPU", "---"), recorded(place + "GPU", "library", "---")
+    assert library == pytest.approx(scan, rel=1e-3), "jax.nn.softmax: the same bytes"
+    assert f"{recorded(place + 'GPU', 'unrolled', '++-'):.1f} GiB without" in told["GPU", "++-"]
+    assert f"takes {recorded(place + 'TPU', 'unrolled', '+++'):.1f} GiB" in told["TPU"]
+    assert f"({recorded('Table 3, 44M', 'HBM, GPU', '+++'):.2f} GiB" in told["GPU", "+++"]
+    missing = paper.TABLE_2["+++"][0] - recorded("Table 2, 489M", "HBM, GPU", "+++")
+    assert f"{missing:.1f} GiB are missing" in told["GPU", "+++"]
 
 
 def test_static_memory_is_inputs_results_and_what_every_step_keeps(jax: Any) -> None:

@@ -14,7 +14,10 @@ from gradgate.references.registry import load
 torch = pytest.importorskip("torch")
 
 
-@pytest.mark.parametrize("row", autograd_facts.ROWS, ids=lambda row: row.name)
+JUDGED = [row for row in autograd_facts.ROWS if row.printed is not None]
+
+
+@pytest.mark.parametrize("row", JUDGED, ids=lambda row: row.name)
 def test_the_figures_are_as_declared(row: Any) -> None:
     judged = judge(row, load(row.measured)(**row.arguments))
     assert judged is not None
@@ -81,7 +84,7 @@ def test_a_sweep_with_gradients_keeps_its_values_and_is_followed_back() -> None:
 
 
 def test_a_gradient_that_nothing_holds_is_gone() -> None:
-    assert autograd_facts.weakly_held(lambda leaf, gradient: None) == 100.0
+    assert autograd_facts.weakly_held(lambda leaf, gradient: None) == 100.0 > autograd_facts.weakly_held()
 
 
 def test_pip_refuses_a_directory_that_is_not_there() -> None:

@@ -135,11 +135,20 @@ def test_targets_that_the_caller_holds_are_counted_and_nested_checkpoints_keep_o
     assert small_cases.nested_bytes(3) == 1.0
 
 
-def test_squares_separate_circles_do_not_and_a_path_has_bags_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_squares_separate_circles_do_not() -> None:
     assert (small_cases.separators("squares"), small_cases.separators("circles")) == (100.0, 0.0)
-    assert small_cases.largest_bag("skip") == small_cases.largest_bag("merge") == 3
+
+
+@pytest.mark.parametrize("shape", ["sequence", "tree"])
+def test_a_skip_merges_three_nodes_a_split_two_and_a_path_none(shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (small_cases.largest_bag("skip", shape), small_cases.largest_bag("merge", shape)) == (3, 2)
     monkeypatch.setattr(small_cases, "MERGE", {"x": ("a",), "a": ("b",), "b": ("end",)})
-    assert small_cases.largest_bag("merge") == 2
+    assert small_cases.largest_bag("merge", shape) == 1
+
+
+def test_a_node_with_three_readers_is_a_tree_without_merging_and_no_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(small_cases, "MERGE", {"x": ("a", "b", "c")})
+    assert (small_cases.largest_bag("merge", "tree"), small_cases.largest_bag("merge", "sequence")) == (1, 2)
 
 
 def test_one_node_of_each_branch_separates_and_a_node_that_is_read_twice_subsumes_nothing() -> None:

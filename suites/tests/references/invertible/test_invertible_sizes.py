@@ -56,13 +56,24 @@ def test_the_error_of_a_projection_is_the_sine_of_the_angle_and_not_the_angle(ja
     assert directions.error_over_sine(1.4, 1) * math.sin(1.4) / 1.4 < 0.8
 
 
-def test_days_follow_from_seconds_and_other_days_are_not_as_declared() -> None:
-    assert sizes.days_of_forward(1839.0, 67.0) == pytest.approx(137.2, abs=0.1)
-    with pytest.raises(LookupError, match="prints no such seconds"):
-        sizes.days_of_forward(1.0, 0.0)
-    [row] = [row for row in rows.PUBLISHED if row.place == "§6.4, days of Forward" and row.x == 6]
-    told = [judge(row, value) for value in (137.2, 300.0)]
-    assert [one.outcome for one in told if one] == ["refuted as declared", "not as declared"]
+@pytest.mark.parametrize("scale", ["line", "power"])
+def test_a_network_between_the_printed_ones_has_the_ratio_of_300_days_and_a_deeper_one_has_a_larger(scale: str) -> None:
+    assert sizes.layers_of_ratio(1839 / 67, scale) == pytest.approx(6)
+    assert sizes.layers_of_ratio(80_000 / 700, scale) == pytest.approx(60)
+    assert 20 < sizes.layers_of_ratio(300 / 5, scale) < 30
+    found = [row for row in rows.PUBLISHED if row.place == "§6.4, days of Forward" and f" {scale} " in str(row.x)]
+    told = [judge(row, sizes.layers_of_ratio(ratio, scale)) for row in found for ratio in (60.0, 90.0)]
+    assert [one.outcome for one in told if one] == ["upheld", "not as declared"]
+
+
+def test_columns_through_layers_of_n_squared_do_not_grow_with_d(jax: Any) -> None:
+    assert sizes.columns_growth(22, 82) == pytest.approx(1.127, abs=0.1)
+    assert sizes.columns_growth(1, 4) > 1.5, "below n the factor is d"
+
+
+def test_printed_seconds_grow_like_the_work_of_n_jvps(jax: Any) -> None:
+    assert sizes.seconds_by_growth("moonwalk") == pytest.approx(700, rel=0.1)
+    assert sizes.seconds_by_growth("forward") > 80_000 > 1839 * sizes.seconds_growth("moonwalk")
 
 
 def test_a_batch_that_batch_norm_joins_takes_a_jvp_per_sample(jax: Any) -> None:
