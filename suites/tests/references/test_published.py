@@ -23,8 +23,8 @@ from gradgate.references.published import (
 )
 
 CLOSE = equal(0.05, "two digits are printed")
-OVER = at_least("the paper says: over 10 times")
-UNDER = at_most("the paper says: at most 10 times")
+OVER = at_least("the paper says: 'over 10 times'")
+UNDER = at_most("the paper says: 'at most 10 times'")
 
 
 def row(expects: Expectation | None = None, printed: float | None = 10.0, **more: Any) -> Published:
@@ -154,11 +154,19 @@ def test_a_declaration_that_cannot_be_meant_is_refused(wrong: Any, said: str) ->
 
 
 def test_unlike_quantities_can_be_upheld_or_unexplained_and_say_so() -> None:
-    judged = judge(row(upheld(UNDER), unlike="printed are seconds, ours is a roofline"), 3.0)
+    judged = judge(row(upheld(CLOSE), unlike="printed are seconds, ours is a roofline"), 10.0)
     assert judged is not None
     assert judged.outcome == "upheld"
     assert "(unlike: printed are seconds, ours is a roofline)" in judged.sentence
     assert row(unexplained(CLOSE), unlike="seconds, and FLOPs").unlike
+    with pytest.raises(UsageError, match="unlike quantities uphold nothing at most"):
+        row(upheld(UNDER), unlike="printed are seconds, ours is a roofline")
+
+
+def test_a_bound_that_the_paper_does_not_name_refutes_nothing() -> None:
+    assert row(refuted(OVER, instead=5.0)).expects
+    with pytest.raises(UsageError, match="a bound that was chosen here refutes nothing"):
+        row(refuted(at_least("ours, of 10"), instead=5.0))
 
 
 def test_the_key_of_a_row_depends_on_what_is_measured_and_not_on_what_is_declared() -> None:
