@@ -10,6 +10,7 @@ with the interpreter's own words.
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import math
 import os
@@ -91,8 +92,9 @@ def _launched(run: Callable[..., Any]) -> Callable[..., Any]:
         if STATE.skipped:
             return STATE.skip(args, how)
         name = getattr(self, "__name__", "a kernel")
-        if _in_balls():
-            raise balls.Unknown(f"the Triton kernel {name}, whose operations PyTorch does not see")
+        state = _evaluation()
+        if state is not None:
+            return _in_balls(state, functools.partial(run, self), name, args, how)
         try:
             return run(self, *args, **how)
         except Inapplicable:
@@ -128,14 +130,28 @@ def _driver(create: Callable[[], Any]) -> Callable[[], Any]:
     return created
 
 
-def _in_balls() -> bool:
-    """Whether a program is being evaluated in sixty digits, operation by operation."""
+def _evaluation() -> Any:
+    """The state of the evaluation in sixty digits that this thread is in, operation by operation; or None."""
     found = sys.modules.get("gradgate.suites.exact.on_torch.mode")
     if found is None:
-        return False
+        return None
     from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-    return any(isinstance(mode, found.BallMode) for mode in _get_current_dispatch_mode_stack())
+    modes = (mode for mode in _get_current_dispatch_mode_stack() if isinstance(mode, found.BallMode))
+    return next((mode.state for mode in modes), None)
+
+
+def _in_balls(state: Any, run: Callable[..., Any], name: str, args: tuple[Any, ...], how: Mapping[str, Any]) -> Any:
+    """A launch in an evaluation in sixty digits; what ends it ends the evaluation, even if the program catches it."""
+    try:
+        if not interpreting():
+            raise balls.Unknown(f"the Triton kernel {name}, which is compiled: the interpreter alone runs on balls")
+        from gradgate.suites.exact.on_triton import launch
+
+        return launch.run(state, run, name, args, how)
+    except (balls.Unknown, balls.Undecided) as error:
+        state.failure = state.failure or error
+        raise
 
 
 def _with_floats(interpreter: Any, jit: Any, convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -242,9 +258,14 @@ def _elementwise(name: str, function: Callable[..., Any] | None, interpreter: An
     language: Any = importlib.import_module("triton.language")
 
     def computed(*arguments: Any, **_: Any) -> Any:
+        given = [interpreter.interpreter_semantic.to_tensor(argument, False) for argument in arguments]
+        if given and balls.is_balls(given[0].handle.data):
+            from gradgate.suites.exact.on_triton.reductions import library
+
+            found = library(name, [tensor.handle.data for tensor in given])
+            return language.tensor(interpreter.TensorHandle(found, given[0].handle.dtype), given[0].type)
         if function is None:
             raise NotImplementedError(f"libdevice.{name} has no counterpart on a CPU")
-        given = [interpreter.interpreter_semantic.to_tensor(argument, False) for argument in arguments]
         kind = given[0].handle.data.dtype
         if kind.kind != "f":
             raise NotImplementedError(f"libdevice.{name} of {given[0].dtype}, where float32 or float64 is legal")

@@ -99,8 +99,8 @@ _BUSY = threading.local()
 
 
 @contextlib.contextmanager
-def _once() -> Iterator[None]:
-    """The scope in which a method that calls another does not count twice."""
+def unwatched() -> Iterator[None]:
+    """The scope in which no number leaves: a method of Tensor that calls another, or a kernel that runs on balls."""
     _BUSY.now = True
     try:
         yield
@@ -113,7 +113,7 @@ def _watching(name: str, method: Any, current: Callable[[], Any]) -> Any:
         state = None if getattr(_BUSY, "now", False) else current()
         if state is None or tensor.dtype not in INEXACT or _wrapped(tensor):
             return method(tensor, *args, **kwargs)
-        with _once(), torch.utils._python_dispatch._disable_current_modes():
+        with unwatched(), torch.utils._python_dispatch._disable_current_modes():
             bits(state, f"Tensor.{name}", tensor)
             return method(tensor, *args, **kwargs)
 

@@ -64,6 +64,8 @@ class Call:
 
 
 _NOT_RUN = object()
+_EMPTY = frozenset(("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"))
+"""Operations whose results hold no numbers yet: a kernel that reads these reads what nobody wrote."""
 
 
 def _array(shadows: Shadows, value: Any, numbers: bool) -> Any:
@@ -131,8 +133,11 @@ class BallMode(TorchDispatchMode):
         """New tensors whose floats are data."""
         result = func(*args, **kwargs)
         self._seen(result)
-        if name_of(func) == "_efficientzerotensor":
+        name = name_of(func)
+        if name == "_efficientzerotensor":
             self.state.zeros = True
+        elif name in _EMPTY and _inexact(result):
+            self.state.shadows.record(result).unwritten = True
         return result
 
     def draw(self, func: Any, args: Any, kwargs: Any) -> Any:
@@ -264,7 +269,7 @@ class BallMode(TorchDispatchMode):
     def _seen(self, result: Any) -> None:
         if isinstance(result, torch.Tensor):
             if result.dtype in INEXACT and not result.is_meta:
-                self.state.shadows.record(result)
+                self.state.shadows.record(result).unwritten = False
         elif isinstance(result, (list, tuple)):
             for each in result:
                 self._seen(each)

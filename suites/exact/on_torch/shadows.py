@@ -35,14 +35,16 @@ class Record:
         shadow: the balls, or None while they are the floats themselves.
         element: bytes of one ball's number.
         data: a copy of the storage's bytes, to detect changes from outside; None if these are not looked for.
+        unwritten: whether the storage was made empty, and no number of it has been evaluated since.
     """
 
-    __slots__ = ("alive", "data", "element", "shadow")
+    __slots__ = ("alive", "data", "element", "shadow", "unwritten")
 
     def __init__(self, alive: Any, element: int) -> None:
         self.alive, self.element = alive, element
         self.shadow: Any = None
         self.data: Any = None
+        self.unwritten = False
 
 
 class Shadows:
@@ -141,6 +143,15 @@ class Shadows:
         found.shadow = found.shadow.copy()
         found.shadow[changed] = balls.exact(_numbers(tensor))[changed]
         found.data = now
+
+    def for_kernel(self, tensor: Any, undefined: Any) -> Record:
+        """The record of an argument of a kernel, with a shadow; what nobody wrote is `undefined` in it."""
+        found = self.record(tensor)
+        if found.shadow is None and found.unwritten:
+            size = tensor.element_size()
+            found.shadow, found.element = balls.full((tensor.untyped_storage().nbytes() // size,), 0), size
+            found.shadow[:] = undefined
+        return self._filled(tensor)
 
     def guard(self, tensor: Any) -> None:
         """From now on, check at every read whether foreign code has written into this storage."""
