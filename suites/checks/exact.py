@@ -51,6 +51,16 @@ def second_order(case: Case) -> None:
     _judge(case, own, plain, programs.direction(case.problem(), 0))
 
 
+def evaluated(case: Case, digits: int) -> Result:
+    """The method's answer on a case, in balls.
+
+    Raises:
+        Unknown, Undecided, Refuted, Fault: as for `Evaluator`, and for the method itself.
+    """
+    problem = _problem(case)
+    return _guarded(case, problem, lambda: _of_method(case)(problem, digits))
+
+
 def _problem(case: Case) -> Problem:
     """A new Problem for every evaluation: a method that overwrites its input must not change the oracle's input."""
     return in_widest(case.spec, case.subject.declared.framework, "float64")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gradgate.references.contract import Claim, Option
 from gradgate.suites.pairs.approximate import Convergence, ErrorBound
+from gradgate.suites.pairs.devices import INTERPRETER
 
 if TYPE_CHECKING:
     from gradgate.suites.pairs.pair import Pair
@@ -81,6 +82,11 @@ def contract(pair: Pair, options: Sequence[Option]) -> tuple[Claim, ...]:
         found.append(owed("second_order", "differentiated again, gives the reference's H·v"))
     for name in pair.disclaims:
         found.append(owed(REFUSED[name], f"refuses {name} in words", "refuses", transformation=name, in_own_words=True))
+    if INTERPRETER in pair.devices:
+        found += [
+            owed("memory_safe", "its kernels read and write only what is theirs, and no undefined number matters"),
+            owed("order_free", "its answer does not depend on the order in which programs of a kernel run"),
+        ]
     found += pair.further()
     return tuple(claim if dtype == "float64" else _narrow(claim) for claim in found) + pair.promises
 
