@@ -72,7 +72,7 @@ def lifted(handle: Any) -> Any:
     return balls.exact(handle.data)
 
 
-class BallBuilder(interpreter.InterpreterBuilder):  # type: ignore[misc]
+class BallBuilder(interpreter.InterpreterBuilder):
     """Builds values in place of instructions, as the interpreter's own builder; floats are arrays of balls.
 
     Args:
@@ -203,9 +203,7 @@ class BallBuilder(interpreter.InterpreterBuilder):  # type: ignore[misc]
                 self.memory.locked |= name == "XCHG"
                 self.memory.write(region, places, val.data, True)
                 legal[lanes] = True
-            return super().create_atomic_rmw(
-                rmwOp, ptr, val, Handle(legal.reshape(shape), language.int1), sem, scope
-            )
+            return super().create_atomic_rmw(rmwOp, ptr, val, Handle(legal.reshape(shape), language.int1), sem, scope)
         # the maximum of floats is made of two of integers: their bits are ordered, those of negative ones backwards
         combine = {
             "ADD": lambda a, b: a + b, "FADD": lambda a, b: a + b, "XCHG": lambda a, b: b,

@@ -35,9 +35,7 @@ def traced(order: str = "forwards") -> Iterator[Traces]:
         _TRACES.pop()
 
 
-def run(
-    state: State, launch: Callable[..., Any], kernel: str, args: tuple[Any, ...], how: Mapping[str, Any]
-) -> Any:
+def run(state: State, launch: Callable[..., Any], kernel: str, args: tuple[Any, ...], how: Mapping[str, Any]) -> Any:
     """Launch a kernel on balls.
 
     Args:

@@ -16,7 +16,7 @@ from gradgate.suites.exact import balls
 from gradgate.suites.exact.on_torch.shadows import FLOATS, Record, Shadows, as_numpy
 
 UNDEFINED = arb("nan")
-"""What nobody wrote, what is outside of a tensor, and a masked lane without `other`: not a number, whatever it meets."""
+"""What nobody wrote, what lies outside of a tensor, or a masked lane without `other`: never a number."""
 _TRITON = str(Path(next(iter(sys.modules["triton"].__path__))))
 _OWN = str(Path(__file__).parents[2])
 
@@ -71,6 +71,7 @@ class Region:
 
     @property
     def shadow(self) -> Any:
+        """The balls of the storage, as the evaluator has them now."""
         return None if self.record is None else self.record.shadow
 
     def put_back(self) -> None:
@@ -147,7 +148,9 @@ class Memory:
             if legal.any():
                 found.append((region, lanes[legal], bytes_in // region.element))
         if outside.any():
-            self.traces.faults[f"{self.place()} {'reads' if what == 'read' else 'writes'} outside of every tensor"] = None
+            self.traces.faults[f"{self.place()} {'reads' if what == 'read' else 'writes'} outside of every tensor"] = (
+                None
+            )
             if what == "read":
                 self.suspects[line()] = None
         return found

@@ -55,7 +55,7 @@ _LARGEST = (standard._argmax_combine_tie_break_left, standard._argmax_combine_ti
 _SMALLEST = (standard._argmin_combine_tie_break_left, standard._argmin_combine_tie_break_fast)
 
 
-class Reductions(interpreter.ReduceOps):  # type: ignore[misc]
+class Reductions(interpreter.ReduceOps):
     """A reduction; of balls, by its definition, and by any function of pairs from the first number to the last."""
 
     def apply_impl(self, input: Any) -> Any:
@@ -103,7 +103,7 @@ def _placed(array: Any, largest: bool) -> list[Any]:
     return [values.reshape(array.shape[:-1]), places.reshape(array.shape[:-1])]
 
 
-class Scans(interpreter.ScanOps):  # type: ignore[misc]
+class Scans(interpreter.ScanOps):
     """A scan, from the first number to the last or backwards."""
 
     def apply_impl(self, input: Any) -> Any:
@@ -115,7 +115,9 @@ class Scans(interpreter.ScanOps):  # type: ignore[misc]
             combine: Callable[[Any, Any], Any] = (
                 (lambda a, b: a + b) if self.combine_fn is standard._sum_combine else (lambda a, b: a * b)
             )
-            return [tensor(balls.running(combine, lifted(each.handle), axis, self.reverse), each.dtype) for each in input]
+            return [
+                tensor(balls.running(combine, lifted(each.handle), axis, self.reverse), each.dtype) for each in input
+            ]
         places = list(range(input[0].handle.data.shape[axis]))
         if self.reverse:
             places.reverse()
@@ -135,7 +137,11 @@ def sort(x: Any, k: Any = None, dim: Any = None, descending: Any = False) -> Any
     count, reverse = (getattr(each, "value", each) for each in (k, descending))
     data = x.handle.data
     found = np.empty(data.shape, data.dtype)
-    key = functools.cmp_to_key(lambda a, b: balls._decided(a, b, "less than") if balls.is_balls(data) else int(a - b))
+
+    def order(one: Any, other: Any) -> int:
+        return balls._decided(one, other, "less than") if balls.is_balls(data) else int(one > other) - int(one < other)
+
+    key = functools.cmp_to_key(order)
     for row, to in zip(data.reshape(-1, data.shape[-1]), found.reshape(-1, data.shape[-1]), strict=True):
         to[:] = sorted(row.tolist(), key=key, reverse=bool(reverse))
     return tensor(found if count is None else found[..., : int(count)], x.dtype)

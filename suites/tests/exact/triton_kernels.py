@@ -1,4 +1,4 @@
-"""Twelve kernels of six kinds with hand-written backward passes, all right; `planted` is where a test plants mistakes."""
+"""Twelve right kernels of six kinds with hand-written backward passes; a test plants mistakes in `planted`."""
 
 import torch
 import triton
@@ -19,7 +19,9 @@ def function(forward, backward):
     """An autograd.Function of two functions of (ctx, ...)."""
     once = torch.autograd.function.once_differentiable
     return type(
-        "Kernel", (torch.autograd.Function,), {"forward": staticmethod(forward), "backward": staticmethod(once(backward))}
+        "Kernel",
+        (torch.autograd.Function,),
+        {"forward": staticmethod(forward), "backward": staticmethod(once(backward))},
     ).apply
 
 
@@ -420,7 +422,7 @@ def _recurrence_forward(x, a, h, T, D, B: tl.constexpr):
 def _recurrence_backward(a, h, dh, dx, da, T, D):
     d = tl.program_id(0)
     g = 0.0
-    for back in range(0, T):
+    for back in range(T):
         t = T - 1 - back
         g += tl.load(dh + t * D + d)
         tl.store(dx + t * D + d, planted(g))
