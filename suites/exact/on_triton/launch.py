@@ -15,7 +15,6 @@ from gradgate.suites.exact.on_torch.mode import State
 from gradgate.suites.exact.on_triton import reductions
 from gradgate.suites.exact.on_triton.builder import BallBuilder, Handle, interpreter, language
 from gradgate.suites.exact.on_triton.memory import Memory, Traces
-from gradgate.suites.judging.subject import first_line
 
 _TRACES: list[Traces] = [Traces()]
 """The innermost scope of `traced` is the last."""
@@ -57,7 +56,7 @@ def run(state: State, launch: Callable[..., Any], kernel: str, args: tuple[Any, 
             if known is not None:
                 raise known from None
             if type(error).__name__ == "InterpreterError":
-                raise balls.Unknown(f"the Triton kernel {kernel}: {first_line(error)}") from error
+                raise balls.Unknown(f"the Triton kernel {kernel}: {' '.join(str(error).split())[:300]}") from error
             raise
         for region in memory.regions:
             region.put_back()
