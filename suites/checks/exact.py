@@ -113,7 +113,7 @@ def _judge(case: Case, method: Evaluator, plain: Evaluator, *trees: Tree) -> Non
         if near is not None:
             case.exact = dataclasses.replace(near, narrowed=narrowed)
             return
-    where = _apart(values, plainly)
+    where = own.notes[0] if own.notes and agreement.open else _apart(values, plainly)
     said = _told(agreement, _meaning(case, agreement, own.values, plainly), where)
     raise Refuted(said, agreement.leaf, agreement.error, agreement.radius)
 

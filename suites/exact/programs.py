@@ -35,11 +35,13 @@ class Result:
         values: judged leaf -> array of balls, stacked leaves split; the loss is "".
         narrowed: dtypes narrower than float64 to which the program casts; in this evaluation a cast changes nothing.
         exits: places where a PyTorch program reads a number out of a tensor, so that it goes on as a float.
+        notes: outputs of kernels that depend on memory that nobody wrote.
     """
 
     values: dict[str, Any]
     narrowed: frozenset[str] = frozenset()
     exits: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass
@@ -88,7 +90,8 @@ class Evaluator:
             with precision("jax", problem.dtype):
                 self._programs[key] = traced(self.function, problem, *trees)
         program = self._programs[key]
-        return Result(judged(problem, program.evaluate(problem, *trees, digits=digits, watch=watch)), program.narrowed)
+        values = judged(problem, program.evaluate(problem, *trees, digits=digits, watch=watch))
+        return Result(values, program.narrowed, notes=tuple(dict.fromkeys(program.notes)))
 
 
 def traced(function: Function, *args: Any) -> Any:

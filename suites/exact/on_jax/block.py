@@ -28,11 +28,13 @@ class Run:
         watch: called after every equation with its primitive, source line and outputs.
         places: for each device that runs in lockstep, mesh axis -> its coordinate.
         sizes: mesh axis -> its length.
+        notes: what kernels computed from memory that nobody wrote, for a refutation to say.
     """
 
     watch: Watch | None = None
     places: list[dict[str, int]] = field(default_factory=lambda: [{}])
     sizes: dict[str, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
 
 Entry = tuple[Any, list[int], list[int], tuple[Any, ...]]

@@ -20,10 +20,12 @@ class Program:
         narrowed: floating dtypes to which values are cast in the program. A cast changes nothing here. So a program
             with such a cast rounds where this evaluation does not.
         structure: the tree of the outputs, for `jax.tree.unflatten`.
+        notes: what kernels of the last evaluation computed from memory that nobody wrote.
     """
 
     def __init__(self, closed: Any, inputs: Any, structure: Any) -> None:
         self.structure = structure
+        self.notes: list[str] = []
         self._inputs, self._avals = inputs, [variable.aval for variable in closed.jaxpr.invars]
         self._closed = closed
         self._block: Block | None = None
@@ -64,7 +66,8 @@ class Program:
             for value, aval in zip(given, self._avals, strict=True):
                 if value.shape != aval.shape:
                     raise TypeError(f"the program was traced with shape {aval.shape}, not with {value.shape}")
-            return self._compiled()([given], Run(watch=watch))[0]
+            self.notes = []
+            return self._compiled()([given], Run(watch=watch, notes=self.notes))[0]
 
 
 def trace(function: Callable[..., Any], *args: Any) -> Program:
