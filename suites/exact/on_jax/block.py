@@ -332,7 +332,10 @@ def _of_data(equation: Any) -> Callable[[Any], rules.Run]:
     def run(*values: Any) -> Any:
         wide = any(atom.aval.dtype.itemsize == 8 for atom in atoms)
         with jax.enable_x64(wide):
-            found = equation.primitive.bind(*map(jax.numpy.asarray, values), **equation.params)
+            try:
+                found = equation.primitive.bind(*map(jax.numpy.asarray, values), **equation.params)
+            except NotImplementedError as error:  # it is only lowered for a device
+                raise balls.Unknown(f"there is no rule for the primitive {equation.primitive.name}") from error
         return [np.asarray(each) for each in found] if equation.primitive.multiple_results else np.asarray(found)
 
     return lambda _: run

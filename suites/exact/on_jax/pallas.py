@@ -22,6 +22,7 @@ from typing import Any
 import jax
 import numpy as np
 from flint import arb
+from jax.extend.core import ClosedJaxpr, jaxprs_in_params
 
 from gradgate.suites.exact import balls
 from gradgate.suites.exact.on_jax.block import Block, Run
@@ -41,6 +42,14 @@ _IS = np.frompyfunc(operator.is_, 2, 1)
 _NAN = np.frompyfunc(lambda ball: ball.is_nan(), 1, 1)
 _SAME = np.frompyfunc(lambda one, other: one is other or (one.is_nan() and other.is_nan()) or
                       (one.mid() == other.mid() and one.rad() == other.rad()), 2, 1)  # fmt: skip
+
+NOTHING: Any = arb.nan()
+"""The result of what read unwritten memory."""
+
+
+def _where(test: Any, *arrays: Any) -> Any:
+    """Where a test of elements holds, as booleans."""
+    return np.asarray(test(*arrays), bool)
 
 
 @dataclass(frozen=True)
@@ -99,15 +108,16 @@ def discharged(equation: Any) -> Any:
     """
     from jax._src.pallas import hlo_interpreter  # the public API has no way from a kernel to a function of values
 
+    wide = any(atom.aval.dtype.itemsize == 8 for atom in (*equation.invars, *equation.outvars))
     try:
-        with equation.ctx.manager:
+        with equation.ctx.manager, jax.enable_x64(wide):
             jaxpr, consts, scratch = hlo_interpreter.kernel_to_hlo_jaxpr(
                 equation.params["jaxpr"], (), equation.params["grid_mapping"]
             )
-    except (NotImplementedError, AssertionError, TypeError, ValueError) as error:
+    except Exception as error:  # whatever JAX does not support raises its own
         words = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
         raise balls.Unknown(f"JAX cannot discharge the kernel {name_of(equation)}: {words}") from error
-    return jax.extend.core.ClosedJaxpr(jaxpr, consts), scratch
+    return ClosedJaxpr(jaxpr, consts), scratch
 
 
 def name_of(equation: Any) -> str:
@@ -187,8 +197,8 @@ class Kernel:
         """What is to be said about an output; `whole`: no input has a NaN."""
         if not balls.is_balls(array):
             return
-        missing = np.asarray(_IS(array, UNWRITTEN), bool)
-        empty = np.asarray(_NAN(array), bool) & ~missing
+        missing = _where(_IS, array, UNWRITTEN)
+        empty = _where(_NAN, array) & ~missing
         for mask, words in ((missing, "is written by no program"), (empty, "depends on what no program wrote")):
             if mask.any() and (whole or mask is missing):
                 place = ", ".join(map(str, np.argwhere(mask)[0])) if mask.ndim else ""
@@ -261,11 +271,11 @@ class _Memory:
 
     def _write_apart(self, number: int, there: tuple[slice, ...], old: Any, new: Any) -> None:
         """Write what one of several simultaneous programs changed; two that disagree leave no number."""
-        changed = ~np.asarray(_IS(old, new), bool)
+        changed = ~_where(_IS, old, new)
         target, written = self.arrays[number][there], self.written[number][there]
-        clash = changed & written & ~np.asarray(_SAME(target, new), bool)
+        clash = changed & written & ~_where(_SAME, target, new)
         target[changed] = new[changed]
-        target[clash] = arb.nan()
+        target[clash] = NOTHING
         written |= changed
 
 
@@ -294,8 +304,8 @@ def _agreed(one: Any, other: Any) -> Any:
         Unknown: whole numbers differ, which have no NaN.
     """
     if one.dtype == object:
-        same = np.asarray(_SAME(one, other), bool)
-        return one if same.all() else np.where(same, one, arb.nan())
+        same = _where(_SAME, one, other)
+        return one if same.all() else np.where(same, one, NOTHING)
     if not np.array_equal(one, other):
         raise balls.Unknown("whole numbers of an output that no program wrote, or that depend on what none wrote")
     return one
@@ -305,7 +315,7 @@ def _equations(jaxpr: Any) -> Iterator[Any]:
     """All equations, those of loops and branches too."""
     for equation in jaxpr.eqns:
         yield equation
-        for inner in jax.core.jaxprs_in_params(equation.params):
+        for inner in jaxprs_in_params(equation.params):
             yield from _equations(inner)
 
 

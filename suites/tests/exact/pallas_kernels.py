@@ -200,7 +200,7 @@ def product(fault: str = "", interpret: Any = False) -> Callable[..., Any]:
                 out[...] = planted(wrong, into[...])
 
         grid = (pl.cdiv(height, TILE), pl.cdiv(width, TILE), count)
-        maps = [lambda i, j, n: (i, n), lambda i, j, n: (n, j), lambda i, j, n: (i, j)]
+        maps: list[Any] = [lambda i, j, n: (i, n), lambda i, j, n: (n, j), lambda i, j, n: (i, j)]
         if wrong == "map":
             maps[1] = lambda i, j, n: (n, i)
         if late:
