@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 
 FLOATS = {"float64": "gradient_float64", "float32": "gradient_float32", "bfloat16": "gradient_bfloat16"}
 EXACT = "its formula is the reference's gradient: equal to 40 digits and more, constants rounded to float64 aside"
+ITSELF = (
+    "its formula is the derivative of what its own forward pass computes, equal to 40 digits and more; whether that is "
+    "what it should compute is not judged"
+)
 AUTOGRAD = (
     "keeps autograd's protocol: after inputs or outputs changed before the backward pass, is right or raises; "
     "without a backward pass, its graph is freed"
@@ -37,9 +41,11 @@ def contract(pair: Pair, options: Sequence[Option]) -> tuple[Claim, ...]:
         told = f"its outputs and gradient converge with order {steps.order:g} in the step of {steps.option}, in {dtype}"
         found.append(owed("gradient_order", told, "convergence"))
     else:
-        exact = f"its formula is the reference's gradient{bound}" if bound else EXACT
+        alone = pair.reference is None  # then its outputs are those of the reference by definition
+        exact = f"its formula is the reference's gradient{bound}" if bound else ITSELF if alone else EXACT
+        if not alone:
+            found.append(owed("outputs", f"returns the outputs of the reference, in every dtype{bound}"))
         found += [
-            owed("outputs", f"returns the outputs of the reference, in every dtype{bound}"),
             owed("gradient_exact", exact, constants=True),
             *(
                 owed(FLOATS[name], f"equals the reference's gradient in {name}{bound}", "gradient", dtype=name)
@@ -61,8 +67,8 @@ def contract(pair: Pair, options: Sequence[Option]) -> tuple[Claim, ...]:
     if pair.donates:
         found.append(owed("donation", f"gives the memory of {', '.join(pair.donates)} to its outputs"))
     jax = pair.where == "jax"
-    alone = "each_leaf_alone_in_jax" if jax else ""
-    found.append(owed("each_leaf_alone", "gives each input its gradient if only this input requires one", alone))
+    each = "each_leaf_alone_in_jax" if jax else ""
+    found.append(owed("each_leaf_alone", "gives each input its gradient if only this input requires one", each))
     if not steps:
         found.append(owed("forward_mode", "in forward mode, where it offers that, gives the reference's derivative"))
     if not jax:

@@ -25,8 +25,11 @@ def check_declaration(pair: Pair) -> None:
     from gradgate.suites.pairs.pair import RESERVED
 
     who = pair.called
-    if not pair.reference:
-        raise UsageError(f"{who}: a pair needs a reference=: the plain function that the function must agree with")
+    if not pair.reference and pair.reference is not None:
+        raise UsageError(
+            f"{who}: a pair needs a reference=: the plain function that the function must agree with, or None for the "
+            "derivative of its own forward pass"
+        )
     if not isinstance(pair.inputs, Mapping) or not pair.inputs:
         raise UsageError(f"{who}: inputs maps names to draws, such as {{'x': normal('T H')}}, not {pair.inputs!r}")
     for name, sizes in pair.dims.items():

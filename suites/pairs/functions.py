@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
-from gradgate.references.contract import FRAMEWORKS
+from gradgate.references.contract import FRAMEWORKS, UsageError
 
 
 def label(value: Any) -> Any:
@@ -32,6 +32,19 @@ def takes(function: Callable[..., Any], name: str) -> bool:
     except (TypeError, ValueError):
         return False
     return any(p.kind is p.VAR_KEYWORD or (p.name == name and p.kind is not p.POSITIONAL_ONLY) for p in parameters)
+
+
+def forward_of(framework: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The forward pass of a function as a plain function, whose derivative the function's own must be.
+
+    Raises:
+        UsageError: the framework is not JAX.
+    """
+    if framework != "jax":
+        raise UsageError("reference=None is for functions of JAX; give a plain function, or framework='jax'")
+    from gradgate.suites.pairs import forward_jax
+
+    return forward_jax.forward_of(function)
 
 
 def frameworks(function: Any) -> list[str]:

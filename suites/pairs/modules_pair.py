@@ -58,6 +58,8 @@ class ModulePair(Pair):
             UsageError: says what is wrong and what is legal.
         """
         super().__post_init__()
+        if self.reference is None:
+            raise UsageError(f"{self.called}: a module needs a reference=: the plain module that it must agree with")
         if places.CUDA in self.devices:
             raise UsageError(f"{self.called}: a module is judged on the CPU or in the interpreter, not on cuda")
         for name in (*self.inputs, *self.dims, *self.options):

@@ -41,7 +41,9 @@ class Pair:
 
     Attributes:
         function: the function under test: a callable, or ``package.module:name`` or ``file.py:name``.
-        reference: the plain function that it must agree with, in the same framework; another object.
+        reference: the plain function that it must agree with, in the same framework; another object. None, in JAX: the
+            function's own forward pass, without its custom derivatives. Then the gradient must be the derivative of
+            what the forward pass computes; whether it computes what it should is not judged.
         inputs: name -> draw (`gradgate.normal` and the like), or a tree of draws and None in dicts, lists and tuples.
         dims: name -> sizes that are tried. The first is the usual one; 1, odd sizes and 0 are worth including.
         options: keyword -> legal values, or a function of the dims that gives them. The reference gets the options that
@@ -80,7 +82,7 @@ class Pair:
     Cost: judging a pair takes seconds to a minute of one core in PyTorch, and about twice that in JAX, which compiles
     each shape. It grows with the number of options' values and regimes, hardly with that of sizes.
 
-    Not for: functions without a plain function to agree with; complex and float16 numbers; one call at given arguments,
+    Not for: complex and float16 numbers; one call at given arguments,
     for which `gradgate.check` is enough; modules with parameters, which `gradgate.module_pair` takes.
 
     Example::
@@ -93,7 +95,7 @@ class Pair:
     """
 
     function: Callable[..., Any] | str
-    reference: Callable[..., Any] | str = ""
+    reference: Callable[..., Any] | str | None = ""
     inputs: Mapping[str, Any] = field(default_factory=dict)
     dims: Mapping[str, Sequence[int]] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -163,10 +165,16 @@ class Pair:
         Raises:
             UsageError: one of them cannot be found or called, or they are one object.
         """
-        found = {role: self._load(role) for role in ("function", "reference")}
+        found = {"function": self._load("function")}
+        found["reference"] = self._load("reference") if self.reference is not None else self._forward(found["function"])
         if found["function"] is found["reference"]:
             raise UsageError(f"{self.called}: function and reference are the same object; a pair needs two")
         return found
+
+    def _forward(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function's own forward pass, as its reference."""
+        framework = self.framework or next(iter(functions.frameworks(function)), "")
+        return functions.forward_of(framework, function)
 
     def _load(self, role: str) -> Callable[..., Any]:
         found = places.loaded(getattr(self, role), self.devices if role == "function" else ())

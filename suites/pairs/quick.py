@@ -177,7 +177,7 @@ class GivenPair(Pair):
 
 def check(
     function: Callable[..., Any],
-    reference: Callable[..., Any],
+    reference: Callable[..., Any] | None,
     args: Sequence[Any],
     options: Mapping[str, Any] | None = None,
     *,
@@ -201,7 +201,9 @@ def check(
 
     Args:
         function: the function under test, in JAX or PyTorch, or a module of torch.nn, flax.nnx or equinox.
-        reference: the plain function, in the same framework; another object.
+        reference: the plain function, in the same framework; another object. None, in JAX: the function's own forward
+            pass, without its custom derivatives. Then the gradient must be the derivative of what the forward pass
+            computes; whether it computes what it should is not judged.
         args: arrays of JAX or tensors of PyTorch, or any trees of them. JAX takes floating arrays of NumPy as its own;
             PyTorch takes them as data.
         options: keywords of the calls.
@@ -231,12 +233,15 @@ def check(
         gradgate.check(fused_cross_entropy, plain_cross_entropy, (x, weight, labels), {"reduction": "sum"})
     """
     __tracebackhide__ = True  # pytest shows the line of the test
-    callables = {"function": function, "reference": reference}
-    framework = _framework(args, callables)
+    framework = _framework(args, {"function": function, "reference": reference})
+    if reference is None and _is_module(framework, function):
+        raise UsageError("reference=None is for functions; a module needs the plain module that it must agree with")
+    plain = functions.forward_of(framework, function) if reference is None else reference
+    callables = {"function": function, "reference": plain}
     pair = GivenPair(
         function,
         reference,
-        inputs=dict(zip(_names(reference, len(args)), args, strict=True)),
+        inputs=dict(zip(_names(plain, len(args)), args, strict=True)),
         kappa=kappa,
         random=True,
         framework=framework,

@@ -132,9 +132,16 @@ def target(equation: Any) -> str:
     return "gpu" if ".triton" in module or ".mosaic_gpu" in module else "tpu" if ".mosaic" in module else ""
 
 
-def _window(mapping: Any, compiled: Callable[[Any], Any]) -> Window:
+Sizes = tuple[int, ...]
+
+
+def block_of(mapping: Any) -> tuple[Sizes, Sizes, Sizes, Sizes]:
+    """Lengths of a block, factors of the index map, padding in front, and the block's shape in the kernel.
+
+    Raises:
+        Unknown: a kind of block without a rule.
+    """
     from jax._src.pallas import core
-    from jax._src.state import discharge
 
     sizes, scale, low, shape = [], [], [], []
     for dimension in mapping.block_shape:
@@ -151,8 +158,14 @@ def _window(mapping: Any, compiled: Callable[[Any], Any]) -> Window:
         scale.append(step)
         low.append(before)
         shape += [] if isinstance(dimension, core.Squeezed) else [size]
+    return tuple(sizes), tuple(scale), tuple(low), tuple(shape)
+
+
+def _window(mapping: Any, compiled: Callable[[Any], Any]) -> Window:
+    from jax._src.state import discharge
+
     block, _ = compiled(discharge.discharge_state(mapping.index_map_jaxpr)).block()
-    return Window(tuple(sizes), tuple(scale), tuple(low), tuple(shape), block)
+    return Window(*block_of(mapping), block)
 
 
 class Kernel:
@@ -177,9 +190,9 @@ class Kernel:
         self.dynamic, self.scalars = mapping.num_dynamic_grid_bounds, mapping.num_index_operands
         self.aliases = {output: place - self.scalars for place, output in params["input_output_aliases"]}
         self.name, self.target = name_of(equation), target(equation)
-        self.atomic = any("atomic" in each.primitive.name for each in _equations(params["jaxpr"]))
+        self.atomic = any("atomic" in each.primitive.name for each in equations(params["jaxpr"]))
         whole = [aval for aval in (*self.outputs, *self.scratch) if kind_of(aval.dtype) not in "fc"]
-        self.hides = bool(whole) or any(map(_hides, _equations(body.jaxpr)))
+        self.hides = bool(whole) or any(map(_hides, equations(body.jaxpr)))
 
     def __call__(self, values: list[Any], run: Run) -> list[Any]:
         """The outputs of one device. What depends on unwritten memory is NaN, and is noted in the run."""
@@ -311,12 +324,12 @@ def _agreed(one: Any, other: Any) -> Any:
     return one
 
 
-def _equations(jaxpr: Any) -> Iterator[Any]:
+def equations(jaxpr: Any) -> Iterator[Any]:
     """All equations, those of loops and branches too."""
     for equation in jaxpr.eqns:
         yield equation
         for inner in jaxprs_in_params(equation.params):
-            yield from _equations(inner)
+            yield from equations(inner)
 
 
 def _hides(equation: Any) -> bool:
