@@ -5,7 +5,7 @@ custom derivatives in it are taken away, and every Pallas kernel is replaced by 
 differentiate. The derivative of that program is the reference. So what is judged is the derivative of what the forward
 pass computes, and not whether it computes what it should.
 
-Custom derivatives of JAX's own functions, such as `jax.nn.relu`, stay: they belong to JAX.
+Custom derivatives of JAX's own functions without a kernel, such as `jax.nn.relu`, stay: they belong to JAX.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Literal, jaxprs_in_params
 
 from gradgate.suites.exact.on_jax import RULES, pallas
+from gradgate.suites.exact.on_jax.block import source_line
 from gradgate.suites.exact.on_jax.rules import kind_of
+from gradgate.suites.judging.subject import Inapplicable
 
 FILL = 0.6180339887
 """What memory that nobody wrote holds: a right kernel does not depend on it, and no function has an edge there."""
@@ -76,7 +78,10 @@ def _run(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], place: _Place |
     known: dict[Any, Any] = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args), strict=True))
 
     def read(atom: Any) -> Any:
-        return np.asarray(atom.val, atom.aval.dtype) if isinstance(atom, Literal) else known[atom]
+        if not isinstance(atom, Literal):
+            return known[atom]
+        aval: Any = atom.aval
+        return np.asarray(atom.val, aval.dtype)
 
     for equation in jaxpr.eqns:
         found = _step(equation, [read(atom) for atom in equation.invars], place)
@@ -115,9 +120,11 @@ def _parts(body: Any) -> tuple[Any, Sequence[Any]]:
 
 
 def _of_jax(equation: Any) -> bool:
-    """Whether JAX's own code declares this call and its derivative."""
-    info = _parts(equation.params["call_jaxpr"])[0].debug_info.func_src_info
-    return str(info).partition(" at ")[2].startswith(OWN)
+    """Whether JAX's own code declares this call and its derivative, and it is no kernel."""
+    jaxpr = _parts(equation.params["call_jaxpr"])[0]
+    if any(each.primitive.name == "pallas_call" for each in pallas.equations(jaxpr)):
+        return False
+    return str(jaxpr.debug_info.func_src_info).partition(" at ")[2].startswith(OWN)
 
 
 def _changes(jaxpr: Any, place: _Place | None) -> bool:
@@ -147,7 +154,7 @@ def _loop(equation: Any, values: list[Any], place: _Place | None) -> list[Any] |
         runs = [lambda *given, body=body: _arrays(_run(*_parts(body), given, place)) for body in branches]
         return list(jax.lax.switch(values[0], runs, *map(jnp.asarray, values[1:])))
     if name == "while":
-        return _while(params, values, place, changes)
+        return _while(equation, values, place)
     return _scan(params, values, place) if changes else None
 
 
@@ -155,25 +162,35 @@ def _arrays(values: Sequence[Any]) -> list[Any]:
     return [jnp.asarray(value) for value in values]
 
 
-def _while(params: Any, values: list[Any], place: _Place | None, changes: bool) -> list[Any] | None:
+def _while(equation: Any, values: list[Any], place: _Place | None) -> list[Any]:
     """A loop; turn by turn where its condition is known, because JAX does not differentiate other loops in reverse."""
+    params = equation.params
     first, second = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
-    start, state = values[:first], values[second:]
 
-    def holds(state: Sequence[Any]) -> Any:
-        return _run(*_parts(params["cond_jaxpr"]), [*start, *state], place)[0]
+    def holds(values: Sequence[Any]) -> Any:
+        return _run(*_parts(params["cond_jaxpr"]), [*values[:first], *values[second:]], place)[0]
 
-    def turn(state: Sequence[Any]) -> list[Any]:
-        return _run(*_parts(params["body_jaxpr"]), [*values[first:second], *state], place)
+    def turn(values: Sequence[Any]) -> list[Any]:
+        return [*values[:second], *_run(*_parts(params["body_jaxpr"]), values[first:], place)]
 
-    if _is_known(on := holds(state)) and not on.ndim:
+    if _is_known(on := holds(values)) and not on.ndim:
         while on:
-            state = turn(state)
-            on = holds(state)
-        return list(state)
-    if not changes:
-        return None
-    return list(jax.lax.while_loop(holds, lambda state: _arrays(turn(state)), _arrays(state)))
+            values = turn(values)
+            on = holds(values)
+        return values[second:]
+
+    def refused(_: Any, __: Any) -> Any:
+        raise Inapplicable(
+            "the forward pass has a loop whose length depends on numbers, and JAX differentiates none of these in "
+            f"reverse (while, {source_line(equation) or 'unknown line'}); give a plain function as the reference"
+        )
+
+    @jax.custom_vjp
+    def loop(*values: Any) -> Any:
+        return jax.lax.while_loop(holds, lambda values: _arrays(turn(values)), _arrays(values))[second:]
+
+    loop.defvjp(lambda *values: (loop(*values), None), refused)
+    return list(loop(*values))
 
 
 def _scan(params: Any, values: list[Any], place: _Place | None) -> list[Any]:
@@ -208,7 +225,9 @@ class _Window:
 
     def padded(self, array: Any) -> Any:
         """The array, with what blocks reach beyond it."""
-        return jnp.pad(array, self.pads, constant_values=_filled((), array.dtype)) if any(map(any, self.pads)) else array
+        return (
+            jnp.pad(array, self.pads, constant_values=_filled((), array.dtype)) if any(map(any, self.pads)) else array
+        )
 
 
 def _window(mapping: Any) -> _Window:
@@ -273,6 +292,10 @@ def _kernel(equation: Any, values: list[Any]) -> list[Any]:
         rows = [jnp.asarray(column, jnp.int32) for column in zip(*places, strict=True)]
         state = jax.lax.scan(lambda state, row: (turn(state, row), None), state, rows, len(places))[0]
     return [
-        jax.lax.slice(array, [low for low, _ in window.pads], [low + n for (low, _), n in zip(window.pads, each.array_aval.shape, strict=True)])
+        jax.lax.slice(
+            array,
+            [low for low, _ in window.pads],
+            [low + n for (low, _), n in zip(window.pads, each.array_aval.shape, strict=True)],
+        )
         for window, array, each in zip(windows[len(inputs) :], state, mapping.block_mappings_output, strict=False)
     ]

@@ -25,7 +25,7 @@ from flint import arb
 from jax.extend.core import ClosedJaxpr, jaxprs_in_params
 
 from gradgate.suites.exact import balls
-from gradgate.suites.exact.on_jax.block import Block, Run
+from gradgate.suites.exact.on_jax.block import Block, Run, Watch
 from gradgate.suites.exact.on_jax.rules import kind_of, lockstep
 
 UNWRITTEN = arb.nan()
@@ -217,6 +217,10 @@ class Kernel:
                 place = ", ".join(map(str, np.argwhere(mask)[0])) if mask.ndim else ""
                 yield f"output {number}[{place}] of the kernel {self.name} {words}"
 
+    def _placed(self, watch: Watch) -> Watch:
+        """A watch that names the kernel: JAX gives what a backward pass traces the line of the forward call."""
+        return lambda name, line, values: watch(name, f"{line}, in the kernel {self.name}", values)
+
     def _run(self, values: list[Any], run: Run, fill: Any) -> list[Any]:
         """The outputs, with unwritten memory taken for `fill`."""
         bounds, rest = iter(values[: self.dynamic]), values[self.dynamic :]
@@ -228,6 +232,7 @@ class Kernel:
                 raise balls.Unknown("an output in the memory of a scalar")
             inputs[place] = arrays[output] = inputs[place].copy()  # one memory
         memory = _Memory(self, arrays, fill)
+        run = replace(run, watch=run.watch and self._placed(run.watch))
         scratch = [_blank(aval, fill) for aval in self.scratch]
         seen = [axis for axis in range(len(grid)) if axis not in self.mapped]
         for place in itertools.product(*map(range, grid)):
