@@ -23,7 +23,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Literal, jaxprs_in_params
 
 from gradgate.suites.exact.on_jax import RULES, pallas
-from gradgate.suites.exact.on_jax.block import source_line
+from gradgate.suites.exact.on_jax.block import kernel_line, source_line
 from gradgate.suites.exact.on_jax.rules import kind_of
 from gradgate.suites.judging.subject import Inapplicable
 
@@ -253,7 +253,7 @@ def _kernel(equation: Any, values: list[Any]) -> list[Any]:
     count, bounds = mapping.num_index_operands, iter(values[: mapping.num_dynamic_grid_bounds])
     grid = [size if isinstance(size, int) else next(bounds) for size in mapping.grid]
     if not all(isinstance(size, int) or _is_known(size) for size in grid):
-        raise pallas.balls.Unknown(f"the grid of the kernel {pallas.name_of(equation)} depends on an argument")
+        raise pallas.balls.Unknown(f"the grid of the kernel {kernel_line(equation)} depends on an argument")
     rest = values[mapping.num_dynamic_grid_bounds :]
     scalars, inputs = rest[:count], rest[count:]
     windows = [_window(each) for each in mapping.block_mappings]

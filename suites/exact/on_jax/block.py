@@ -55,6 +55,8 @@ class Step:
     @property
     def line(self) -> str:
         """The equation's source line, as ``file.py:123``; within a call of JAX's own, the line that makes that call."""
+        if self.equation.primitive.name == "pallas_call":
+            return kernel_line(self.equation)
         lines = (source_line(equation) for equation in (self.equation, *reversed(self.callers)))
         return next(filter(None, lines), "unknown line")
 
@@ -85,6 +87,12 @@ def source_line(equation: Any) -> str:
 
     frame = source_info_util.user_frame(equation.source_info.traceback)
     return f"{frame.file_name.rpartition('/')[2]}:{frame.start_line}" if frame else ""
+
+
+def kernel_line(equation: Any) -> str:
+    """The function of a Pallas kernel and the line that declares it, as ``name, file.py:12``."""
+    name, _, path = str(equation.params["jaxpr"].debug_info.func_src_info).partition(" at ")
+    return ", ".join(filter(None, (name, path.rpartition("/")[2])))
 
 
 class Block:

@@ -25,7 +25,7 @@ from flint import arb
 from jax.extend.core import ClosedJaxpr, jaxprs_in_params
 
 from gradgate.suites.exact import balls
-from gradgate.suites.exact.on_jax.block import Block, Run, Watch
+from gradgate.suites.exact.on_jax.block import Block, Run, kernel_line
 from gradgate.suites.exact.on_jax.rules import kind_of, lockstep
 
 UNWRITTEN = arb.nan()
@@ -116,14 +116,8 @@ def discharged(equation: Any) -> Any:
             )
     except Exception as error:  # whatever JAX does not support raises its own
         words = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
-        raise balls.Unknown(f"JAX cannot discharge the kernel {name_of(equation)}: {words}") from error
+        raise balls.Unknown(f"JAX cannot discharge the kernel {kernel_line(equation)}: {words}") from error
     return ClosedJaxpr(jaxpr, consts), scratch
-
-
-def name_of(equation: Any) -> str:
-    """The kernel's function and the line that declares it, as ``name, file.py:12``."""
-    name, _, path = str(equation.params["jaxpr"].debug_info.func_src_info).partition(" at ")
-    return ", ".join(filter(None, (name, path.rpartition("/")[2])))
 
 
 def target(equation: Any) -> str:
@@ -189,7 +183,7 @@ class Kernel:
         self.grid, self.mapped = mapping.grid, mapping.vmapped_dims
         self.dynamic, self.scalars = mapping.num_dynamic_grid_bounds, mapping.num_index_operands
         self.aliases = {output: place - self.scalars for place, output in params["input_output_aliases"]}
-        self.name, self.target = name_of(equation), target(equation)
+        self.name, self.target = kernel_line(equation), target(equation)
         self.atomic = any("atomic" in each.primitive.name for each in equations(params["jaxpr"]))
         whole = [aval for aval in (*self.outputs, *self.scratch) if kind_of(aval.dtype) not in "fc"]
         self.hides = bool(whole) or any(map(_hides, equations(body.jaxpr)))
@@ -217,10 +211,6 @@ class Kernel:
                 place = ", ".join(map(str, np.argwhere(mask)[0])) if mask.ndim else ""
                 yield f"output {number}[{place}] of the kernel {self.name} {words}"
 
-    def _placed(self, watch: Watch) -> Watch:
-        """A watch that names the kernel: JAX gives what a backward pass traces the line of the forward call."""
-        return lambda name, line, values: watch(name, f"{line}, in the kernel {self.name}", values)
-
     def _run(self, values: list[Any], run: Run, fill: Any) -> list[Any]:
         """The outputs, with unwritten memory taken for `fill`."""
         bounds, rest = iter(values[: self.dynamic]), values[self.dynamic :]
@@ -232,13 +222,12 @@ class Kernel:
                 raise balls.Unknown("an output in the memory of a scalar")
             inputs[place] = arrays[output] = inputs[place].copy()  # one memory
         memory = _Memory(self, arrays, fill)
-        run = replace(run, watch=run.watch and self._placed(run.watch))
         scratch = [_blank(aval, fill) for aval in self.scratch]
         seen = [axis for axis in range(len(grid)) if axis not in self.mapped]
         for place in itertools.product(*map(range, grid)):
             own = {f"{GRID}{axis}": place[at] for axis, at in enumerate(seen)}
             sizes = {f"{GRID}{axis}": grid[at] for axis, at in enumerate(seen)}
-            inner = replace(run, places=[{**run.places[0], **own}], sizes={**run.sizes, **sizes})
+            inner = replace(run, watch=None, places=[{**run.places[0], **own}], sizes={**run.sizes, **sizes})
             starts = [window.start(place, scalars, inner) for window in self.windows]
             pairs = zip(self.windows, inputs, starts, strict=False)
             blocks = [window.cut(array, start, _number(fill, array.dtype)) for window, array, start in pairs]
