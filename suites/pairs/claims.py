@@ -43,14 +43,12 @@ def contract(pair: Pair, options: Sequence[Option]) -> tuple[Claim, ...]:
     else:
         alone = pair.reference is None  # then its outputs are those of the reference by definition
         exact = f"its formula is the reference's gradient{bound}" if bound else ITSELF if alone else EXACT
+        plain = "the gradient of its own forward pass" if alone else "the reference's gradient"
         if not alone:
             found.append(owed("outputs", f"returns the outputs of the reference, in every dtype{bound}"))
         found += [
             owed("gradient_exact", exact, constants=True),
-            *(
-                owed(FLOATS[name], f"equals the reference's gradient in {name}{bound}", "gradient", dtype=name)
-                for name in pair.dtypes
-            ),
+            *(owed(FLOATS[name], f"equals {plain} in {name}{bound}", "gradient", dtype=name) for name in pair.dtypes),
             owed("cotangents", "gives the right gradient if only one output has a cotangent, or none has"),
         ]
     found += [

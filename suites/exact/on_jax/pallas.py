@@ -209,7 +209,7 @@ class Kernel:
         for mask, words in ((missing, "is written by no program"), (empty, "depends on what no program wrote")):
             if mask.any() and (whole or mask is missing):
                 place = ", ".join(map(str, np.argwhere(mask)[0])) if mask.ndim else ""
-                yield f"output {number}[{place}] of the kernel {self.name} {words}"
+                yield f"output {number}[{place}] of the kernel {self.name}, {words}"
 
     def _run(self, values: list[Any], run: Run, fill: Any) -> list[Any]:
         """The outputs, with unwritten memory taken for `fill`."""
