@@ -194,14 +194,13 @@ def sign(ball: Any) -> Any:
     Raises:
         Undecided: the ball contains zero and other numbers.
     """
-    if ball.is_zero():
-        return arb(0)
-    if ball > 0:
-        return arb(1)
-    if ball < 0:
-        return arb(-1)
     if ball.is_nan():
         return ball
+    side = 0 if ball.is_zero() else 1 if ball > 0 else -1 if ball < 0 else 2
+    if side != 2:
+        if _COMPARED:
+            _COMPARED[-1].append((ball, arb(0), side))
+        return arb(side)
     raise Undecided("the sign of a number whose ball contains zero")
 
 
@@ -292,8 +291,29 @@ def power(base: Any, exponent: Any) -> Any:
     return base**exponent
 
 
+_COMPARED: list[list[tuple[Any, Any, int]]] = []
+"""The innermost scope of `comparing` is the last."""
+
+
+@contextlib.contextmanager
+def comparing() -> Iterator[list[tuple[Any, Any, int]]]:
+    """The scope that lists every comparison of two balls: the two, and −1, 0, 1 or 2 as `_decided` has it."""
+    _COMPARED.append([])
+    try:
+        yield _COMPARED[-1]
+    finally:
+        _COMPARED.pop()
+
+
 def _decided(one: Any, other: Any, what: str) -> int:
     """−1, 0 or 1 as one is below, equal to or above other; 2 if either is not a number."""
+    side = _side(one, other, what)
+    if _COMPARED and one is not other:  # an extreme that is found again among its own numbers decides nothing
+        _COMPARED[-1].append((one, other, side))
+    return side
+
+
+def _side(one: Any, other: Any, what: str) -> int:
     if one is other:
         return 2 if one.is_nan() else 0
     if one < other:

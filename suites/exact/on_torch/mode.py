@@ -311,6 +311,7 @@ _MEMORY = frozenset(("layout", "device", "pin_memory", "memory_format", "non_blo
 
 def _tell(state: State, func: Any, value: Any) -> None:
     many = value if isinstance(value, (list, tuple)) else [value]
-    first = next((each for each in many if balls.is_balls(balls.whole(each))), None)
-    if first is not None and state.watch is not None:
-        state.watch(str(func), exits.caller(), balls.whole(first))
+    arrays = [balls.whole(each) for each in many if each is not None]
+    first = next((each for each in arrays if balls.is_balls(each)), arrays[0] if arrays else None)
+    if first is not None and state.watch is not None:  # a comparison has no balls, but was decided by some
+        state.watch(str(func), exits.caller(), first)
