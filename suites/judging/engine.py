@@ -22,7 +22,7 @@ from gradgate.references import registry
 from gradgate.references.contract import Claim, Family, Method, Spec, installed
 from gradgate.suites.checks import CHECKS, Case, Check, sweeps
 from gradgate.suites.checks.base import Rejected
-from gradgate.suites.judging import strategies
+from gradgate.suites.judging import sides, strategies
 from gradgate.suites.judging.coverage import coverage
 from gradgate.suites.judging.population import Population
 from gradgate.suites.judging.run import Run
@@ -130,6 +130,9 @@ def judge(task: Task, subject: Subject, run: Run, progress: Callable[[int], None
                 put(spec, default if run.options is None else dict(run.options))
         else:
             draw(search, put, subject.declared, claim, check, run)
+            for spec, picked in sides.further(subject, claim, search.tried):
+                with contextlib.suppress(Rejected):
+                    put(spec, picked)
     except Inapplicable as why:
         return Verdict(task, "inapplicable", len(search.judged), reason=str(why))
     except (Refuted, Fault):

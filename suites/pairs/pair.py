@@ -17,7 +17,7 @@ from gradgate.references import registry
 from gradgate.references.backends import named_leaves, precision
 from gradgate.references.contract import DTYPES, Claim, Family, Method, Tree, UsageError
 from gradgate.suites.pairs import devices as places
-from gradgate.suites.pairs import functions, masks, trees
+from gradgate.suites.pairs import functions, masks, trees, unseen
 from gradgate.suites.pairs.approximate import Convergence, ErrorBound
 from gradgate.suites.pairs.draws import WIDTHS, Draw, typed
 from gradgate.suites.pairs.spec import ONLY, ZERO, PairProblem, PairSpec, bare, generator, integers_of
@@ -248,7 +248,7 @@ class Pair:
     def drawn(self, spec: PairSpec) -> dict[str, Any]:
         """Path -> NumPy array, for a Spec's sizes, seed and regime."""
         given = self.given(spec)
-        if spec.regime:
+        if spec.regime and not spec.regime.startswith(unseen.PREFIX):
             changed = self.regimes[spec.regime](dict(given))
             if not isinstance(changed, dict) or changed.keys() != given.keys():
                 raise UsageError(f"regime {spec.regime!r} must return a dict of {', '.join(given)}")
@@ -262,6 +262,8 @@ class Pair:
         """Input -> tree of NumPy arrays, as they are drawn before a regime changes them."""
         draws = enumerate(self.leaves.items())
         arrays = {path: draw.drawn(spec.sizes, generator(spec.seed, i)) for i, (path, draw) in draws}
+        if spec.regime.startswith(unseen.PREFIX):
+            arrays = unseen.changed(self, spec.regime, arrays)
         return {name: _placed(tree, name, arrays) for name, tree in self.inputs.items()}
 
     def cotangents(self, spec: PairSpec) -> dict[str, Any]:
