@@ -37,7 +37,7 @@ def further(subject: Subject, claim: Claim, tried: Tried) -> Iterator[tuple[Spec
     pair = subject.function
     if claim.name != "gradient_exact" or not hasattr(pair, "leaves") or not hasattr(pair, "reference"):
         return
-    plain = [one for one in tried if not one[0].regime and 1 < pair.numbers(one[0].fields)]  # type: ignore[attr-defined]
+    plain = [one for one in tried if not one[0].regime and pair.numbers(one[0].fields) > 1]  # type: ignore[attr-defined]
     bases = sorted((one for one in plain if one[0].work() <= truth.AFFORDABLE), key=lambda one: one[0].work())[:BASES]
     if not bases:
         return
