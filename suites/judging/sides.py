@@ -19,7 +19,6 @@ from gradgate.suites.exact import balls, decisions, truth
 from gradgate.suites.exact.agreement import NotFinite, compare
 from gradgate.suites.exact.programs import Evaluator
 from gradgate.suites.judging.subject import Subject
-from gradgate.suites.pairs import unseen
 
 BASES = 4
 """Problems, of the smallest that were judged, whose sides count as seen, and whose last one is changed."""
@@ -35,9 +34,9 @@ def further(subject: Subject, claim: Claim, tried: Tried) -> Iterator[tuple[Spec
     Cost: about ten evaluations in sixty digits for each input; none of a problem above `truth.AFFORDABLE`.
     """
     pair = subject.function
-    if claim.name != "gradient_exact" or not hasattr(pair, "leaves") or not hasattr(pair, "reference"):
+    if claim.name != "gradient_exact" or not hasattr(pair, "further_regimes"):
         return
-    plain = [one for one in tried if not one[0].regime and pair.numbers(one[0].fields) > 1]  # type: ignore[attr-defined]
+    plain = [one for one in tried if not one[0].regime and pair.numbers(one[0].fields) > 1]
     bases = sorted((one for one in plain if one[0].work() <= truth.AFFORDABLE), key=lambda one: one[0].work())[:BASES]
     if not bases:
         return
@@ -48,8 +47,8 @@ def further(subject: Subject, claim: Claim, tried: Tried) -> Iterator[tuple[Spec
         seen |= _sides(evaluator, _problem(spec, pair))
     if not seen:
         return
-    for name in unseen.names(pair):
-        spec = dataclasses.replace(bases[-1][0], regime=name)  # type: ignore[call-arg]
+    for name in pair.further_regimes:
+        spec = dataclasses.replace(bases[-1][0], regime=name)
         problem = _problem(spec, pair)
         new = _sides(evaluator, problem) - seen
         if new and _smooth(problem):

@@ -139,6 +139,11 @@ class Pair:
         return frozenset(path for path, draw in self.leaves.items() if draw.floating and draw.gradient)
 
     @functools.cached_property
+    def further_regimes(self) -> tuple[str, ...]:
+        """Regimes that every pair has, which the search for unseen sides of decisions tries (`unseen`)."""
+        return tuple(unseen.names(self))
+
+    @functools.cached_property
     def donated(self) -> tuple[str, ...]:
         """Paths of the leaves of the inputs that `donates` names."""
         return tuple(path for name in self.donates for path in named_leaves(self.inputs[name], name))

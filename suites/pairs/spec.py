@@ -12,7 +12,6 @@ import numpy as np
 from gradgate.references import draws as layouts
 from gradgate.references.backends import namespace, precision, to_backend, untraceable
 from gradgate.references.contract import Backend, Problem, Spec, Tree, UsageError, unknown, value_field
-from gradgate.suites.pairs import unseen
 
 ALL, ZERO = "all", "zero"
 """Cotangents: random ones for every output, and zeros for every output."""
@@ -47,7 +46,7 @@ class PairSpec(Spec):
         for name, labels in self.pair.shared.items():
             if getattr(self, name) not in labels:
                 raise UsageError(f"{name} must be one of {', '.join(map(repr, labels))}, not {getattr(self, name)!r}")
-        if self.regime and self.regime not in {*self.pair.regimes, *unseen.names(self.pair)}:
+        if self.regime and self.regime not in {*self.pair.regimes, *self.pair.further_regimes}:
             raise unknown("regime", self.regime, self.pair.regimes)
 
     @property

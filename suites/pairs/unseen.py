@@ -5,15 +5,16 @@ Only inputs drawn as `normal` are changed, because every number is possible ther
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 PREFIX = "unseen: "
 """What the names of these regimes begin with; no regime of a pair's own has such a name."""
-CHANGES = {
-    **{f"times {scale:g}": lambda x, scale=scale: x * scale for scale in (30.0, 1e3, 1e8, 1e-3, 1e-8)},
+CHANGES: dict[str, Callable[[Any], Any]] = {
+    **{f"times {scale:g}": functools.partial(np.multiply, scale) for scale in (30.0, 1e3, 1e8, 1e-3, 1e-8)},
     "zeros": lambda x: 0 * x,
     "not negative": lambda x: np.maximum(x, 0),
     "negative": lambda x: -abs(x),
