@@ -32,7 +32,7 @@ OUTCOMES = {
 }
 """Outcome of a printed figure -> the exit status of a run that has it, in the order in which outcomes are counted."""
 
-_QUOTED = re.compile(r"""["'][^"']*["']""")
+_QUOTED, _NUMBER = re.compile(r'"[^"]*"'), re.compile(r"\d+(?:\.\d+)?")
 
 
 @dataclass(frozen=True)
@@ -248,7 +248,8 @@ def _is_of_paper(bound: float, agreement: Agreement, unit: str) -> bool:
     """
     if agreement.how == "equal" or bound in (0.0, 1.0) or (bound == 100.0 and unit.startswith("%")):
         return True
-    return any(f"{bound:g}" in words for words in _QUOTED.findall(agreement.because))
+    words = " ".join(_QUOTED.findall(agreement.because)).replace(",", "")
+    return any(math.isclose(float(number), bound) for number in _NUMBER.findall(words))
 
 
 @dataclass(frozen=True)

@@ -148,9 +148,7 @@ def paper(one: Ledger, rows: Sequence[Row]) -> str:
     return "\n".join(told)
 
 
-def _headlines(
-    found: Sequence[tuple[Entry, str]], judged: Mapping[str, Judged], known: Mapping[str, Row]
-) -> str:  # fmt: skip
+def _headlines(found: Sequence[tuple[Entry, str]], judged: Mapping[str, Judged], known: Mapping[str, Row]) -> str:
     """What the abstract promises, as a table: the words, whether they hold, and at which settings they were judged."""
     told = ["## Headlines\n", "| the abstract says | result | at which settings |", "|---|---|---|"]
     for entry, name in found:

@@ -49,23 +49,45 @@ def _told(device: str, sequence: int) -> dict[str, Any]:
 
 
 FOUND: dict[tuple[str, str], float] = {
-    ("GPU", "gain"): 7.985, ("TPU", "gain"): 10.21, ("TPU", "44M"): 37.98, ("GPU", "16B"): 12.99,
-    ("GPU", "total"): 6.504, ("TPU", "total"): 6.609, ("TPU", "1B"): 8.274,
-}  # fmt: skip
+    ("GPU", "gain"): 7.985,
+    ("TPU", "gain"): 10.21,
+    ("TPU", "44M"): 37.98,
+    ("GPU", "16B"): 12.99,
+    ("GPU", "total"): 6.504,
+    ("TPU", "total"): 6.609,
+    ("TPU", "1B"): 8.274,
+}
 """Device and figure -> our value of each figure that is not explained."""
 
 
 def _ladder(device: str) -> list[Published]:
     sweep, memory = f"Table 6, {device}", f"{sizes.DEVICE[PROFILES[device]]} GiB"
 
-    def row(series: str, x: str, sequence: int, printed: float, said: Agreement, of: str, found: str = "",
-            reason: str = "", place: str = f"{sweep}, in words", **given: Any) -> Published:  # fmt: skip
+    def row(
+        series: str,
+        x: str,
+        sequence: int,
+        printed: float,
+        said: Agreement,
+        of: str,
+        found: str = "",
+        reason: str = "",
+        place: str = f"{sweep}, in words",
+        **given: Any,
+    ) -> Published:
         asked = {"of": f"{sweep} / {SAMPLES[sequence][0]} / {_x(sequence)} / {of}", **given}
         expects = unexplained(said, FOUND[device, found]) if (device, found) in FOUND else upheld(said)
         return Published(
-            place, series, f"{x}, context {sequence}", "times", f"{DERIVED}:value", asked, printed, reason,
+            place,
+            series,
+            f"{x}, context {sequence}",
+            "times",
+            f"{DERIVED}:value",
+            asked,
+            printed,
+            reason,
             expects=expects,
-        )  # fmt: skip
+        )
 
     static = "static over dynamic of +++"
     gains = {

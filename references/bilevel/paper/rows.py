@@ -192,8 +192,18 @@ def _figure_1() -> list[Published]:
         for signs in ("---", "+--"):
             rows.append(Published("Fig. 1, toy, GPU", signs, transformations, "GiB", f"{HERE}:toy_bytes",
                                   told | {"optimisations": signs}))  # fmt: skip
-        rows.append(Published("Fig. 1, toy, GPU: bytes saved", "+-- for ---", transformations, "%", f"{HERE}:toy_gain",
-                              told, None, reasons.TOY if transformations == 256 else ""))  # fmt: skip
+        rows.append(
+            Published(
+                "Fig. 1, toy, GPU: bytes saved",
+                "+-- for ---",
+                transformations,
+                "%",
+                f"{HERE}:toy_gain",
+                told,
+                None,
+                reasons.TOY if transformations == 256 else "",
+            )
+        )
     place, measured = "Fig. 1, tested: Listing 4, GPU: bytes saved", f"{LISTINGS}:toy_saved"
     for words, remat, transformations in (("not ", False, 256), ("not ", False, 4096), ("", True, 256)):
         told = {"profile": PROFILES["GPU"], "transformations": transformations, "remat": remat}
@@ -241,14 +251,20 @@ def _tested() -> list[Published]:
     ]  # fmt: skip
     rows += [
         Published(
-            f"Table 3, tested: 44M, B = 3, S = 4096, {device}", how, signs, "GiB", f"{sizes.__name__}:live_otherwise",
+            f"Table 3, tested: 44M, B = 3, S = 4096, {device}",
+            how,
+            signs,
+            "GiB",
+            f"{sizes.__name__}:live_otherwise",
             {"profile": PROFILES[device], "optimisations": signs, "millions": 44, "how": how, **scale.FITTING},
         )
         for device, how, signs in (
-            ("GPU", "unrolled", "++-"), ("GPU", "unrolled", "---"), ("GPU", "library", "---"),
+            ("GPU", "unrolled", "++-"),
+            ("GPU", "unrolled", "---"),
+            ("GPU", "library", "---"),
             ("TPU", "unrolled", "+++"),
         )
-    ]  # fmt: skip
+    ]
     told = {"profile": PROFILES["TPU"], "optimisations": "-++", "millions": 44, "sequence": 3072}
     rows.append(Published("Table 3, tested: 44M, TPU", context, "-++", "GiB", f"{HERE}:hbm", told))
     rows += [
@@ -272,9 +288,7 @@ def _beyond() -> list[Published]:
         on = told | {"optimisations": scale.REPLAY}
         rows.append(Published(place, f"HBM, {device}", scale.REPLAY, "GiB", f"{HERE}:hbm", on))
         asked = told | {"default": "-++", "ours": scale.REPLAY}
-        rows.append(
-            Published(place, f"-++ over replay, {device}", "HBM", "times", f"{HERE}:gain_total", asked)
-        )  # fmt: skip
+        rows.append(Published(place, f"-++ over replay, {device}", "HBM", "times", f"{HERE}:gain_total", asked))
     rows.append(
         Published(
             place, "FLOPs over those of +++", scale.REPLAY, "times", f"{HERE}:flops_gain",

@@ -67,9 +67,7 @@ def _steps() -> list[Published]:
         for device, profile in PROFILES.items():
             for signs in SIGNS if millions == 44 else SECONDS[millions][device]:
                 told = {"profile": profile, "optimisations": signs, "millions": millions}
-                rows.append(
-                    Published(place, f"roofline, {device}", signs, "s", f"{PAPER}:step_seconds", told)
-                )  # fmt: skip
+                rows.append(Published(place, f"roofline, {device}", signs, "s", f"{PAPER}:step_seconds", told))
     return rows
 
 
@@ -78,24 +76,29 @@ def _quotients() -> list[Published]:
     follows = equal(0.1, "two or three digits are printed; what moves bytes and takes no FLOPs is left out")
     return [
         Published(
-            f"Table {3 if millions == 44 else 2}, step time", f"{signs} over +++, {device}", "FLOPs", "times",
-            f"{HERE}:times_flops", {"millions": millions, "signs": signs, **scale.FITTING},
+            f"Table {3 if millions == 44 else 2}, step time",
+            f"{signs} over +++, {device}",
+            "FLOPs",
+            "times",
+            f"{HERE}:times_flops",
+            {"millions": millions, "signs": signs, **scale.FITTING},
             seconds / SECONDS[millions][device]["+++"],
             "a roofline, which follows the traffic, is up to 27% off (Tables 2 and 3, step time, tested)",
-            unlike="printed are seconds, ours are FLOPs", expects=upheld(follows),
+            unlike="printed are seconds, ours are FLOPs",
+            expects=upheld(follows),
         )
-        for millions in SECONDS for device, printed in SECONDS[millions].items()
-        for signs, seconds in printed.items() if signs != "+++"
-    ]  # fmt: skip
+        for millions in SECONDS
+        for device, printed in SECONDS[millions].items()
+        for signs, seconds in printed.items()
+        if signs != "+++"
+    ]
 
 
 def _gains() -> list[Published]:
     place, rows = "Table 3, step time", []
     for device, profile in PROFILES.items():
         asked: dict[str, Any] = {"profile": profile, "millions": 44}
-        rows.append(
-            Published(place, f"-+- over +++, roofline, {device}", "44M", "times", f"{PAPER}:time_gain", asked)
-        )  # fmt: skip
+        rows.append(Published(place, f"-+- over +++, roofline, {device}", "44M", "times", f"{PAPER}:time_gain", asked))
     rows.append(Published(place, "-+- over +++, FLOPs", "44M", "times", f"{PAPER}:flops_gain", {"millions": 44}))
     return rows
 

@@ -345,22 +345,40 @@ def _better_than_uniform() -> list[Published]:
         flops, peak = (f"§4.3, executed: {what} of {network}, {SMALL}" for what in ("FLOPs", "peak"))
         rows += [
             Published(
-                place, f"FLOPs of {network}, uniform compute / measured, memory measured in both", "least of 3 budgets",
-                "times", f"{DERIVED}:quotient",
-                {"over": f"{flops} / uniform compute, measured memory",
-                 "under": f"{flops} / measured compute, measured memory", "take": "least"}, 1.0, expects=cheaper,
+                place,
+                f"FLOPs of {network}, uniform compute / measured, memory measured in both",
+                "least of 3 budgets",
+                "times",
+                f"{DERIVED}:quotient",
+                {
+                    "over": f"{flops} / uniform compute, measured memory",
+                    "under": f"{flops} / measured compute, measured memory",
+                    "take": "least",
+                },
+                1.0,
+                expects=cheaper,
             ),
             Published(
-                place, f"peak of {network}, uniform compute and memory", "least of 3 budgets", "times the budget",
-                f"{DERIVED}:value", {"of": f"{peak} / uniform compute, uniform memory", "take": "least"}, 1.0,
+                place,
+                f"peak of {network}, uniform compute and memory",
+                "least of 3 budgets",
+                "times the budget",
+                f"{DERIVED}:value",
+                {"of": f"{peak} / uniform compute, uniform memory", "take": "least"},
+                1.0,
                 expects=upheld(at_least("'it simply thinks': without the sizes it does not satisfy the budget")),
             ),
             Published(
-                place, f"peak of {network}, both measured", "largest of 3 budgets", "times the budget",
-                f"{DERIVED}:value", {"of": f"{peak} / measured compute, measured memory", "take": "largest"}, 1.0,
+                place,
+                f"peak of {network}, both measured",
+                "largest of 3 budgets",
+                "times the budget",
+                f"{DERIVED}:value",
+                {"of": f"{peak} / measured compute, measured memory", "take": "largest"},
+                1.0,
                 expects=upheld(at_most("'satisfy the budget'")),
             ),
-        ]  # fmt: skip
+        ]
     return rows
 
 

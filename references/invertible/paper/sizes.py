@@ -214,14 +214,10 @@ PRINTED = {6: (1839.0, 67.0), 60: (80_000.0, 700.0)}
 """Layers -> the seconds that §6.4 prints of Forward and of Moonwalk."""
 
 
-def seconds_growth(method: str, norm: str = "none") -> float:
-    """FLOPs of a method at 60 layers over those at 6, on the network of Fig. 3 (§6.4)."""
-    return rows._flops(method, 18, 20, norm) / rows._flops(method, 18, 2, norm)
-
-
-def seconds_by_growth(method: str, norm: str = "none") -> float:
-    """The printed seconds at 6 layers, times `seconds_growth`."""
-    return PRINTED[6][0 if method == "forward" else 1] * seconds_growth(method, norm)
+def seconds_by_growth(method: str) -> float:
+    """The printed seconds at 6 layers, times the growth of the method's FLOPs to 60, without batch norm (§6.4)."""
+    growth = rows._flops(method, 18, 20, "none") / rows._flops(method, 18, 2, "none")
+    return PRINTED[6][0 if method == "forward" else 1] * growth
 
 
 def layers_of_ratio(ratio: float, scale: str) -> float:

@@ -63,8 +63,10 @@ def asked_again(command: str) -> tuple[int, int] | None:
     """Run a command; how many answers were reused, of how many. None if it could not judge, in a line that says so."""
     ran = subprocess.run(
         [sys.executable, "-m", "gradgate.suites.cli", command, *ASKED[command], "--json", "../answer.json"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if ran.returncode in (2, 3):
         assert "gradgate" in ran.stdout + ran.stderr
         return None

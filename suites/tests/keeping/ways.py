@@ -64,7 +64,8 @@ WAYS = {
     "a module beside it": Way("import helper\n", write("helper.py", "x = 2\n")),
     "a module of a src folder, through sys.path": Way(
         "import sys\nsys.path.insert(0, 'src')\nimport inner\n",
-        write("src/inner.py", "x = 2\n"), {"src/inner.py": "x = 1\n"},
+        write("src/inner.py", "x = 2\n"),
+        {"src/inner.py": "x = 1\n"},
     ),
     "importlib.import_module": Way(
         "import importlib\nimportlib.import_module('hel' + 'per')\n", write("helper.py", "x = 2\n")
@@ -82,17 +83,20 @@ WAYS = {
     "a compiled module beside the text": Way("import helper\n", write("helper.cpython-311-x86_64-linux-gnu.so", "")),
     "the same module in an earlier folder of the path": Way(
         "import sys\nsys.path.insert(0, 'first')\nimport helper\n",
-        write("first/helper.py", "x = 2\n"), {"helper.py": "x = 1\n", "first/other.py": ""},
+        write("first/helper.py", "x = 2\n"),
+        {"helper.py": "x = 1\n", "first/other.py": ""},
     ),
     "a package that imports lazily": Way(
-        "import pack\npack.inner\n", write("pack/inner.py", "x = 2\n"),
+        "import pack\npack.inner\n",
+        write("pack/inner.py", "x = 2\n"),
         {
             "pack/__init__.py": "import importlib\ndef __getattr__(n): return importlib.import_module('pack.' + n)\n",
             "pack/inner.py": "x = 1\n",
         },
     ),
     "a star import through __all__": Way(
-        "from pack import *\n", write("pack/inner.py", "x = 2\n"),
+        "from pack import *\n",
+        write("pack/inner.py", "x = 2\n"),
         {"pack/__init__.py": "__all__ = ['inner']\n", "pack/inner.py": "x = 1\n"},
     ),
     "a part of a namespace package": Way(
@@ -103,7 +107,8 @@ WAYS = {
         write("helper.py", "x = 2\n"),
     ),
     "a module in an archive": Way(
-        "import sys\nsys.path.insert(0, 'code.zip')\nimport inner\n", lambda folder, _: zipped(folder, "x = 2\n"),
+        "import sys\nsys.path.insert(0, 'code.zip')\nimport inner\n",
+        lambda folder, _: zipped(folder, "x = 2\n"),
         prepare=lambda folder: zipped(folder, "x = 1\n"),
     ),
     "the same length and time of modification": Way("import helper\n", same_time_and_size("helper.py", "x = 2\n")),
@@ -111,33 +116,28 @@ WAYS = {
         "try:\n    import helper2\nexcept ImportError:\n    pass\n", write("helper2.py", "x = 2\n")
     ),
     "a file of data": Way("import json\njson.load(open('d.json'))\n", write("d.json", "[2]"), {"d.json": "[1]"}),
-    "a file of data, by pathlib": Way(
-        "import pathlib\npathlib.Path('d').read_bytes()\n", write("d", "2"), {"d": "1"}
-    ),
-    "a file of data, by numpy": Way(
-        "import numpy\nnumpy.loadtxt('d')\n", write("d", "2"), {"d": "1"}
-    ),
+    "a file of data, by pathlib": Way("import pathlib\npathlib.Path('d').read_bytes()\n", write("d", "2"), {"d": "1"}),
+    "a file of data, by numpy": Way("import numpy\nnumpy.loadtxt('d')\n", write("d", "2"), {"d": "1"}),
     "a file of data, by os.open": Way("import os\nos.open('d', os.O_RDONLY)\n", write("d", "2"), {"d": "1"}),
     "a file of data that goes": Way("open('d').read()\n", remove("d"), {"d": "1"}),
-    "a file that was missing": Way(
-        "try:\n    open('d')\nexcept OSError:\n    pass\n", write("d", "1"), {}
-    ),
+    "a file that was missing": Way("try:\n    open('d')\nexcept OSError:\n    pass\n", write("d", "1"), {}),
     "a file that was looked for": Way("import os\nos.path.exists('d')\n", write("d", "1"), {}),
-    "a file that was looked for, by pathlib": Way(
-        "import pathlib\npathlib.Path('d').is_file()\n", write("d", "1"), {}
-    ),
+    "a file that was looked for, by pathlib": Way("import pathlib\npathlib.Path('d').is_file()\n", write("d", "1"), {}),
     "a folder that was listed": Way("import os\nos.listdir('data')\n", write("data/2", ""), {"data/1": ""}),
     "a pattern of files": Way("import glob\nglob.glob('data/*')\n", write("data/2", ""), {"data/1": ""}),
     "a link to other data": Way(
         "open('d').read()\n",
         lambda folder, _: ((folder / "d").unlink(), (folder / "d").symlink_to("two")),
-        {"one": "1", "two": "2"}, lambda folder: (folder / "d").symlink_to("one"),
+        {"one": "1", "two": "2"},
+        lambda folder: (folder / "d").symlink_to("one"),
     ),
     "a variable": Way("import os\nos.environ.get('MY_FLAG')\n", variable("MY_FLAG", "2")),
     "a variable, by os.getenv": Way("import os\nos.getenv('MY_FLAG')\n", variable("MY_FLAG", "2")),
     "a variable, by in": Way("import os\n'MY_FLAG' in os.environ\n", variable("MY_FLAG", "2")),
     "a variable, among all": Way(
-        "import os\n{k: v for k, v in os.environ.items() if k == 'MY_SET'}\n", variable("MY_SET", "2"), {},
+        "import os\n{k: v for k, v in os.environ.items() if k == 'MY_SET'}\n",
+        variable("MY_SET", "2"),
+        {},
         lambda _: os.environ.update(MY_SET="1"),
     ),
     "a package of the same version": Way("import lib\n", write("site-packages/lib/__init__.py", "x = 2\n"), PACKAGE),
@@ -147,7 +147,8 @@ WAYS = {
         "import lib\n", same_time_and_size("site-packages/lib/__init__.py", "x = 2\n"), PACKAGE
     ),
     "a package that another package imports": Way(
-        "import lib\n", write("site-packages/deep/__init__.py", "x = 2\n"),
+        "import lib\n",
+        write("site-packages/deep/__init__.py", "x = 2\n"),
         {"site-packages/lib/__init__.py": "import deep\n", "site-packages/deep/__init__.py": "x = 1\n"},
     ),
     "a module of the project that comes to hide a package": Way(
@@ -156,9 +157,10 @@ WAYS = {
     "a link to another folder": Way(
         "open('d/x').read()\n",
         lambda folder, _: ((folder / "d").unlink(), (folder / "d").symlink_to("two")),
-        {"one/x": "1", "two/x": "2"}, lambda folder: (folder / "d").symlink_to("one"),
+        {"one/x": "1", "two/x": "2"},
+        lambda folder: (folder / "d").symlink_to("one"),
     ),
     "an optional package that is installed": Way(
         "try:\n    import more\nexcept ImportError:\n    pass\n", write("site-packages/more.py", ""), PACKAGE
     ),
-}  # fmt: skip
+}

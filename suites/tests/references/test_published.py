@@ -23,8 +23,8 @@ from gradgate.references.published import (
 )
 
 CLOSE = equal(0.05, "two digits are printed")
-OVER = at_least("the paper says: 'over 10 times'")
-UNDER = at_most("the paper says: 'at most 10 times'")
+OVER = at_least('the paper says: "over 10 times"')
+UNDER = at_most('the paper says: "at most 10 times"')
 
 
 def row(expects: Expectation | None = None, printed: float | None = 10.0, **more: Any) -> Published:
@@ -167,6 +167,8 @@ def test_a_bound_that_the_paper_does_not_name_refutes_nothing() -> None:
     assert row(refuted(OVER, instead=5.0)).expects
     with pytest.raises(UsageError, match="a bound that was chosen here refutes nothing"):
         row(refuted(at_least("ours, of 10"), instead=5.0))
+    with pytest.raises(UsageError, match="a bound that was chosen here refutes nothing"):
+        row(refuted(at_least('"over 100 times"'), instead=5.0))
 
 
 def test_the_key_of_a_row_depends_on_what_is_measured_and_not_on_what_is_declared() -> None:
