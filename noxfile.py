@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import sys
@@ -35,7 +36,8 @@ def shared(session: nox.Session) -> Path:
     Cost: minutes and a few GB the first time, nothing after that.
     """
     python = SHARED / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-    declared = "".join((ROOT / name).read_text() for name in ("pyproject.toml", "setup.py"))
+    tables = [PROJECT[name] for name in ("build-system", "project", "dependency-groups")]  # no settings of linters
+    declared = json.dumps(tables) + (ROOT / "setup.py").read_text()
     wanted = hashlib.sha256((declared + EXTRAS).encode()).hexdigest()
     stamp = SHARED / "installed"
     if not stamp.exists() or stamp.read_text() != wanted:
@@ -72,9 +74,13 @@ def tests(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def lint(session: nox.Session) -> None:
-    """Style, imports and formatting."""
+    """Style, formatting, what the workflows let a stranger do, and the order of imports."""
     run(session, "ruff", "check", ".")
     run(session, "ruff", "format", "--check", ".")
+    zizmor = shared(session).parent / "zizmor"
+    workflows = (".github/workflows", ".github/dependabot.yml", "action.yml")
+    session.run(str(zizmor), "--offline", "--quiet", *workflows, external=True)
+    run(session, "gradgate.suites.tests.import_rules")
 
 
 @nox.session(venv_backend="none")

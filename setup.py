@@ -11,7 +11,18 @@ ROOT = Path(__file__).parent
 FOLDERS = ("hw_profiles", "references", "suites")
 API = "suites/api"
 """The folder of the module ``gradgate`` itself."""
-DATA = ["py.typed", "*.toml", "devices/*.toml", "history/*/*.json", "*.json", "*.html", "*.css", "*.md", "*.svg"]
+DATA = [
+    "py.typed",
+    "startup/*.py",
+    "*.toml",
+    "devices/*.toml",
+    "history/*/*.json",
+    "*.json",
+    "*.html",
+    "*.css",
+    "*.md",
+    "*.svg",
+]
 
 
 def packages() -> list[str]:

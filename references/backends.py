@@ -5,14 +5,19 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from gradgate.hw_profiles.calls import OnCall
 from gradgate.references.errors import UsageError
 
-UNIT_ROUNDOFF = {"bfloat16": 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-53, "longdouble": 2.0**-64}
+UNIT_ROUNDOFF = {
+    "bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24, "float64": 2.0**-53, "longdouble": 2.0**-64,
+}  # fmt: skip
 """Half the distance from 1 to the next number, per dtype."""
+NARROW = frozenset({"bfloat16", "float16"})
+"""Dtypes that do not have the numbers of a problem in float32."""
 Tree = Any
 """Nested dicts, lists and tuples whose leaves are arrays of one backend."""
 PROBLEM_CLASSES: list[type] = []
@@ -110,14 +115,30 @@ def to_numpy(array: Any) -> Any:
 
 @contextlib.contextmanager
 def precision(backend: str, dtype: str) -> Iterator[None]:
-    """A scope in which arrays keep `dtype`: JAX's x64 mode is on for float64 and off otherwise, in this scope only."""
+    """A scope in which arrays keep `dtype`: JAX's x64 mode is on for float64 and off otherwise, in this scope only.
+
+    Where JAX has only the CPU, Pallas kernels that are declared for a TPU or a GPU run in JAX's interpreter in it.
+    """
     if backend != "jax":
         yield
         return
     import jax
 
-    with jax.enable_x64(dtype == "float64"):
+    with jax.enable_x64(dtype == "float64"), _kernels_interpreted():
         yield
+
+
+def _kernels_interpreted() -> contextlib.AbstractContextManager[None]:
+    """The scope in which every `pallas_call` is traced as with ``interpret=True``, if JAX has only the CPU."""
+    import jax
+
+    if "jax.experimental.pallas" not in sys.modules or jax.default_backend() != "cpu":
+        return contextlib.nullcontext()
+    from jax.experimental.pallas import tpu
+
+    plainly: Any = True  # in place of an InterpretParams: the interpreter that ``interpret=True`` means
+    scope: contextlib.AbstractContextManager[None] = tpu.force_tpu_interpret_mode(plainly)
+    return scope
 
 
 def scan(backend: str, step: Callable[[Tree, Tree], tuple[Tree, Tree]], carry: Tree, xs: Tree) -> tuple[Tree, Tree]:

@@ -47,7 +47,7 @@ class Spec:
     Subclasses add the structural fields and override `validate` and `build`.
 
     Attributes:
-        dtype: ``float32``, ``float64``, ``bfloat16``, or ``longdouble`` (NumPy only).
+        dtype: ``float32``, ``float64``, ``bfloat16``, ``float16`` (pairs only), or ``longdouble`` (NumPy only).
         seed: seeds every random number of the Problem.
         upstream: the factor c of the loss c·L, by which a method's handling of the upstream cotangent is checked.
         listed: whether every size is a choice of its own, as in a pair's dims; otherwise only 1, few and many differ.
@@ -61,6 +61,9 @@ class Spec:
 
     widest: ClassVar[str] = "float64"
     """The widest dtype in which the plain loss can be computed. Sixty digits ignore it, and floats never leave it."""
+
+    dtypes: ClassVar[tuple[str, ...]] = ("float32", "float64", "bfloat16", "longdouble")
+    """Legal values of `dtype`."""
 
     def __post_init__(self) -> None:
         """Check every field at once, so that an impossible Spec never builds.
@@ -77,8 +80,8 @@ class Spec:
             number = isinstance(value, (int, float)) and not isinstance(value, bool)
             if kind == "float" and not (number and abs(value) < 1e30):
                 raise UsageError(f"{item.name} must be a finite number, not {value!r}")
-        if self.dtype not in ("float32", "float64", "bfloat16", "longdouble"):
-            raise unknown("dtype", self.dtype, ("float32", "float64", "bfloat16", "longdouble"))
+        if self.dtype not in self.dtypes:
+            raise unknown("dtype", self.dtype, self.dtypes)
         if not 0 <= self.seed < 2**63:
             raise UsageError(f"seed must lie in 0 … 2**63 - 1, not {self.seed}")
         self.validate()

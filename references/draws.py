@@ -87,10 +87,13 @@ def shapes(spec: Spec) -> Problem:
 
 
 def rounded(leaf: Any, dtype: str) -> Any:
-    """A NumPy array rounded to float32; for bfloat16 then to 8 significant bits, to nearest even."""
+    """A NumPy array rounded to float32, and then to a narrower `dtype`, to nearest even."""
     import numpy as np
 
     single = leaf.astype(np.float32)
+    if dtype == "float16":
+        with np.errstate(over="ignore"):
+            single = single.astype(np.float16).astype(np.float32)
     if dtype == "bfloat16":
         bits = single.view(np.uint32) if single.ndim else single.reshape(1).view(np.uint32)
         bits = (bits + 0x7FFF + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)

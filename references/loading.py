@@ -50,6 +50,13 @@ def is_path(place: str) -> bool:
     return place.endswith(".py") or os.sep in place
 
 
+def need_file(target: str) -> None:
+    """Raise UsageError if a target is in a Python file that is not there."""
+    place = target.partition(":")[0]
+    if place.endswith(".py") and not Path(place).is_file():
+        raise UsageError(f"there is no file {place}")
+
+
 def shortest(path: Path) -> str:
     """The path relative to the working directory if it is inside, where our other processes work too; else in full."""
     here = Path.cwd()
@@ -73,8 +80,7 @@ def _at(path: Path) -> ModuleType:
         return _package(path.parent.resolve())
     if not path.name.endswith(".py"):
         return _package(path.resolve())
-    if not path.is_file():
-        raise UsageError(f"there is no file {path}")
+    need_file(str(path))
     return _file(path.resolve())
 
 

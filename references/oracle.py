@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from gradgate.references.backends import (
+    NARROW,
     UNIT_ROUNDOFF,
     leaves,
     named_leaves,
@@ -34,6 +35,7 @@ from gradgate.references.backends import (
     tree_map,
 )
 from gradgate.references.contract import Problem, Spec, Tree
+from gradgate.references.draws import rounded
 
 NOISE_SAMPLES = 8
 """Evaluations per noise measurement, in one vectorised call. One sample underestimates the noise tenfold in one leaf of
@@ -55,6 +57,9 @@ class Reference:
             that are zero are left out, and leaves of which a sample is not finite.
         lost_along: the same for the loss of `lost`.
         declared: the relative and the absolute error that the method declares, besides rounding.
+        inside: judged leaf -> the same as `noise` for plain backprop in a wider dtype, whose results are rounded once
+            to the dtype under test; {} if this was not measured.
+        inside_along: the same as `along` for the runs of `inside`.
     """
 
     loss: float
@@ -65,6 +70,8 @@ class Reference:
     along: dict[str, Any] = dataclasses.field(default_factory=dict)
     lost_along: dict[str, Any] = dataclasses.field(default_factory=dict)
     declared: tuple[float, float] = (0.0, 0.0)
+    inside: dict[str, float] = dataclasses.field(default_factory=dict)
+    inside_along: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -111,9 +118,9 @@ def gradient(problem: Problem, loss: str = "loss", vector: Tree | None = None, *
 
 
 def in_widest(spec: Spec, backend: str, dtype: str) -> Problem:
-    """The Problem in `Spec.widest`, with the numbers of a test in `dtype`: bfloat16 rounds them more than float32."""
+    """The Problem in `Spec.widest`, with the numbers of a test in `dtype`: one of `NARROW` rounds them further."""
     wide = spec if spec.dtype == spec.widest else dataclasses.replace(spec, dtype=spec.widest)
-    if dtype != "bfloat16":
+    if dtype not in NARROW:
         return _built(wide, backend)
     narrow = dataclasses.replace(spec, dtype=dtype).build(backend)  # type: ignore[arg-type]
     params, data = cast(narrow, [narrow.params, narrow.data], wide.dtype)
@@ -136,6 +143,7 @@ def measure(
     vector: Tree | None = None,
     rounding: str = "",
     truth: Truth | None = None,
+    inside: str = "",
     **options: Any,
 ) -> Reference:
     """The truth on a float64 `problem`, and the error of plain backprop in `dtype`.
@@ -148,9 +156,10 @@ def measure(
         rounding: name of a loss of the Problem that rounds more than `loss`, "" for none. It is a function of (params,
             amount, **options), with `amount` as in `Problem.rerounded`, and equals `loss` in exact arithmetic.
         truth: the truth on the same problem; None takes the float64 gradient of plain backprop as the truth.
+        inside: a wider dtype in which plain backprop is run, too; its results are rounded once to `dtype`.
 
-    Cost: `NOISE_SAMPLES` gradients in one vectorised call, and as many again with `rounding`. Without a truth, and in
-    a dtype other than float64, one more plain gradient. Under JAX each is one compiled program.
+    Cost: `NOISE_SAMPLES` gradients in one vectorised call, and as many again with `rounding` or `inside`. Without a
+    truth, and in a dtype other than float64, one more plain gradient. Under JAX each is one compiled program.
     """
     names, shapes = _judged(problem)
     ends = np.cumsum([math.prod(shape) for shape in shapes])
@@ -161,7 +170,9 @@ def measure(
     if truth is None:
         first = runs[0].copy() if dtype == problem.dtype else _in_a_row(gradient(problem, loss, vector, **options))
         truth = Truth(first, np.zeros_like(first))
-    apart = runs - truth.high - truth.low
+    # Of a function that is judged against itself, an error that all samples share is not noise.
+    own = getattr(problem, "against_itself", False)
+    apart = runs - runs[0] if own else runs - truth.high - truth.low
     found: dict[str, Any] = {"noise": dict(zip(names, _farthest(apart, starts).tolist(), strict=True))}
     found["along"] = _along(apart, truth.high, names, starts)
     if rounding:
@@ -171,6 +182,11 @@ def measure(
         far = _farthest(apart, starts)
         found["lost"] = dict(zip(names, np.where(far <= most, far, np.inf).tolist(), strict=True))
         found["lost_along"] = _along(apart, truth.high, names, starts)
+    if inside:
+        wide = rounded(_sample(problem, inside, loss, vector, options, scaled=scales(problem.spec)), dtype)
+        apart = wide - wide[0] if own else wide - truth.high - truth.low
+        found["inside"] = dict(zip(names, _farthest(apart, starts).tolist(), strict=True))
+        found["inside_along"] = _along(apart, truth.high, names, starts)
     placed = list(zip(names, starts, ends, shapes, strict=True))
     leaf = {name: truth.high[a:b].reshape(shape) for name, a, b, shape in placed}
     rest = {name: truth.low[a:b].reshape(shape) for name, a, b, shape in placed if name}
@@ -195,9 +211,10 @@ def _adds_its_own(spec: Spec, runs: Any, dtype: str) -> bool:
     factors = _factors()
     others = factors != 1
     grads = runs[:, 1:]
-    apart = (grads[others] - grads[0]) / (1 / factors[others] - 1)[:, None]
+    with np.errstate(invalid="ignore", over="ignore"):  # what is not finite adds nothing that is known
+        apart = (grads[others] - grads[0]) / (1 / factors[others] - 1)[:, None]
     size = float(np.abs(apart).max(initial=0.0))
-    if dtype == "bfloat16" or not 0 < size < math.inf:
+    if dtype in NARROW or not 0 < size < math.inf:
         return False
     rounding = math.sqrt(UNIT_ROUNDOFF[dtype])
     found = size > rounding * np.abs(grads[0]).max() and bool((np.abs(apart - apart[0]) <= rounding * size).all())

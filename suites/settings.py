@@ -62,6 +62,14 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     )
     examples: Annotated[int, Meta(ge=1, le=1_000_000, description="problems per gradient claim in the gate")] = 20
     seed: Annotated[int, Meta(ge=0, le=2**32 - 1, description="the seed of everything that the gate draws")] = 0
+    fail_under: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=100,
+            description="percent of the decisions of pairs that must go both ways, else `gradgate verify` ends with 2",
+        ),
+    ] = 0
     depends: Annotated[
         tuple[Text, ...],
         Meta(
@@ -69,6 +77,13 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "`tables/*.json`; when one changes, nothing is reused. Each must match a file of the project"
         ),
     ] = ()
+    by_design: Annotated[
+        dict[Text, Text],
+        Meta(
+            description="handwritten derivatives that differ from the derivative of their forward pass on purpose, as "
+            "`gradgate watch` names them, such as `mylib.quantize:Round`; each with the reason"
+        ),
+    ] = {}
 
     @classmethod
     def read(cls, project: Path) -> Settings:

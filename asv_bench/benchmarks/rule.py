@@ -66,7 +66,7 @@ class Checking:
             reference = oracle.measure(wide, "float64", rounding=rounding, truth=known)
             return compare(self.grads, reference, "float64")
 
-        wide, known = oracle.in_widest(spec, framework, "float64"), truth.of_spec(spec, framework, False, "loss", ())
+        wide, known = oracle.in_widest(spec, framework, "float64"), truth.of_spec(spec, framework, "", "loss", ())
         self.plain, self.judge, self.grads = plain, judge, plain()
         judge()
 

@@ -47,7 +47,7 @@ class Block(nn.Module):
         self.f, self.g = f, g
 
     def forward(self, x: Any) -> Any:
-        """X -> y."""
+        """x -> y."""
         x1, x2 = x.chunk(2, 1)
         y1 = x1 + self.f(x2)
         return torch.cat([y1, x2 + self.g(y1)], 1)
@@ -57,7 +57,7 @@ class Checkpointed(nn.Sequential):
     """Every block under torch.utils.checkpoint."""
 
     def forward(self, x: Any) -> Any:
-        """X -> y."""
+        """x -> y."""
         for block in self:
             x = checkpoint(block, x, use_reentrant=False)
         return x

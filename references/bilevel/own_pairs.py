@@ -252,7 +252,9 @@ mixed_mode_torch = _mixed(
 _meta = functools.partial(
     Pair,
     inputs={
-        "eta": normal("H"), "w": normal("H H", scale="H**-0.5"), "b": normal("H"),
+        # b has a mean: without biases and weights the inner gradient is zero, where the derivative of optax's clipping
+        # by the norm is not finite.
+        "eta": normal("H"), "w": normal("H H", scale="H**-0.5"), "b": normal("H", mean=0.5),
         "xs": normal("T B H", gradient=False), "kinds": integers("T B", below="H"), "y": normal("H H", gradient=False),
     },
     dims={"T": (3, 1, 4), "B": (2, 1), "H": (3, 1)},

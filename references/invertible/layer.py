@@ -56,15 +56,15 @@ class Chained:
         return False
 
     def __call__(self, p: Tree, x: Any) -> Any:
-        """X -> y."""
+        """x -> y."""
         raise NotImplementedError
 
     def inverse(self, p: Tree, y: Any) -> Any:
-        """Y -> x."""
+        """y -> x."""
         raise NotImplementedError
 
     def push(self, vjp: Vjp, p: Tree, x: Any) -> tuple[Any, Tree]:
-        """X -> y, and what `pull_x` needs besides the parameters: Mx, which phase 1 of mixed Moonwalk keeps."""
+        """x -> y, and what `pull_x` needs besides the parameters: Mx, which phase 1 of mixed Moonwalk keeps."""
         y, pull = vjp(lambda x: self(p, x), x)
         return y, pull
 

@@ -138,7 +138,7 @@ class Elementwise(Layer):
     nets: ClassVar[Mapping[str, str]] = {"__call__": "layer", "inverse": "inverse", "pull_x": "pull"}
 
     def __call__(self, p: Tree, x: Any) -> Any:
-        """X -> y, number by number."""
+        """x -> y, number by number."""
         return self.xp.tanh(x) if self.function == "tanh" else self.xp.where(x > 0, x, SLOPE * x)
 
     def inverse(self, p: Tree, y: Any) -> Any:

@@ -36,7 +36,7 @@ class Linear(Layer):
         return {"w": Normal((count, n, n), scale / (3 * math.sqrt(n))), "b": Normal((count, n), 0.1, bias)}
 
     def __call__(self, p: Tree, x: Any) -> Any:
-        """X -> x W + b."""
+        """x -> x W + b."""
         return self.xp.reshape(self.xp.matmul(self._rows(x), p["w"]) + p["b"], x.shape)
 
     def inverse(self, p: Tree, y: Any) -> Any:
@@ -87,7 +87,7 @@ class Submersion(Layer):
         return {"w": Normal((count, n, m), scale / (3 * math.sqrt(n))), "b": Normal((count, m), 0.1, bias)}
 
     def __call__(self, p: Tree, x: Any) -> Any:
-        """X -> x W + b, (batch, side, side, channels) -> (batch, side, side, outputs)."""
+        """x -> x W + b, (batch, side, side, channels) -> (batch, side, side, outputs)."""
         return self.xp.matmul(x, p["w"]) + p["b"]
 
     def inverse(self, p: Tree, y: Any) -> Any:

@@ -60,11 +60,11 @@ class OwnLayer(Layer):
     inside: tuple[int, ...] = ()
 
     def __call__(self, p: Tree, x: Any) -> Any:
-        """X -> y."""
+        """x -> y."""
         return self._as(x, self.model.layer(p, self._inside(x)))
 
     def inverse(self, p: Tree, y: Any) -> Any:
-        """Y -> x.
+        """y -> x.
 
         Raises:
             NotInvertible: the model has no inverse.

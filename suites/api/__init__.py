@@ -2,7 +2,8 @@
 
 ``check`` judges two functions at given arguments, in one line of any test. A `Pair` declares a function, the plain one
 that it must agree with, and how inputs are drawn; ``parametrize`` makes pytest tests of it, and ``gradgate verify
-file.py:pair`` judges it in separate processes. ``module_pair`` does the same for modules. Every name here is documented
+file.py:pair`` judges it in separate processes. ``module_pair`` does the same for modules. ``watch`` judges every
+handwritten derivative that a block of code calls. Every name here is documented
 and stable. Importing this module imports neither JAX nor PyTorch.
 """
 
@@ -15,12 +16,26 @@ from gradgate._lazy import lookup
 if TYPE_CHECKING:
     from gradgate.references.errors import FloatsOnly, NotComposable, UsageError
     from gradgate.suites.pairs.approximate import order, within
-    from gradgate.suites.pairs.draws import Draw, constant, integers, key, mask, normal, uniform
+    from gradgate.suites.pairs.draws import (
+        Draw,
+        between,
+        constant,
+        distinct,
+        integers,
+        key,
+        mask,
+        normal,
+        positive,
+        simplex,
+        spd,
+        uniform,
+    )
     from gradgate.suites.pairs.laws import at_most, grows
     from gradgate.suites.pairs.modules import module_pair
     from gradgate.suites.pairs.pair import Pair
     from gradgate.suites.pairs.pytest_tests import parametrize
     from gradgate.suites.pairs.quick import check
+    from gradgate.suites.watching.block import watch
 
 _PLACES = {
     "check": "gradgate.suites.pairs.quick",
@@ -30,6 +45,11 @@ _PLACES = {
     "Draw": "gradgate.suites.pairs.draws",
     "normal": "gradgate.suites.pairs.draws",
     "uniform": "gradgate.suites.pairs.draws",
+    "between": "gradgate.suites.pairs.draws",
+    "distinct": "gradgate.suites.pairs.draws",
+    "positive": "gradgate.suites.pairs.draws",
+    "simplex": "gradgate.suites.pairs.draws",
+    "spd": "gradgate.suites.pairs.draws",
     "integers": "gradgate.suites.pairs.draws",
     "mask": "gradgate.suites.pairs.draws",
     "constant": "gradgate.suites.pairs.draws",
@@ -38,6 +58,7 @@ _PLACES = {
     "at_most": "gradgate.suites.pairs.laws",
     "within": "gradgate.suites.pairs.approximate",
     "order": "gradgate.suites.pairs.approximate",
+    "watch": "gradgate.suites.watching.block",
     "UsageError": "gradgate.references.errors",
     "FloatsOnly": "gradgate.references.errors",
     "NotComposable": "gradgate.references.errors",
@@ -52,8 +73,10 @@ __all__ = [
     "UsageError",
     "__version__",
     "at_most",
+    "between",
     "check",
     "constant",
+    "distinct",
     "grows",
     "integers",
     "key",
@@ -62,7 +85,11 @@ __all__ = [
     "normal",
     "order",
     "parametrize",
+    "positive",
+    "simplex",
+    "spd",
     "uniform",
+    "watch",
     "within",
 ]
 

@@ -14,6 +14,7 @@ from gradgate.suites.checks import (
     gradient,
     hygiene,
     inverses,
+    kernels,
     modules,
     oracles,
     outputs,
@@ -30,6 +31,8 @@ CHECKS: dict[str, Check] = {
     "refusal": Check(form.refusal, share=0.03),
     "gradient_exact": Check(exact.gradient, draws="cells"),
     "second_order_exact": Check(exact.second_order, share=0.1, draws="cells"),
+    "memory_safe": Check(kernels.memory_safe, share=0.12, draws="cells"),
+    "order_free": Check(kernels.order_free, share=0.12, draws="cells"),
     "gradient": Check(gradient.gradient, together=True),
     "convergence": Check(approximate.convergence, share=0.25),
     "options": Check(gradient.options, share=0.12),  # of 100 examples: every shape of the largest vocabulary

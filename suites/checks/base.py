@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -13,8 +14,9 @@ import numpy as np
 
 from gradgate.references import oracle, registry
 from gradgate.references.contract import Claim, Problem, Spec, Tree
-from gradgate.suites.exact import truth
+from gradgate.suites.exact import balls, truth
 from gradgate.suites.exact.agreement import Agreement
+from gradgate.suites.judging.explain import listed
 from gradgate.suites.judging.subject import Inapplicable, Refuted, Subject, build
 from gradgate.suites.judging.tolerance import Comparison, compare, own_truth
 
@@ -24,6 +26,10 @@ QUICK_COMPILER = {"xla_backend_optimization_level": 0}
 
 class Rejected(Exception):
     """A drawn problem on which the oracle itself is not finite; another one is drawn."""
+
+
+class Excused(Rejected):
+    """A problem on which function and reference differ, without a fault of the function; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -103,11 +109,12 @@ class Case:
         Plain backprop runs in the method's framework.
 
         Raises:
-            Rejected: the truth, or plain backprop in float64, is not finite.
+            Rejected: the truth, or plain backprop in float64, is not finite. Inapplicable: as `judgeable`.
         """
         loss, options = self.claimed
         framework = self.subject.declared.framework
-        found = _reference(self.spec, framework, dtype, loss, self.rounding, tuple(sorted(options.items())))
+        with judgeable():
+            found = _reference(self.spec, framework, dtype, loss, self.rounding, tuple(sorted(options.items())))
         declared = self.declared_error
         return finite(dataclasses.replace(found, declared=declared) if any(declared) else found, dtype)
 
@@ -191,19 +198,35 @@ def finite(found: oracle.Reference, dtype: str) -> oracle.Reference:
 def require(found: Comparison, grads: Mapping[str, Any], what: str = "") -> None:
     """Raise Refuted, with every wrong leaf in the message, unless all leaves are in bounds."""
     if not found.equal:
-        raise Refuted(what + describe(found, grads), found.leaf, found.error, found.noise)
+        raise Refuted(f"{what}wrong gradient of {describe(found, grads)}", found.leaf, found.error, found.noise)
 
 
 def measured(case: Case, problem: Problem, vector: Tree | None = None) -> oracle.Reference:
     """What the method claims to compute on a problem, with the noise of a test in the widest dtype.
 
     Raises:
-        Rejected: as `finite`.
+        Rejected: as `finite`. Inapplicable: as `judgeable`.
     """
     loss, options = case.claimed
-    known = truth.of_problem(problem, loss, options, vector)
+    with judgeable():
+        known = truth.of_problem(problem, loss, options, vector)
     found = oracle.measure(problem, case.widest, loss, vector, case.rounding, known, **options)
     return finite(dataclasses.replace(found, declared=case.declared_error), case.widest)
+
+
+@contextlib.contextmanager
+def judgeable() -> Iterator[None]:
+    """The scope in which a truth is asked for that a function without a reference may not have.
+
+    Raises:
+        Inapplicable: it cannot be evaluated in sixty digits. Rejected: it does not exist at this problem.
+    """
+    try:
+        yield
+    except balls.Unknown as why:
+        raise Inapplicable(f"without a reference, only sixty digits say what the gradient is: {why}") from None
+    except balls.Undecided as why:
+        raise Rejected(str(why)) from why
 
 
 @functools.lru_cache(maxsize=20_000)
@@ -214,17 +237,13 @@ def _reference(
     return truth.reference(spec, backend, dtype, loss, rounding, **dict(options))
 
 
-def describe(found: Comparison, grads: Mapping[str, Any]) -> str:
-    """Which leaves are wrong by how much, gathered by layer, and which layers are exact."""
-    groups: dict[str, list[str]] = {}
-    for leaf, error in found.wrong.items():
-        head, _, rest = leaf.partition(".")
-        value = grads[leaf]
-        size = "NaN" if np.isnan(value).any() else "infinite" if np.isinf(value).any() else f"{error:.2g}"
-        groups.setdefault(head, []).append(f"{rest} {size}" if rest else size)
-    wrong = "; ".join(f"{head}: {', '.join(items)}" for head, items in sorted(groups.items()))
-    exact = sorted({leaf.partition(".")[0] for leaf in grads} - groups.keys())
-    return f"relative errors {wrong}" + (f"; exact in {', '.join(exact)}" if exact else "")
+def describe(found: Comparison, got: Mapping[str, Any]) -> str:
+    """Which leaves, or outputs, are wrong by how much, and which are exact."""
+    errors: dict[str, float | str] = {}
+    for name, error in found.wrong.items():
+        value = got[name]
+        errors[name] = "NaN" if np.isnan(value).any() else "infinite" if np.isinf(value).any() else error
+    return listed(errors, got)
 
 
 def farthest(runs: Sequence[Mapping[str, Any]], exact: Mapping[str, Any]) -> dict[str, float]:

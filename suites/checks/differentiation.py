@@ -12,7 +12,8 @@ import numpy as np
 from gradgate.references import oracle
 from gradgate.references.backends import precision, to_numpy
 from gradgate.references.contract import Tree
-from gradgate.suites.checks.base import QUICK_COMPILER, Case, Rejected, farthest, measured
+from gradgate.suites.checks.base import QUICK_COMPILER, Case, Rejected, farthest, judgeable, measured
+from gradgate.suites.exact import forward
 from gradgate.suites.judging.subject import Fault, Inapplicable, first_line
 from gradgate.suites.pairs.pair import Pair
 
@@ -100,7 +101,11 @@ def forward_mode(case: Case) -> None:
             raise Inapplicable(f"forward mode is not judged: the reference offers none: {why}") from None
     if not all(_finite(run) for run in runs):
         raise Rejected
-    known = oracle.Reference(0.0, runs[0], farthest(runs, runs[0]))
+    exact = runs[0]
+    if pair.against_itself:  # the runs say how it rounds, and values of its forward pass what is right
+        with judgeable():
+            exact = forward.pushed(problem, lambda given: pair.outputs("reference", given, given.params), vector)
+    known = oracle.Reference(0.0, exact, farthest(runs, runs[0]))
     case.judge({path: to_numpy(leaf) for path, leaf in got.items()}, known, case.widest, what="in forward mode: ")
     if "second_order" not in case.subject.declared.composes:
         try:

@@ -13,6 +13,7 @@ from gradgate.references import oracle
 from gradgate.references.backends import to_numpy
 from gradgate.references.contract import Problem
 from gradgate.suites.checks.base import Case, farthest
+from gradgate.suites.exact import balls, forward
 from gradgate.suites.judging.subject import Inapplicable, Refuted, first_line
 from gradgate.suites.pairs.approximate import Convergence
 from gradgate.suites.pairs.modules_pair import AFTER
@@ -153,7 +154,7 @@ def _freed(case: Case, problem: Problem) -> None:
     """
     pair: Any = case.subject.function
     alive = case.subject.guard(problem, case.options, _alive, pair, "function", problem, case.options)
-    if not alive or _alive(pair, "reference", problem, {}):
+    if not alive or (not pair.against_itself and _alive(pair, "reference", problem, {})):
         return
     raise Refuted(f"without a backward pass its graph is not freed: {alive}")
 
@@ -216,7 +217,11 @@ def _differentiated_twice(case: Case, problem: Problem) -> None:
         if not isinstance(fault.__cause__, RefusedInWords):
             raise
         return
-    known = oracle.Reference(0.0, runs[0], farthest(runs, runs[0]), declared=case.declared_error)
+    try:
+        exact = _by_values(pair, problem, vector, runs[0]) if pair.against_itself else runs[0]
+    except (balls.Unknown, balls.Undecided):  # nothing says what is right
+        return
+    known = oracle.Reference(0.0, exact, farthest(runs, runs[0]), declared=case.declared_error)
     case.judge(got, known, case.widest, what="differentiated again: ")
 
 
@@ -224,17 +229,36 @@ def _twice(pair: Pair, role: str, problem: Any, vector: Any, options: Mapping[st
     """Path -> H·v of Σ c·(y + y²/2) by autograd, NumPy: the upstream gradient depends on the leaves, as in training."""
     import torch
 
+    params = _leaves(problem)
+    torch.autograd.backward(_along_gradient(pair, role, problem, vector, options, params))
+    # `grad` would miss the error that once_differentiable puts in the graph
+    return {path: to_numpy(leaf) for path, leaf in _filled({p: t.grad for p, t in params.items()}, params).items()}
+
+
+def _along_gradient(
+    pair: Pair, role: str, problem: Any, vector: Any, options: Mapping[str, Any], params: dict[str, Any]
+) -> Any:
+    """⟨gradient of Σ c·(y + y²/2), v⟩ at leaves."""
+    import torch
+
     from gradgate.suites.pairs import in_torch
 
-    params = _leaves(problem)
     with torch.enable_grad():
         found = pair.outputs(role, problem, params, options)
         paths = [path for path, out in found.items() if out.requires_grad]
         cotangents = [problem.data["cotangents"][path].to(found[path].dtype) * (1 + found[path]) for path in paths]
         pulled = in_torch.pull(pair, [found[path] for path in paths], params, cotangents, create_graph=True)
-        product = sum((grad * vector[path]).sum() for path, grad in _filled(pulled, params).items())
-        torch.autograd.backward(product)  # `grad` would miss the error that once_differentiable puts in the graph
-    return {path: to_numpy(leaf) for path, leaf in _filled({p: t.grad for p, t in params.items()}, params).items()}
+        return sum((grad * vector[path]).sum() for path, grad in _filled(pulled, params).items())
+
+
+def _by_values(pair: Pair, problem: Any, vector: Any, got: Mapping[str, Any]) -> dict[str, Any]:
+    """Path -> the H·v nearest to a given one that agrees with values of the gradient (`exact.forward`)."""
+
+    def value(given: Any) -> Any:
+        return _along_gradient(pair, "reference", given, vector, {}, given.params)
+
+    found = forward.gradient(problem, {path: balls.exact(leaf) for path, leaf in got.items()}, value, balls.DIGITS)
+    return {path: balls.floats(leaf) for path, leaf in found.items()}
 
 
 class RefusedInWords(Exception):
@@ -269,7 +293,7 @@ def _backward(pair: Pair, problem: Any, options: Mapping[str, Any], alone: tuple
     from gradgate.suites.pairs import in_torch
 
     params = {path: leaf.detach().requires_grad_(not alone or path in alone) for path, leaf in problem.params.items()}
-    _, grads = in_torch.backward(pair, "function", problem, params, options)
+    grads = in_torch.backward(pair, problem, in_torch.forward(pair, "function", problem, params, options), params)
     return grads if alone else _filled(grads, params)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -12,13 +12,15 @@ import numpy as np
 from gradgate.references.backends import leaves, named_leaves, to_numpy
 from gradgate.references.contract import Problem, Tree
 from gradgate.references.oracle import in_widest
-from gradgate.suites.checks import another
-from gradgate.suites.checks.base import Case, Rejected
+from gradgate.suites.checks import another, kinks
+from gradgate.suites.checks.base import Case, Excused, Rejected
 from gradgate.suites.exact import balls, programs, truth
 from gradgate.suites.exact.agreement import LIMIT, Agreement, NotFinite, compare, settle
-from gradgate.suites.exact.parting import first_apart, recorded
+from gradgate.suites.exact.lines import path_of
+from gradgate.suites.exact.parting import Parting, Watch, first_apart, mended, recorded
 from gradgate.suites.exact.programs import Evaluator, Result
 from gradgate.suites.exact.rounded import explained
+from gradgate.suites.judging.explain import listed
 from gradgate.suites.judging.subject import Fault, Inapplicable, Refuted, check_form
 
 NUDGE = 2.0**-20
@@ -26,8 +28,8 @@ NUDGE = 2.0**-20
 some units in the last place of float32, in which many programs go on."""
 NEAR = 1e-4
 """Largest relative difference that is tried to be put down to constants: that of a float32 constant, amplified."""
-NAMED = 4
-"""Number of wrong leaves that a refutation lists."""
+ROUNDED = 1e-12
+"""Largest relative error that is put down to constants where the value to blame is looked for."""
 CANNOT = "cannot be evaluated in sixty digits"
 
 
@@ -49,6 +51,16 @@ def second_order(case: Case) -> None:
     twice = functools.partial(programs.differentiated, backend=framework)
     own = case.subject.program("exact, twice", case.options, lambda: Evaluator(twice(_checked(case))))
     _judge(case, own, plain, programs.direction(case.problem(), 0))
+
+
+def evaluated(case: Case, digits: int) -> Result:
+    """The method's answer on a case, in balls.
+
+    Raises:
+        Unknown, Undecided, Refuted, Fault: as for `Evaluator`, and for the method itself.
+    """
+    problem = _problem(case)
+    return _guarded(case, problem, lambda: _of_method(case)(problem, digits))
 
 
 def _problem(case: Case) -> Problem:
@@ -93,29 +105,79 @@ def _judge(case: Case, method: Evaluator, plain: Evaluator, *trees: Tree) -> Non
         return result
 
     def plainly(digits: int, **how: Any) -> Result:
-        return plain(_problem(case), digits, *trees, **how)
+        if how or balls.standing_now():
+            return plain(_problem(case), digits, *trees, **how)
+        loss, options = case.claimed
+        claimed = loss, tuple(sorted(options.items()))
+        return truth.result(case.spec, case.subject.declared.framework, *claimed, digits, bool(trees))
 
     try:
         agreement = settle(lambda digits: _leaves(case, values(digits)), lambda digits: plainly(digits).values)
     except balls.Unknown as why:
+        if _unseen(case):
+            raise Rejected(f"{CANNOT}: {why}") from why
         raise Inapplicable(f"{CANNOT}: {why}") from None
-    except (balls.Undecided, NotFinite) as why:
-        raise Rejected from why
+    except NotFinite as why:
+        raise Rejected("the reference's gradient is not finite") from why
+    except balls.Undecided as why:
+        raise Rejected(f"the digits do not decide {why}") from why
     own = found[-1]
     narrowed = own.narrowed - {case.widest}
     case.exact = dataclasses.replace(agreement, narrowed=narrowed)
     if not agreement.wrong or _as_declared(case, agreement, plainly):
         return
+    if _unseen(case):
+        case.exact = None
+        apart = _excused(case, method, plain, trees)
+        if apart:
+            raise Excused(apart)
+        case.exact = dataclasses.replace(agreement, narrowed=narrowed)
     if own.exits and _matters(own, values):
+        if _unseen(case):
+            raise Rejected(f"its result depends on a number that it reads out of a tensor, {own.exits[0]}")
         raise Inapplicable(f"{CANNOT}: its result depends on a number that it reads out of a tensor, {own.exits[0]}")
     if case.settings.get("constants", False) and not agreement.open and max(agreement.wrong.values()) <= NEAR:
         near = _by_constants(case, values, plainly, trees)
         if near is not None:
             case.exact = dataclasses.replace(near, narrowed=narrowed)
             return
-    where = _apart(values, plainly)
-    said = _told(agreement, _meaning(case, agreement, own.values, plainly), where)
-    raise Refuted(said, agreement.leaf, agreement.error, agreement.radius)
+    if _against_itself(case):
+        agreement = dataclasses.replace(agreement, shown="")  # the nearest gradient is right in no single number
+        where = Parting("as its forward pass shows along random directions; the errors may be larger")
+    else:
+        noted = Parting(own.notes[0]) if own.notes and agreement.open else None
+        where = noted or _apart(case, agreement, values, plainly)
+    said = _told(agreement, _meaning(case, agreement, own.values, plainly), own.values, where.sentence)
+    said = f"at inputs that no draw has ({case.spec.regime}): {said}" if _unseen(case) else said  # type: ignore[attr-defined]
+    raise Refuted(said, agreement.leaf, agreement.error, agreement.radius, path_of(where.line))
+
+
+def _against_itself(case: Case) -> bool:
+    """Whether the function is judged by values of its own forward pass (`exact.forward`)."""
+    return bool(getattr(case.spec, "against_itself", False))
+
+
+def _unseen(case: Case) -> bool:
+    """Whether the inputs are changed so that they take sides of decisions which no draw of a pair takes."""
+    return bool(getattr(case.spec, "unseen", False))
+
+
+def _excused(case: Case, method: Evaluator, plain: Evaluator, trees: tuple[Tree, ...]) -> str:
+    """`kinks.excused` for the two programs.
+
+    Raises:
+        Rejected: nothing can be said at these inputs.
+    """
+
+    def own(problem: Problem, digits: int) -> Any:
+        return _guarded(case, problem, lambda: method(problem, digits, *trees)).values
+
+    return kinks.excused(
+        lambda: _problem(case),
+        own,
+        lambda problem, digits: plain(problem, digits, *trees).values,
+        case.subject.declared.dtypes,
+    )
 
 
 def _by_constants(
@@ -132,7 +194,9 @@ def _by_constants(
     arrays = [to_numpy(leaf) for leaf in leaves([problem.params, problem.data, *trees]) if leaf is not None]
     data = frozenset(abs(x) for array in arrays if array.dtype.kind == "f" for x in array.ravel().tolist())
     try:
-        return explained(lambda digits: _leaves(case, values(digits)), lambda digits: plainly(digits).values, data)
+        return explained(
+            lambda digits: _leaves(case, values(digits)), lambda digits: plainly(digits).values, data, case.widest
+        )
     except balls.Undecided as why:
         raise Rejected from why
 
@@ -187,16 +251,24 @@ def _matters(before: Result, values: Callable[..., Result]) -> bool:
     return found.error > LIMIT
 
 
-def _apart(values: Callable[..., Result], plainly: Callable[..., Result]) -> str:
-    """Where the programs first differ; "" if that cannot be determined."""
+def _apart(case: Case, agreement: Agreement, values: Callable[..., Result], plainly: Callable[..., Result]) -> Parting:
+    """The value that is to blame, or else where the programs first differ."""
+    worst = max(agreement.wrong.values())
+    least = ROUNDED if worst > NEAR else LIMIT  # what is left then is a constant that both programs round in their way
     try:
-        with balls.digits(60):
-            return first_apart(
-                recorded(lambda watch: values(60, watch=watch)),
-                recorded(lambda watch: plainly(60, watch=watch)),
-            )
-    except (balls.Undecided, Fault, Refuted):
-        return ""
+        with balls.digits(balls.DIGITS):
+            exact = plainly(balls.DIGITS).values
+
+            def right(result: Result) -> bool:
+                return compare(_leaves(case, result), exact).error <= least
+
+            def run(watch: Watch) -> Result:
+                return values(balls.DIGITS, watch=watch)
+
+            own, plain = recorded(run), recorded(lambda watch: plainly(balls.DIGITS, watch=watch))
+            return mended(run, own, plain, right) or first_apart(own, plain, worst) or Parting("")
+    except (balls.Undecided, Fault, Refuted, NotFinite):
+        return Parting("")
 
 
 def _meaning(case: Case, agreement: Agreement, values: dict[str, Any], plainly: Callable[..., Result]) -> str:
@@ -223,15 +295,19 @@ def _followed(case: Case) -> str:
         return ""
 
 
-def _told(agreement: Agreement, meaning: str, where: str) -> str:
+def _told(agreement: Agreement, meaning: str, leaves: Collection[str], where: str) -> str:
     """The refutation in words: what is wrong, the wrong leaves, the first wrong digits, where the programs differ."""
-    worst = sorted(agreement.wrong, key=lambda name: -agreement.wrong[name])
-    listed = ", ".join(f"{name or 'loss'} {agreement.wrong[name]:.2g}" for name in worst[:NAMED])
-    more = f" and {len(worst) - NAMED} more" if len(worst) > NAMED else ""
-    parts = [f"relative errors {listed}{more}", _place(worst[0], agreement.shown), where]
-    return meaning + ("; " if ":" in meaning else ": ") + "; ".join(part for part in parts if part)
+    worst = max(agreement.wrong, key=lambda name: agreement.wrong[name])
+    shown = _place(worst, agreement.shown) if agreement.shown else ""
+    wrong = {name: error for name, error in agreement.wrong.items() if name}
+    of = listed(wrong, leaves) if wrong else ""
+    if ":" in meaning:
+        what = f"{meaning}; wrong gradient of {of}" if of else meaning
+    else:
+        what = f"{meaning}, in {of}" if " of " in meaning else f"{meaning} of {of}"
+    return "; ".join(part for part in (what, shown, where) if part)
 
 
 def _place(leaf: str, shown: str) -> str:
     """A leaf and its first wrong digits; "" for the loss, whose digits are reported elsewhere."""
-    return "" if not leaf else f"{leaf}{shown}" if shown.startswith("[") else f"{leaf} {shown}"
+    return "" if not leaf else f"{leaf}{shown}" if shown.startswith("[") else f"{leaf} is {shown}"

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+from collections.abc import Iterator
 
 from gradgate.references.oracle import scales
 from gradgate.suites.checks import another
 from gradgate.suites.checks.base import Case
+from gradgate.suites.judging.subject import Refuted
+from gradgate.suites.judging.tolerance import ADVICE, beside, sharper
 
 FACTORS = (2.0, -0.375, 3.3125)
 """Upstream cotangents that float32 represents: a power of two, a negative number, a number whose products round."""
@@ -16,16 +20,31 @@ def gradient(case: Case) -> None:
     """Every leaf, or those that the claim is about, equals the oracle's in the claim's dtype.
 
     Settings: ``dtype``; ``leaves="last_layer"``; ``oracle``, another loss of the Problem than the method's own;
-    ``covering``, an option at its largest value.
+    ``covering``, an option at its largest value; ``accumulates="float32"``, for a narrow dtype: the error of plain
+    backprop in float32, rounded once to the dtype, takes the place of the error of plain backprop in the dtype.
     """
     dtype = case.settings["dtype"]
-    reference = case.reference(dtype)
+    measured = case.reference(dtype)
+    reference = sharper(measured) if "accumulates" in case.settings else measured
     loss, grads = case.subject.gradient(case.problem(dtype), case.options)
     if case.settings.get("leaves") == "last_layer":
         last = f"layers[{case.spec.layers - 1}]"  # type: ignore[attr-defined]
         grads = {name: leaf for name, leaf in grads.items() if name.startswith(last)}
-    with another.told(case, loss, grads, reference, dtype):
+    with another.told(case, loss, grads, reference, dtype), _advised(case):
         case.judge(grads, reference, dtype)
+    if measured.inside:
+        case.told = beside(grads, measured, dtype)
+
+
+@contextlib.contextmanager
+def _advised(case: Case) -> Iterator[None]:
+    """The scope in which a refutation by the sharper yardstick says what to do."""
+    try:
+        yield
+    except Refuted as why:
+        if "accumulates" not in case.settings:
+            raise
+        raise Refuted(f"{why}; {ADVICE}", why.leaf, why.error, why.noise) from None
 
 
 def options(case: Case) -> None:

@@ -38,7 +38,7 @@ def oracles_agree(case: Case) -> None:
     here = case.subject.declared.framework
     other = {"jax": "torch", "torch": "jax"}[here]
     need(other, other)
-    mine, theirs = (truth.of_spec(case.spec, framework, False, "loss", ()) for framework in (here, other))
+    mine, theirs = (truth.of_spec(case.spec, framework, "", "loss", ()) for framework in (here, other))
     if mine is None or theirs is None:
         raise Inapplicable(f"{here if mine is None else other} backprop cannot be evaluated in sixty digits here")
     apart = np.abs((mine.high - theirs.high) + (mine.low - theirs.low))

@@ -13,8 +13,8 @@ import numpy as np
 from gradgate.references import oracle
 from gradgate.references.backends import jitted, precision, to_backend, to_numpy
 from gradgate.references.contract import Problem, Tree
-from gradgate.suites.checks.base import Case, Rejected, describe, farthest
-from gradgate.suites.exact import balls, programs, truth
+from gradgate.suites.checks.base import Case, Rejected, describe, farthest, judgeable
+from gradgate.suites.exact import balls, forward, programs, truth
 from gradgate.suites.judging.subject import Inapplicable, Refuted, first_line, no_kernel
 from gradgate.suites.pairs.pair import Pair
 from gradgate.suites.pairs.spec import ONLY, ZERO
@@ -56,7 +56,7 @@ def _outputs_in(case: Case, pair: Pair, dtype: str) -> None:
     if dtype == case.widest:  # other dtypes are judged, but not recorded
         case.record(found)
     if not found.equal:
-        said = f"another function: in {dtype}, outputs: {describe(found, floats)}"
+        said = f"another function: in {dtype}, wrong {describe(found, floats)}"
         raise Refuted(said, found.leaf, found.error, found.noise)
 
 
@@ -149,7 +149,11 @@ def through_cotangents(case: Case, vector: Tree) -> None:
         with precision(problem.backend, problem.dtype):
             runs.append(_by_cotangents(pair, "reference", given, vector, {}))
     got = case.subject.guard(problem, case.options, _by_cotangents, pair, "function", problem, vector, case.options)
-    known = oracle.Reference(0.0, runs[0], farthest(runs, runs[0]), declared=case.declared_error)
+    exact = runs[0]
+    if pair.against_itself:
+        with judgeable():
+            exact = forward.pushed(problem, lambda given: pair.outputs("reference", given, given.params), vector)
+    known = oracle.Reference(0.0, exact, farthest(runs, runs[0]), declared=case.declared_error)
     case.judge(got, known, case.widest, what="by the cotangents: ")
 
 

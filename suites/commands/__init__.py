@@ -32,6 +32,15 @@ COMMANDS = {
             "gradgate verify --shard 2/4 --json b.json                         the second of four shares",
         ),
     ),
+    "watch": Command(
+        "judge every handwritten derivative that a command calls, with nothing declared",
+        (
+            "gradgate watch pytest tests               what your tests call, each rule against its forward pass",
+            "gradgate watch train.py --steps 2         or those of a script",
+            "gradgate watch --write pairs.py pytest    add pairs of them to a file, for gradgate verify and the gate",
+            "gradgate watch --json rules.json pytest  the results for machines; --junit for continuous integration",
+        ),
+    ),
     "list": Command(
         "list the methods and what they claim",
         (
@@ -61,6 +70,13 @@ COMMANDS = {
             "gradgate memory --family state_space --method backprop --sweep T=64:4096   bytes and the fitted law",
             "gradgate memory --family state_space --profile nvidia-h100,tpu-v5p         on devices that are not here",
             "gradgate memory --problem mine.py:Model --family bilevel                   which method for your model",
+        ),
+    ),
+    "domain": Command(
+        "show at which scales of its inputs a pair's gradient keeps its digits",
+        (
+            "gradgate domain gradients.py:softplus                   a table for each input, from 1e-8 to 1e8",
+            "gradgate domain gradients.py:softplus --svg domain.svg  a picture for a paper",
         ),
     ),
     "paper": Command(

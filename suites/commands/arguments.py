@@ -46,6 +46,21 @@ def seconds(text: str) -> float:
     return number
 
 
+def percentage(text: str) -> float:
+    """A number from 0 to 100.
+
+    Raises:
+        ArgumentTypeError: the text is not such a number.
+    """
+    try:
+        number = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a percentage, not {text!r}") from None
+    if not 0 <= number <= 100:
+        raise argparse.ArgumentTypeError(f"must be from 0 to 100, not {number:g}")
+    return number
+
+
 _SHARED: dict[str, dict[str, Any]] = {
     "target": {"nargs": "?", "help": "file.py, or file.py:name or package.module:name of your pair or method"},
     "--problem": {"metavar": "MODEL", "help": "your model, file.py:Model; the methods of the class --family run on it"},

@@ -117,6 +117,8 @@ def run(folder: Path, chosen: argparse.Namespace) -> output.Document:
         halves = {side: sides[n].ran(half) for n, (side, half) in enumerate((("base", before), ("head", after)))}
         findings += _own_files(halves["base"], halves["head"], changed)
     findings += _gradients(verdicts.found, was.found, compare.renames(before, after)) + _unjudged(after, verdicts.found)
+    reached = _decisions(was, compare.renames(before, after)), _decisions(verdicts, {})
+    findings += compare.decisions(reached[0], reached[1], allowed, datetime.date.today())
     findings = _beside_fixes(findings)
     findings.sort(key=lambda f: f.kind not in (*compare.FAILURES, *compare.UNMEASURED, "fixed", "with_fix"))
     renamed = compare.renames(before, after)
@@ -256,7 +258,8 @@ def _check_allowed(allowed: tuple[allow.Entry, ...], before: Half, after: Half, 
     known = {name(row) for half in (before, after) for row in half.cells.values()}
     methods = {*before.description["methods"], *after.description["methods"]}
     known |= methods | before.tasks.keys() | after.tasks.keys() | before.benchmarks
-    known |= {f"{method}:{fact}" for method in methods for fact in (*declared.LISTS, *declared.LIMITS)} | {"examples"}
+    facts = (*declared.LISTS, *declared.LIMITS, compare.DECISIONS)
+    known |= {f"{method}:{fact}" for method in methods for fact in facts} | {"examples"}
     allow.check_names(allowed, sorted(known), shown)
 
 
@@ -326,6 +329,12 @@ def _gradients(verdicts: Verdicts, was: Verdicts, renamed: Mapping[str, str]) ->
             again = "" if kind == "fixed" else words.reproduce
             found.append(Finding(kind, called, sentence=sentence, reproduce=again, owner=task.owner))
     return found
+
+
+def _decisions(judged: _Judged, renamed: Mapping[str, str]) -> dict[str, Mapping[str, Any]]:
+    """Method, by its name on the head -> the decisions of its formula, if that is upheld."""
+    known = [one for one in judged.found.values() if one.task.claim == "gradient_exact" and one.verdict == "upheld"]
+    return {renamed.get(one.task.owner, one.task.owner): one.decisions for one in known}
 
 
 def _unjudged(after: Half, verdicts: Verdicts) -> list[Finding]:

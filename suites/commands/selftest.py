@@ -17,6 +17,7 @@ import gradgate.suites
 from gradgate.hw_profiles.fingerprint import fingerprint
 from gradgate.references import registry
 from gradgate.references.contract import FRAMEWORKS, UsageError, installed, unknown
+from gradgate.suites.bugs.of_pairs.one_side import FAMILY
 from gradgate.suites.commands import arguments
 from gradgate.suites.console import terminal
 from gradgate.suites.console.files import need_own, write_atomically
@@ -43,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``gradgate selftest``."""
     parser.description = DESCRIPTION
     parser.add_argument("mutant", nargs="*", help="names, or parts of names (default: all mutants)")
-    arguments.add(parser, "--family", help="mutants of this problem class only")
+    arguments.add(parser, "--family", help=f"mutants of this problem class only, or of {FAMILY}")
     arguments.add(parser, "--framework")
     arguments.add(parser, "--examples", help="problems per claim (default 100, as in verify)")
     arguments.add(parser, "--seed", "--jobs")
@@ -102,7 +103,7 @@ def main(chosen: argparse.Namespace) -> int:
 
 
 def _chosen(chosen: argparse.Namespace) -> list[str]:
-    if chosen.family:
+    if chosen.family and chosen.family != FAMILY:
         chosen.family = registry.family(chosen.family).name
     if chosen.framework and chosen.framework not in FRAMEWORKS:
         raise unknown("framework", chosen.framework, FRAMEWORKS)

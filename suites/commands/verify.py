@@ -13,18 +13,18 @@ from typing import Any
 from gradgate.hw_profiles import profile as hardware
 from gradgate.hw_profiles.fingerprint import fingerprint
 from gradgate.hw_profiles.recording import Record
-from gradgate.references import laws, registry
+from gradgate.references import laws, loading, registry
 from gradgate.references.contract import installed
 from gradgate.references.errors import UsageError, unknown
 from gradgate.suites.commands import arguments
 from gradgate.suites.commands.arguments import json_object, need_report
-from gradgate.suites.console import terminal
+from gradgate.suites.console import github, terminal
 from gradgate.suites.console.files import is_stream, need_own, write_atomically
 from gradgate.suites.console.progress import Show, progress
 from gradgate.suites.judging.explain import explain
 from gradgate.suites.judging.outcomes import FAILED, exit_status
 from gradgate.suites.judging.run import Run
-from gradgate.suites.judging.verdict import SCHEMA, Task, Verdict
+from gradgate.suites.judging.verdict import SCHEMA, Task, Verdict, both_ways
 from gradgate.suites.keeping.keys import Keys
 from gradgate.suites.keeping.verdicts import Verdicts
 from gradgate.suites.settings import Settings
@@ -56,17 +56,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fresh", action="store_true", help=fresh)
     stop = "stop at the first claim that is not as declared"
     parser.add_argument("--fail-fast", action="store_true", help=stop)
+    under = (
+        "exit with 2 if fewer percent of the decisions of pairs went both ways (default: fail_under of the settings)"
+    )
+    parser.add_argument("--fail-under", type=arguments.percentage, metavar="N", help=under)
     arguments.add(parser, "--shard", "--scheduler")
     arguments.add(parser, "--json", help="write the verdicts here, as they come")
-    arguments.add(parser, "--report", help="write index.html, verdicts.json and junit.xml here")
+    arguments.add(parser, "--report", help="write index.html, verdicts.json, junit.xml and failures.sarif here")
 
 
 def main(chosen: argparse.Namespace) -> int:
     """Judge the claims, write each verdict and print all of them; returns the exit status.
 
     Returns:
-        0 every verdict is the declared one · 1 one is not · 2 one could not be measured,
-        or no framework of the methods is installed.
+        0 every verdict is the declared one · 1 one is not · 2 one could not be measured, no framework of the methods
+        is installed, or fewer decisions than --fail-under went both ways.
 
     Raises:
         UsageError, ProfileError: a wrong name or value; lists what is legal.
@@ -74,7 +78,7 @@ def main(chosen: argparse.Namespace) -> int:
     hardware.load(chosen.profile)
     if chosen.report:
         need_report()
-    pages = [chosen.report / name for name in ("index.html", "junit.xml")] if chosen.report else []
+    pages = [chosen.report / name for name in ("index.html", "junit.xml", "failures.sarif")] if chosen.report else []
     for path in pages:
         need_own(path)
     for path in _targets(chosen):
@@ -83,8 +87,11 @@ def main(chosen: argparse.Namespace) -> int:
         raise UsageError("--options belong to one problem: give it with --spec")
     options = json_object(chosen.options, "--options")
     run = Run(chosen.examples, chosen.seed, chosen.spec, options, COMPILING * chosen.timeout)
-    kept = Verdicts(run, Keys(Path.cwd(), Settings.read(Path.cwd()).depends), fresh=chosen.fresh)
-    with Supervisor(run, chosen.jobs, Limits(chosen.timeout)) as supervisor:
+    settings = Settings.read(Path.cwd())
+    if chosen.fail_under is None:
+        chosen.fail_under = settings.fail_under
+    kept = Verdicts(run, Keys(Path.cwd(), settings.depends), fresh=chosen.fresh)
+    with Supervisor(run, chosen.jobs, Limits(chosen.timeout)) as supervisor, kept.keys.parsing():
         every = _tasks(chosen, supervisor, kept)
         tasks = chosen.shard.part(every, lambda task: task.owner, lambda task: cost(task.framework))
         if chosen.spec:
@@ -93,7 +100,6 @@ def main(chosen: argparse.Namespace) -> int:
         judged = _Judged(chosen, tasks, len(every))
         with cluster.judges(chosen.scheduler, supervisor) as judges:
             _judge(chosen, judges, judged, kept)
-    kept.keys.imports.parsed.keep()
     return _end(chosen, judged, kept)
 
 
@@ -101,6 +107,8 @@ def _end(chosen: argparse.Namespace, judged: _Judged, kept: Verdicts) -> int:
     """Show the verdicts and write the report; returns the exit status."""
     verdicts = judged.ordered()
     terminal.table(verdicts)
+    if github.wanted():
+        github.annotate(verdicts)
     for method, why in getattr(chosen, "left_out", {}).items():
         terminal.note(f"not run on your model: {method}: {why}")
     if chosen.fail_fast and len(verdicts) < len(judged.tasks):
@@ -119,6 +127,13 @@ def _end(chosen: argparse.Namespace, judged: _Judged, kept: Verdicts) -> int:
         extras = " or ".join(f"pip install 'gradgate[{name}]'" for name in frameworks)
         terminal.note(f"nothing was judged, because no framework of these methods is installed: {extras}")
         return 2
+    both, decisions = both_ways(verdicts)
+    if 100 * both < chosen.fail_under * decisions:
+        share = f"{both} of {decisions} decisions went both ways ({100 * both / decisions:.1f}%)"
+        terminal.note(
+            f"not judged enough: {share}, and at least {chosen.fail_under:g}% must: see what was never reached"
+        )
+        return exit_status(verdicts) or 2
     return exit_status(verdicts)
 
 
@@ -223,8 +238,7 @@ def _tell(verdict: Verdict, show: Show) -> bool:
         return False
     if verdict.task.claim in PLAIN:
         task = verdict.task
-        show.note(f"plainly wrong: {task.method} {task.framework} {task.claim}: {explain(verdict).reason}")
-        show.note(f"  reproduce: {verdict.reproduce}")
+        show.note(f"plainly wrong: {task.method} {task.framework} {task.claim}: {explain(verdict).clauses[0]}")
     return True
 
 
@@ -241,6 +255,7 @@ def _tasks(chosen: argparse.Namespace, supervisor: Supervisor, kept: Verdicts) -
     if chosen.target:
         if chosen.family:
             registry.family(chosen.family)
+        loading.need_file(chosen.target)
         tasks = described(chosen.target, chosen.family or "", chosen.framework)
     else:
         found = registry.methods(chosen.family, chosen.method, chosen.framework)

@@ -18,12 +18,13 @@ HEAD = 2000
 MARKS = {
     ".html": (MARK, "<title>gradgate"),
     ".xml": ('<testsuites name="gradgate"',),
+    ".sarif": ('"name": "gradgate"',),
     ".js": ("plotly.js v", "/* gradgate */"),
     ".css": ("/* gradgate */",),
     ".md": ("<!-- gradgate gate -->",),
 }
 """Suffix of a file -> texts of which a file of gradgate has one near its start."""
-KEYS = frozenset(("verdicts", "cells", "mutants", "families", "judged", "results", "findings"))
+KEYS = frozenset(("verdicts", "cells", "mutants", "families", "judged", "results", "findings", "rules"))
 """Keys of which a document of gradgate has one: what it lists."""
 
 

@@ -14,7 +14,7 @@ from rich.text import Text
 from gradgate.references.claims import GRADIENT_CLAIMS
 from gradgate.references.contract import Method
 from gradgate.suites.console.plain import plain
-from gradgate.suites.judging.explain import EXACT, LABELS, alike, explain, told_alike
+from gradgate.suites.judging.explain import EXACT, LABELS, by_cause, explain
 from gradgate.suites.judging.outcomes import FAILED, exit_status, last_line, not_judged
 from gradgate.suites.judging.verdict import Verdict
 
@@ -60,11 +60,16 @@ def table(verdicts: Sequence[Verdict]) -> None:
     out.print(grid)
     out.print()
     _coverage(out, verdicts)
+    for verdict in verdicts:
+        if verdict.decisions and verdict.decisions["never"]:
+            out.print(f"{verdict.task.method} {verdict.task.framework}: {verdict.decided}", markup=False)
+        if verdict.unrun:
+            out.print(f"{verdict.task.method} {verdict.task.framework}: {verdict.unrun}", markup=False)
     for title, outcomes, style in (("findings", ("finding",), "yellow"), ("failures", FAILED, "red")):
         chosen = [v for v in verdicts if v.outcome in outcomes]
         if chosen:
             out.print(Text(f"\n{title}", style="bold"))
-        for group in alike(chosen, told_alike):
+        for group in by_cause(chosen, lambda verdict: verdict):
             _explain(out, group, style)
     _inapplicable(out, [v for v in verdicts if v.outcome == "inapplicable"])
     out.print()
@@ -129,14 +134,19 @@ def lost_digits(verdicts: Iterable[Verdict]) -> list[float | None]:
 
 
 def _explain(out: Console, group: list[Verdict], style: str) -> None:
-    """Print the first of a group in full, and the others by name and command."""
+    """Print one cause: what is wrong first, then the claims that fail for it, with one command for a failure."""
     first, *others = group
-    claims = sorted({v.task.claim for v in group})
-    frameworks = sorted({v.task.framework for v in group})
-    head = f"• {first.task.family} {first.task.method} ({', '.join(frameworks)}): {', '.join(claims)}"
-    out.print(Text(head, style=style))
-    for line in explain(first).lines():
+    words, frameworks = explain(first), sorted({v.task.framework for v in group})
+    what, *clauses = words.clauses
+    name = " ".join(dict.fromkeys((first.task.family, first.task.method)))
+    out.print(Text(f"• {name} ({', '.join(frameworks)}): {what}", style=style))
+    for clause in clauses:
+        out.print(f"  {clause}", markup=False)
+    for line in words.lines(*[field for field in LABELS if field != "reason"]):
         out.print(f"  {line}", markup=False, soft_wrap=line.startswith(LABELS["reproduce"]))
+    if others and first.outcome == "failure":
+        out.print(f"  the same cause: {', '.join(v.task.claim for v in others)}", markup=False)
+        return
     for other in others:
         (line,) = explain(other).lines("reproduce")
         out.print(f"  {other.task.claim} ({other.task.framework}): {line}", markup=False, soft_wrap=True)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,8 @@ from gradgate.suites.exact import balls
 
 LIMIT = 1e-40
 """The largest relative distance of two leaves that are called equal."""
+PLAIN = 6
+"""Numbers of so many places before or after the point are written without an exponent."""
 TRIED = (60, 120, 240, 480)
 """Digits that are tried in turn, until every leaf is either equal or wrong."""
 
@@ -99,7 +102,7 @@ def compare(got: Values, exact: Values, last: bool = False) -> Agreement:
         if upper > worst[1]:
             worst = (name, upper, upper - lower)
     first = max(wrong, key=lambda name: wrong[name], default=None)
-    shown = "" if first is None else _parted(got[first], exact[first])
+    shown = "" if first is None else parted(got[first], exact[first])
     return Agreement(worst[0], _small(worst[1]), _small(worst[2]), wrong, tuple(undecided), shown)
 
 
@@ -145,16 +148,28 @@ def _small(number: Any) -> float:
     return value if value or number == 0 else 5e-324
 
 
-def _parted(got: Any, exact: Any) -> str:
-    """The two elements that differ most, written to three digits past their first difference."""
+def parted(got: Any, exact: Any, otherwise: str = "not {}") -> str:
+    """The two elements that differ most, written to three digits past their first difference.
+
+    Args:
+        otherwise: what is said of the second one.
+    """
     apart = [float(ball.mid()) for ball in balls.whole(_LOWER(balls.whole(got - exact))).ravel().tolist()]
     place = apart.index(max(apart))
     one, other = got.ravel()[place], exact.ravel()[place]
     ratio = abs(one - other) / abs(other) if not other.contains(0) else arb(1)
     count = max(3, min(57, 3 - int(float(ratio.log().mid()) / math.log(10)))) if ratio > 0 else 17
     index = ",".join(map(str, np.unravel_index(place, got.shape))) if got.shape else ""
-    return f"{f'[{index}] ' if index else ''}{_text(one, count)} in place of {_text(other, count)}"
+    said = f"[{index}] is {_text(one, count)}" if index else _text(one, count)
+    return f"{said}, {otherwise.format(_text(other, count))}"
 
 
 def _text(ball: Any, count: int) -> str:
-    return str(ball.mid().str(count, radius=False))
+    text = str(ball.mid().str(count, radius=False))
+    try:
+        number = Decimal(text)
+    except InvalidOperation:  # not finite, or beyond every exponent that Decimal has
+        return text
+    if not number.is_finite():
+        return text
+    return f"{number:f}" if number and -PLAIN <= number.adjusted() < PLAIN else str(number).replace("E", "e")

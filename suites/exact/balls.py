@@ -174,10 +174,11 @@ def floats(array: Any) -> Any:
     """Midpoints as float64, or complex128: for showing and for choosing, never for judging."""
     if is_complex(array):
         return np.asarray(elementwise(complex, array), np.complex128)
-    return np.asarray(elementwise(_float, array), np.float64)
+    return np.asarray(elementwise(nearest_float, array), np.float64)
 
 
-def _float(ball: Any) -> float:
+def nearest_float(ball: Any) -> float:
+    """The midpoint as a float, infinite where it is too large for one."""
     try:
         return float(ball)
     except (ValueError, OverflowError):
@@ -185,7 +186,7 @@ def _float(ball: Any) -> float:
         return math.inf if middle > 0 else -math.inf if middle < 0 else math.nan
 
 
-HALF = arb(0.5)
+ZERO, HALF = arb(0), arb(0.5)
 
 
 def sign(ball: Any) -> Any:
@@ -194,19 +195,20 @@ def sign(ball: Any) -> Any:
     Raises:
         Undecided: the ball contains zero and other numbers.
     """
-    if ball.is_zero():
-        return arb(0)
-    if ball > 0:
-        return arb(1)
-    if ball < 0:
-        return arb(-1)
     if ball.is_nan():
         return ball
-    raise Undecided("the sign of a number whose ball contains zero")
+    side = 0 if ball.is_zero() else 1 if ball > 0 else -1 if ball < 0 else 2
+    if side == 2:
+        raise Undecided("the sign of a number whose ball contains zero")
+    if _COMPARED:
+        _COMPARED[-1].append((ball, ZERO, side))
+    return arb(side)
 
 
 def absolute(ball: Any) -> Any:
     """|x|; of a complex ball its modulus, a real one."""
+    if _COMPARED and isinstance(ball, arb):
+        _noted(ball, ZERO)
     return abs(ball)
 
 
@@ -234,6 +236,8 @@ def rounded(ball: Any) -> Any:
     low = (ball + HALF).floor()
     if not low.is_exact():
         raise Undecided("which whole number is nearest")
+    if _COMPARED:
+        _noted(ball, ball.floor() + HALF)
     if (ball + HALF - low).is_zero() and _integer(low) % 2:
         return low - 1
     return low
@@ -243,6 +247,8 @@ def _exact_only(name: str) -> Callable[[Any], Any]:
     def step(ball: Any) -> Any:
         result = getattr(ball, name)()
         if result.is_exact():
+            if _COMPARED:
+                _noted(ball, (ball + HALF).floor())
             return result
         raise Undecided(f"{name} of a number whose ball contains a whole number")
 
@@ -292,8 +298,60 @@ def power(base: Any, exponent: Any) -> Any:
     return base**exponent
 
 
+_COMPARED: list[list[tuple[Any, Any, int]]] = []
+"""The innermost scope of `comparing` is the last."""
+
+
+@contextlib.contextmanager
+def comparing() -> Iterator[list[tuple[Any, Any, int]]]:
+    """The scope that lists every comparison of two balls: the two, and −1, 0, 1 or 2 as `_decided` has it."""
+    _COMPARED.append([])
+    try:
+        yield _COMPARED[-1]
+    finally:
+        _COMPARED.pop()
+
+
+def compared() -> bool:
+    """Whether comparisons are listed that nobody has taken from the list yet."""
+    return bool(_COMPARED and _COMPARED[-1])
+
+
+def _noted(one: Any, other: Any) -> None:
+    """List a comparison that an operation does not need to decide, such as |x| that of x with 0, if the balls do."""
+    with contextlib.suppress(Undecided):
+        _COMPARED[-1].append((one, other, _side(one, other, "")))
+
+
+def divided(divisor: Any) -> None:
+    """List a division by exactly zero."""
+    if _COMPARED:
+        _COMPARED[-1].append((divisor, ZERO, 0))
+
+
+def selected(mask: Any) -> None:
+    """List a choice by booleans: that some are true as 1, that some are false as −1, without numbers."""
+    if _COMPARED:
+        truth = np.asarray(mask, bool)
+        _COMPARED[-1].extend((None, None, side) for side, taken in ((1, truth.any()), (-1, not truth.all())) if taken)
+
+
+def _compared(one: Any, other: Any, what: str) -> int:
+    """`_decided` for a comparison that a program makes, and not an operation in its own search."""
+    if _COMPARED and one is other:
+        _COMPARED[-1].append((one, other, _side(one, other, what)))
+    return _decided(one, other, what)
+
+
 def _decided(one: Any, other: Any, what: str) -> int:
     """−1, 0 or 1 as one is below, equal to or above other; 2 if either is not a number."""
+    side = _side(one, other, what)
+    if _COMPARED and one is not other:  # a search that meets its own best number again decides nothing
+        _COMPARED[-1].append((one, other, side))
+    return side
+
+
+def _side(one: Any, other: Any, what: str) -> int:
     if one is other:
         return 2 if one.is_nan() else 0
     if one < other:
@@ -308,12 +366,12 @@ def _decided(one: Any, other: Any, what: str) -> int:
 
 
 _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
-    "lt": lambda a, b: _decided(a, b, "less than") == -1,
-    "le": lambda a, b: _decided(a, b, "at most") in (-1, 0),
-    "gt": lambda a, b: _decided(a, b, "greater than") == 1,
-    "ge": lambda a, b: _decided(a, b, "at least") in (0, 1),
-    "eq": lambda a, b: _decided(a, b, "equal to") == 0,
-    "ne": lambda a, b: _decided(a, b, "unequal to") != 0,
+    "lt": lambda a, b: _compared(a, b, "less than") == -1,
+    "le": lambda a, b: _compared(a, b, "at most") in (-1, 0),
+    "gt": lambda a, b: _compared(a, b, "greater than") == 1,
+    "ge": lambda a, b: _compared(a, b, "at least") in (0, 1),
+    "eq": lambda a, b: _compared(a, b, "equal to") == 0,
+    "ne": lambda a, b: _compared(a, b, "unequal to") != 0,
 }
 
 
@@ -393,7 +451,7 @@ def matmul(one: Any, other: Any) -> Any:
     if not inner or not math.prod(shape):
         return full(shape, 0)
     if rows * inner * columns < PRODUCTS or is_complex(one) or is_complex(other):
-        return (one[..., :, :, None] * other[..., None, :, :]).sum(axis=-2)
+        return np.matmul(one, other)
     result = np.empty((math.prod(lead), rows, columns), object)
     pairs = zip(one.reshape(-1, rows, inner), other.reshape(-1, inner, columns), strict=True)
     for place, (left, right) in enumerate(pairs):

@@ -1,21 +1,42 @@
-"""Where do two programs first differ? Intermediate values are matched by value, not by the operation that made them."""
+"""Where two programs first differ, and which of their values is to blame.
+
+Intermediate values are matched by value, not by the operation that made them. A right program may have values that the
+plain one lacks, because it computes the same result in another way; so a value of its own is no fault yet. It is one if
+a value of the plain program in its place makes every result right: `mended` tries that.
+"""
 
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence, Set
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import numpy as np
 from flint import arb
 
 from gradgate.suites.exact import balls
+from gradgate.suites.exact.agreement import parted
+from gradgate.suites.exact.lines import text_of
 
-Watch = Callable[[str, str, Sequence[Any]], None]
-"""Called with an operation's name, its line of source and its results."""
+Watch = Callable[[str, str, Sequence[Any]], Sequence[Any] | None]
+"""Called with an operation's name, its line of source and its results; it may return what takes their place."""
+T = TypeVar("T")
+KERNEL = "the Triton kernel "
+"""How the operation of a value is called that a kernel stored; its name follows."""
 NEAR = 1e-3
 """Up to this relative distance, a value is taken for a wrong version of another."""
+EPSILON = 2.0**-52
+"""Relative distance below which two floats are the same, while the balls may differ."""
+CAUSE = 1e-4
+"""A value whose error is below this share of a result's error is not its cause."""
+LISTED = 4
+"""Number of kernels' lines that a sentence lists."""
+MENDED = "and with the reference's {} all is right"
+WORK = 1_000_000
+"""Elements that may be computed to find the value to blame; each takes about a microsecond."""
+OPERATION, LAUNCH = 20, 5000
+"""Elements whose cost is that of an operation on none, and that of a kernel's launch."""
 
 
 @dataclass(frozen=True)
@@ -25,12 +46,32 @@ class Step:
     Attributes:
         mark: size, and a weighted sum of the elements to 40 digits; equal values in another shape have the same one.
         rough: the same sum as a float.
+        value: the balls.
     """
 
     operation: str
     line: str
     mark: tuple[int, str]
     rough: float
+    value: Any = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class Parting:
+    """Where a program goes wrong.
+
+    Attributes:
+        sentence: what is wrong there.
+        line: the line of source, as ``file.py:12``; "" if it is not known.
+    """
+
+    sentence: str
+    line: str = ""
+
+
+def short_name(operation: str) -> str:
+    """An operation without PyTorch's prefix, overload and mark of writing in place: ``aten.gt_.Scalar`` is ``gt``."""
+    return operation.split(".")[1].rstrip("_") if operation.startswith("aten.") else operation
 
 
 def recorded(run: Callable[[Watch], Any]) -> list[Step]:
@@ -38,46 +79,143 @@ def recorded(run: Callable[[Watch], Any]) -> list[Step]:
     steps: list[Step] = []
 
     def watch(operation: str, line: str, values: Sequence[Any]) -> None:
-        for value in values:
-            if balls.is_balls(value) and value.size and not balls.is_complex(value):
-                total = (value.ravel() * _weights(value.size)).sum()
-                if total.is_finite():
-                    steps.append(Step(operation, line, (value.size, _digits(total)), float(total.mid())))
+        steps.extend(step for _, step in _steps(operation, line, values))
 
     run(watch)
     return steps
 
 
-def first_apart(got: Sequence[Step], plain: Sequence[Step]) -> str:
-    """A sentence that says where `got` leaves the values of `plain`; "" if the two share none.
+def _steps(operation: str, line: str, values: Sequence[Any]) -> Iterator[tuple[int, Step]]:
+    """Those of an operation's results that are finite real balls, each with its place among the results."""
+    for place, value in enumerate(values):
+        if balls.is_balls(value) and value.size and not balls.is_complex(value):
+            total = (value.ravel() * _weights(value.size)).sum()
+            if total.is_finite():
+                yield (
+                    place,
+                    Step(short_name(operation), line, (value.size, _digits(total)), float(total.mid()), value.copy()),
+                )
+
+
+def mended(
+    run: Callable[[Watch], T], got: Sequence[Step], plain: Sequence[Step], right: Callable[[T], bool]
+) -> Parting | None:
+    """The first value of a program that is to blame for its wrong results; None if there is none.
+
+    A value is to blame if every result is right once a value of the plain program takes its place. If two
+    values are wrong by themselves, none is to blame alone.
+
+    Args:
+        run: the program, whose steps are `got`.
+        right: whether results are right.
+
+    Cost: an evaluation for each value of `got` that `plain` lacks and each value of the same size in `plain`; at most
+    `WORK` elements in all.
+    """
+    known, have = {step.mark for step in plain}, {step.mark for step in got}
+    instead: dict[int, dict[str, Step]] = {}
+    for step in sorted(plain, key=lambda step: step.mark in have):  # what `got` lacks is the likelier
+        if step.rough:
+            instead.setdefault(step.mark[0], {}).setdefault(step.mark[1], step)
+    left, work = WORK, sum(one.mark[0] + (LAUNCH if one.operation.startswith(KERNEL) else OPERATION) for one in got)
+    for place, step in enumerate(got):
+        if step.mark in known:
+            continue
+        for other in instead.get(step.mark[0], {}).values():
+            left -= work
+            if left < 0:
+                return None
+            value = _shaped(other.value, step.value.shape)
+            try:
+                if right(run(_replacing(place, value))):
+                    return _blamed(step, value, _lacking(got[:place], known))
+            except balls.Undecided:
+                continue
+    return None
+
+
+def _replacing(chosen: int, value: Any) -> Watch:
+    """A watch that puts `value` in the place of the step of this number."""
+    count = -1
+
+    def watch(operation: str, line: str, values: Sequence[Any]) -> Sequence[Any] | None:
+        nonlocal count
+        replaced = None
+        for place, _ in _steps(operation, line, values) if count < chosen else ():
+            count += 1
+            if count == chosen:
+                replaced = [value if place == number else each for number, each in enumerate(values)]
+        return replaced
+
+    return watch
+
+
+def _shaped(value: Any, shape: tuple[int, ...]) -> Any:
+    """A value in a shape of the same size: transposed if that is what the shape says, else read in order."""
+    return value.T if value.shape != shape == value.shape[::-1] else value.reshape(shape)
+
+
+def _blamed(step: Step, value: Any, kernels: str) -> Parting:
+    text = f"; {step.line}: {text_of(step.line)}" if text_of(step.line) else ""
+    more = f"; {kernels}" if kernels else ""
+    return Parting(f"{_where(step)}: {parted(step.value, value, MENDED)}{text}{more}", step.line)
+
+
+def _lacking(steps: Sequence[Step], known: Set[tuple[int, str]]) -> str:
+    """Which kernels store what the plain program lacks, with their lines; "" if none does."""
+    alone = [step for step in steps if step.operation.startswith(KERNEL) and step.mark not in known]
+    lines = list(dict.fromkeys(f"{step.operation} at {step.line}" for step in alone))
+    return f"the plain program lacks what is stored by {', '.join(lines[:LISTED])}" if alone else ""
+
+
+def _where(step: Step) -> str:
+    if step.operation.startswith(KERNEL):
+        return f"in {step.operation} at {step.line}"
+    return f"at {step.line}, {step.operation}" if step.line else f"by {step.operation}"
+
+
+def first_apart(got: Sequence[Step], plain: Sequence[Step], error: float = 0.0) -> Parting | None:
+    """Where `got` leaves the values of `plain`; None if that cannot be said.
 
     A value that nearly equals a value of the plain program says most. If there is none, the sentence names the first
-    value after the last shared one.
+    value after the last shared one. Kernels in Triton that store what the plain program lacks say more than that.
+
+    Args:
+        error: the largest relative error of a result. Values that differ by far less, as by a rounded constant, are not
+            its cause.
     """
     known = {step.mark for step in plain}
     shared = [place for place, step in enumerate(got) if step.mark in known and step.rough]
-    if not shared:
-        return ""
     places: dict[int, list[tuple[float, Step]]] = {}
     for step in plain:
         places.setdefault(step.mark[0], []).append((step.rough, step))
     for sizes in places.values():
         sizes.sort(key=lambda pair: pair[0])
-    for step in got:
-        twin = None if step.mark in known else _near(step, places.get(step.mark[0], []))
+    for step in got if shared else ():
+        twin = None if step.mark in known else _near(step, places.get(step.mark[0], []), CAUSE * error)
         if twin is not None:
-            where = f"{step.operation} at {step.line}"
-            return f"the programs part at {where}: {step.mark[1]} where the plain one has {twin.mark[1]}"
+            numbers = parted(step.value, _shaped(twin.value, step.value.shape))
+            return Parting(f"the programs part {_where(step)}: {numbers}", step.line)
+    kernels = _lacking(got, known)
+    if kernels:
+        alone = next(step for step in got if step.operation.startswith(KERNEL) and step.mark not in known)
+        return Parting(kernels, alone.line)
+    if not shared:
+        return None
     last = got[shared[-1]]
     after = got[shared[-1] + 1] if shared[-1] + 1 < len(got) else None
-    told = f"the last value both programs have is {last.operation} at {last.line}"
-    return told + (f"; the next, {after.operation} at {after.line}, is the method's alone" if after else "")
+    sentence = f"the last value both programs have is made {_where(last)}"
+    if after is None or after.line == last.line:
+        return Parting(sentence, last.line)
+    return Parting(f"{sentence}; the next, {_where(after)}, is the method's alone", after.line)
 
 
-def _near(step: Step, candidates: list[tuple[float, Step]]) -> Step | None:
+def _near(step: Step, candidates: list[tuple[float, Step]], least: float) -> Step | None:
+    """A candidate that differs from a step by NEAR at most, relative to it, and by `least` or more."""
     place = bisect.bisect_left(candidates, step.rough, key=lambda pair: pair[0])
     for rough, twin in candidates[max(0, place - 1) : place + 1]:
-        if 0 < abs(rough - step.rough) <= NEAR * abs(rough) or (rough == step.rough and rough):
+        apart = max(abs(rough - step.rough), EPSILON * abs(rough))
+        if rough and least * abs(rough) <= apart <= NEAR * abs(rough):
             return twin
     return None
 

@@ -20,8 +20,9 @@ from gradgate.references.backends import (
     untraceable,
 )
 from gradgate.references.contract import Problem, Tree
-from gradgate.suites.exact import balls
+from gradgate.suites.exact import balls, tiles
 from gradgate.suites.exact.parting import Watch
+from gradgate.suites.exact.tiles import Tiles
 
 Function = Callable[..., Tree]
 """(Problem, *trees) -> (loss, grads like params)."""
@@ -35,11 +36,15 @@ class Result:
         values: judged leaf -> array of balls, stacked leaves split; the loss is "".
         narrowed: dtypes narrower than float64 to which the program casts; in this evaluation a cast changes nothing.
         exits: places where a PyTorch program reads a number out of a tensor, so that it goes on as a float.
+        notes: outputs of kernels that depend on memory that nobody wrote.
+        tiles: how the masks, branches and loops of Triton kernels went, and how the blocks of Pallas kernels lay.
     """
 
     values: dict[str, Any]
     narrowed: frozenset[str] = frozenset()
     exits: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    tiles: Tiles = field(default_factory=dict)
 
 
 @dataclass
@@ -48,9 +53,13 @@ class Evaluator:
 
     Args:
         function: (Problem, *trees) -> (loss, grads). Under JAX it is only traced, on abstract values.
+
+    Attributes:
+        tiles: those of all evaluations that nobody watched.
     """
 
     function: Function
+    tiles: Tiles = field(default_factory=dict)
     _programs: dict[Any, Any] = field(default_factory=dict)
 
     def __call__(
@@ -60,7 +69,7 @@ class Evaluator:
 
         Args:
             trees: further arguments of the function.
-            watch: is called with every intermediate value.
+            watch: is called with every intermediate value, and may replace it.
             nudge: relative change of every number that a PyTorch program reads out of a tensor.
 
         Raises:
@@ -70,17 +79,21 @@ class Evaluator:
         Cost: about 0.3 µs per multiplication and a few µs per operation, plus tracing; no compilation.
         """
         if problem.backend == "torch":
-            return self._torch(problem, digits, trees, watch, nudge)
-        return self._jax(problem, digits, trees, watch)
+            found = self._torch(problem, digits, trees, watch, nudge)
+        else:
+            found = self._jax(problem, digits, trees, watch)
+        if watch is None:  # the search for unseen sides watches, at inputs that may not be judged
+            tiles.add(self.tiles, found.tiles)
+        return found
 
     def _torch(
         self, problem: Problem, digits: int, trees: tuple[Tree, ...], watch: Watch | None, nudge: float
     ) -> Result:
         from gradgate.suites.exact import on_torch
 
-        told = watch and (lambda operation, line, value: watch(operation, line, [value]))
-        found = on_torch.evaluate(lambda: self.function(problem, *trees), digits=digits, watch=told, nudge=nudge)
-        return Result(judged(problem, found.outputs), found.narrowed, tuple(found.exits))
+        one = watch and (lambda operation, line, value: (watch(operation, line, [value]) or [None])[0])
+        found = on_torch.evaluate(lambda: self.function(problem, *trees), digits=digits, watch=one, nudge=nudge)
+        return Result(judged(problem, found.outputs), found.narrowed, found.exits, found.notes, found.tiles)
 
     def _jax(self, problem: Problem, digits: int, trees: tuple[Tree, ...], watch: Watch | None) -> Result:
         key = problem.spec.static(), len(trees)
@@ -88,7 +101,8 @@ class Evaluator:
             with precision("jax", problem.dtype):
                 self._programs[key] = traced(self.function, problem, *trees)
         program = self._programs[key]
-        return Result(judged(problem, program.evaluate(problem, *trees, digits=digits, watch=watch)), program.narrowed)
+        values = judged(problem, program.evaluate(problem, *trees, digits=digits, watch=watch))
+        return Result(values, program.narrowed, notes=tuple(dict.fromkeys(program.notes)), tiles=program.tiles)
 
 
 def traced(function: Function, *args: Any) -> Any:
@@ -134,15 +148,22 @@ def backprop(loss: str, options: Mapping[str, Any], backend: str) -> Function:
 
     With a vector v as a second argument: value and gradient of ⟨gradient, v⟩; this gradient is H·v.
     """
-    grad, vjp = reverse_mode(backend)
+    vjp = reverse_mode(backend)[1]
 
     def run(problem: Problem, vector: Tree | None = None) -> Tree:
-        scalar = functools.partial(getattr(problem, loss), **options)
-        target = scalar if vector is None else lambda params: inner(grad(scalar)(params), vector)
-        value, pull = vjp(target, problem.params)
+        value, pull = vjp(scalar(problem, loss, options, vector), problem.params)
         return value, pull(problem.xp.ones_like(value))[0]
 
     return run
+
+
+def scalar(problem: Problem, loss: str, options: Mapping[str, Any], vector: Tree | None) -> Callable[[Tree], Any]:
+    """A function of params, ``problem.<loss>(params, **options)``; with a vector, ⟨its gradient, v⟩."""
+    plain = functools.partial(getattr(problem, loss), **options)
+    if vector is None:
+        return plain
+    grad = reverse_mode(problem.backend)[0]
+    return lambda params: inner(grad(plain)(params), vector)
 
 
 def differentiated(function: Callable[..., Any], backend: str) -> Function:

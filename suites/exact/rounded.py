@@ -16,6 +16,10 @@ The bound b is `ROUNDINGS` times half a unit in the last place. A constant that 
 one operation, needs 1. Those that a few operations compute in Python's floats need more: 1/√n 2.6, π²/n^1.5 4.2, and
 exp(−i·log(10⁴)/64), of rotary embeddings, 25, because the exponential multiplies the errors of its argument by it.
 
+A pair that is not declared for float64 never computes with such a constant: what meets its arrays is the float32 next
+to it. So there it may be any number that has the same float32, half a unit in its last place to either side, and no
+more: a program cannot tell them apart. For example, kernels write log₂e as 1.4426950216, which is its float32.
+
 Beyond `MOST` constants, as in a table, no system is solved. Each constant becomes a ball of the radius b, and the
 difference is put down to rounding if the balls of F and R overlap. This is weaker: it forgives what has the size of the
 rounding of some constant.
@@ -59,20 +63,41 @@ def bound(constant: float) -> float:
     """
     if not math.isfinite(constant) or constant == 0 or constant.is_integer():
         return 0.0
-    mantissa, exponent = math.frexp(constant)
-    whole = int(mantissa * 2**53)
-    bits = (whole // (whole & -whole)).bit_length()
+    bits = _bits(constant)
     if bits <= SHORT:
         return 0.0
-    return ROUNDINGS / 2 * math.ldexp(1.0, exponent - (SINGLE if bits <= SINGLE else 53))
+    return ROUNDINGS / 2 * math.ldexp(1.0, math.frexp(constant)[1] - (SINGLE if bits <= SINGLE else 53))
 
 
-def explained(run: Run, plain: Run, data: frozenset[float]) -> Agreement | None:
+def _bits(constant: float) -> int:
+    """The number of bits from the first to the last that is not zero."""
+    whole = int(math.frexp(constant)[0] * 2**53)
+    return (whole // (whole & -whole)).bit_length()
+
+
+def meanings(constant: float, dtype: str = "float64") -> Any:
+    """The ball of the numbers for which a positive constant may stand.
+
+    Args:
+        dtype: the widest dtype of the program's arrays, "float64" or "float32".
+
+    >>> log2e = 1 / math.log(2)
+    >>> meanings(1.4426950216, "float32").contains(log2e), meanings(1.4426950216).contains(log2e)
+    (True, False)
+    """
+    single = float(np.float32(constant)) if dtype == "float32" and bound(constant) else 0.0
+    if not single or single == constant:  # it is exact, too small for float32, or a float32 itself
+        return arb(constant, bound(constant))
+    return arb(single, math.ldexp(0.5, math.frexp(single)[1] - SINGLE) + bound(constant))
+
+
+def explained(run: Run, plain: Run, data: frozenset[float], dtype: str = "float64") -> Agreement | None:
     """The comparison of two programs once their constants have moved to where they agree; None if there is no place.
 
     Args:
         run, plain: digits -> values, of two programs that do not agree.
         data: |number| of everything that the programs are given; these are exact.
+        dtype: the widest dtype for which the programs are declared.
 
     Raises:
         Undecided: a comparison in a program is a tie.
@@ -89,17 +114,34 @@ def explained(run: Run, plain: Run, data: frozenset[float]) -> Agreement | None:
         if not alone and not both:
             return None
         known = [*alone, *both] if len(alone) + len(both) <= MOST else alone
-        if known and len(known) <= MOST:
-            found = _solved(run, plain, known, (mine, other), (got, exact))
-            if found is not None or len(known) == len(alone) + len(both):
-                return found
-        return _overlap(run, plain, {c: arb(c, bound(c)) for c in (*alone, *both)})
+        # Balls of float32 would forgive far too much, so such constants are only solved for.
+        for narrowest in dict.fromkeys(("float64", dtype)):
+            if known and len(known) <= MOST:
+                allowed = {c: meanings(c, narrowest) for c in known}
+                found = _solved(run, plain, allowed, (mine, other), (got, exact))
+                if found is not None:
+                    return found
+            if narrowest == "float64" and len(alone) + len(both) > MOST:
+                found = _overlap(run, plain, {c: meanings(c) for c in (*alone, *both)})
+                if found is not None:
+                    return found
+        return None
 
 
 def _solved(
-    run: Run, plain: Run, known: list[float], occurs: tuple[set[float], set[float]], start: tuple[Values, Values]
+    run: Run,
+    plain: Run,
+    known: Mapping[float, Any],
+    occurs: tuple[set[float], set[float]],
+    start: tuple[Values, Values],
 ) -> Agreement | None:
-    """The agreement at constants near the program's own that make the two programs equal; None if there are none."""
+    """The agreement at constants that make the two programs equal; None if there are none.
+
+    Args:
+        known: constant -> the ball of the numbers for which it may stand.
+        occurs: the constants of either program.
+        start: what the programs compute with their own constants.
+    """
     sizes = _sizes(start[1])
     first = _apart(*start, sizes)
     if first is None:
@@ -111,13 +153,15 @@ def _solved(
 
     columns = []
     for constant in known:
-        moved = {constant: arb(constant) + arb(bound(constant))}
+        moved = {constant: arb(constant) + known[constant].rad()}
         other = _apart(*at(moved, (constant in occurs[0], constant in occurs[1])), sizes)
         if other is None:
             return None
         columns.append(_floats(other - first))
     slopes = np.stack(columns, axis=1)
-    place, apart, distance = np.zeros(len(known), object) + arb(0), first, math.inf
+    # where each constant is within its ball, from −1 to 1
+    place = np.array([(arb(c) - ball.mid()) / ball.rad() for c, ball in known.items()], object)
+    apart, distance = first, math.inf
     for _ in range(STEPS):
         left = _floats(apart)
         size = float(np.linalg.norm(left))
@@ -128,7 +172,7 @@ def _solved(
         place = place + np.array([arb(float(part)) for part in step], object)
         if any(abs(float(part)) > 1 for part in place):
             return None
-        moved = {c: arb(c) + part * arb(bound(c)) for c, part in zip(known, place, strict=True)}
+        moved = {c: ball.mid() + part * ball.rad() for (c, ball), part in zip(known.items(), place, strict=True)}
         got, exact = at(moved, (True, True))
         try:
             agreement = compare(got, exact)

@@ -7,14 +7,17 @@ import functools
 import os
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from gradgate.references import oracle, registry
+from gradgate.references.backends import NARROW
 from gradgate.references.contract import Problem, Spec, Tree, installed
 from gradgate.suites.exact import balls
-from gradgate.suites.exact.programs import Evaluator, Result, backprop
+from gradgate.suites.exact.parting import Watch
+from gradgate.suites.exact.programs import Evaluator, Result, backprop, direction, scalar
 
 WIDEST = 1e-25
 """Largest radius, relative to the largest number of its leaf, of a truth that is precise enough to judge float64."""
@@ -29,12 +32,21 @@ ZERO = 1e-17
 
 @functools.lru_cache(maxsize=20_000)
 def of_spec(
-    spec: Spec, backend: str, rounded: bool, loss: str, options: tuple[tuple[str, Any], ...]
+    spec: Spec, backend: str, rounded: str, loss: str, options: tuple[tuple[str, Any], ...]
 ) -> oracle.Truth | None:
-    """`of_problem` for a float64 Spec; if `rounded`, for its numbers rounded to bfloat16. None above `AFFORDABLE`."""
+    """`of_problem` for a float64 Spec, with its numbers `rounded` to a narrow dtype if one is named.
+
+    Returns:
+        None above `AFFORDABLE`.
+
+    Raises:
+        Unknown, Undecided: as `of_problem`.
+    """
     if spec.work() > AFFORDABLE:
+        if getattr(spec, "against_itself", False):
+            raise balls.Undecided("the problem is too large for sixty digits")
         return None
-    problem = oracle.in_widest(spec, backend, "bfloat16" if rounded else "float64")
+    problem = oracle.in_widest(spec, backend, rounded)
     return of_problem(problem, loss, dict(options))
 
 
@@ -45,14 +57,29 @@ def reference(
 
     Arguments as for `oracle.measure`. Cost: that of `of_problem` and of `oracle.measure`.
 
+    Raises:
+        Unknown, Undecided: as `of_problem`.
+
     A truth is the same in both frameworks, and in JAX it takes a fifth of the time. So JAX evaluates the loss for both
     frameworks where it is loaded, or pays (`_in_jax`), if the claim `oracles_agree` compares the gradients of the two.
     """
     wide = spec if spec.dtype == "float64" else dataclasses.replace(spec, dtype="float64")
-    asked = dtype == "bfloat16", loss, tuple(sorted(options.items()))
+    asked = dtype if dtype in NARROW else "", loss, tuple(sorted(options.items()))
     alike = backend == "torch" and asked[1:] == ("loss", ()) and _in_jax() and _held_together(_place(type(spec)))
     known = of_spec(wide, "jax" if alike else backend, *asked)
-    return oracle.measure(oracle.in_widest(wide, backend, dtype), dtype, loss, None, rounding, known, **options)
+    problem = oracle.in_widest(wide, backend, dtype)
+    return oracle.measure(problem, dtype, loss, None, rounding, known, _inside(spec, dtype), **options)
+
+
+def _inside(spec: Spec, dtype: str) -> str:
+    """The dtype in which the reference of a pair is run, too, to judge a narrow dtype; "" for any other problem.
+
+    Random numbers of PyTorch are other ones in a wider dtype, so a reference that draws some is not run.
+    """
+    pair = getattr(spec, "pair", None)
+    if pair is None or dtype not in NARROW or pair.random:
+        return ""
+    return "float32" if "float32" in pair.dtypes else "float64"
 
 
 def _in_jax() -> bool:
@@ -84,20 +111,30 @@ def of_problem(
 
     None has one of three reasons: an operation without a rule, a comparison that is a tie, or balls that stay too wide.
 
+    Raises:
+        Unknown, Undecided: these reasons for a function that is judged against itself, whose floats say nothing else.
+
     Cost: 0.02 to 0.3 s at the sizes of the vocabularies.
     """
+    alone = getattr(problem, "against_itself", False)
+    tie = balls.Undecided("the balls stay too wide")
     run = evaluator(loss, tuple(sorted(options.items())), problem.backend)
     trees = () if vector is None else (vector,)
     for digits in (60, 120, 240):
         try:
             with balls.digits(digits):
                 found = _in_floats(run(problem, digits, *trees))
-        except balls.Undecided:
+        except balls.Undecided as why:
+            tie = why
             continue
         except balls.Unknown:
+            if alone:
+                raise
             return None
         if found is not None:
             return found
+    if alone:
+        raise tie
     return None
 
 
@@ -120,7 +157,46 @@ def narrowed(shape: Spec, backend: str, loss: str, options: tuple[tuple[str, Any
 @functools.lru_cache(maxsize=512)
 def evaluator(loss: str, options: tuple[tuple[str, Any], ...], backend: str) -> Evaluator:
     """The plain program of a loss; kept, because a JAX program is traced once for all problems of a shape."""
-    return Evaluator(backprop(loss, dict(options), backend))
+    return _Plain(backprop(loss, dict(options), backend), loss=loss, options=dict(options))
+
+
+@functools.lru_cache(maxsize=1024)
+def result(
+    spec: Spec, backend: str, loss: str, options: tuple[tuple[str, Any], ...], digits: int, twice: bool
+) -> Result:
+    """What the plain program of a loss gives on the problem of a float64 Spec; with `twice`, H·v of `direction`.
+
+    All methods of a class are judged on the same problems, so most results are computed once for a process. The balls
+    must not be changed.
+
+    Raises:
+        Unknown, Undecided: as `Evaluator`.
+    """
+    problem = oracle.in_widest(spec, backend, "float64")
+    trees = (direction(problem, 0),) if twice else ()
+    return evaluator(loss, options, backend)(problem, digits, *trees)
+
+
+@dataclass
+class _Plain(Evaluator):
+    """Plain backprop. Of a function that is judged against itself: the gradient of its own forward pass (`forward`)."""
+
+    loss: str = "loss"
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __call__(
+        self, problem: Problem, digits: int, *trees: Tree, watch: Watch | None = None, nudge: float = 0.0
+    ) -> Result:
+        """`Evaluator.__call__`."""
+        found = super().__call__(problem, digits, *trees, watch=watch, nudge=nudge)
+        if not getattr(problem, "against_itself", False):
+            return found
+        from gradgate.suites.exact import forward
+
+        def value(given: Problem) -> Any:
+            return scalar(given, self.loss, self.options, *(trees or (None,)))(given.params)
+
+        return dataclasses.replace(found, values=forward.gradient(problem, found.values, value, digits))
 
 
 def _in_floats(result: Result) -> oracle.Truth | None:

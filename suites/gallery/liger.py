@@ -146,11 +146,18 @@ def tanh_norm(x, alpha, gain, bias):
     return of("dyt").LigerDyTFunction.apply(x, alpha, gain, bias)
 
 
+def ignored(given):
+    """The inputs with the second label, if there is one, replaced by the one that is ignored."""
+    labels = given["labels"].copy()
+    labels[1:2] = -100
+    return given | {"labels": labels}
+
+
 LOGITS = {"logits": normal("T V"), "labels": integers("T", below="V")}
 ce = gradgate.Pair(
     cross_entropy, reference=plain_cross_entropy, inputs=LOGITS, dims={"T": (1, 3, 17), "V": (2, 33)},
     options={"reduction": ("mean", "sum"), "smoothing": (0.0, 0.1)}, dtypes=("float32",), **WHERE,
-    regimes={"confident": lambda given: given | {"logits": 30 * given["logits"]}},
+    regimes={"confident": lambda given: given | {"logits": 30 * given["logits"]}, "ignored": ignored},
     expected={
         "layouts": "logits that are not contiguous are copied; requires_grad is then read from the copy, where it is "
         "False, so the logits are returned in place of their gradient",
@@ -161,7 +168,7 @@ ce = gradgate.Pair(
 flce = gradgate.Pair(
     fused_linear_cross_entropy, reference=plain_linear_cross_entropy, options={"reduction": ("mean", "sum")},
     inputs={"x": normal("T H"), "weight": normal("V H", scale="H**-0.5"), "labels": integers("T", below="V")},
-    dims={"T": (1, 3, 17), "H": (1, 8), "V": (2, 33)}, dtypes=("float32",), **WHERE,
+    dims={"T": (1, 3, 17), "H": (1, 8), "V": (2, 33)}, dtypes=("float32",), regimes={"ignored": ignored}, **WHERE,
     expected={
         "each_leaf_alone": "the weight gets a gradient only where x requires one too",
         "autograd": RETAINED,
@@ -196,11 +203,22 @@ layer = gradgate.Pair(
     layer_norm, reference=plain_layer_norm, dims=ROWS, dtypes=("float32",), claims=[LINEAR], **WHERE,
     inputs={"x": normal("T H"), "weight": normal("H"), "bias": normal("H")},
 )  # fmt: skip
+ROPE: dict[str, Any] = {
+    "inputs": {"q": normal("B N T 2*D"), "k": normal("B 1 T 2*D"), "angles": normal("T D", gradient=False)},
+    "dtypes": ("float32",),
+    **WHERE,
+}
+STRIDE = "the stride of an axis of one token is that of one head, so all examples after the first are read elsewhere"
+WRONG = ("outputs", "gradient_exact", "gradient_float32", "cotangents", "memory_safe")
+UNSEEN = "its backward pass writes where autograd cannot see it, so its second derivative is wrong"
 rotary = gradgate.Pair(
-    rope, reference=plain_rope, dims={"B": (1, 2), "T": (1, 3, 5), "D": (4, 8)}, dtypes=("float32",), **WHERE,
-    expected={"autograd": "its backward pass writes where autograd cannot see it, so its second derivative is wrong"},
-    inputs={"q": normal("B 3 T 2*D"), "k": normal("B 1 T 2*D"), "angles": normal("T D", gradient=False)},
-    claims=[gradgate.grows("residual_bytes", T=1, sizes=LONG, at={"B": 1, "D": 8})],
+    rope, reference=plain_rope, dims={"B": (1, 2), "N": (3, 4), "T": (1, 3, 5), "D": (4, 6)}, **ROPE,
+    valid=lambda B, N, T, D: B == 1 or T > 1, expected={"autograd": UNSEEN},
+    claims=[gradgate.grows("residual_bytes", T=1, sizes=LONG, at={"B": 1, "N": 3, "D": 4})],
+)  # fmt: skip
+rotary_of_one_token = gradgate.Pair(
+    rope, reference=plain_rope, dims={"B": (2, 3), "N": (3, 4), "T": (1,), "D": (4, 6)}, name="rope_of_one_token",
+    expected={**dict.fromkeys(WRONG, STRIDE), "autograd": UNSEEN}, **ROPE,
 )  # fmt: skip
 kl = gradgate.Pair(
     kl_div, reference=plain_kl_div, dims={"T": (1, 3), "V": (2, 33)}, dtypes=("float32",), **WHERE,

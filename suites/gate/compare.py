@@ -11,11 +11,16 @@ from gradgate.suites.gate import declared
 from gradgate.suites.gate.allow import Entry
 from gradgate.suites.gate.manifest import identity, name, owner
 from gradgate.suites.gate.ran import EMPTY, Record
+from gradgate.suites.judging.verdict import NEVER
 from gradgate.suites.measuring.cells import OF_PASSES
 
 ADVISORY = "roofline_seconds"
 FAILURES = ("rise", "missing", "failed", "refuted", "unexpected", "withdrawn", "narrowed")
 UNMEASURED = ("unmeasured",)
+DECISIONS = "decisions"
+"""What follows a method in the name of the finding that fewer of its decisions go both ways."""
+Counts = Mapping[str, Any]
+"""`Verdict.decisions`."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +29,8 @@ class Finding:
 
     Attributes:
         kind: ``rise``, ``fall``, ``missing``, ``failed``, ``refuted``, ``unexpected`` (upheld, declared false),
-            ``withdrawn`` (a claim taken back), ``narrowed`` (a declaration that tries or promises less), ``allowed``,
+            ``withdrawn`` (a claim taken back), ``narrowed`` (a declaration that tries or promises less, or fewer
+            decisions that go both ways), ``allowed``,
             ``unmeasured``, ``left_out`` (a pair leaves a quantity out), ``fixed`` (refuted on the base, upheld on the
             head), ``with_fix`` (a rise of a method that is fixed), ``known`` (an error that is declared), ``renamed``,
             ``declared`` (otherwise than on the base), ``edited`` (a benchmark), ``new``, ``expired`` or ``unused``
@@ -106,6 +112,39 @@ def compare(base: Half, head: Half, allowed: Iterable[Entry], today: datetime.da
     later = ("left_out", "expired", "allowed", "unused", "renamed", "declared", "edited", "new", "fall", "time")
     order = (*FAILURES, *UNMEASURED, *later)
     return sorted(found, key=lambda finding: order.index(finding.kind))
+
+
+def decisions(
+    before: Mapping[str, Counts], after: Mapping[str, Counts], allowed: Iterable[Entry], today: datetime.date
+) -> list[Finding]:
+    """Pairs of which a smaller share of decisions goes both ways than on the base; a change may add some of neither.
+
+    Args:
+        before, after: method -> `Verdict.decisions` of its upheld formula on the base and on the head, under one name;
+            {} if there are none, which is all of them.
+        allowed: every entry; those about decisions that nothing needs are found here.
+    """
+    findings, entries = [], {entry.cell: entry for entry in allowed if entry.cell.endswith(f":{DECISIONS}")}
+    for method in before.keys() & after.keys():
+        (was, of), (now, left) = (
+            (one.get("both", 0), one.get("decisions", 0)) for one in (before[method], after[method])
+        )
+        if _share(now, left) >= _share(was, of):
+            continue
+        never = ", ".join(after[method]["never"][:NEVER])
+        sentence = f"{now} of {left} decisions both ways, and {was} of {of} on the base; never: {never}"
+        name = f"{method}:{DECISIONS}"
+        entry = entries.pop(name, None)
+        if entry is not None and entry.covers(name, "", today):
+            findings.append(Finding("allowed", name, sentence=f"{sentence}; until {entry.expires}: {entry.reason}"))
+        else:
+            findings.append(Finding("narrowed", name, sentence=sentence, owner=method))
+    valid = (entry for entry in entries.values() if today <= entry.expires)
+    return [*findings, *(Finding("unused", entry.cell, sentence="is not needed any more") for entry in valid)]
+
+
+def _share(both: int, decisions: int) -> float:
+    return both / decisions if decisions else 1.0
 
 
 def renames(base: Half, head: Half) -> dict[str, str]:
@@ -216,7 +255,7 @@ class _Rule:
         for entry in self.allowed:
             if self.today > entry.expires:
                 yield Finding("expired", entry.cell, quantity=entry.quantity, sentence=f"expired on {entry.expires}")
-            elif entry not in self.needed:
+            elif entry not in self.needed and not entry.cell.endswith(f":{DECISIONS}"):  # those follow in `decisions`
                 yield Finding("unused", entry.cell, quantity=entry.quantity, sentence="is not needed any more")
 
     def left_out(self) -> Iterable[Finding]:

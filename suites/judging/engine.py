@@ -21,14 +21,17 @@ from hypothesis.internal.conjecture import providers
 from gradgate.references import registry
 from gradgate.references.contract import Claim, Family, Method, Spec, installed
 from gradgate.suites.checks import CHECKS, Case, Check, sweeps
-from gradgate.suites.checks.base import Rejected
-from gradgate.suites.judging import strategies
+from gradgate.suites.checks.base import Excused, Rejected
+from gradgate.suites.exact import decisions
+from gradgate.suites.judging import hardest, sides, strategies
 from gradgate.suites.judging.coverage import coverage
 from gradgate.suites.judging.population import Population
 from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.subject import Fault, Inapplicable, Refuted, Subject
-from gradgate.suites.judging.tolerance import BINDS, Comparison, digits_lost
+from gradgate.suites.judging.tolerance import ADVICE, BINDS, Comparison, digits_lost
 from gradgate.suites.judging.verdict import Task, Verdict
+from gradgate.suites.pairs import lines_run
+from gradgate.suites.pairs.pair import Pair
 
 DRAWS_OF_TORCH = (
     "it draws random numbers, and PyTorch draws other ones in float64 than in float32: declare dtypes without one "
@@ -59,6 +62,7 @@ class Search:
         shrinks: problems that were tried to make a failing one smaller.
         tried: the problems that passed, with their options.
         drawn: whether there was any problem.
+        rejected: why the last problem that was rejected was not judged, if the check says so.
     """
 
     judged: dict[str, Exception | None] = field(default_factory=dict)
@@ -72,6 +76,7 @@ class Search:
     shrinks: int = 0
     tried: list[tuple[Spec, Mapping[str, Any]]] = field(default_factory=list)
     drawn: bool = False
+    rejected: str = ""
 
     @property
     def problems(self) -> int:
@@ -115,6 +120,8 @@ def judge(task: Task, subject: Subject, run: Run, progress: Callable[[int], None
     claim = subject.declared.claim(task.claim)
     check = CHECKS[claim.check]
     search, start = Search(), time.perf_counter()
+    reached: sides.Search | None = None
+    worst: dict[str, Any] = {}
 
     def put(spec: Spec, options: Mapping[str, Any]) -> None:
         search.drawn = True
@@ -129,7 +136,12 @@ def judge(task: Task, subject: Subject, run: Run, progress: Callable[[int], None
             with contextlib.suppress(Rejected):
                 put(spec, default if run.options is None else dict(run.options))
         else:
-            draw(search, put, subject.declared, claim, check, run)
+            with decisions.turning() as turns:
+                draw(search, put, subject.declared, claim, check, run)
+                reached = sides.search(subject, claim, search.tried)
+                if reached:
+                    _other_sides(reached, put)
+            worst = _hardest(search, subject, claim, check)
     except Inapplicable as why:
         return Verdict(task, "inapplicable", len(search.judged), reason=str(why))
     except (Refuted, Fault):
@@ -137,10 +149,46 @@ def judge(task: Task, subject: Subject, run: Run, progress: Callable[[int], None
     verdict = _verdict(task, search, check, run, time.perf_counter() - start)
     if verdict.verdict != "upheld" or check.draws == "stress" or run.spec:
         return verdict
+    if reached:
+        verdict = dataclasses.replace(verdict, decisions=reached.summary())
+    if isinstance(subject.function, Pair) and claim.name == "gradient_exact":
+        verdict = dataclasses.replace(verdict, lines=lines_run.of_pair(subject, search.tried, turns))
+    verdict = dataclasses.replace(verdict, worst=worst, reason=verdict.reason or hardest.worded(worst))
     fixed = claim.settings.get("options", {})
     tried = coverage(registry.family(task.family), subject.declared, search.tried, claim.where, fixed)
     some = dataclasses.replace(tried, missing=tried.missing[:MISSING], enough=_enough(subject.declared, claim, run))
     return dataclasses.replace(verdict, coverage=dataclasses.asdict(some))
+
+
+def _other_sides(reached: sides.Search, put: Callable[[Spec, Mapping[str, Any]], None]) -> None:
+    """Judge the problems that take sides of decisions which none has taken."""
+    for spec in reached.problems():
+        try:
+            put(spec, reached.options)
+            reached.judged()
+        except Excused as why:
+            reached.judged(str(why))
+        except Rejected as why:
+            reached.rejected(str(why))
+
+
+def _hardest(search: Search, subject: Subject, claim: Claim, check: Check) -> dict[str, Any]:
+    """The hardest problem that a search finds, as `Verdict.worst`."""
+    if search.worst is None:
+        return {}
+    drawn, first = search.worst
+    found = hardest.begin(claim, subject.function, first.spec, drawn.ratio)
+    if found is None:
+        return {}
+
+    def judge(spec: Spec) -> Comparison | None:
+        case = Case(subject, claim, spec, first.options)
+        with contextlib.suppress(Rejected, Refuted, Fault):
+            check.function(case)
+        return case.found[-1] if case.found else None
+
+    found.search(judge)
+    return found.summary()
 
 
 def _enough(declared: Method, claim: Claim, run: Run) -> int:
@@ -208,7 +256,8 @@ def draw(
         shapes = (strategies.narrow if narrow else strategies.covering)(family, claim.where, run.examples)
         certain = strategies.covering_specs(family, claim.where, run.seed, shapes)
         certain += _of_each(family, shapes, seed) if narrow else []
-        wanted = max(wanted, len(certain)) if narrow else wanted
+        certain += _long_sums(family, seed) if "accumulates" in claim.settings else []
+        wanted = max(wanted, len(certain)) if narrow or "accumulates" in claim.settings else wanted
     for spec in _spread(certain, wanted):
         with contextlib.suppress(Rejected):
             put(spec, _options(declared, claim, spec))
@@ -281,6 +330,9 @@ def _put(search: Search, case: Case, check: Check, progress: Callable[[int], Non
             check.function(case)
         except (Refuted, Fault) as failure:
             search.judged[key] = failure
+        except Rejected as why:
+            search.rejected = str(why) or search.rejected
+            raise
         except Exception as error:
             fault = case.subject.fault_of_reference(error)
             if fault is None:
@@ -320,6 +372,13 @@ def _of_each(family: Family, shapes: Sequence[Mapping[str, Any]], seed: int) -> 
     return found
 
 
+def _long_sums(family: Family, seed: int) -> list[Spec]:
+    """Specs of a pair in which one dim is long, for a claim about sums in a narrow dtype: enough to refute together."""
+    cls = registry.spec_class(family.name)
+    lengthened = cls.pair.long_sums  # type: ignore[attr-defined]
+    return [cls(**fields, seed=seed + number) for fields in lengthened for number in range(BFLOAT16_EACH)]
+
+
 def _spread(specs: list[Any], wanted: int) -> list[Any]:
     """At most `wanted` of the items, spread evenly from the smallest to the largest."""
     if wanted >= len(specs):
@@ -335,10 +394,11 @@ def _verdict(task: Task, search: Search, check: Check, run: Run, seconds: float)
         leaf, error, noise = (getattr(failure, name, None) for name in ("leaf", "error", "noise"))
         return Verdict(
             task, verdict, count, error, noise, leaf or "", dataclasses.asdict(case.spec), dict(case.options),
-            reason=str(failure), seconds=seconds,
+            reason=str(failure), wrong_line=getattr(failure, "line", ""), seconds=seconds,
         )  # fmt: skip
     if not count:
         none = "plain backprop is finite on none of them" if search.drawn else "the restriction leaves none"
+        none = search.rejected or none
         return Verdict(task, "inapplicable", reason=f"no problem could be judged: {none}")
     if search.exact is not None:
         return _exact_verdict(task, search.exact, search.narrowed, count, seconds)
@@ -351,8 +411,9 @@ def _verdict(task: Task, search: Search, check: Check, run: Run, seconds: float)
     if search.worst is None:
         return Verdict(task, "upheld", count, seconds=seconds)
     if check.together and (refuted := search.population.refuted()):
+        reason = f"{refuted}; {ADVICE}" if "accumulates" in search.worst[1].settings else str(refuted)
         return Verdict(
-            task, "refuted", count, refuted.error, refuted.noise, refuted.leaf, reason=str(refuted), seconds=seconds,
+            task, "refuted", count, refuted.error, refuted.noise, refuted.leaf, reason=reason, seconds=seconds,
             run={"examples": run.examples, "seed": run.seed},
         )  # fmt: skip
     informed = search.population.informed(check.together)

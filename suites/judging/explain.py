@@ -14,19 +14,26 @@ from gradgate.suites.judging.outcomes import OUTCOMES
 from gradgate.suites.judging.verdict import Verdict
 
 T = TypeVar("T")
+NAMED = 4
+"""Number of leaves that a sentence names."""
+TINY = 1e-300
+"""Widths of balls below it are not written."""
+PLAINLY = 5e-4
+"""Relative errors from this one on are written in percent."""
 EXACT = ("gradient_exact", "second_order_exact")
 """Claims that are judged in sixty digits."""
 KNOWN_ERROR = "finding: error, as declared"
 """The outcome in words of a claim that is declared to fail and could not be measured."""
 LABELS = {
-    "outcome": "outcome",
-    "claim": "claim",
-    "declared_reason": "declared false because",
     "reason": "reason",
     "measured": "measured",
     "leaf": "leaf",
+    "remedy": "what to do",
     "problem": "problem",
     "options": "options",
+    "declared_reason": "declared false because",
+    "claim": "claim",
+    "outcome": "outcome",
     "reproduce": "reproduce",
     "declare": "declare",
 }
@@ -48,6 +55,7 @@ class Explanation:
         options: the method's options on that problem.
         reproduce: one command that judges this claim again.
         declare: the declaration to paste if the failure is known.
+        remedy: what to do if the function is right as it is, and its declaration says too much.
     """
 
     outcome: str
@@ -60,6 +68,12 @@ class Explanation:
     options: str
     reproduce: str
     declare: str = ""
+    remedy: str = ""
+
+    @property
+    def clauses(self) -> list[str]:
+        """The reason, or else the outcome, in clauses: what is wrong of what and how much, a number of it, where."""
+        return (self.reason or self.outcome).split("; ")
 
     def lines(self, *fields: str) -> list[str]:
         """These fields, or all fields, each as ``label: text``; a field that is "" is left out."""
@@ -84,18 +98,96 @@ def explain(verdict: Verdict) -> Explanation:
         options=compact(verdict.options),
         reproduce=verdict.reproduce,
         declare=verdict.to_declare,
+        remedy=_remedy(verdict),
     )
 
 
-def told_alike(verdict: Verdict) -> Hashable:
-    """A key: verdicts with the same key are shown together.
+RANDOM = "deterministic"
+"""The claim that a function refutes if it draws random numbers: whatever compares two of its calls fails as well."""
+CAUSES = ("gradient_exact", "outputs", "gradient_float64", "gradient_float32", "gradient_bfloat16", "gradient_float16")
+"""Claims that a wrong formula refutes, the most telling one first."""
+FOLLOWING = frozenset(
+    (
+        *CAUSES,
+        "cotangents",
+        "not_finite",
+        "options",
+        "second_order",
+        "second_order_exact",
+        "stability",
+        "upstream",
+        "value",
+    )
+)
+"""Claims that compare with the reference: if the formula is wrong, they are refuted as well."""
+DIGITS = (
+    "if gradient_exact is upheld, the formula is right and digits are lost: keep them, or declare {} with its reason"
+)
+COMPOSED = (
+    "if it is not for this transformation, take it out of composes=, or refuse it in words and name it in disclaims="
+)
+REMEDIES = {
+    "tree": "gradient=False in a draw declares an input that gets no gradient",
+    "deterministic": "if it draws random numbers, declare random=True",
+    "gradient_float64": DIGITS.format("a larger kappa="),
+    "gradient_float32": DIGITS.format("a larger kappa="),
+    "gradient_bfloat16": DIGITS.format("the dtypes= that it is for"),
+    "gradient_float16": DIGITS.format("the dtypes= that it is for"),
+    **dict.fromkeys(("compile", "jit", "vmap", "second_order", "second_order_exact"), COMPOSED),
+}
+"""Claim of a pair -> what an author can do if the function is as it should be."""
+AGAIN = "differentiated again: "
+"""How the reason of a refuted derivative of a gradient begins."""
 
-    Findings share the method and the declared reason; others share the method, the framework and the reason.
-    """
+
+def _remedy(verdict: Verdict) -> str:
+    """What the author of a pair can do about a failure, besides mending the function."""
     task = verdict.task
-    if verdict.outcome == "finding":
-        return task.family, task.method, task.declared_reason
-    return task.owner, verdict.outcome, verdict.reason
+    if verdict.outcome not in ("failure", "error") or not task.origin:
+        return ""
+    if verdict.reason.startswith(AGAIN):
+        return "once_differentiable on the backward pass refuses a second derivative in words"
+    return REMEDIES.get(task.claim, "")
+
+
+def by_cause(items: Iterable[T], verdict: Callable[[T], Verdict]) -> list[list[T]]:
+    """Failures or findings in groups of one cause, the most telling one first in its group.
+
+    Findings have the same cause if they share the method and the declared reason. Failures of one method do if they
+    have the same reason, or if each compares with the reference and the formula is wrong, or if the method draws random
+    numbers and each compares numbers of two calls.
+    """
+    items = list(items)
+    failed = {verdict(item).task.name for item in items if verdict(item).outcome == "failure"}
+    formula: dict[str, int] = {}  # owner -> rank of the claim that shows best that its formula is wrong
+    for one in map(verdict, items):
+        if one.outcome == "failure" and one.task.claim in CAUSES:
+            rank = CAUSES.index(one.task.claim)
+            formula[one.task.owner] = min(rank, formula.get(one.task.owner, rank))
+
+    def cause(item: T) -> Hashable:
+        one = verdict(item)
+        task = one.task
+        if one.outcome == "finding":
+            return task.family, task.method, task.declared_reason
+        if one.outcome == "failure" and f"{task.owner}:{RANDOM}" in failed:
+            return task.owner if task.claim == RANDOM or one.error is not None else (task.owner, one.reason)
+        follows = task.claim in FOLLOWING or one.reason.startswith(AGAIN)
+        if one.outcome == "failure" and task.owner in formula and follows:
+            return task.owner
+        return task.owner, one.outcome, one.reason
+
+    groups = alike(items, cause)
+    for group in groups:
+        group.sort(key=lambda item: _rank(verdict(item)))
+    return groups
+
+
+def _rank(verdict: Verdict) -> int:
+    """The place of a failure in its group: claims of `CAUSES` come first."""
+    order = (RANDOM, *CAUSES)
+    first = verdict.outcome == "failure" and verdict.task.claim in order
+    return order.index(verdict.task.claim) if first else len(order)
 
 
 def alike(items: Iterable[T], key: Callable[[T], Hashable]) -> list[list[T]]:
@@ -130,7 +222,9 @@ def measured(verdict: Verdict) -> str:
     known = verdict.error is not None or verdict.noise is not None
     error, noise = number(verdict.error) or "not finite", number(verdict.noise)
     if known and is_exact(verdict):
-        parts.append(f"relative error {error}{where}" + (f", known to within {noise}" if noise else ""))
+        parts.append(
+            f"relative error {error}{where}" + (f", known to within {noise}" if (verdict.noise or 0.0) > TINY else "")
+        )
     elif known:
         ratio = "" if (times := beside_noise(verdict)) is None else f", {times:.3g} times the noise"
         bound = "" if verdict.bound is None else f", bound {number(verdict.bound)}"
@@ -147,6 +241,40 @@ def beside_noise(verdict: Verdict) -> float | None:
     if is_exact(verdict) or error is None or not noise or not math.isfinite(error):
         return None
     return error / noise
+
+
+def listed(errors: Mapping[str, float | str], names: Iterable[str] = ()) -> str:
+    """Which leaves are wrong by how much, the worst first, and which are exact.
+
+    Args:
+        errors: wrong leaf -> its relative error, or a word for it.
+        names: all leaves; those that are not wrong are exact.
+
+    >>> listed({"b": 0.0051, "a": 0.234, "c": 2e-9}, ("a", "b", "c", "d"))
+    'a (23%), b (0.51%) and c (2e-09 of its size), exact in d'
+    >>> listed({"x": "NaN"}), listed({"x": 12.3})
+    ('x (NaN)', 'x (12 times its size)')
+    """
+    worst = sorted(errors, key=lambda name: _size(errors[name]), reverse=True)
+    shown = [f"{name} ({_share(errors[name])})" for name in worst[:NAMED]]
+    shown += [f"{len(worst) - NAMED} more"] if len(worst) > NAMED else []
+    exact = [name for name in names if name and name not in errors]
+    more = f" and {len(exact) - NAMED} more" if len(exact) > NAMED else ""
+    right = f", exact in {', '.join(exact[:NAMED])}{more}" if exact else ""
+    return " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1]))) + right
+
+
+def _size(error: float | str) -> float:
+    return math.inf if isinstance(error, str) or math.isnan(error) else error
+
+
+def _share(error: float | str) -> str:
+    if isinstance(error, str) or not math.isfinite(error):
+        return error if isinstance(error, str) else "not finite"
+    if error >= 10:
+        return f"{error:.2g} times its size"
+    percent = f"{100 * error:.0f}%" if error >= 1 else f"{100 * error:.2g}%"
+    return percent if error >= PLAINLY else f"{error:.2g} of its size"
 
 
 def number(value: float | None) -> str:

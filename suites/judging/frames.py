@@ -36,14 +36,15 @@ def last_frames(error: BaseException, *implementation: str) -> str:
     own = {place.partition(".")[0] for place in places if not place.endswith(".py")} - FRAMEWORKS
     found: list[str] = []
     for frame, line in traceback.walk_tb(error.__traceback__):
-        if _is_authors(frame, own):
+        if is_authors(frame, own):
             said = _told(frame, line)
             if not found or found[-1] != said:  # a function that calls itself is shown once
                 found.append(said)
     return "".join(f" · {said}" for said in found[-SHOWN:])
 
 
-def _is_authors(frame: FrameType, own: Set[str]) -> bool:
+def is_authors(frame: FrameType, own: Set[str]) -> bool:
+    """Whether a frame runs an author's file: none of an installed package, unless it is in `own`, or of gradgate."""
     file = frame.f_code.co_filename
     spec = frame.f_globals.get("__spec__")  # a worker is __main__ by name
     module = str(getattr(spec, "name", "") or frame.f_globals.get("__name__", ""))

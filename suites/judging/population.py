@@ -24,7 +24,7 @@ weights are w = v/σ, with v = 1/σ cut down so that no v² is more than a tenth
     |mean b| > max(EXCESS·max(max_s |mean a_s|, f·u), DEVIATIONS·√Σv²/Σw).
 
 The first term is for a rounding error with a preferred sign, as sums in bfloat16 have; a method may have twice plain
-backprop's. f is 2 in bfloat16. In float32 and float64 it is GROWTH = 4, as for a single problem: an elementary function
+backprop's. f is 2 in bfloat16. In all other dtypes it is GROWTH = 4, as for a single problem: an elementary function
 that is always some units too large is not a mistake there.
 
 The second term is for errors without a preferred sign. b is cut off at ±max(CUT·σ, EXCESS·(|a_s| + f·u)), where s is
@@ -67,7 +67,7 @@ DEVIATIONS = 8.05
 """How many standard deviations the mean of b may be away from zero."""
 CUT = 2.5
 """b is cut off at this many standard deviations, or farther out if plain backprop's own error is there."""
-SCALED = {"float64": GROWTH, "float32": GROWTH, "bfloat16": 2.0}
+SCALED = {"float64": GROWTH, "float32": GROWTH, "float16": GROWTH, "bfloat16": 2.0}
 """f: unit roundoffs of a common factor that plain backprop is always allowed."""
 CHANCE = 1 / (NOISE_SAMPLES + 1)
 """Largest probability that one given run of nine has the largest error."""

@@ -21,8 +21,8 @@ from gradgate.references.oracle import split
 from gradgate.suites.judging.frames import last_frames
 from gradgate.suites.judging.surroundings import kept
 
-NARROW = 'a function that does not support bfloat16 declares dtypes=("float64", "float32")'
-"""What to do about an exception that names bfloat16."""
+NARROW = 'a function that does not support bfloat16 or float16 leaves it out of dtypes=("float64", "float32", …)'
+"""What to do about an exception that names a narrow dtype."""
 
 
 class Fault(Exception):
@@ -39,12 +39,15 @@ class Fault(Exception):
 class Refuted(Exception):
     """A claim does not hold.
 
-    Attributes: leaf, error and noise of the worst leaf where there is one.
+    Attributes: leaf, error and noise of the worst leaf where there is one; the line of source, as ``src/ops.py:12``,
+        where one is known.
     """
 
-    def __init__(self, reason: str, leaf: str = "", error: float | None = None, noise: float | None = None) -> None:
+    def __init__(
+        self, reason: str, leaf: str = "", error: float | None = None, noise: float | None = None, line: str = ""
+    ) -> None:
         super().__init__(reason)
-        self.leaf, self.error, self.noise = leaf, error, noise
+        self.leaf, self.error, self.noise, self.line = leaf, error, noise, line
 
 
 class Inapplicable(Exception):
@@ -145,6 +148,10 @@ class Subject:
         if key not in self._programs:
             self._programs[key] = make()
         return self._programs[key]
+
+    def programs(self, what: str) -> list[Any]:
+        """All that `program` has made under this name, for whichever options."""
+        return [made for (name, _), made in self._programs.items() if name == what]
 
     def guard(self, problem: Problem, options: Mapping[str, Any], function: Callable[..., Any], *arguments: Any) -> Any:
         """Run ``function(*arguments)``, foreign code of the method, in the problem's precision; errors become Fault."""
@@ -275,7 +282,7 @@ def no_kernel(error: BaseException) -> str:
 
 
 def what_happened(error: BaseException) -> str:
-    """What foreign code did, such as ``raised ValueError: no``, and what to do if it does not support bfloat16."""
+    """What foreign code did, such as ``raised ValueError: no``, and what to do if it supports no narrow dtype."""
     if isinstance(error, SystemExit):
         return f"called sys.exit({repr_short(error.code)})"
     if isinstance(error, KeyboardInterrupt):
@@ -283,7 +290,7 @@ def what_happened(error: BaseException) -> str:
     if isinstance(error, MemoryError):
         return "ran out of memory (MemoryError)"
     said = f"raised {type(error).__name__}: {first_line(error)}"
-    if "bfloat16" in said.lower():
+    if re.search("bfloat16|float16|half", said, re.IGNORECASE):
         return f"{said}; {NARROW}"
     mixed = ("float32" in said and "float64" in said) or "float != double" in said or "double != float" in said
     return f"{said}; {ONLY}" if mixed else said

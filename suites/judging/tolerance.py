@@ -19,6 +19,9 @@ leaf of the true gradient, g the method's in the dtype under test, u the dtype's
    a loss has λ = ν. The bound grows by (κ − KAPPA)·λ, κ the method's own (`Method.kappa`). The floor does not grow.
    A function that is approximate by design declares an error (`Reference.declared`). It is taken off the distance, and
    the bound stays as it is.
+   In bfloat16 and float16 plain backprop itself may be far off: sums in them stop to grow. So a second yardstick stands
+   beside it, plain backprop in float32 whose result is rounded once (`Reference.inside`). It takes the place of the
+   noise if a function promises to accumulate in float32 (`sharper`), and is reported in any case (`beside`).
 4. *A zero leaf*, ‖g*‖ ≤ u·‖whole g*‖, is compared with the whole gradient: ‖whole g*‖ takes the place of ‖g*‖. If the
    whole gradient is zero, 1 takes the place of its norm. A method's own gradient of a zero leaf is a rounding error. So
    if a result is compared with the method's own gradient, it is still the true leaf that decides (`own_truth`).
@@ -45,9 +48,14 @@ KAPPA = 16.0
 """The error of every method may be this many times the noise."""
 EXCESS = 2.0
 """On most problems, a leaf's error may be this many times its allowance (`gradgate.suites.judging.population`)."""
-INFORMATIVE = {"float64": 1e-6, "float32": 1e-2, "bfloat16": 0.2}
+ADVICE = (
+    "it promises accumulates='float32', so this noise is that of plain backprop in float32, rounded once: convert what "
+    "it reads to float32, compute and sum in float32, and round only its results"
+)
+"""What is added to a refutation by the sharper yardstick."""
+INFORMATIVE = {"float64": 1e-6, "float32": 1e-2, "float16": 0.1, "bfloat16": 0.2}
 """From this relative bound on, a problem says nothing about a leaf in this dtype."""
-BINDS = {"float64": KAPPA, "float32": KAPPA, "bfloat16": EXCESS}
+BINDS = {"float64": KAPPA, "float32": KAPPA, "float16": KAPPA, "bfloat16": EXCESS}
 """The bound that decides about a leaf, in multiples of its allowance. In bfloat16 it is the bound of all problems
 together, because the bound of one problem is about as large as the leaf."""
 
@@ -168,6 +176,29 @@ def compare(
         if judged_along and size > UNIT_ROUNDOFF[dtype] * whole and math.isfinite(noise + more):
             along[name] = _along(apart, exact, reference, name, kappa)
     return Comparison(dtype, leaves, beyond, along)
+
+
+def sharper(reference: Reference) -> Reference:
+    """The reference with the noise of plain backprop in a wider dtype, where that was measured."""
+    if not reference.inside:
+        return reference
+    return replace(reference, noise=dict(reference.inside), along=dict(reference.inside_along))
+
+
+def beside(grads: Mapping[str, Any], reference: Reference, dtype: str) -> tuple[float, str]:
+    """(how far apart, a sentence with both yardsticks) for the leaf that tells most; the sentence is "" if none does.
+
+    That is the leaf with the largest error of the function, or of plain backprop, in multiples of that of float32
+    inside.
+    """
+    wide, plain = (compare(grads, one, dtype).leaves for one in (sharper(reference), reference))
+    said = (0.0, "")
+    for leaf, (error, least, _) in wide.items():
+        own = plain[leaf][1]
+        if all(map(math.isfinite, (error, least, own))) and reference.inside:
+            may = f"plain backprop in {dtype} may lose {own:.2g}, and float32 inside {least:.2g}"
+            said = max(said, (max(error, own) / least, f"{leaf} is off by {error:.2g}; there {may}"))
+    return said
 
 
 def own_truth(reference: Reference, grads: Mapping[str, Any], dtype: str) -> Reference:

@@ -6,14 +6,18 @@ import dataclasses
 import json
 import math
 import shlex
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from gradgate.references import registry
 from gradgate.references.contract import Claim, Method
+from gradgate.suites.judging.lines import Lines, from_json
 from gradgate.suites.judging.outcomes import AGAINST, OUTCOMES, outcome_of
 
 SCHEMA = 1
+NEVER = 2
+"""Sides that no problem took, of which a sentence names so many."""
 
 
 @dataclass(frozen=True)
@@ -73,12 +77,19 @@ class Verdict:
         spec: the smallest failing Spec or, for an upheld claim, the worst one; as a dict.
         options: the method's options on this Spec.
         reason: a sentence: what was wrong, or why nothing could be said; for a law, what was measured.
+        wrong_line: the line of source to blame for a refuted formula, as ``src/ops.py:12``; "" if none is known.
         digits: for a claim judged in sixty digits: the number of digits to which both formulas are known to agree.
         lost: for a claim about the gradient in floats: decimal digits lost beyond plain backprop, on the worst problem.
         informative: for a claim judged in floats: number of problems that say something about every kind of leaf.
         bound: the relative error that the rule allows for one problem, or in bfloat16 for all problems together.
         coverage: for an upheld claim that draws problems: how many of the ``possible`` pairs of (field, value) were
             ``tried``, and the first of the ``missing`` ones.
+        decisions: for an upheld formula of a pair: how many of the ``decisions`` of both programs went ``both`` ways,
+            the sides that were ``never`` taken after this many ``tries``, the counts for each of the ``lines``, where
+            the programs are ``apart``, and how often each mask, `if`, loop and block of its ``kernels`` went which way.
+        lines: for an upheld formula of a pair: which lines of the author's files ran, and which loops turned.
+        worst: for an upheld gradient of a pair in float64 or float32: the largest error over noise that a search found
+            (`hardest`), the ``scales`` by which it multiplied inputs, and the largest that was ``drawn``.
         run: examples and seed, if all problems together refute and no single one does.
         record: identities of the readings on which the verdict rests: everything that its process had read.
         loaded: gradgate's modules that were loaded while it was judged, name -> sha256; it is no part of the JSON.
@@ -95,6 +106,7 @@ class Verdict:
     options: dict[str, Any] = field(default_factory=dict)
     profile: str = "cpu"
     reason: str = ""
+    wrong_line: str = ""
     seconds: float = 0.0
     laws: list[dict[str, Any]] = field(default_factory=list)
     digits: int | None = None
@@ -103,6 +115,9 @@ class Verdict:
     bound: float | None = None
     run: dict[str, int] = field(default_factory=dict)
     coverage: dict[str, Any] = field(default_factory=dict)
+    decisions: dict[str, Any] = field(default_factory=dict)
+    lines: tuple[Lines, ...] = ()
+    worst: dict[str, Any] = field(default_factory=dict)
     record: tuple[str, ...] = ()
     loaded: dict[str, str] = field(default_factory=dict)
 
@@ -123,6 +138,22 @@ class Verdict:
         if self.outcome not in ("failure", "error") or not (task.origin or task.target):
             return ""
         return f'if this is known to fail, declare it: expected={{"{task.claim}": "<the reason>"}}'
+
+    @property
+    def decided(self) -> str:
+        """How many decisions went both ways, and what no problem reached, in words; "" if there are no decisions."""
+        found = self.decisions
+        if not found:
+            return ""
+        said = f"{found['both']} of {found['decisions']} decisions both ways"
+        never = found["never"]
+        more = f", … (+{len(never) - NEVER})" if len(never) > NEVER else ""
+        return f"{said}; never: {', '.join(never[:NEVER])}{more}" if never else said
+
+    @property
+    def unrun(self) -> str:
+        """What of the author's files no problem ran, in words; "" if everything ran."""
+        return "; ".join(sentence for one in self.lines for sentence in one.sentences)
 
     @property
     def as_expected(self) -> bool:
@@ -169,9 +200,13 @@ class Verdict:
             "seconds": round(self.seconds, 3),
             "reproduce": self.reproduce,
         }
+        row |= {"wrong_line": self.wrong_line} if self.wrong_line else {}
         row |= {"laws": self.laws} if self.laws else {}
         row |= {"run": self.run} if self.run else {}
         row |= {"coverage": self.coverage} if self.coverage else {}
+        row |= {"decisions": self.decisions} if self.decisions else {}
+        row |= {"lines": [dataclasses.asdict(one) for one in self.lines]} if self.lines else {}
+        row |= {"worst": self.worst} if self.worst else {}
         measured = (
             ("digits", self.digits),
             ("lost", finite(self.lost)),
@@ -195,7 +230,14 @@ class Verdict:
         row = {"declared_reason": row["why"], **row} if "why" in row else row
         task = Task(**{f.name: row[f.name] for f in dataclasses.fields(Task) if f.name in row})
         rest = {f.name: row[f.name] for f in dataclasses.fields(cls) if f.name != "task" and f.name in row}
-        return cls(task, **rest | {"record": tuple(row.get("record", ()))})
+        lines = from_json(row.get("lines", ()))
+        return cls(task, **rest | {"record": tuple(row.get("record", ())), "lines": lines})
+
+
+def both_ways(verdicts: Iterable[Verdict]) -> tuple[int, int]:
+    """How many decisions of a run's pairs went both ways, and how many there are."""
+    known = [verdict.decisions for verdict in verdicts if verdict.decisions]
+    return sum(one["both"] for one in known), sum(one["decisions"] for one in known)
 
 
 def finite(number: float | None) -> float | None:

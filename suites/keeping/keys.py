@@ -6,11 +6,12 @@ it is used again (`gradgate.suites.keeping.present`).
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,14 @@ class Keys:
         self._closures: dict[tuple[str, ...], dict[str, str]] = {}
         self._profiles: dict[str, str] = {}
         self._start = [self.fingerprint, COUNTING, data_of(project, depends), surroundings(), startup(Places(project))]
+
+    @contextlib.contextmanager
+    def parsing(self) -> Iterator[None]:
+        """The scope at whose end, also by an error, the parsed imports of our modules are cached."""
+        try:
+            yield
+        finally:
+            self.imports.parsed.keep()
 
     def closure(self, judges: Iterable[str], places: Iterable[str]) -> dict[str, str]:
         """The modules of gradgate behind a key: name -> sha256.

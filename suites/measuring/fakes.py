@@ -44,7 +44,7 @@ def argument_bytes(spec: Spec) -> int:
 
 
 def _width(dtype: str) -> int:
-    return {"float64": 8, "int64": 8, "bfloat16": 2, "bool": 1}.get(dtype, 4)
+    return {"float64": 8, "int64": 8, "bfloat16": 2, "float16": 2, "bool": 1}.get(dtype, 4)
 
 
 @contextlib.contextmanager

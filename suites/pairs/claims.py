@@ -6,14 +6,20 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from gradgate.references.backends import NARROW
 from gradgate.references.contract import Claim, Option
 from gradgate.suites.pairs.approximate import Convergence, ErrorBound
+from gradgate.suites.pairs.devices import INTERPRETER
 
 if TYPE_CHECKING:
     from gradgate.suites.pairs.pair import Pair
 
-FLOATS = {"float64": "gradient_float64", "float32": "gradient_float32", "bfloat16": "gradient_bfloat16"}
-EXACT = "its formula is the reference's gradient: equal to 40 digits and more, constants rounded to float64 aside"
+FLOATS = {dtype: f"gradient_{dtype}" for dtype in ("float64", "float32", "bfloat16", "float16")}
+EXACT = "its formula is the reference's gradient: equal to 40 digits and more, constants rounded to {} aside"
+ITSELF = (
+    "its formula is the derivative of what its own forward pass computes, equal to 40 digits and more; whether that is "
+    "what it should compute is not judged"
+)
 AUTOGRAD = (
     "keeps autograd's protocol: after inputs or outputs changed before the backward pass, is right or raises; "
     "without a backward pass, its graph is freed"
@@ -37,22 +43,25 @@ def contract(pair: Pair, options: Sequence[Option]) -> tuple[Claim, ...]:
         told = f"its outputs and gradient converge with order {steps.order:g} in the step of {steps.option}, in {dtype}"
         found.append(owed("gradient_order", told, "convergence"))
     else:
-        exact = f"its formula is the reference's gradient{bound}" if bound else EXACT
+        alone = pair.reference is None  # then its outputs are those of the reference by definition
+        exact = f"its formula is the reference's gradient{bound}" if bound else ITSELF if alone else EXACT.format(dtype)
+        plain = "the gradient of its own forward pass" if alone else "the reference's gradient"
+        if not alone:
+            found.append(owed("outputs", f"returns the outputs of the reference, in every dtype{bound}"))
         found += [
-            owed("outputs", f"returns the outputs of the reference, in every dtype{bound}"),
             owed("gradient_exact", exact, constants=True),
-            *(
-                owed(FLOATS[name], f"equals the reference's gradient in {name}{bound}", "gradient", dtype=name)
-                for name in pair.dtypes
-            ),
+            *(_in_floats(pair, name, f"equals {plain} in {name}{bound}") for name in pair.dtypes),
             owed("cotangents", "gives the right gradient if only one output has a cotangent, or none has"),
         ]
     found += [
         owed("upstream", "its gradient of c·loss is c times its gradient"),
-        owed("not_finite", "if an input is not finite, its answer is not finite wherever the reference's is not"),
         owed("deterministic", "gives the same bits when called twice"),
         owed("pure", "leaves inputs and global random state alone, and prints nothing"),
     ]
+    if not pair.against_itself:
+        found.append(
+            owed("not_finite", "if an input is not finite, its answer is not finite wherever the reference's is not")
+        )
     if pair.regimes and not steps:
         found.append(owed("stability", f"keeps its digits where inputs are {', '.join(pair.regimes)}"))
     if options and not steps:
@@ -61,8 +70,8 @@ def contract(pair: Pair, options: Sequence[Option]) -> tuple[Claim, ...]:
     if pair.donates:
         found.append(owed("donation", f"gives the memory of {', '.join(pair.donates)} to its outputs"))
     jax = pair.where == "jax"
-    alone = "each_leaf_alone_in_jax" if jax else ""
-    found.append(owed("each_leaf_alone", "gives each input its gradient if only this input requires one", alone))
+    each = "each_leaf_alone_in_jax" if jax else ""
+    found.append(owed("each_leaf_alone", "gives each input its gradient if only this input requires one", each))
     if not steps:
         found.append(owed("forward_mode", "in forward mode, where it offers that, gives the reference's derivative"))
     if not jax:
@@ -81,8 +90,28 @@ def contract(pair: Pair, options: Sequence[Option]) -> tuple[Claim, ...]:
         found.append(owed("second_order", "differentiated again, gives the reference's H·v"))
     for name in pair.disclaims:
         found.append(owed(REFUSED[name], f"refuses {name} in words", "refuses", transformation=name, in_own_words=True))
+    if INTERPRETER in pair.devices:
+        found += [
+            owed(
+                "memory_safe",
+                "its kernels read and write only what is theirs, assert nothing false, and use no undefined number",
+            ),
+            owed(
+                "order_free",
+                "its answer depends neither on the order of a kernel's programs nor on what a tuner chooses",
+            ),
+        ]
     found += pair.further()
     return tuple(claim if dtype == "float64" else _narrow(claim) for claim in found) + pair.promises
+
+
+def _in_floats(pair: Pair, dtype: str, statement: str) -> Claim:
+    """The claim about the gradient in one dtype."""
+    settings = {"dtype": dtype}
+    if pair.accumulates and dtype in NARROW:
+        statement = f"{statement}, as if it were computed in {pair.accumulates} and rounded once"
+        settings["accumulates"] = pair.accumulates
+    return Claim(FLOATS[dtype], "gradient", statement, "contract", settings=settings)
 
 
 def _narrow(claim: Claim) -> Claim:

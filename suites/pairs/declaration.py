@@ -7,10 +7,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gradgate.references.contract import DTYPES, FRAMEWORKS, Claim, UsageError, unknown
+from gradgate.references.backends import NARROW
+from gradgate.references.contract import FRAMEWORKS, Claim, UsageError, unknown
 from gradgate.references.plugged import check_expected, check_kappa
 from gradgate.suites.pairs import approximate, devices
-from gradgate.suites.pairs.draws import Draw
+from gradgate.suites.pairs.draws import WIDTHS, Draw
 
 if TYPE_CHECKING:
     from gradgate.suites.pairs.pair import Pair
@@ -25,8 +26,11 @@ def check_declaration(pair: Pair) -> None:
     from gradgate.suites.pairs.pair import RESERVED
 
     who = pair.called
-    if not pair.reference:
-        raise UsageError(f"{who}: a pair needs a reference=: the plain function that the function must agree with")
+    if not pair.reference and pair.reference is not None:
+        raise UsageError(
+            f"{who}: a pair needs a reference=: the plain function that the function must agree with, or None for the "
+            "derivative of its own forward pass"
+        )
     if not isinstance(pair.inputs, Mapping) or not pair.inputs:
         raise UsageError(f"{who}: inputs maps names to draws, such as {{'x': normal('T H')}}, not {pair.inputs!r}")
     for name, sizes in pair.dims.items():
@@ -50,10 +54,16 @@ def check_declaration(pair: Pair) -> None:
         if not callable(change) or not name:
             raise UsageError(f"{who}: regime {name!r} is a function of the inputs that returns them changed")
     for dtype in pair.dtypes:
-        if dtype not in DTYPES:
-            raise unknown(f"dtype of {who}", str(dtype), DTYPES)
+        if dtype not in WIDTHS:
+            raise unknown(f"dtype of {who}", str(dtype), WIDTHS)
     if isinstance(pair.dtypes, str) or not set(pair.dtypes) & {"float64", "float32"}:
         raise UsageError(f"{who}: dtypes is a tuple with float64 or float32 among them, not {pair.dtypes!r}")
+    if pair.by_backward and pair.reference is None:
+        raise UsageError(f"{who}: by_backward needs a reference=, whose gradient torch.autograd.grad can take")
+    if pair.accumulates not in ("", "float32"):
+        raise UsageError(f"{who}: accumulates is 'float32' or '', not {pair.accumulates!r}")
+    if pair.accumulates and not NARROW & set(pair.dtypes):
+        raise UsageError(f"{who}: accumulates is about bfloat16 and float16; dtypes has neither")
     devices.check(who, pair.devices)
     check_kappa(pair.kappa, pair.dtypes)
     check_expected(pair.expected)

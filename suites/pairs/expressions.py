@@ -44,7 +44,8 @@ def check(text: str | float, dims: Iterable[str], what: str) -> None:
     """
     for name in sorted(names(text)):
         if name not in set(dims):
-            raise unknown(f"dim of {what}", name, dims)
+            wrong = unknown(f"dim of {what}", name, dims)
+            raise UsageError(f'{wrong}; a new dim needs sizes, as in dims={{"{name}": (4, 1, 7)}}')
 
 
 @functools.lru_cache(maxsize=512)

@@ -36,8 +36,9 @@ def gradient(pair: Pair, problem: PairProblem, options: Mapping[str, Any], role:
 
     with pair.seeded(problem.spec):  # a backward pass may draw the mask of the forward pass again
         found, pull = jax.vjp(outputs, problem.params)
+        loss = problem.inner(found)  # before the backward pass: where two programs part is found in this order
         [grads] = pull({path: cotangents[path].astype(out.dtype) for path, out in found.items()})
-    return problem.inner(found), grads
+    return loss, grads
 
 
 def residual_bytes(pair: Pair, spec: PairSpec, options: Mapping[str, Any], role: str) -> int:

@@ -29,33 +29,45 @@ def gradient(pair: Pair, problem: PairProblem, options: Mapping[str, Any], role:
     if any(torch._C._functorch.is_functorch_wrapped_tensor(leaf) for leaf in inputs):
         return _transformed(pair, problem, options)
     params = {path: leaf.detach().requires_grad_() for path, leaf in problem.params.items()}
-    found, grads = backward(pair, role, problem, params, options)
+    found = forward(pair, role, problem, params, options)
+    # before the backward pass, which may write over the cotangents and the outputs
+    loss = problem.inner({path: out.detach() for path, out in found.items()})
+    grads = backward(pair, problem, found, params)
     reached = None
     for path, grad in grads.items():
         if grad is None:
             reached = _reached(pair, problem) if reached is None else reached
             grads[path] = None if path in reached else torch.zeros_like(params[path])
-    return problem.inner({path: out.detach() for path, out in found.items()}), grads
+    return loss, grads
 
 
-def backward(
+def forward(
     pair: Pair, role: str, problem: PairProblem, params: Tree, options: Mapping[str, Any] | None = None
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Outputs of a function at leaves, and path -> gradient of every leaf that requires one, or None.
+) -> dict[str, Any]:
+    """Path -> output of a function at leaves.
+
+    Raises:
+        Refuted: the outputs are not those of the reference.
+    """
+    with torch.enable_grad():
+        found: dict[str, Any] = pair.outputs(role, problem, params, options)
+    check_outputs(found, problem.data["cotangents"])
+    return found
+
+
+def backward(pair: Pair, problem: PairProblem, found: Mapping[str, Any], params: Tree) -> dict[str, Any]:
+    """Path -> gradient of every leaf that requires one, or None.
 
     Outputs without a cotangent are left out, as by a user's loss that does not use them.
     """
-    with torch.enable_grad():
-        found = pair.outputs(role, problem, params, options)
     cotangents = problem.data["cotangents"]
-    check_outputs(found, cotangents)
     asked = [path for path in found if problem.spec.cotangents in (ALL, "zero", ONLY + path)]
     asked = [path for path in asked if found[path].requires_grad]
     wanted = {path: leaf for path, leaf in params.items() if leaf.requires_grad}
     if not asked:
-        return found, dict.fromkeys(wanted)
+        return dict.fromkeys(wanted)
     upstream = [cotangents[path].to(found[path].dtype) for path in asked]
-    return found, pull(pair, [found[path] for path in asked], wanted, upstream)
+    return pull(pair, [found[path] for path in asked], wanted, upstream)
 
 
 def pull(pair: Pair, outs: list[Any], leaves: Tree, cotangents: list[Any], **how: Any) -> dict[str, Any]:
@@ -92,7 +104,7 @@ def _transformed(pair: Pair, problem: PairProblem, options: Mapping[str, Any]) -
 def _reached(pair: Pair, problem: PairProblem) -> set[str]:
     """Leaves on which autograd finds that the reference's outputs depend."""
     params = {path: leaf.detach().requires_grad_() for path, leaf in problem.params.items()}
-    _, grads = backward(pair, "reference", problem, params)
+    grads = backward(pair, problem, forward(pair, "reference", problem, params), params)
     return {path for path, grad in grads.items() if grad is not None}
 
 

@@ -72,7 +72,7 @@ def _values(values: Any) -> Callable[[PairSpec], list[Any]]:
     return (lambda spec: list(values(spec.sizes))) if callable(values) else (lambda spec: list(values))
 
 
-def _legal(pair: Pair, choice: Mapping[str, Any]) -> bool:
+def legal(pair: Pair, choice: Mapping[str, Any]) -> bool:
     """Whether sizes make sense together, and there are numbers to draw."""
     sizes = {name: choice[name] for name in pair.dims}
     try:
@@ -87,7 +87,7 @@ def _legal(pair: Pair, choice: Mapping[str, Any]) -> bool:
 
 def _shapes(pair: Pair) -> tuple[Mapping[str, Any], ...]:
     factors: dict[str, Any] = {**pair.dims, **pair.shared, "regime": ("", *pair.regimes)}
-    return tuple(vocabulary.combinations(factors, functools.partial(_legal, pair), pair.numbers))
+    return tuple(vocabulary.combinations(factors, functools.partial(legal, pair), pair.numbers))
 
 
 def _setting(pair: Pair, usual: Mapping[str, Any], options: tuple[Option, ...], entry: Mapping[str, Any]) -> Setting:
@@ -101,7 +101,7 @@ def _setting(pair: Pair, usual: Mapping[str, Any], options: tuple[Option, ...], 
         name: functions.label(value) if name in pair.shared else value
         for name, value in entry.items() if name not in own
     }  # fmt: skip
-    if not _legal(pair, {**usual, **fields}):
+    if not legal(pair, {**usual, **fields}):
         raise UsageError(
             f"{pair.called}: no inputs can be drawn at measured {dict(entry)!r}; valid= or a draw rules it out"
         )
@@ -118,5 +118,5 @@ def _measured(pair: Pair, shapes: tuple[Mapping[str, Any], ...]) -> Mapping[str,
     plain = [shape for shape in shapes if not shape["regime"]] or list(shapes)
     dtype = "float32" if "float32" in pair.dtypes else "float64"
     largest = {**plain[-1], **{name: max(sizes) for name, sizes in pair.dims.items()}}
-    legal = _legal(pair, largest) and pair.numbers(largest) <= vocabulary.MOST_NUMBERS
-    return {**(largest if legal else plain[-1]), "dtype": dtype}
+    possible = legal(pair, largest) and pair.numbers(largest) <= vocabulary.MOST_NUMBERS
+    return {**(largest if possible else plain[-1]), "dtype": dtype}

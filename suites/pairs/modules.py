@@ -12,7 +12,7 @@ from gradgate.suites.pairs.modules_pair import MODES, ModulePair
 
 def module_pair(
     function: Callable[..., Any] | str,
-    reference: Callable[..., Any] | str,
+    reference: Callable[..., Any] | str | None,
     inputs: Mapping[str, Any],
     dims: Mapping[str, Sequence[int]],
     rename: Mapping[str, str] | None = None,
@@ -45,7 +45,8 @@ def module_pair(
     Args:
         function: builder of the module under test, or ``package.module:builder``. It is called with the dims and
             options that it takes as keywords, such as ``lambda H: MyRMSNorm(H)``; in JAX also with ``rngs`` or ``key``.
-        reference: builder of the plain module.
+        reference: builder of the plain module. None: the module's own forward pass, without its custom derivatives, as
+            in `Pair`. Then `module_protocol` leaves autocast out, because nothing says how much a plain module loses.
         inputs: name -> draw, the positional arguments of a call.
         dims: name -> sizes that are tried, for builders and inputs alike.
         rename: name in the reference -> name in the function, where they differ: of parameters, buffers or submodules.

@@ -15,7 +15,7 @@ import numpy as np
 
 from gradgate.references.contract import Claim, Tree, UsageError, unknown
 from gradgate.suites.pairs import devices as places
-from gradgate.suites.pairs import trees
+from gradgate.suites.pairs import functions, trees
 from gradgate.suites.pairs.functions import label, value_of
 from gradgate.suites.pairs.modules_bound import Bound, Placed, built, keywords_of
 from gradgate.suites.pairs.modules_names import Names, matched, renamed
@@ -58,6 +58,8 @@ class ModulePair(Pair):
             UsageError: says what is wrong and what is legal.
         """
         super().__post_init__()
+        if self.reference is None and self.rename:
+            raise UsageError(f"{self.called}: rename= is for two modules, and reference=None is the module itself")
         if places.CUDA in self.devices:
             raise UsageError(f"{self.called}: a module is judged on the CPU or in the interpreter, not on cuda")
         for name in (*self.inputs, *self.dims, *self.options):
@@ -68,6 +70,10 @@ class ModulePair(Pair):
         for mode in self.modes:
             if mode not in MODES:
                 raise unknown(f"mode of {self.called}", str(mode), MODES)
+
+    def _forward(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The module's own builder, as another object; in JAX `_new` makes a plain function of the module's call."""
+        return functions.forward_of("torch", function)
 
     @functools.cached_property
     def differentiated(self) -> frozenset[str]:
@@ -197,6 +203,10 @@ class ModulePair(Pair):
 
         with modules_jax.building():
             found = modules_jax.bound(self._made(role, keywords), arguments, call)
+        if role == "reference" and self.reference is None:
+            from gradgate.suites.pairs import forward_jax
+
+            found.call = forward_jax.forward_of(found.call)  # type: ignore[method-assign]
         if role == "function":
             found.known_as = lambda name: renamed(name, {own: plain for plain, own in self.rename.items()})
         return found
@@ -283,7 +293,8 @@ class ModulePair(Pair):
 
         calls = []
         for i in range(WARM):
-            other = super().given(dataclasses.replace(spec, seed=(spec.seed + 7919 * (i + 1)) % 2**31))
+            seed = (spec.seed + 7919 * (i + 1)) % 2**31
+            other = super().given(dataclasses.replace(spec, seed=seed, regime=""))
             flat = self._plain_leaves(other)
             calls.append(self.arguments(flat))
         return warmed(self.where, plain, calls, self._of_call("reference", spec.fields, {}))
@@ -321,7 +332,7 @@ class ModulePair(Pair):
         state = {own(n, names.state): leaves[f"{MODULE}.{n}"] for n in names.state}
         arguments = self.arguments(self.widened(problem, leaves))
         keywords = self._of_call(role, fields, options)
-        with self.seeded(problem.spec), places.running(self.devices if role == "function" else ()):
+        with self.seeded(problem.spec), places.running(self._devices(role)):
             answer, after = module.call(
                 parameters, state, arguments, keywords, fields["training"], leaves.get(KEY, np.zeros(2, np.uint32))
             )

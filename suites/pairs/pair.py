@@ -17,9 +17,9 @@ from gradgate.references import registry
 from gradgate.references.backends import named_leaves, precision
 from gradgate.references.contract import DTYPES, Claim, Family, Method, Tree, UsageError
 from gradgate.suites.pairs import devices as places
-from gradgate.suites.pairs import functions, masks, trees
+from gradgate.suites.pairs import functions, masks, trees, unseen
 from gradgate.suites.pairs.approximate import Convergence, ErrorBound
-from gradgate.suites.pairs.draws import WIDTHS, Draw, typed
+from gradgate.suites.pairs.draws import FLOAT8, WIDTHS, Draw, typed
 from gradgate.suites.pairs.spec import ONLY, ZERO, PairProblem, PairSpec, bare, generator, integers_of
 from gradgate.suites.pairs.spec import reference_for_shapes as for_shapes
 
@@ -41,13 +41,16 @@ class Pair:
 
     Attributes:
         function: the function under test: a callable, or ``package.module:name`` or ``file.py:name``.
-        reference: the plain function that it must agree with, in the same framework; another object.
+        reference: the plain function that it must agree with, in the same framework; another object. None: the
+            function's own forward pass, without its custom derivatives. Then the gradient must be the derivative of
+            what the forward pass computes; whether it computes what it should is not judged.
         inputs: name -> draw (`gradgate.normal` and the like), or a tree of draws and None in dicts, lists and tuples.
         dims: name -> sizes that are tried. The first is the usual one; 1, odd sizes and 0 are worth including.
         options: keyword -> legal values, or a function of the dims that gives them. The reference gets the options that
             it takes. An option that it does not take may only change how the function computes.
         regimes: name -> function of the inputs (name -> NumPy arrays) that returns them changed.
-        dtypes: the dtypes that the function supports, out of ``float64``, ``float32`` and ``bfloat16``.
+        dtypes: the dtypes that the function supports, out of ``float64``, ``float32``, ``bfloat16`` and ``float16``;
+            by default the first three.
         composes: transformations that must work: ``jit`` (JAX), ``compile`` (PyTorch), ``vmap`` over all or some of the
             inputs, ``second_order``.
         disclaims: transformations that it refuses in words.
@@ -72,6 +75,9 @@ class Pair:
             (``jax.jit(…, donate_argnums=…)``). The claim ``donation`` judges that each is donated and reused.
         approximates: for a function that is approximate by design, what it declares: `gradgate.within`, a bound on its
             error, or `gradgate.order`, how fast it converges. None: nothing but rounding is allowed.
+        accumulates: ``float32`` for a function that computes in float32 what it gets and returns in bfloat16 or
+            float16. Its gradient in these is then compared with the reference's in float32, rounded once, and sums of
+            up to 65,536 terms are tried. "": it may lose what plain backprop loses in the dtype.
 
     Raises:
         UsageError: the declaration is wrong; the message says what is legal. Errors that only the functions show are
@@ -80,7 +86,7 @@ class Pair:
     Cost: judging a pair takes seconds to a minute of one core in PyTorch, and about twice that in JAX, which compiles
     each shape. It grows with the number of options' values and regimes, hardly with that of sizes.
 
-    Not for: functions without a plain function to agree with; complex and float16 numbers; one call at given arguments,
+    Not for: complex numbers; one call at given arguments,
     for which `gradgate.check` is enough; modules with parameters, which `gradgate.module_pair` takes.
 
     Example::
@@ -93,7 +99,7 @@ class Pair:
     """
 
     function: Callable[..., Any] | str
-    reference: Callable[..., Any] | str = ""
+    reference: Callable[..., Any] | str | None = ""
     inputs: Mapping[str, Any] = field(default_factory=dict)
     dims: Mapping[str, Sequence[int]] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -114,6 +120,7 @@ class Pair:
     unmeasured: Mapping[str, str] = field(default_factory=dict)
     donates: Sequence[str] = ()
     approximates: ErrorBound | Convergence | None = None
+    accumulates: str = ""
 
     def __post_init__(self) -> None:
         """Check the declaration, as far as it can be without importing either function.
@@ -137,6 +144,18 @@ class Pair:
     def differentiated(self) -> frozenset[str]:
         """Paths of the inputs that get a gradient."""
         return frozenset(path for path, draw in self.leaves.items() if draw.floating and draw.gradient)
+
+    @functools.cached_property
+    def further_regimes(self) -> tuple[str, ...]:
+        """Regimes that every pair has, which the search for unseen sides of decisions tries (`unseen`)."""
+        return tuple(unseen.usual(self))
+
+    @functools.cached_property
+    def long_sums(self) -> tuple[dict[str, int], ...]:
+        """Dims of problems in which one dim is long, and the others as usual (`lengths`)."""
+        from gradgate.suites.pairs.lengths import long_sums
+
+        return long_sums(self)
 
     @functools.cached_property
     def donated(self) -> tuple[str, ...]:
@@ -163,16 +182,34 @@ class Pair:
         Raises:
             UsageError: one of them cannot be found or called, or they are one object.
         """
-        found = {role: self._load(role) for role in ("function", "reference")}
+        found = {"function": self._load("function")}
+        found["reference"] = self._load("reference") if self.reference is not None else self._forward(found["function"])
         if found["function"] is found["reference"]:
             raise UsageError(f"{self.called}: function and reference are the same object; a pair needs two")
         return found
 
+    def _forward(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function's own forward pass, as its reference."""
+        framework = self.framework or next(iter(functions.frameworks(function)), "")
+        return functions.forward_of(framework, function)
+
     def _load(self, role: str) -> Callable[..., Any]:
-        found = places.loaded(getattr(self, role), self.devices if role == "function" else ())
+        found = places.loaded(getattr(self, role), self._devices(role))
         if not callable(found):
             raise UsageError(f"{role} of {self.called} is a {type(found).__name__}, and cannot be called")
         return found
+
+    def _devices(self, role: str) -> Sequence[str]:
+        """Where a function runs; a reference that somebody wrote runs on the CPU."""
+        return self.devices if role == "function" or self.reference is None else ()
+
+    @functools.cached_property
+    def against_itself(self) -> bool:
+        """Whether the reference is the function, whose gradient is judged by values of its forward pass.
+
+        So it is in PyTorch without a reference. In JAX the forward pass is a program of its own (`forward_jax`).
+        """
+        return self.reference is None and self.where == "torch"
 
     @functools.cached_property
     def promises(self) -> tuple[Claim, ...]:
@@ -248,7 +285,7 @@ class Pair:
     def drawn(self, spec: PairSpec) -> dict[str, Any]:
         """Path -> NumPy array, for a Spec's sizes, seed and regime."""
         given = self.given(spec)
-        if spec.regime:
+        if spec.regime and not spec.regime.startswith(unseen.PREFIX):
             changed = self.regimes[spec.regime](dict(given))
             if not isinstance(changed, dict) or changed.keys() != given.keys():
                 raise UsageError(f"regime {spec.regime!r} must return a dict of {', '.join(given)}")
@@ -262,6 +299,9 @@ class Pair:
         """Input -> tree of NumPy arrays, as they are drawn before a regime changes them."""
         draws = enumerate(self.leaves.items())
         arrays = {path: draw.drawn(spec.sizes, generator(spec.seed, i)) for i, (path, draw) in draws}
+        if spec.regime.startswith(unseen.PREFIX):
+            arrays = unseen.changed(self, spec.regime, arrays)
+            arrays = {path: self.leaves[path].legal(array, spec.sizes) for path, array in arrays.items()}
         return {name: _placed(tree, name, arrays) for name, tree in self.inputs.items()}
 
     def cotangents(self, spec: PairSpec) -> dict[str, Any]:
@@ -330,19 +370,19 @@ class Pair:
             leaves |= {path: copied(leaves[path]) for path in self.donated}
         arguments = self.arguments(leaves)
         shared = {name: functions.value_of(self.options[name], getattr(problem.spec, name)) for name in self.shared}
-        with self.seeded(problem.spec), places.running(self.devices if role == "function" else ()) as device:
+        with self.seeded(problem.spec), places.running(self._devices(role)) as device:
             answer = self.loaded[role](*places.moved(device, arguments), **shared, **(options or {}))
         return trees.usual(self.called, role, trees.flatten(self.where, places.moved(device and "cpu", answer))[0])
 
     def widened(self, problem: PairProblem, leaves: dict[str, Any]) -> dict[str, Any]:
-        """The inputs; if the draw of an input requests a wider dtype than the problem's, it is cast to that.
+        """The inputs; if the draw of an input requests float8, or a wider dtype than the problem's, it is cast to that.
 
         The words of a typed key become the key.
         """
         for path, draw in self.leaves.items():
             if draw.kind == "key":
                 leaves[path] = typed(leaves[path]) if draw.dtype else leaves[path]
-            elif draw.dtype and WIDTHS.index(problem.dtype) < WIDTHS.index(draw.dtype):
+            elif draw.dtype in FLOAT8 or (draw.dtype and WIDTHS.index(problem.dtype) < WIDTHS.index(draw.dtype)):
                 leaves[path] = problem.xp.astype(leaves[path], getattr(problem.xp, draw.dtype))
         return leaves
 
@@ -377,6 +417,16 @@ class Pair:
 
     def work(self, spec: PairSpec) -> float:
         """About how many multiplications the reference takes: its products of matrices, and its numbers in and out."""
+        shape = spec.static()
+        if shape not in self._works:
+            self._works[shape] = self._work(spec)
+        return self._works[shape]
+
+    @functools.cached_property
+    def _works(self) -> dict[Any, float]:
+        return {}
+
+    def _work(self, spec: PairSpec) -> float:
         numbers = self.numbers(spec.fields)
         numbers += sum(math.prod(shape) for shape in self.output_shapes(spec).values())
         flops = importlib.import_module(f"gradgate.suites.pairs.in_{self.where}").flops
@@ -404,7 +454,8 @@ class Pair:
         import torch
 
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(spec.seed)
+            # For each device that is not in use, torch.manual_seed would format the stack.
+            (torch.manual_seed if torch.cuda.is_initialized() else torch.default_generator.manual_seed)(spec.seed)
             yield
 
 

@@ -9,8 +9,8 @@ from typing import Any
 from gradgate.references.contract import Claim, Method, UsageError
 from gradgate.suites.pairs.pair import Pair
 
-SHOWN = ("outcome", "claim", "declared_reason", "reason", "measured", "leaf", "problem", "options")
-"""What a failing test shows of its verdict."""
+SHOWN = ("measured", "leaf", "problem", "options", "declared_reason", "claim", "outcome")
+"""What a failing test shows of its verdict, after what is wrong."""
 EXAMPLES = 24
 """Problems of a claim by default."""
 
@@ -70,11 +70,11 @@ def _judge(pair: Pair, method: Method, claim: Claim, examples: int, seed: int) -
     verdict = judge(Task.of(method, claim, pair.target), _subject(pair), Run(examples, seed))
     if verdict.verdict == "inapplicable":
         pytest.skip(verdict.reason)
-    told = explain(verdict)
+    words = explain(verdict)
     if verdict.outcome == "finding":
         pytest.xfail(claim.declared_reason)
     if OUTCOMES[verdict.outcome].status:
-        pytest.fail("\n".join(told.lines(*SHOWN)), pytrace=False)
+        pytest.fail("\n".join((*words.clauses, *words.lines(*SHOWN))), pytrace=False)
 
 
 @functools.lru_cache(maxsize=64)

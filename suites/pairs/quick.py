@@ -33,6 +33,7 @@ CLAIMS = (
     "gradient_float64",
     "gradient_float32",
     "gradient_bfloat16",
+    "gradient_float16",
     "cotangents",
 )
 """Claims that a check judges, in order."""
@@ -177,7 +178,7 @@ class GivenPair(Pair):
 
 def check(
     function: Callable[..., Any],
-    reference: Callable[..., Any],
+    reference: Callable[..., Any] | None,
     args: Sequence[Any],
     options: Mapping[str, Any] | None = None,
     *,
@@ -188,7 +189,7 @@ def check(
 
     Both are called as ``function(*args, **options)``; the reference gets only the options that it takes. Every floating
     array of the arguments gets a gradient, in whatever tree of the framework it is. Everything else is data: integers,
-    booleans, keys of random numbers, Python numbers, None, and the options. Every floating output gets a random
+    booleans, float8, keys of random numbers, Python numbers, None, and the options. Every floating output gets a random
     cotangent. Both functions start from the same seed of PyTorch's generator.
 
     The formula is compared in sixty digits where it can be traced. The numbers are judged in the dtype of the
@@ -201,7 +202,9 @@ def check(
 
     Args:
         function: the function under test, in JAX or PyTorch, or a module of torch.nn, flax.nnx or equinox.
-        reference: the plain function, in the same framework; another object.
+        reference: the plain function, in the same framework; another object. None: the function's own forward pass,
+            without its custom derivatives. Then the gradient must be the derivative of what the forward pass computes;
+            whether it computes what it should is not judged. A module of JAX needs a reference.
         args: arrays of JAX or tensors of PyTorch, or any trees of them. JAX takes floating arrays of NumPy as its own;
             PyTorch takes them as data.
         options: keywords of the calls.
@@ -211,7 +214,7 @@ def check(
     Raises:
         AssertionError: they differ; the message names the claim, the leaf, its error and the noise, and the call that
             repeats the check. Or the gradient cannot be judged at these arguments; the message says why.
-        UsageError: the arguments have no floating array; they have complex numbers, float16, or objects that are not
+        UsageError: the arguments have no floating array; they have complex numbers, or objects that are not
             registered as pytrees; a function captures a tensor that requires a gradient, or a module with parameters;
             two modules have parameters of other names or numbers; both functions are the same object.
 
@@ -222,21 +225,27 @@ def check(
     Cost: about ten calls of the function and thirty of the reference, and in JAX some ten compilations. Where sixty
     digits are impossible, 32 calls of the function and 300 of the reference more.
 
-    Not for: arguments of millions of numbers, since gradients are compared on the host; layouts of memory and
-    transformations, which `gradgate.Pair` tries; what a module's buffers hold after the call, and modules with other
-    names, which `gradgate.module_pair` takes.
+    Not for: decisions that these arguments do not take, such as `x > 20`, for which `gradgate.Pair` searches inputs;
+    arguments of millions of numbers, since gradients are compared on the host; layouts of memory and transformations,
+    which `gradgate.Pair` tries; what a module's buffers hold after the call, and modules with other names, which
+    `gradgate.module_pair` takes.
 
     Example::
 
         gradgate.check(fused_cross_entropy, plain_cross_entropy, (x, weight, labels), {"reduction": "sum"})
     """
     __tracebackhide__ = True  # pytest shows the line of the test
-    callables = {"function": function, "reference": reference}
-    framework = _framework(args, callables)
+    framework = _framework(args, {"function": function, "reference": reference})
+    if reference is None and framework == "jax" and _is_module(framework, function):
+        raise UsageError("reference=None is for functions; a module needs the plain module, or gradgate.module_pair")
+    plain = reference
+    if plain is None:  # in PyTorch it is the function itself, of which the pair makes another object
+        plain = functions.forward_of(framework, function) if framework == "jax" else function
+    callables = {"function": function, "reference": plain}
     pair = GivenPair(
         function,
         reference,
-        inputs=dict(zip(_names(reference, len(args)), args, strict=True)),
+        inputs=dict(zip(_names(plain, len(args)), args, strict=True)),
         kappa=kappa,
         random=True,
         framework=framework,
@@ -283,10 +292,11 @@ def _judged(pair: GivenPair, seed: int) -> str:
         __tracebackhide__ = True
         verdict = judge(Task.of(method, claim), subject, run)
         if verdict.verdict in ("refuted", "error"):
-            said = explain(verdict).lines("claim", "measured", "leaf")
+            words = explain(verdict)
+            said = words.lines("measured", "leaf", "claim")
             if " is None; expected" in verdict.reason:
                 said.append(f"if {verdict.leaf} is data, capture it: lambda x: f(x, {verdict.leaf})")
-            raise AssertionError("\n".join([verdict.reason, *said, f"repeat: gradgate.check(…, seed={repeat})"]))
+            raise AssertionError("\n".join([*words.clauses, *said, f"repeat: gradgate.check(…, seed={repeat})"]))
         if verdict.examples:
             compared.add(claim.name)
         if verdict.verdict == "upheld":
@@ -511,6 +521,8 @@ def _given(framework: str, path: str, leaf: Any) -> Any:
         name = _dtype(leaf)
         if str(leaf.layout) != "torch.strided":
             raise UsageError(f"argument {path} has the layout {leaf.layout}; legal: dense tensors, of torch.strided")
+    if name.startswith("float8"):
+        return leaf
     if name not in WIDTHS:
         raise UsageError(f"argument {path} is of {name}; legal: {', '.join(WIDTHS)}, integers and booleans")
     return Given(to_numpy(leaf), name)

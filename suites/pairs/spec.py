@@ -12,6 +12,7 @@ import numpy as np
 from gradgate.references import draws as layouts
 from gradgate.references.backends import namespace, precision, to_backend, untraceable
 from gradgate.references.contract import Backend, Problem, Spec, Tree, UsageError, unknown, value_field
+from gradgate.suites.pairs import unseen
 
 ALL, ZERO = "all", "zero"
 """Cotangents: random ones for every output, and zeros for every output."""
@@ -33,6 +34,7 @@ class PairSpec(Spec):
 
     pair: ClassVar[Any] = None
     listed: ClassVar[bool] = True
+    dtypes: ClassVar[tuple[str, ...]] = (*Spec.dtypes, "float16")
 
     def validate(self) -> None:
         """Check dims, options and regime against what the pair declares.
@@ -46,8 +48,13 @@ class PairSpec(Spec):
         for name, labels in self.pair.shared.items():
             if getattr(self, name) not in labels:
                 raise UsageError(f"{name} must be one of {', '.join(map(repr, labels))}, not {getattr(self, name)!r}")
-        if self.regime and self.regime not in self.pair.regimes:
+        if self.regime and self.regime not in self.pair.regimes and not self.unseen:
             raise unknown("regime", self.regime, self.pair.regimes)
+
+    @property
+    def unseen(self) -> bool:
+        """Whether the inputs are changed so that they take sides of decisions which no draw takes."""
+        return bool(self.regime) and unseen.known(self.pair, self.regime)
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -58,6 +65,11 @@ class PairSpec(Spec):
     def fields(self) -> dict[str, Any]:
         """Name of a dim or of a shared option -> its value."""
         return {name: getattr(self, name) for name in (*self.pair.dims, *self.pair.shared)}
+
+    @property
+    def against_itself(self) -> bool:
+        """`Pair.against_itself`."""
+        return bool(self.pair.against_itself)
 
     def build(self, backend: Backend) -> PairProblem:
         """The Problem: inputs that get a gradient are `params`, all others and the cotangents are `data`."""
@@ -135,6 +147,11 @@ class PairProblem(Problem):
     def pair(self) -> Any:
         """The pair, which declares the two functions."""
         return self.spec.pair
+
+    @property
+    def against_itself(self) -> bool:
+        """`Pair.against_itself`."""
+        return bool(self.pair.against_itself)
 
     def loss(self, params: Tree) -> Any:
         """⟨cotangents, outputs of the reference⟩."""

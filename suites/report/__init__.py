@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from gradgate.suites.console.files import need_own, write_atomically
-from gradgate.suites.report import junit, model, page
+from gradgate.suites.report import junit, model, page, sarif
 
 __all__ = ["files", "write"]
 
 
 def files(document: dict[str, Any]) -> dict[str, str]:
-    """The files of a report, name -> text: ``verdicts.json``, ``junit.xml``, ``index.html`` and what it links to.
+    """The files of a report, name -> text: verdicts.json, junit.xml, failures.sarif, index.html and what it links to.
 
     A large run of several classes has a page for each class, next to ``index.html``. The same document gives the same
     texts.
@@ -34,7 +34,11 @@ def files(document: dict[str, Any]) -> dict[str, str]:
         document: what ``gradgate verify --json`` writes, complete or cut off in the middle.
     """
     report = model.Report.of(document)
-    made = {"verdicts.json": json.dumps(document, indent=1) + "\n", "junit.xml": junit.render(report)}
+    made = {
+        "verdicts.json": json.dumps(document, indent=1) + "\n",
+        "junit.xml": junit.render(report),
+        "failures.sarif": sarif.render(report),
+    }
     return made | page.pages(report)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from gradgate.references import registry
 from gradgate.references.claims import GRADIENT_CLAIMS
 from gradgate.suites.console.plain import plain
-from gradgate.suites.judging.explain import Explanation, alike, explain, is_exact, told_alike
+from gradgate.suites.judging.explain import Explanation, alike, by_cause, explain, is_exact
 from gradgate.suites.judging.outcomes import FAILED, OUTCOMES, exit_status, last_line
 from gradgate.suites.judging.verdict import Task, Verdict
 
@@ -207,13 +207,13 @@ class Report:
 
     @cached_property
     def failures(self) -> list[list[Row]]:
-        """Failures, grouped by method and reason."""
-        return alike(self.of_outcome(*FAILED), lambda row: told_alike(row.verdict))
+        """Failures, grouped by cause."""
+        return by_cause(self.of_outcome(*FAILED), lambda row: row.verdict)
 
     @cached_property
     def findings(self) -> list[list[Row]]:
-        """Refutations as declared, grouped by method and explanation."""
-        return alike(self.of_outcome("finding"), lambda row: told_alike(row.verdict))
+        """Refutations as declared, grouped by method and declared reason."""
+        return by_cause(self.of_outcome("finding"), lambda row: row.verdict)
 
     @cached_property
     def inapplicable(self) -> list[list[Row]]:

@@ -20,7 +20,7 @@ from gradgate.references.claims import GRADIENT_CLAIMS
 from gradgate.suites.judging.coverage import Coverage
 from gradgate.suites.judging.explain import LABELS, number
 from gradgate.suites.judging.outcomes import OUTCOMES
-from gradgate.suites.report import memory_plot, paper_section, plot, power_section
+from gradgate.suites.report import memory_plot, paper_section, plot, power_section, source
 from gradgate.suites.report.model import Report
 
 LARGE = 300
@@ -118,7 +118,9 @@ def render(
         not_finite=sum(row.not_finite and not row.exact for row in report.rows),
         dtypes=list(GRADIENT_CLAIMS),
         figure=plot.figure(report.rows) if drawn else None,
-        measured=measured, laws=laws, papers=papers, powers=[] if parts else power_section.of_families(families),
+        sourced=[] if parts else [(row, source.sources(row.verdict)) for row in report.rows if row.verdict.lines],
+        line_states=source.STATES, measured=measured, laws=laws, papers=papers,
+        powers=[] if parts else power_section.of_families(families),
         all_dtypes=power_section.DTYPES, ledgers=[] if menu else _ledgers(families), judged=judged,
         figures=paper_section.total(judged), tones=paper_section.TONES,
         plotly_js=Markup(get_plotlyjs()) if (drawn or laws) and not menu else "",

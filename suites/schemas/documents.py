@@ -21,6 +21,7 @@ Name = Annotated[str, Meta(min_length=1)]
 Count = Annotated[int, Meta(ge=0)]
 Amount = Annotated[float, Meta(ge=0)]
 Framework = Literal["jax", "torch"]
+RuleState = Literal["upheld", "in floats", "by differences", "refuted", "elsewhere", "acknowledged", "not judged"]
 Expected = Literal["upheld", "refuted"]
 Versions = dict[str, str]
 Fields = dict[str, Any]
@@ -87,6 +88,50 @@ class Coverage(msgspec.Struct):
     enough: Annotated[Count, Meta(description="problems with which every shape would be tried")] = 0
 
 
+class Decisions(msgspec.Struct):
+    """How many decisions of two programs went both ways, and what is known about the others."""
+
+    decisions: Count
+    both: Count
+    never: Annotated[list[str], Meta(description="what no problem reached: one entry for each line of source")] = []
+    lines: Annotated[
+        dict[str, tuple[Count, Count]],
+        Meta(description="line of source -> how many decisions there went both ways, and how many there are"),
+    ] = {}
+    tries: Annotated[Count, Meta(description="changed inputs at which the programs were evaluated")] = 0
+    apart: Annotated[
+        list[str], Meta(description="changed inputs that could not be judged, or differ without a fault")
+    ] = []
+    kernels: Annotated[
+        list[str],
+        Meta(
+            description="how often each mask, if and loop of Triton kernels, and block of Pallas ones, went which way"
+        ),
+    ] = []
+
+
+class Lines(msgspec.Struct):
+    """Which lines of an author's file ran when a pair was judged."""
+
+    path: Name
+    digest: Annotated[str, Meta(description="the sha256 of the file")]
+    ran: Annotated[list[tuple[Count, Count]], Meta(description="first and last line of each stretch that ran")] = []
+    never: Annotated[list[tuple[Count, Count]], Meta(description="the same of lines that no problem ran")] = []
+    loops: Annotated[
+        list[tuple[Count, Count]], Meta(description="line of a loop that turned once at most, and its most turns")
+    ] = []
+
+
+class Worst(msgspec.Struct):
+    """The hardest problem for a function in floats that a search found."""
+
+    noises: Annotated[Amount | None, Meta(description="error in multiples of its noise; null if it is not finite")]
+    drawn: Annotated[Amount | None, Meta(description="the same for the worst problem that was drawn")] = None
+    scales: Annotated[dict[str, float], Meta(description="input -> the factor by which it is multiplied")] = {}
+    spec: Annotated[Fields, Meta(description="the problem")] = {}
+    tries: Annotated[Count, Meta(description="problems of the search")] = 0
+
+
 class Verdict(msgspec.Struct):
     """The verdict on one claim."""
 
@@ -109,6 +154,7 @@ class Verdict(msgspec.Struct):
     options: Annotated[Fields, Meta(description="the method's options on that problem")] = {}
     profile: Name = "cpu"
     reason: Annotated[str, Meta(description="what was wrong, or why nothing could be said")] = ""
+    wrong_line: Annotated[str, Meta(description="the line of source that is to blame, as src/ops.py:12")] = ""
     seconds: Amount = 0.0
     reproduce: Annotated[str, Meta(description="one command that judges this claim again")] = ""
     laws: list[Series] = []
@@ -116,6 +162,9 @@ class Verdict(msgspec.Struct):
         dict[str, int], Meta(description="examples and seed, if all problems together refute and no single one does")
     ] = {}
     coverage: Coverage | UnsetType = UNSET
+    decisions: Decisions | UnsetType = UNSET
+    lines: list[Lines] = []
+    worst: Worst | UnsetType = UNSET
     digits: Annotated[Count | None, Meta(description="digits to which both formulas are known to agree")] = None
     lost: Annotated[float | None, Meta(description="decimal digits lost beyond plain backprop")] = None
     informative: Count | None = None
@@ -526,9 +575,70 @@ class Profiles(msgspec.Struct):
     profiles: list[Profile]
 
 
+class Point(msgspec.Struct):
+    """The gradient of a pair's function or reference in one dtype, with one input times ten to the `power`."""
+
+    leaf: Annotated[str, Meta(description="the input that is scaled; empty for all inputs")]
+    power: int
+    dtype: Name
+    role: Literal["function", "reference"]
+    lost: Annotated[Amount | None, Meta(description="decimal digits lost; null if there is a state")]
+    state: Literal["", "overflow", "zero", "wrong", "error", "unknown", "range"]
+
+
+class Domain(msgspec.Struct):
+    """What ``gradgate domain --json`` writes."""
+
+    schema: Literal[1]
+    target: Name
+    spec: Fields
+    options: Fields
+    points: list[Point]
+
+
+class SeenCall(msgspec.Struct):
+    """A distinct call of a handwritten derivative, with the verdicts on it."""
+
+    arguments: Annotated[list[str], Meta(description="each argument in a word or two, such as `float32[3,4]`")]
+    traced: Annotated[bool, Meta(description="whether it was recorded without values, as under jax.jit")]
+    test: Annotated[str, Meta(description="the test of pytest that made it; empty if none did")]
+    calls: Count
+    state: RuleState
+    verdicts: list[Verdict]
+
+
+class WatchedRule(msgspec.Struct):
+    """A handwritten derivative that a command called."""
+
+    framework: Framework
+    kind: Literal["autograd.Function", "torch.library", "custom_vjp", "custom_jvp"]
+    name: Annotated[Name, Meta(description="`package.module:qualified.name`")]
+    file: Name
+    line: Count
+    state: RuleState
+    reason: Annotated[str, Meta(description="why it is refuted, or why it was not judged")]
+    acknowledged: Annotated[str, Meta(description="the reason in the settings; empty if they name no such rule")]
+    likeness: Annotated[str, Meta(description="how its gradient relates to the right one, if in a simple way")]
+    test: Annotated[str, Meta(description="a short test without gradgate that fails")]
+    warnings: list[str]
+    calls: Count
+    more: Annotated[Count, Meta(description="distinct calls that were seen and not judged")]
+    seen: list[SeenCall]
+
+
+class Watched(msgspec.Struct):
+    """What ``gradgate watch --json`` writes."""
+
+    schema: Literal[1]
+    fingerprint: Versions
+    rules: list[WatchedRule]
+    notes: list[str]
+
+
 DOCUMENTS: dict[str, type[msgspec.Struct]] = {
     "verdicts": Verdicts, "memory": Memory, "selftest": Selftest, "calibrate": Calibration, "summary": Figures,
     "repeat": Repeat, "paper": Paper, "gate": Gate, "list": Methods, "statements": Statements, "profiles": Profiles,
+    "domain": Domain, "watch": Watched,
 }  # fmt: skip
 """Name of a document -> its type."""
 LISTS = {

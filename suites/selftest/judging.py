@@ -7,6 +7,8 @@ from typing import Any
 
 from gradgate.suites.bugs.corpus import corpus, unbroken
 from gradgate.suites.bugs.mutant import Mutant
+from gradgate.suites.bugs.of_pairs import one_side
+from gradgate.suites.bugs.of_pairs.one_side import OneSide
 from gradgate.suites.checks import rivals
 from gradgate.suites.judging.outcomes import AGAINST
 from gradgate.suites.judging.verdict import Verdict, finite
@@ -25,9 +27,9 @@ Outcome = dict[str, Any]
 """The outcome of one mutant, as in the file of ``gradgate selftest --json``."""
 
 
-def everything() -> dict[str, Mutant]:
-    """The corpus, and the unbroken methods on which false alarms are counted."""
-    return {**unbroken(), **corpus()}
+def everything() -> dict[str, Mutant | OneSide]:
+    """The corpus, the mutants of pairs behind one decision, and the unbroken methods on which alarms are counted."""
+    return {**unbroken(), **corpus(), **one_side.mutants()}
 
 
 def judged(names: Iterable[str], supervisor: Judges) -> Iterator[Outcome]:
@@ -62,9 +64,9 @@ def judged(names: Iterable[str], supervisor: Judges) -> Iterator[Outcome]:
                 yield _outcome(mutants[name], verdicts[name])
 
 
-def _beside(mutant: Mutant) -> list[str]:
+def _beside(mutant: Mutant | OneSide) -> list[str]:
     """The rivals that judge this framework and, for a wrong formula, the floats; none if the bug is in no method."""
-    if mutant.claims:  # the bug is in the code that measures a figure
+    if mutant.claims or isinstance(mutant, OneSide):  # the bug is in the code that measures a figure, or in a pair
         return []
     floats = [FLOATS] if mutant.formula else []
     return [*floats, *(name for name in RIVALS if name not in FOREIGN[mutant.framework])]
@@ -75,16 +77,16 @@ def _tells(verdict: Verdict) -> bool:
     return not verdict.reason.startswith(("the check itself failed", "importing"))
 
 
-def _kills(mutant: Mutant, verdict: Verdict) -> bool:
+def _kills(mutant: Mutant | OneSide, verdict: Verdict) -> bool:
     return verdict.verdict == mutant.verdict and _tells(verdict)
 
 
-def _killer(mutant: Mutant, verdicts: dict[str, Verdict]) -> Verdict | None:
+def _killer(mutant: Mutant | OneSide, verdicts: dict[str, Verdict]) -> Verdict | None:
     found = (verdicts[claim] for claim in mutant.kill if claim in verdicts)
     return next((verdict for verdict in found if _kills(mutant, verdict)), None)
 
 
-def _outcome(mutant: Mutant, verdicts: dict[str, Verdict]) -> Outcome:
+def _outcome(mutant: Mutant | OneSide, verdicts: dict[str, Verdict]) -> Outcome:
     asked, killer = [verdicts[claim] for claim in mutant.kill if claim in verdicts], _killer(mutant, verdicts)
     blind = next((verdicts[claim] for claim in mutant.also if not _kills(mutant, verdicts[claim])), None)
     last = next((verdict for verdict in verdicts.values() if not _tells(verdict)), blind or killer or asked[-1])

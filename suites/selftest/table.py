@@ -9,6 +9,7 @@ from rich.text import Text
 
 from gradgate.references import registry
 from gradgate.suites.bugs.mutant import FORMULA
+from gradgate.suites.bugs.of_pairs.one_side import FAMILY
 from gradgate.suites.console.terminal import console
 from gradgate.suites.selftest import summary
 from gradgate.suites.selftest.judging import Outcome, everything
@@ -96,6 +97,7 @@ def _grid(*columns: tuple[str, str]) -> Table:
 def command(row: Outcome) -> str:
     """One command that judges a mutant's last claim again."""
     mutant = everything()[row["name"]]
-    family = registry.origin(mutant.family) or mutant.family
-    words = f"gradgate verify {mutant.target} --family {family} --framework {mutant.framework}"
+    words = f"gradgate verify {mutant.target}"
+    if mutant.family != FAMILY:  # a pair is its own class
+        words += f" --family {registry.origin(mutant.family) or mutant.family} --framework {mutant.framework}"
     return f"{words} --claim {row['claim']}" + (f" --profile {mutant.profile}" if mutant.profile != "cpu" else "")

@@ -24,8 +24,8 @@ SECTIONS = (
     Section(
         "How to",
         (
-            "pairs", "jax_op", "torch_module", "kernels", "own_method", "own_model", "own_class", "own_profile",
-            "gate", "settings", "clusters", "examples",
+            "watch", "pairs", "jax_op", "torch_module", "kernels", "own_method", "own_model", "own_class",
+            "own_profile", "gate", "settings", "clusters", "examples",
         ),
     ),
     Section(

@@ -38,7 +38,8 @@ def test_the_first_example_of_the_readme_prints_what_it_shows(process: Callable[
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     found = re.search(r"^```python\n(.*?)^```\n\n```text\n(.*?)^```", text, re.M | re.S)
     assert found is not None
-    ran = process("-c", found[1], cwd=tmp_path)
+    (tmp_path / "mine.py").write_text(found[1])
+    ran = process("mine.py", cwd=tmp_path)
     assert ran.status == 1
     for line in found[2].splitlines():
         assert line.partition("…")[0].strip() in ran.err

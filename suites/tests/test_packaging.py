@@ -101,6 +101,7 @@ def test_the_wheel_holds_every_package_folder_and_its_data_and_no_test(wheel: Pa
         ("suites", "tests"),
         ("suites", "api"),
         ("suites", "guide", "changes"),  # fragments of the changelog
+        ("suites", "design"),  # pages for contributors
         ("suites", "gallery", "findings"),  # scripts that show findings without gradgate
     )
     expected = {f"gradgate/{p.as_posix()}" for p in files if not {p.parts[:2], p.parts[:3]} & set(elsewhere)}

@@ -150,7 +150,7 @@ class Bound(Chained):
         return self._array(y, "returned"), after
 
     def __call__(self, p: Tree, x: Any) -> Any:
-        """X -> y."""
+        """x -> y."""
         return self.run(p, x)[0]
 
     def push(self, vjp: Vjp, p: Tree, x: Any) -> tuple[Any, Tree]:
@@ -159,7 +159,7 @@ class Bound(Chained):
         return y, pull
 
     def inverse(self, p: Tree, y: Any) -> Any:
-        """Y -> x.
+        """y -> x.
 
         Raises:
             NotInvertible: there is no inverse.
@@ -244,7 +244,7 @@ class BoundCoupling(Bound):
         return self._join(y1, halves.moved(jnp, found, x2)), after
 
     def inverse(self, p: Tree, y: Any) -> Any:
-        """Y -> x."""
+        """y -> x."""
         y1, y2 = self._split(y)
         x2 = halves.restored(jnp, self._g(p["g"], y1, y2)[0], y2)
         return self._join(halves.restored(jnp, self._f(p["f"], x2, y1)[0], y1), x2)

@@ -32,16 +32,16 @@ class Coupling(nn.Module):
         self.f, self.g, self.dim = f, g, dim
 
     def forward(self, x: torch.Tensor, functions: tuple[Function, Function] | None = None) -> torch.Tensor:
-        """X -> y, of the same shape; `functions` replace F and G, so that a caller can watch their calls."""
+        """x -> y, of the same shape; `functions` replace F and G, so that a caller can watch their calls."""
         f, g = functions or (self.f, self.g)
         return self.moved(x, f, g)
 
     def inverse(self, y: torch.Tensor) -> torch.Tensor:
-        """Y -> x, of the same shape."""
+        """y -> x, of the same shape."""
         return self.restored(y, self.f, self.g)
 
     def moved(self, x: torch.Tensor, f: Function, g: Function) -> torch.Tensor:
-        """X -> y by these functions."""
+        """x -> y by these functions."""
         x1, x2 = self.split(x)
         with halves.of_half("F", x2.shape, x.shape, self.dim):
             shift = f(x2)
@@ -51,7 +51,7 @@ class Coupling(nn.Module):
         return self.join(y1, halves.moved(torch, self.parts(shift, x2.shape, "G"), x2))
 
     def restored(self, y: torch.Tensor, f: Function, g: Function) -> torch.Tensor:
-        """Y -> x by these functions."""
+        """y -> x by these functions."""
         y1, y2 = self.split(y)
         x2 = halves.restored(torch, self.parts(g(y1), y2.shape, "G"), y2)
         return self.join(halves.restored(torch, self.parts(f(x2), y1.shape, "F"), y1), x2)
@@ -61,7 +61,7 @@ class Coupling(nn.Module):
         raise NotImplementedError
 
     def split(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """X -> its halves.
+        """x -> its halves.
 
         Raises:
             UsageError: there are fewer than two numbers along `dim`.

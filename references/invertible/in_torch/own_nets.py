@@ -26,7 +26,7 @@ class PlainCoupling(nn.Module):
         self.f, self.g, self.affine = f, g, affine
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """X -> y."""
+        """x -> y."""
         first = x.shape[1] // 2
         x1, x2 = x[:, :first], x[:, first:]
         y1 = self.step(self.f(x2), x1)
@@ -65,11 +65,11 @@ class Leaky(nn.Module):
     """A leaky ReLU, with its inverse."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """X -> y."""
+        """x -> y."""
         return torch.where(x > 0, x, 0.5 * x)
 
     def inverse(self, y: torch.Tensor) -> torch.Tensor:
-        """Y -> x."""
+        """y -> x."""
         return torch.where(y > 0, y, 2 * y)
 
 
@@ -85,11 +85,11 @@ class Shear(nn.Module):
         return torch.triu(self.u, 1) + torch.eye(len(self.b), dtype=self.u.dtype)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """X -> y."""
+        """x -> y."""
         return x @ self.matrix() + self.b
 
     def inverse(self, y: torch.Tensor) -> torch.Tensor:
-        """Y -> x."""
+        """y -> x."""
         return torch.linalg.solve_triangular(self.matrix(), y - self.b, upper=True, left=False)
 
 

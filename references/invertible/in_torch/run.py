@@ -165,7 +165,7 @@ class Backward(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, run: Run, x: torch.Tensor, *parameters: torch.Tensor) -> torch.Tensor:
-        """X -> y."""
+        """x -> y."""
         y, kept = run.forward(x, parameters)
         ctx.run, ctx.count = run, len(parameters)
         ctx.save_for_backward(*parameters, *kept)

@@ -110,7 +110,7 @@ class InvertibleSequential(nn.Module):
         return found
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """X -> y."""
+        """x -> y."""
         if not isinstance(x, torch.Tensor) or not x.is_floating_point():
             got = x.dtype if isinstance(x, torch.Tensor) else type(x).__name__
             raise UsageError(f"the input is {got}; legal: one tensor of floating numbers")

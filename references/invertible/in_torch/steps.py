@@ -65,7 +65,7 @@ class ModuleStep(Chained):
         return self.invertible or callable(getattr(self.module, "vijp", None))
 
     def __call__(self, p: Tree, x: Any) -> Any:
-        """X -> y."""
+        """x -> y."""
         self.dtype = self.dtype or x.dtype
         y = self.call(p, x)
         if not isinstance(y, torch.Tensor):
@@ -73,7 +73,7 @@ class ModuleStep(Chained):
         return y
 
     def inverse(self, p: Tree, y: Any) -> Any:
-        """Y -> x.
+        """y -> x.
 
         Raises:
             NotInvertible: the module has none.
@@ -154,7 +154,7 @@ class CouplingStep(Chained):
         return {"f": self.f.parameters, "g": self.g.parameters}
 
     def __call__(self, p: Tree, x: Any) -> Any:
-        """X -> y; the first call is one of the module, so that its hooks run."""
+        """x -> y; the first call is one of the module, so that its hooks run."""
         self.dtype = self.dtype or x.dtype
         if p is None:
             with of_layer(self.name):
@@ -162,7 +162,7 @@ class CouplingStep(Chained):
         return self.module.moved(x, lambda x: self.f(p["f"], x), lambda x: self.g(p["g"], x))
 
     def inverse(self, p: Tree, y: Any) -> Any:
-        """Y -> x."""
+        """y -> x."""
         return self.module.restored(y, lambda x: self.f(p["f"], x), lambda x: self.g(p["g"], x)).to(self.dtype)
 
     def advance(self, vjp: Vjp, p: Tree, x: Any, h: Any, handed: Tree = None) -> Step:

@@ -133,13 +133,13 @@ def a_vector_as_loss(problem: Problem) -> Answer:
     return loss.reshape(1), grads
 
 
-@fault("refuted", "relative errors head: NaN; exact in embedding, layers[0]", "gradient_float64")
+@fault("refuted", "wrong gradient of head (NaN), exact in embedding, …", "gradient_float64")
 def nan_leaf(problem: Problem) -> Answer:
     """Returns NaN in a leaf."""
     return altered(problem, head=lambda leaf: leaf * float("nan"))
 
 
-@fault("refuted", "relative errors head: infinite; exact in …", "gradient_float32")
+@fault("refuted", "wrong gradient of head (infinite), exact in …", "gradient_float32")
 def infinite_leaf(problem: Problem) -> Answer:
     """Returns infinity in a leaf."""
     return altered(problem, head=lambda leaf: leaf + float("inf"))
@@ -152,7 +152,7 @@ def nan_loss(problem: Problem) -> Answer:
     return loss * float("nan"), grads
 
 
-@fault("refuted", "relative errors head: 0.5; exact in embedding, layers[0]", "gradient_float64")
+@fault("refuted", "wrong gradient of head (50%), exact in embedding, …", "gradient_float64")
 def half(problem: Problem) -> Answer:
     """Returns half of a leaf."""
     return altered(problem, head=lambda leaf: leaf / 2)

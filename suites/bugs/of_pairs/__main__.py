@@ -7,8 +7,8 @@ import collections
 import os
 import sys
 
-from gradgate.suites.bugs.of_pairs import alarms, rivals
-from gradgate.suites.bugs.of_pairs.corpus import MUTANTS, pairs
+from gradgate.suites.bugs.of_pairs import alarms, one_side, rivals
+from gradgate.suites.bugs.of_pairs.corpus import CHOOSING, MODULES, MUTANTS, pairs
 from gradgate.suites.bugs.of_pairs.mutant import EXAMPLES, judged, unbroken
 from gradgate.suites.calibration import power
 from gradgate.suites.judging.run import Run
@@ -29,12 +29,15 @@ def main() -> int:
     parser.add_argument("--pairs", action="store_true", help="judge all claims of the right pairs")
     parser.add_argument("--planted", action="store_true", help="find the smallest error in one leaf that is refuted")
     parser.add_argument("--alarms", type=int, metavar="N", help="judge N random problems of the right pairs")
+    parser.add_argument("--one-side", action="store_true", help="write the table of mutants behind single decisions")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="for --alarms: the most time, about")
     parser.add_argument("--seed", type=int, default=0, help="for --alarms")
     args = parser.parse_args()
     os.environ.update(environment())
     if args.alarms is not None:
         return _alarms(args)
+    if args.one_side:
+        return _one_side(args)
     if args.planted:
         return _planted(args)
     return _right(args) if args.pairs else _mutants(args)
@@ -102,6 +105,25 @@ def _planted(args: argparse.Namespace) -> int:
     for dtype, (delta, where) in worst.items():
         print(f"{dtype}: refuted in every leaf from {delta:g} on; the worst one is {where}")
     return any(delta > BAR[dtype] for dtype, (delta, _) in worst.items())
+
+
+def _one_side(args: argparse.Namespace) -> int:
+    """Find the mutants of `one_side`, and why some are equivalent; the status is 1 if a bug among them survives."""
+    rows, bad = one_side.table(), 0
+    every = pairs((*MODULES, *CHOOSING))
+    for name in (name for name in every if name.startswith(args.framework) and args.only in name):
+        listed = []
+        for site in one_side.found(name):
+            mutant = one_side.OneSide(name, site)
+            reason = one_side.equivalence(mutant)
+            survives = not reason and judged(mutant.broken(), one_side.CLAIM).verdict != "refuted"
+            bad += survives
+            print(f"{mutant.name}: {'SURVIVES' if survives else reason or 'killed'}", flush=True)
+            listed.append([site.operation, site.number, site.side, reason])
+        rows[name] = listed
+    kept = {name: rows[name] for name in every if rows.get(name)}
+    one_side.TABLE.write_text(one_side.written(kept), encoding="utf-8")
+    return bool(bad)
 
 
 def _alarms(args: argparse.Namespace) -> int:

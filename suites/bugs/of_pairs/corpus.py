@@ -12,12 +12,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from gradgate.references.contract import installed
-from gradgate.suites.bugs.of_pairs import bugs_jax, bugs_torch
+from gradgate.suites.bugs.of_pairs import bugs_jax, bugs_torch, one_side
 from gradgate.suites.bugs.of_pairs.mutant import PACKAGE, PairMutant
 from gradgate.suites.pairs.pair import Pair
 
 MODULES = ("torch_norms", "torch_sequences", "torch_tables", "jax_norms", "jax_sequences", "jax_tables")
 """Modules of pairs; each name begins with the framework."""
+CHOOSING = ("torch_choices", "jax_choices")
+"""Modules of further pairs, for mutants behind decisions. Some of them hide a NaN, because it is not above zero."""
 MUTANTS: tuple[PairMutant, ...] = (*bugs_torch.MUTANTS, *bugs_jax.MUTANTS)
 
 
@@ -30,9 +32,9 @@ def corpus() -> Mapping[str, PairMutant]:
 
 
 @functools.cache
-def pairs() -> tuple[str, ...]:
-    """``module:name`` of every pair whose framework is installed."""
-    there = [module for module in MODULES if installed(module.partition("_")[0])]
+def pairs(modules: tuple[str, ...] = MODULES) -> tuple[str, ...]:
+    """``module:name`` of every pair of these modules whose framework is installed."""
+    there = [module for module in modules if installed(module.partition("_")[0])]
     tables = {module: vars(importlib.import_module(f"{PACKAGE}.{module}")) for module in there}
     return tuple(f"{module}:{name}" for module in there for name, found in tables[module].items() if _is(found))
 
@@ -42,11 +44,11 @@ def _is(found: Any) -> bool:
 
 
 def __getattr__(name: str) -> Pair:
-    if name in corpus():
+    if name in corpus() or name in one_side.mutants():
         return _broken(name)
     raise AttributeError(name)
 
 
 @functools.lru_cache(maxsize=8)
 def _broken(name: str) -> Pair:
-    return corpus()[name].broken()
+    return (corpus().get(name) or one_side.mutants()[name]).broken()

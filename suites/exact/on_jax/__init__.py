@@ -9,6 +9,7 @@ from gradgate.suites.exact.on_jax import (
     indexing,
     integers,
     linear_algebra,
+    pallas,
     products,
     randomness,
     reductions,
@@ -22,7 +23,7 @@ from gradgate.suites.exact.on_jax.rules import LOCKSTEP, RULES
 __all__ = ["LOCKSTEP", "RULES", "Program", "trace"]
 
 _RULES_OF = (
-    casts, choices, control, devices, elementwise, indexing, integers, linear_algebra, products, randomness, reductions,
-    special, structure, windows,
+    casts, choices, control, devices, elementwise, indexing, integers, linear_algebra, pallas, products, randomness,
+    reductions, special, structure, windows,
 )  # fmt: skip
 """The modules whose import fills the tables of rules."""

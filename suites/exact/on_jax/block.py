@@ -15,9 +15,11 @@ import numpy as np
 from jax.extend.core import Literal
 
 from gradgate.suites.exact import balls
+from gradgate.suites.exact.lines import judges, line_at
 from gradgate.suites.exact.on_jax import rules
+from gradgate.suites.exact.tiles import Tiles
 
-Watch = Callable[[str, str, list[Any]], None]
+Watch = Callable[[str, str, list[Any]], Sequence[Any] | None]
 
 
 @dataclass
@@ -25,14 +27,20 @@ class Run:
     """The settings of one evaluation.
 
     Attributes:
-        watch: called after every equation with its primitive, source line and outputs.
+        watch: called after every equation with its primitive, source line and outputs; it may return other outputs.
+        brief: whether it is called only after equations that compare, and without outputs: within kernels.
         places: for each device that runs in lockstep, mesh axis -> its coordinate.
         sizes: mesh axis -> its length.
+        notes: what kernels computed from memory that nobody wrote, for a refutation to say.
+        tiles: how the blocks of kernels lay in their arrays.
     """
 
     watch: Watch | None = None
+    brief: bool = False
     places: list[dict[str, int]] = field(default_factory=lambda: [{}])
     sizes: dict[str, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    tiles: Tiles = field(default_factory=dict)
 
 
 Entry = tuple[Any, list[int], list[int], tuple[Any, ...]]
@@ -42,19 +50,27 @@ Entry = tuple[Any, list[int], list[int], tuple[Any, ...]]
 class Step:
     """One equation, with the slots that it reads, writes and empties."""
 
-    __slots__ = ("callers", "drops", "equation", "inputs", "many", "outputs", "run", "together")
+    __slots__ = ("_line", "callers", "drops", "equation", "inputs", "many", "outputs", "run", "together")
 
     def __init__(self, entry: Entry, run: Any, together: bool) -> None:
         self.equation, self.inputs, self.outputs, self.callers = entry
         self.run, self.together = run, together
         self.many = self.equation.primitive.multiple_results
         self.drops: list[int] = []
+        self._line = ""
 
     @property
     def line(self) -> str:
         """The equation's source line, as ``file.py:123``; within a call of JAX's own, the line that makes that call."""
+        if not self._line:  # JAX looks through all frames, and a loop performs the step often
+            self._line = self._found_line()
+        return self._line
+
+    def _found_line(self) -> str:
+        if self.equation.primitive.name == "pallas_call":
+            return kernel_line(self.equation)
         lines = (source_line(equation) for equation in (self.equation, *reversed(self.callers)))
-        return next(filter(None, lines), "unknown line")
+        return next(filter(None, lines), "")
 
     def perform(self, lanes: list[list[Any]], run: Run) -> None:
         """Read the slots of every device, run, and write."""
@@ -68,31 +84,77 @@ class Step:
             for place in self.drops:
                 slots[place] = None
         if run.watch is not None:
+            if run.brief:
+                self.tell(run)
+                return
             for slots in lanes:
-                run.watch(self.equation.primitive.name, self.line, [slots[i] for i in self.outputs])
+                instead = run.watch(self.equation.primitive.name, self.line, [slots[i] for i in self.outputs])
+                if instead is not None:
+                    for place, value in zip(self.outputs, instead, strict=True):
+                        slots[place] = value
+
+    def tell(self, run: Run) -> None:
+        """Tell who watches briefly that this step compares, if it does."""
+        if run.watch is not None and balls.compared():
+            run.watch(self.equation.primitive.name, self.line, [])
+
+    def written(self, name: str) -> str:
+        """`perform` for one device that nobody watches, as a line of Python in which `name` is the step's function."""
+        given = ", ".join(f"s{place}" for place in self.inputs)
+        call = f"{name}([[{given}]], run)[0]" if self.together else f"{name}({given})"
+        outputs = [f"s{place}" for place in self.outputs]
+        parts = [f"{', '.join(outputs)}{',' if self.many else ''} = {call}"] if outputs else [call]
+        for output, variable in zip(outputs, self.equation.outvars, strict=True):
+            if not getattr(variable.aval, "shape", ()):  # NumPy returns bare elements for this shape alone
+                parts.append(f"{output} = {output} if type({output}) is array else boxed({output})")
+        parts.extend(f"s{place} = None" for place in self.drops)
+        return "; ".join(parts)
 
 
 def boxed(value: Any) -> Any:
-    """A bare element, which NumPy returns for shape (), as an array."""
-    return np.asarray(value) if isinstance(value, (np.generic, bool, int)) else balls.whole(value)
+    """A bare ball or number of Python, as an array; a NumPy scalar has all that rules use of one, and is cheaper."""
+    if isinstance(value, np.generic):
+        return value
+    return np.asarray(value) if isinstance(value, (bool, int)) else balls.whole(value)
 
 
 def source_line(equation: Any) -> str:
-    """The innermost line outside JAX that made the equation, as ``file.py:123``; "" if it is not known."""
+    """The innermost line that made the equation, outside of JAX and of what judges, as ``file.py:123``; "" if none."""
     from jax._src import source_info_util  # the public API has no way from an equation to a line
 
-    frame = source_info_util.user_frame(equation.source_info.traceback)
-    return f"{frame.file_name.rpartition('/')[2]}:{frame.start_line}" if frame else ""
+    for frame in source_info_util.user_frames(equation.source_info.traceback):
+        if not judges(frame.file_name):
+            return line_at(frame.file_name, frame.start_line)
+    return ""
+
+
+def kernel_line(equation: Any) -> str:
+    """The function of a Pallas kernel and the line that declares it, as ``name, file.py:12``."""
+    name, _, path = str(equation.params["jaxpr"].debug_info.func_src_info).partition(" at ")
+    return ", ".join(filter(None, (name, path.rpartition("/")[2])))
 
 
 class Block:
-    """A jaxpr as steps, for those of its outputs that are needed."""
+    """A jaxpr as steps, for those of its outputs that are needed.
+
+    A block that runs often, such as the body of a loop, becomes one Python function. A line of it costs less than a
+    step of the list, but has to be compiled.
+    """
+
+    OFTEN = 16
+    """Runs after which a block becomes a function."""
 
     def __init__(self, template: list[Any], inputs: list[int], steps: list[Step], outputs: list[int]) -> None:
         self.template, self.inputs, self.steps, self.outputs = template, inputs, steps, outputs
+        self._runs = 0
+        self._functions: dict[bool, Callable[..., list[Any]]] = {}
 
     def __call__(self, arguments: list[Sequence[Any]], run: Run) -> list[list[Any]]:
         """Compute the outputs of every device from the arguments of every device."""
+        if len(arguments) == 1 and (run.watch is None or run.brief):
+            self._runs += 1
+            if self._runs > self.OFTEN:
+                return [self._in_one_function(arguments[0], run)]
         lanes = []
         for given in arguments:
             slots = self.template.copy()
@@ -101,35 +163,49 @@ class Block:
             lanes.append(slots)
         step = None
         try:
-            if len(lanes) == 1 and run.watch is None:
-                for step in self.steps:
-                    _alone(step, lanes[0], lanes, run)
-            else:
-                for step in self.steps:
-                    step.perform(lanes, run)
+            for step in self.steps:
+                step.perform(lanes, run)
         except (balls.Undecided, balls.Unknown) as error:
             raise _located(error, step) from error
         return [[slots[i] for i in self.outputs] for slots in lanes]
 
+    def _in_one_function(self, given: Sequence[Any], run: Run) -> list[Any]:
+        if run.brief not in self._functions:
+            self._functions[run.brief] = self._compiled(run.brief)
+        try:
+            return self._functions[run.brief](run, *given)
+        except (balls.Undecided, balls.Unknown) as error:
+            raise _located(error, self._failed(error)) from error
 
-def _alone(step: Step, slots: list[Any], lanes: list[list[Any]], run: Run) -> None:
-    """`Step.perform` on one device and unwatched: the usual case, and the fastest."""
-    if step.together:
-        result = step.run([[slots[i] for i in step.inputs]], run)[0]
-    else:
-        result = step.run(*[slots[i] for i in step.inputs])
-    if step.many:
-        for place, value in zip(step.outputs, result, strict=True):
-            slots[place] = value if type(value) is np.ndarray else boxed(value)
-    else:
-        slots[step.outputs[0]] = result if type(result) is np.ndarray else boxed(result)
-    for place in step.drops:
-        slots[place] = None
+    def _failed(self, error: Exception) -> Step | None:
+        """The step in whose line of the function the error was raised."""
+        traceback = error.__traceback__
+        codes = [function.__code__ for function in self._functions.values()]
+        while traceback is not None:
+            if traceback.tb_frame.f_code in codes:
+                return self.steps[traceback.tb_lineno - 2]  # the first line is the function's head
+            traceback = traceback.tb_next
+        return None
+
+    def _compiled(self, brief: bool) -> Callable[..., list[Any]]:
+        """The steps as one function of the run and the inputs, a line for each step; `brief` as in `Run`."""
+        names: dict[str, Any] = {"array": np.ndarray, "boxed": boxed}
+        names |= {f"s{place}": value for place, value in enumerate(self.template) if value is not None}
+        head = f"def block(run, {', '.join(f's{place}' for place in self.inputs)}):"
+        lines = [step.written(f"r{number}") for number, step in enumerate(self.steps)]
+        if brief:
+            lines = [f"{line}; tell{number}(run)" for number, line in enumerate(lines)]
+            names |= {f"tell{number}": step.tell for number, step in enumerate(self.steps)}
+        names |= {f"r{number}": step.run for number, step in enumerate(self.steps)}
+        tail = f"return [{', '.join(f's{place}' for place in self.outputs)}]"
+        exec("\n ".join((head, *lines, tail)), names)
+        function: Callable[..., list[Any]] = names["block"]
+        return function
 
 
 def _located(error: Exception, step: Step | None) -> Exception:
     """The error with primitive and line; an error of an inner block has them already, if its line is known."""
-    if step is None or getattr(error, "located", False) or step.line == "unknown line":
+    if step is None or getattr(error, "located", False) or not step.line:
         return error
     found = type(error)(f"{error} ({step.equation.primitive.name}, {step.line})")
     found.located = True  # type: ignore[attr-defined]
@@ -330,7 +406,10 @@ def _of_data(equation: Any) -> Callable[[Any], rules.Run]:
     def run(*values: Any) -> Any:
         wide = any(atom.aval.dtype.itemsize == 8 for atom in atoms)
         with jax.enable_x64(wide):
-            found = equation.primitive.bind(*map(jax.numpy.asarray, values), **equation.params)
+            try:
+                found = equation.primitive.bind(*map(jax.numpy.asarray, values), **equation.params)
+            except NotImplementedError as error:  # it is only lowered for a device
+                raise balls.Unknown(f"there is no rule for the primitive {equation.primitive.name}") from error
         return [np.asarray(each) for each in found] if equation.primitive.multiple_results else np.asarray(found)
 
     return lambda _: run

@@ -81,7 +81,14 @@ def select(equation: Any) -> Run:
     if len(equation.invars) == 2:
         return lambda which, only: only
     if len(equation.invars) == 3:
-        return lambda which, no, yes: np.where(which, yes, no)
+        floating, scalar = kind(equation.invars[1]) == "f", not equation.invars[0].aval.shape
+
+        def choose_number(which: Any, no: Any, yes: Any) -> Any:
+            if floating:
+                balls.selected(which)
+            return (yes if which else no) if scalar else np.where(which, yes, no)
+
+        return choose_number
 
     def choose(which: Any, *cases: Any) -> Any:
         stacked = np.stack(cases)

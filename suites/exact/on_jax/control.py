@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from gradgate.suites.exact.on_jax.block import Block, Flat, boxed
+from gradgate.suites.exact import balls, decisions
+from gradgate.suites.exact.on_jax.block import Block, Flat, boxed, source_line
 from gradgate.suites.exact.on_jax.rules import blank, lockstep, rule
 
 
@@ -40,6 +42,7 @@ class _Loop:
 
     def __init__(self, equation: Any, block: Block, used: list[bool], mask: list[bool], needed: list[bool]) -> None:
         params = equation.params
+        self.line = functools.partial(source_line, equation)
         self.block, self.used, self.mask = block, used, mask
         self.consts, self.carries = params["num_consts"], params["num_carry"]
         self.length, self.backwards = params["length"], params["reverse"]
@@ -51,6 +54,7 @@ class _Loop:
         first = self.consts + self.carries
         states = [list(values[self.consts : first]) for values in lanes]
         columns: list[list[list[Any]]] = [[[] for _ in self.stacked] for _ in lanes]
+        decisions.turned(self.line, self.length)
         for turn in range(self.length - 1, -1, -1) if self.backwards else range(self.length):
             given: list[Sequence[Any]] = [
                 [*values[: self.consts], *state, *self._row(values[first:], turn)]
@@ -100,7 +104,9 @@ def while_loop(equation: Any, compiled: Any, needed: list[bool]) -> Any:
     def loop(lanes: list[list[Any]], run: Any) -> list[list[Any]]:
         states = [list(values[second:]) for values in lanes]
         going = list(range(len(lanes)))
+        turns = -1
         while going:
+            turns += 1
             inner = _only(run, going)
             held = condition([[*lanes[i][:first], *states[i]] for i in going], inner)
             holds = {i: on for i, found in zip(going, held, strict=True) if (on := np.asarray(found[0], bool)).any()}
@@ -109,6 +115,7 @@ def while_loop(equation: Any, compiled: Any, needed: list[bool]) -> Any:
                 results = body([[*lanes[i][first:second], *states[i]] for i in going], _only(run, going))
                 for i, result in zip(going, results, strict=True):
                     states[i] = [_where(holds[i], *pair) for pair in zip(result, states[i], strict=True)]
+        decisions.turned(functools.partial(source_line, equation), turns)
         return states
 
     return loop
@@ -141,6 +148,7 @@ def cond(equation: Any, compiled: Any, needed: list[bool]) -> Any:
                 results[i] = [_NOTHING] * len(needed)
                 for place, value in zip(wanted, outputs, strict=True):
                     results[i][place] = value
+        balls.selected(np.array(indices) == len(branches) - 1)  # at the end, or it would count as the branch's own
         return results
 
     return choose

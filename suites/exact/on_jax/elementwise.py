@@ -190,6 +190,7 @@ def _quotient(one: Any, other: Any) -> Any:
             raise balls.Undecided("whether a divisor is zero")
         return result
     if other.is_zero():  # floats give ±∞ here; zero counts as positive
+        balls.divided(other)
         if one.is_zero() or one.is_nan():
             return NAN
         return INF if balls.sign(one) > 0 else MINUS_INF

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,10 +27,15 @@ def _starts(indices: Sequence[Any], shape: Sequence[int], sizes: Sequence[int]) 
 def dynamic_slice(equation: Any) -> Run:
     """A part at computed places."""
     sizes = equation.params["slice_sizes"]
+    rank = len(sizes)
+    ranges = [(length - size, size) for length, size in zip(equation.invars[0].aval.shape, sizes, strict=True)]
 
     def run(x: Any, *indices: Any) -> Any:
-        starts = _starts(indices[: x.ndim], x.shape, sizes)
-        return x[tuple(slice(at, at + size) for at, size in zip(starts, sizes, strict=True))]
+        parts = []
+        for index, (last, size) in zip(indices[:rank], ranges, strict=True):
+            start = min(max(int(index), 0), last)
+            parts.append(slice(start, start + size))
+        return x[tuple(parts)]
 
     return run
 
@@ -72,34 +78,40 @@ class Layout:
         Both have the shape of the batched side; a place outside is 0. With `clips` windows are moved inside.
         """
         rows = indices.shape[:-1]
-        limits = np.array([shape[d] - self.window[d] for d in self.index_map], np.int64)
+        limits, steps, stride, within, nowhere = self._fixed(shape)
         starts = indices.astype(np.int64)
         if indices.dtype == np.uint64:
             starts = np.where(indices > np.iinfo(np.int64).max, np.iinfo(np.int64).max, starts)
         if clips:
             starts = np.clip(starts, 0, np.maximum(limits, 0))
-        inside = np.all((starts >= 0) & (starts <= limits), axis=-1)
-        stride = _strides(shape)
-        safe = np.where(inside[..., None], starts, 0)
-        base = (safe * np.array([stride[d] for d in self.index_map], np.int64)).sum(-1)
+        inside = ((starts >= 0) & (starts <= limits)).all(-1)
+        base = (np.where(inside[..., None], starts, 0) * steps).sum(-1)
         for operand_axis, index_axis in zip(self.operand_batching, self.indices_batching, strict=True):
             along = [1] * len(rows)
             along[index_axis] = rows[index_axis]
             base = base + np.arange(rows[index_axis]).reshape(along) * stride[operand_axis]
+        return self._spread(base, within), self._spread(inside, nowhere).astype(bool)
+
+    @functools.lru_cache(maxsize=1024)  # noqa: B019 - few numbers for each
+    def _fixed(self, shape: tuple[int, ...]) -> tuple[Any, Any, list[int], Any, Any]:
+        """What depends on shapes alone: last starts, their strides, all strides, places within a window, zeros."""
+        stride = _strides(shape)
+        limits = np.array([shape[d] - self.window[d] for d in self.index_map], np.int64)
+        steps = np.array([stride[d] for d in self.index_map], np.int64)
         within = np.zeros([self.window[d] for d in self.kept], np.int64)
         for axis, dimension in enumerate(self.kept):
             along = [1] * within.ndim
             along[axis] = self.window[dimension]
             within = within + np.arange(self.window[dimension]).reshape(along) * stride[dimension]
-        return self._spread(base, within), self._spread(inside, np.zeros(within.shape, np.int64)).astype(bool)
+        return limits, steps, stride, within, np.zeros(within.shape, np.int64)
 
     def _spread(self, rows: Any, within: Any) -> Any:
         """One number for each row plus one for each place within a window, in the batched side's order."""
         rank = rows.ndim + within.ndim
         batch = [d for d in range(rank) if d not in self.offset]
         combined = rows.reshape(rows.shape + (1,) * within.ndim) + within
-        order = np.argsort([*batch, *self.offset])
-        return combined.transpose(order)
+        before = {place: axis for axis, place in enumerate((*batch, *self.offset))}
+        return combined.transpose([before[axis] for axis in range(rank)])
 
 
 def _strides(shape: tuple[int, ...]) -> list[int]:

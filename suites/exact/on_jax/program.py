@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 import jax
 import numpy as np
+from jax._src import custom_derivatives, linear_util, source_info_util  # no public API keeps a line
 
 from gradgate.suites.exact import balls
 from gradgate.suites.exact.on_jax import rules
 from gradgate.suites.exact.on_jax.block import Block, Flat, Run, Watch
+from gradgate.suites.exact.tiles import Tiles
 
 
 class Program:
@@ -20,10 +24,14 @@ class Program:
         narrowed: floating dtypes to which values are cast in the program. A cast changes nothing here. So a program
             with such a cast rounds where this evaluation does not.
         structure: the tree of the outputs, for `jax.tree.unflatten`.
+        notes: what kernels of the last evaluation computed from memory that nobody wrote.
+        tiles: how the blocks of its kernels lay in their arrays.
     """
 
     def __init__(self, closed: Any, inputs: Any, structure: Any) -> None:
         self.structure = structure
+        self.notes: list[str] = []
+        self.tiles: Tiles = {}
         self._inputs, self._avals = inputs, [variable.aval for variable in closed.jaxpr.invars]
         self._closed = closed
         self._block: Block | None = None
@@ -64,7 +72,8 @@ class Program:
             for value, aval in zip(given, self._avals, strict=True):
                 if value.shape != aval.shape:
                     raise TypeError(f"the program was traced with shape {aval.shape}, not with {value.shape}")
-            return self._compiled()([given], Run(watch=watch))[0]
+            self.notes, self.tiles = [], {}
+            return self._compiled()([given], Run(watch=watch, notes=self.notes, tiles=self.tiles))[0]
 
 
 def trace(function: Callable[..., Any], *args: Any) -> Program:
@@ -83,9 +92,33 @@ def trace(function: Callable[..., Any], *args: Any) -> Program:
         outputs[:] = [structure]
         return found
 
-    with jax.enable_x64(jax.dtypes.canonicalize_dtype(np.float64) == np.float64 or any(_wide(leaf) for leaf in shaped)):
+    wide = jax.dtypes.canonicalize_dtype(np.float64) == np.float64 or any(_wide(leaf) for leaf in shaped)
+    with jax.enable_x64(wide), _lines_of_backward_passes():
         closed = jax.make_jaxpr(flat)(*shaped)
     return Program(closed, inputs, outputs[0])
+
+
+@contextlib.contextmanager
+def _lines_of_backward_passes() -> Iterator[None]:
+    """The scope in which what the backward pass of a `jax.custom_vjp` computes has the lines of that pass.
+
+    JAX gives it the line that calls the function, as it gives all that it transposes the line of the forward pass.
+    """
+    flatten = getattr(custom_derivatives, "_flatten_bwd", None)
+    if flatten is None:  # another JAX; a test fails then
+        yield
+        return
+
+    def flattened(backward: Any, *args: Any) -> Any:
+        def with_own_lines(*given: Any) -> Any:
+            now = source_info_util._source_info_context
+            with mock.patch.object(now, "context", source_info_util.SourceInfo(None, now.context.name_stack)):
+                return backward.call_wrapped(*given)
+
+        return flatten(linear_util.wrap_init(with_own_lines, debug_info=backward.debug_info), *args)
+
+    with mock.patch.object(custom_derivatives, "_flatten_bwd", flattened):
+        yield
 
 
 def _shaped(leaf: Any) -> Any:

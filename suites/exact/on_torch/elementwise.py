@@ -44,6 +44,8 @@ def mul(a: Any, b: Any) -> Any:
 
 
 def _over(a: Any, b: Any) -> Any:
+    if b.is_zero():
+        balls.divided(b)
     if b.is_zero() and isinstance(a, arb) and isinstance(b, arb) and not a.is_zero():
         return arb.pos_inf() if a > 0 else arb.neg_inf() if a < 0 else arb.nan()
     return a / b

@@ -34,6 +34,7 @@ from gradgate.suites.exact.on_torch import (  # noqa: F401 - the modules of rule
 )
 from gradgate.suites.exact.on_torch.mode import BallMode, State
 from gradgate.suites.exact.on_torch.shadows import INEXACT, as_numpy
+from gradgate.suites.exact.tiles import Tiles
 
 
 @dataclass
@@ -46,12 +47,16 @@ class Evaluated:
         answer: the answer itself, a tree of tensors.
         narrowed: names of the dtypes below float64 to which values were cast; the balls were not.
         exits: where numbers left the evaluation, each ``operation at file.py:123``.
+        notes: where kernels stored what follows from memory that nobody wrote.
+        tiles: how the masks, branches and loops of kernels went.
     """
 
     outputs: list[Any]
     answer: Any
     narrowed: frozenset[str]
     exits: tuple[str, ...]
+    notes: tuple[str, ...]
+    tiles: Tiles
 
 
 _CURRENT = threading.local()
@@ -67,7 +72,7 @@ def evaluate(
     *args: Any,
     digits: int = balls.DIGITS,
     nudge: float = 0.0,
-    watch: Callable[[str, str, Any], None] | None = None,
+    watch: Callable[[str, str, Any], Any] | None = None,
     given: Sequence[tuple[torch.Tensor, Any]] = (),
 ) -> Evaluated:
     """Call ``function(*args)`` on floats, and also on balls.
@@ -77,7 +82,8 @@ def evaluate(
         args: trees of tensors, or Problems. Each number of a tensor counts as exactly its float.
         digits: decimal digits of the midpoints.
         nudge: every number that leaves the evaluation is multiplied by 1 + nudge.
-        watch: called after every operation with its name, ``file.py:123`` of its caller, and its balls.
+        watch: called after every operation with its name, ``file.py:123`` of its caller, and its balls; unless it
+            returns None, what it returns takes their place.
         given: tensors, each with the balls to use in place of its floats.
 
     Raises:
@@ -95,7 +101,7 @@ def evaluate(
         if state.failure is not None:  # even if the program caught it
             raise state.failure
         outputs = [_output(state, leaf) for leaf in leaves(answer)]
-    return Evaluated(outputs, answer, frozenset(state.narrowed), tuple(state.exits))
+    return Evaluated(outputs, answer, frozenset(state.narrowed), tuple(state.exits), tuple(state.notes), state.tiles)
 
 
 @contextlib.contextmanager

@@ -16,22 +16,23 @@ from typing import Any
 import torch
 
 from gradgate.suites.exact import balls
+from gradgate.suites.exact.lines import judges, line_at
 from gradgate.suites.exact.on_torch.shadows import INEXACT, as_numpy
 
-_OWN = str(Path(__file__).parents[1])
 _TORCH = str(Path(torch.__file__).parent)
 _FOREIGN = tuple(str(Path(torch.__file__).parents[1] / name) for name in ("array_api_compat", "numpy"))
 
 
 def caller() -> str:
-    """``file.py:123`` of the nearest frame outside of PyTorch and of the evaluator."""
+    """``file.py:123`` of the nearest frame outside of PyTorch and of what judges; "" if there is none."""
     frame: Any = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
-        if not name.startswith((_OWN, _TORCH, "<", *_FOREIGN)) and not name.endswith(("contextlib.py", "functools.py")):
-            return f"{Path(name).name}:{frame.f_lineno}"
+        foreign = name.startswith((_TORCH, "<", *_FOREIGN)) or name.endswith(("contextlib.py", "functools.py"))
+        if not foreign and not judges(name):
+            return line_at(name, frame.f_lineno)
         frame = frame.f_back
-    return "?"
+    return ""
 
 
 def note(state: Any, name: str) -> None:
@@ -99,8 +100,8 @@ _BUSY = threading.local()
 
 
 @contextlib.contextmanager
-def _once() -> Iterator[None]:
-    """The scope in which a method that calls another does not count twice."""
+def unwatched() -> Iterator[None]:
+    """The scope in which no number leaves: a method of Tensor that calls another, or a kernel that runs on balls."""
     _BUSY.now = True
     try:
         yield
@@ -110,10 +111,12 @@ def _once() -> Iterator[None]:
 
 def _watching(name: str, method: Any, current: Callable[[], Any]) -> Any:
     def watching(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-        state = None if getattr(_BUSY, "now", False) else current()
+        # Triton takes addresses for kernels alone, which run on balls
+        silent = getattr(_BUSY, "now", False) or sys._getframe(1).f_globals.get("__name__", "").startswith("triton.")
+        state = None if silent else current()
         if state is None or tensor.dtype not in INEXACT or _wrapped(tensor):
             return method(tensor, *args, **kwargs)
-        with _once(), torch.utils._python_dispatch._disable_current_modes():
+        with unwatched(), torch.utils._python_dispatch._disable_current_modes():
             bits(state, f"Tensor.{name}", tensor)
             return method(tensor, *args, **kwargs)
 

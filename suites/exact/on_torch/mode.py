@@ -19,15 +19,18 @@ from gradgate.suites.exact.on_torch.rules import RULES, Rule
 from gradgate.suites.exact.on_torch.shadows import INEXACT, NARROW, Shadows, as_numpy
 from gradgate.suites.exact.on_torch.structure import whole_numbers
 from gradgate.suites.exact.on_torch.ways import functional_of, name_of, outputs_of, way_of
+from gradgate.suites.exact.tiles import Tiles
 
 
 class State:
     """The state of one evaluation; the modes of all its threads share it."""
 
-    def __init__(self, nudge: float, watch: Callable[[str, str, Any], None] | None) -> None:
+    def __init__(self, nudge: float, watch: Callable[[str, str, Any], Any] | None) -> None:
         self.shadows = Shadows()
         self.narrowed: set[str] = set()
         self.exits: list[str] = []
+        self.notes: list[str] = []
+        self.tiles: Tiles = {}
         self.nudge, self.watch = nudge, watch
         self.constants: dict[float, Any] = {}
         self.zeros = False
@@ -64,6 +67,8 @@ class Call:
 
 
 _NOT_RUN = object()
+_EMPTY = frozenset(("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"))
+"""Operations whose results hold no numbers yet: a kernel that reads these reads what nobody wrote."""
 
 
 def _array(shadows: Shadows, value: Any, numbers: bool) -> Any:
@@ -131,8 +136,11 @@ class BallMode(TorchDispatchMode):
         """New tensors whose floats are data."""
         result = func(*args, **kwargs)
         self._seen(result)
-        if name_of(func) == "_efficientzerotensor":
+        name = name_of(func)
+        if name == "_efficientzerotensor":
             self.state.zeros = True
+        elif name in _EMPTY and _inexact(result):
+            self.state.shadows.record(result).unwritten = True
         return result
 
     def draw(self, func: Any, args: Any, kwargs: Any) -> Any:
@@ -145,7 +153,11 @@ class BallMode(TorchDispatchMode):
 
     def leave(self, func: Any, args: Any, kwargs: Any) -> Any:
         """A number that leaves the evaluation."""
-        return exits.scalar(self.state, func, args[0])
+        number = exits.scalar(self.state, func, args[0])
+        if self.state.watch is not None and isinstance(number, bool):  # Python's `if` on a tensor
+            balls.selected(number)
+            _tell(self.state, func, np.asarray(number))
+        return number
 
     def reinterpret(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Bits of floats read as something else."""
@@ -192,10 +204,14 @@ class BallMode(TorchDispatchMode):
                 return result
             value = self._value(rule, func, args, kwargs)
         if isinstance(result, bool):
+            if state.watch is not None:
+                _tell(state, func, np.asarray(value))
             return value
         self._store(func, result, value)
         if state.watch is not None:
-            _tell(state, func, value)
+            instead = _tell(state, func, value)
+            if instead is not None:
+                self._store(func, result, instead)
         return result
 
     def _value(self, rule: Rule, func: Any, args: Any, kwargs: Any) -> Any:
@@ -264,7 +280,7 @@ class BallMode(TorchDispatchMode):
     def _seen(self, result: Any) -> None:
         if isinstance(result, torch.Tensor):
             if result.dtype in INEXACT and not result.is_meta:
-                self.state.shadows.record(result)
+                self.state.shadows.record(result).unwritten = False
         elif isinstance(result, (list, tuple)):
             for each in result:
                 self._seen(each)
@@ -309,8 +325,13 @@ def _with_memory(value: Any) -> Any:
 _MEMORY = frozenset(("layout", "device", "pin_memory", "memory_format", "non_blocking", "out_dtype"))
 
 
-def _tell(state: State, func: Any, value: Any) -> None:
+def _tell(state: State, func: Any, value: Any) -> Any:
+    """Show a result to the watch of the evaluation; returns what takes its place, or None."""
     many = value if isinstance(value, (list, tuple)) else [value]
-    first = next((each for each in many if balls.is_balls(balls.whole(each))), None)
-    if first is not None and state.watch is not None:
-        state.watch(str(func), exits.caller(), balls.whole(first))
+    arrays = [balls.whole(each) for each in many if each is not None]
+    first = next((each for each in arrays if balls.is_balls(each)), arrays[0] if arrays else None)
+    if first is not None and state.watch is not None:  # a comparison has no balls, but was decided by some
+        instead = state.watch(str(func), exits.caller(), first)
+        if instead is not None:
+            return [instead if each is first else each for each in arrays] if many is value else instead
+    return None

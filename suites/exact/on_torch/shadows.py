@@ -18,7 +18,10 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from gradgate.suites.exact import balls
 
-FLOATS = frozenset({torch.float64, torch.float32, torch.bfloat16, torch.float16})
+FLOATS = frozenset({
+    torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.float8_e4m3fn, torch.float8_e5m2,
+    torch.float8_e4m3fnuz, torch.float8_e5m2fnuz,
+})  # fmt: skip
 COMPLEX = frozenset({torch.complex128, torch.complex64, torch.complex32})
 INEXACT = FLOATS | COMPLEX
 NARROW = INEXACT - {torch.float64, torch.complex128}
@@ -35,14 +38,16 @@ class Record:
         shadow: the balls, or None while they are the floats themselves.
         element: bytes of one ball's number.
         data: a copy of the storage's bytes, to detect changes from outside; None if these are not looked for.
+        unwritten: whether the storage was made empty, and no number of it has been evaluated since.
     """
 
-    __slots__ = ("alive", "data", "element", "shadow")
+    __slots__ = ("alive", "data", "element", "shadow", "unwritten")
 
     def __init__(self, alive: Any, element: int) -> None:
         self.alive, self.element = alive, element
         self.shadow: Any = None
         self.data: Any = None
+        self.unwritten = False
 
 
 class Shadows:
@@ -103,7 +108,7 @@ class Shadows:
             found.shadow = value.reshape(-1) if fresh else value.reshape(-1).copy()
             found.element, found.data = tensor.element_size(), None
             return
-        found = self._filled(tensor)
+        found = self._filled(tensor, overwritten=True)
         if tensor.is_neg():
             value = balls.whole(-value)
         if flat:
@@ -117,30 +122,43 @@ class Shadows:
         if found.data is not None:
             found.data = _bytes(tensor)
 
-    def _filled(self, tensor: Any) -> Record:
-        """The record, with a shadow that includes whatever was written without the dispatcher."""
+    def _filled(self, tensor: Any, overwritten: bool = False) -> Record:
+        """The record, with a shadow that includes whatever was written without the dispatcher.
+
+        Args:
+            overwritten: the floats of the tensor are results, which the caller replaces by balls; they are no data.
+        """
         found = self.record(tensor)
         element = tensor.element_size() // (2 if tensor.dtype in COMPLEX else 1)
         if found.shadow is None:
             found.element = element
             found.data = _bytes(tensor)
-            found.shadow = balls.exact(_numbers(tensor))
+            found.shadow = balls.exact(_numbers(tensor, overwritten))
         elif found.element != element:
             raise balls.Unknown("aten.view.dtype: floats read as floats of another size")
         elif found.data is not None:
             now = _bytes(tensor)
             if not np.array_equal(now, found.data):
-                self._renew(found, tensor, now)
+                self._renew(found, _numbers(tensor, overwritten), now)
         return found
 
-    def _renew(self, found: Record, tensor: Any, now: Any) -> None:
+    def _renew(self, found: Record, numbers: Any, now: Any) -> None:
         """What foreign code wrote into the memory is data from now on; the rest keeps its balls."""
         if len(now) != len(found.data):
             raise balls.Unknown("a storage that was resized outside of PyTorch's dispatcher")
         changed = (now != found.data).reshape(-1, found.element).any(axis=1)
         found.shadow = found.shadow.copy()
-        found.shadow[changed] = balls.exact(_numbers(tensor))[changed]
+        found.shadow[changed] = balls.exact(numbers[changed])
         found.data = now
+
+    def for_kernel(self, tensor: Any, undefined: Any) -> Record:
+        """The record of an argument of a kernel, with a shadow; what nobody wrote is `undefined` in it."""
+        found = self.record(tensor)
+        if found.shadow is None and found.unwritten:
+            size = tensor.element_size()
+            found.shadow, found.element = balls.full((tensor.untyped_storage().nbytes() // size,), 0), size
+            found.shadow[:] = undefined
+        return self._filled(tensor)
 
     def guard(self, tensor: Any) -> None:
         """From now on, check at every read whether foreign code has written into this storage."""
@@ -173,14 +191,22 @@ def _bytes(tensor: Any) -> Any:
     return as_numpy(raw.cpu()).copy()
 
 
-def _numbers(tensor: Any) -> Any:
-    """All numbers of a tensor's storage as float64, two for each complex one."""
+def _numbers(tensor: Any, without: bool = False) -> Any:
+    """All numbers of a tensor's storage as float64, two for each complex one.
+
+    Args:
+        without: zeros in place of the tensor's own.
+    """
     storage = tensor.untyped_storage()
     dtype = tensor.dtype.to_real() if tensor.dtype in COMPLEX else tensor.dtype
     size = storage.nbytes() // dtype.itemsize
     flat: Any = torch.empty(0, dtype=dtype, device=storage.device)
     flat.set_(storage, 0, (size,))
-    return as_numpy(flat.cpu().double())
+    numbers = as_numpy(flat.cpu().double())
+    if without:
+        numbers = numbers.copy()
+        _window(numbers, tensor, pairs=tensor.dtype in COMPLEX)[...] = 0
+    return numbers
 
 
 def _real(ball: Any) -> Any:

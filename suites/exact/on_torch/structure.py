@@ -75,6 +75,8 @@ def move(this: Any) -> Any:
     row, given = _Row(this.read), this.named()
     if given.get("accumulate"):
         return put_accumulated(this, given)
+    if this.name == "masked_fill":
+        balls.selected(as_numpy(given["mask"]))
     changed: dict[str, Any] = {}
     for name, value in given.items():
         scalar = name in VALUES and isinstance(value, (bool, int, float, complex))
@@ -147,6 +149,7 @@ def copied(this: Any) -> Any:
 @mixed("where")
 def where(mask: Any, one: Any, other: Any) -> Any:
     """`one` where the mask is true, elsewhere `other`."""
+    balls.selected(mask)
     return np.where(mask, balls.exact(number(one)), balls.exact(number(other)))
 
 

@@ -316,7 +316,12 @@ def test_a_report_is_written_beside_the_verdicts_that_verify_wrote(
     pytest.importorskip("jinja2")
     ran = gradgate(*QUICK, "--claim", "tree", "--examples", 1, "--report", tmp_path / "r")
     assert ran.status == 0, ran
-    assert {p.name for p in (tmp_path / "r").iterdir()} == {"index.html", "verdicts.json", "junit.xml"}
+    assert {p.name for p in (tmp_path / "r").iterdir()} == {
+        "index.html",
+        "verdicts.json",
+        "junit.xml",
+        "failures.sarif",
+    }
     assert "index.html" in ran.err
 
 

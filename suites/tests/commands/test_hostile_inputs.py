@@ -22,6 +22,7 @@ import pytest
 
 from gradgate.hw_profiles.cache import Cache
 from gradgate.suites import cli
+from gradgate.suites.judging.lines import Lines
 from gradgate.suites.judging.verdict import Task, Verdict
 from gradgate.suites.keeping.union import LISTS
 
@@ -123,7 +124,19 @@ VERDICTS: dict[str, Any] = {
         verdict("a", error=1e-16, noise=1e-16, leaf="w", spec={"T": 3}, options={"chunk": 1}, lost=0.5, bound=1e-15),
         verdict("b", "inapplicable", reason="no bfloat16"),
         verdict("c", digits=58, informative=3, examples=4),
-        verdict("d", coverage={"tried": 1, "possible": 2, "missing": ["T=1 with B=1"]}),
+        verdict(
+            "d",
+            coverage={"tried": 1, "possible": 2, "missing": ["T=1 with B=1"]},
+            decisions={
+                "decisions": 3,
+                "both": 2,
+                "never": ["`… > 20` true at ops.py:12"],
+                "lines": {"ops.py:12": [2, 3]},
+                "tries": 60,
+                "apart": ["equal: a tie"],
+            },
+            lines=(Lines("ops.py", "0", ((1, 3),), ((4, 4),), ((2, 1),)),),
+        ),
         verdict("e", laws=[LAW], run={"examples": 3, "seed": 1}),
     ],
 }
@@ -637,7 +650,12 @@ def test_a_reader_that_leaves_changes_neither_the_verdict_nor_the_report_of_veri
     asked = "verify pairs.py --claim gradient_float64 --examples 4 --jobs 1 --report page"
     ran = shell(f"$G {asked} 2>&1 | true; exit ${{PIPESTATUS[0]}}", place)
     assert ran.returncode == status, ran
-    assert {path.name for path in (place / "page").iterdir()} == {"index.html", "junit.xml", "verdicts.json"}
+    assert {path.name for path in (place / "page").iterdir()} == {
+        "index.html",
+        "junit.xml",
+        "failures.sarif",
+        "verdicts.json",
+    }
 
 
 def test_a_crash_is_status_two_with_one_line_and_a_file(

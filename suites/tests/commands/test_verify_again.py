@@ -201,7 +201,7 @@ def test_the_telling_claims_come_first_and_a_wrong_gradient_is_said_at_once(
     assert ran.status == 1
     assert order == ["tree", "value", "gradient_float64"]
     assert "plainly wrong: half torch gradient_float64: " in ran.err
-    assert "reproduce: gradgate verify" in ran.err
+    assert "plainly wrong: half torch gradient_float64: wrong gradient of head (50%)" in ran.err
     assert "claims were not judged" in ran.err
     right = gradgate("verify", target.replace(":half", ":good"), "--family", "state_space", "--claim", "tree")
     assert "plainly wrong" not in right.err

@@ -106,7 +106,7 @@ def test_the_first_wrong_digits_are_shown() -> None:
     with balls.digits(60):
         exact = values(a=[2.0, 0.5])
         found = compare({**exact, "a": exact["a"] * (1 + balls.exact([0.0, ULP]))}, exact)
-    assert found.shown == "[1] 0.500000000000000111 in place of 0.500000000000000000"
+    assert found.shown == "[1] is 0.500000000000000111, not 0.500000000000000000"
 
 
 def test_some_of_the_leaves_may_be_compared_alone() -> None:

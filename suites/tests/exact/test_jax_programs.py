@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from jax import numpy as jnp  # noqa: E402
 from jax.sharding import Mesh, PartitionSpec  # noqa: E402
 
 from gradgate.suites.exact import balls, on_jax  # noqa: E402
+from gradgate.suites.exact.on_jax.block import Block  # noqa: E402
 
 X = np.array([[0.5, -1.25, 2.0], [3.0, 0.75, -0.1]])
 
@@ -67,6 +69,36 @@ def test_a_watch_sees_every_equation_with_its_line() -> None:
     assert [name for name, _, _ in seen].count("reduce_sum") == 2
     assert all(line.startswith("test_jax_programs.py:") for _, line, _ in seen)
     assert seen[-1][2][0] is found[0]
+
+
+@jax.custom_vjp
+def _cube(x: Any) -> Any:
+    return x * x * x
+
+
+def _cube_backward(x: Any, upstream: Any) -> tuple[Any]:
+    return (jnp.sin(upstream) * x,)
+
+
+_cube.defvjp(lambda x: (_cube(x), x), _cube_backward)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_what_a_backward_pass_computes_has_its_own_line(compiled: bool) -> None:
+    """JAX gives it the line of the call. A later JAX may need another way (`program._lines_of_backward_passes`)."""
+    function = jax.jit(_cube) if compiled else _cube
+    seen: dict[str, str] = {}
+    program = on_jax.trace(jax.grad(lambda x: jnp.cos(function(x)).sum()), np.arange(3.0))
+    program.evaluate(np.arange(3.0), watch=lambda name, line, _: seen.update({name: line}))
+    first = _cube_backward.__code__.co_firstlineno
+    assert seen["sin"] == f"{Path(__file__).name}:{first + 1}"
+
+
+def test_a_watch_may_replace_what_an_equation_gives() -> None:
+    program = on_jax.trace(lambda x: jnp.exp(x) + 1, np.zeros(2))
+    seven = balls.exact([7.0, 7.0])
+    [found] = program.evaluate(np.zeros(2), watch=lambda name, line, values: [seven] if name == "exp" else None)
+    assert balls.floats(found).tolist() == [8.0, 8.0]
 
 
 def test_what_no_output_needs_is_not_evaluated() -> None:
@@ -183,3 +215,45 @@ def test_nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     key = jax.random.key(3)
     monkeypatch.setattr(compiler, "compile_or_get_cached", forbidden)
     on_jax.trace(function, X, key).evaluate(X, key)
+
+
+def _walk(turns: int) -> Any:
+    """A loop whose body compares, slices, calls a branch and counts."""
+
+    def function(x: Any) -> Any:
+        def body(turn: Any, total: Any) -> Any:
+            column = lax.dynamic_slice(x, (0, turn % 3), (2, 1)).sum()
+            return lax.cond(column > total, lambda: total + column * x[0, 0], lambda: total - jnp.tanh(column))
+
+        return lax.fori_loop(0, turns, body, 0.0)
+
+    return function
+
+
+@pytest.mark.parametrize("often", [0, 3, 1000])
+def test_a_body_that_runs_often_gives_the_same_balls_as_one_function(
+    often: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = on_jax.trace(_walk(20), X)
+    [expected] = program.evaluate(X, watch=lambda *_: None)  # watched, it runs step by step
+    monkeypatch.setattr(Block, "OFTEN", often)
+    [found] = on_jax.trace(_walk(20), X).evaluate(X)
+    assert str(found[()]) == str(expected[()])
+
+
+@pytest.mark.parametrize("often", [0, 1000])
+def test_a_tie_in_a_late_turn_is_undecided_with_its_line(often: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Block, "OFTEN", often)
+    # The comparison meets a ball around zero in the last turn alone.
+
+    def function(x: Any) -> Any:
+        def body(turn: Any, total: Any) -> Any:
+            rest = jnp.where(turn == 19, jnp.sin(x[0, 0]) ** 2 + jnp.cos(x[0, 0]) ** 2 - 1, 1.0)
+            return total + jnp.where(rest > 0, total, 1.0)  # this line
+
+        return lax.fori_loop(0, 20, body, 0.0)
+
+    with pytest.raises(balls.Undecided, match=r"gt, test_jax_programs\.py:\d+") as raised:
+        on_jax.trace(function, X).evaluate(X)
+    number = int(str(raised.value).rpartition(":")[2].rstrip(")"))
+    assert "# this line" in Path(__file__).read_text().splitlines()[number - 1]

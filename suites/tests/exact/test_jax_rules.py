@@ -18,6 +18,7 @@ from jax._src.lax.lax import empty2  # noqa: E402 - a scan over several devices 
 from jax._src.lax.linalg import geqrf  # noqa: E402 - qr itself lowers to it
 from jax._src.lax.parallel import all_gather_invariant  # noqa: E402
 from jax.ad_checkpoint import checkpoint_name  # noqa: E402
+from jax.experimental import pallas as pl  # noqa: E402
 from jax.sharding import Mesh, PartitionSpec  # noqa: E402
 
 from gradgate.hw_profiles.calls import MARKER, marked  # noqa: E402
@@ -311,6 +312,20 @@ def drawn(x: Any) -> Any:
 case(KEY + " shift_right_logical bitcast_convert_type erf_inv", drawn, X)
 case("threefry2x32", lambda: jax.extend.random.threefry_2x32(BITS[:2], jnp.asarray(BITS[1:])))
 case("random_clone", lambda: jax.random.uniform(jax.random.clone(jax.random.key(1)), (3,)))
+
+
+def in_kernel(x: Any) -> Any:
+    def kernel(x: Any, y: Any) -> None:
+        y[...] = x[...] * (2 * pl.program_id(0) + pl.num_programs(0))
+
+    block = pl.BlockSpec((1, 4), lambda i: (i, 0))
+    shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
+    rows = jnp.full((), 3, jnp.int32)  # the length of a grid is a primitive only where it is not known in advance
+    call = pl.pallas_call(kernel, shape, grid=(rows,), in_specs=[block], out_specs=block, interpret=True)
+    return x * call(lax.stop_gradient(x))
+
+
+case("pallas_call program_id num_programs", in_kernel, X)
 
 
 NO_TANGENTS = {"custom_vjp_call"}

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from gradgate.suites.exact import balls
-from gradgate.suites.exact.parting import first_apart, recorded
+from gradgate.suites.exact.lines import judges, line_at, path_of, text_of
+from gradgate.suites.exact.parting import Parting, first_apart, mended, recorded
 
 Value = tuple[str, str, list[float]]
 
@@ -32,22 +33,70 @@ def _in_sixty_digits() -> Iterator[None]:
 PLAIN = recorded(program(("mul", "a.py:1", [1.0, 2.0]), ("add", "a.py:2", [3.0, 5.0]), ("exp", "a.py:3", [7.0, 11.0])))
 
 
+def sentence(run: Callable[[Any], None], error: float = 0.0) -> str:
+    found = first_apart(recorded(run), PLAIN, error)
+    return "" if found is None else found.sentence
+
+
 def test_a_value_that_is_nearly_one_of_the_plain_programs_is_named_first() -> None:
     near = program(
         ("mul", "b.py:1", [1.0, 2.0]), ("sub", "b.py:2", [9.0, 9.0]), ("add", "b.py:3", [3.0, 5.0 + 2.0**-50])
     )
-    assert first_apart(recorded(near), PLAIN).startswith("the programs part at add at b.py:3: ")
+    assert sentence(near).startswith("the programs part at b.py:3, add: [1] is 5.0000")
+
+
+def test_values_that_differ_by_a_rounded_constant_are_not_where_programs_part_that_differ_by_far_more() -> None:
+    near = program(("mul", "b.py:1", [1.0, 2.0]), ("add", "b.py:3", [3.0, 5.0 + 2.0**-50]), ("neg", "b.py:4", [0.5]))
+    assert sentence(near, error=0.3).startswith("the last value both programs have is made at b.py:1, mul")
+    assert sentence(near, error=1e-15).startswith("the programs part at b.py:3, add: [1] is 5.0000")
+
+
+def chain(factor: float, order: int = 1) -> Callable[[Callable[..., Any]], Any]:
+    """A run that computes 3x, a value that only this run has, and factor · 3x; the watch may replace any value."""
+
+    def run(watch: Callable[..., Any]) -> Any:
+        def step(line: str, value: Any) -> Any:
+            instead = watch("mul", line, [value])
+            return value if instead is None else instead[0]
+
+        start = step("c.py:1", balls.exact([1.0, 2.0][::order]) * 3)
+        own = step("c.py:2", start * 7)
+        return step("c.py:4", step("c.py:3", own * factor) / 7)
+
+    return run
+
+
+def test_a_value_is_to_blame_if_the_plain_programs_value_in_its_place_mends_the_result() -> None:
+    right, wrong = chain(2.0), chain(3.0)
+    truth = right(lambda *_: None)
+
+    def equal(result: Any) -> bool:
+        return bool((balls.floats(result) == balls.floats(truth)).all())
+
+    found = mended(wrong, recorded(wrong), recorded(right), equal)
+    assert found == Parting("at c.py:3, mul: [1] is 126, and with the reference's 84.0 all is right", "c.py:3")
+    assert mended(wrong, recorded(wrong), recorded(right), lambda _: False) is None
+
+
+def test_the_line_is_the_authors_and_has_its_text() -> None:
+    assert judges(balls.__file__)
+    assert not judges(__file__)
+    line = line_at(__file__, 1)
+    assert line == "test_parting.py:1"
+    assert text_of(line).startswith('"""Where two programs')
+    assert path_of(line).endswith("/exact/test_parting.py:1")
+    assert (text_of("nowhere.py:7"), path_of("nowhere.py:7")) == ("", "")
 
 
 def test_else_the_first_value_after_the_last_shared_one_is_named() -> None:
     other = program(("mul", "b.py:1", [1.0, 2.0]), ("add", "b.py:2", [3.0, 5.0]), ("neg", "b.py:3", [-700.0, 1.0]))
-    assert first_apart(recorded(other), PLAIN) == (
-        "the last value both programs have is add at b.py:2; the next, neg at b.py:3, is the method's alone"
+    assert sentence(other) == (
+        "the last value both programs have is made at b.py:2, add; the next, at b.py:3, neg, is the method's alone"
     )
 
 
 def test_programs_that_share_no_value_part_nowhere() -> None:
-    assert first_apart(recorded(program(("neg", "b.py:1", [100.0]))), PLAIN) == ""
+    assert first_apart(recorded(program(("neg", "b.py:1", [100.0]))), PLAIN) is None
 
 
 def test_a_value_is_known_again_in_another_shape() -> None:

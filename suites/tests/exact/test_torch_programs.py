@@ -102,6 +102,23 @@ def test_writing_a_slice_of_an_input_leaves_the_rest_what_it_was() -> None:
     assert balls.floats(evaluate(program).outputs[0]).tolist() == [0.3, 0.3, -1.1, 7.0]
 
 
+def test_what_is_written_into_a_slice_is_not_among_the_constants() -> None:
+    """What is written is a result; the rest of the memory is data."""
+
+    def program(target: Any) -> Any:
+        target[1:3] = 0.1 * X[:2]
+        return target
+
+    given = {0.1, *X.abs().tolist()}
+    for target, data in (
+        (torch.full((4,), 0.7, dtype=torch.float64), {0.7}),
+        (torch.zeros(4, 2, dtype=torch.float64).T[0], {0.0}),
+    ):
+        with balls.standing({}) as floats:
+            evaluate(lambda target=target: program(target))
+        assert floats.seen - {0.0} == given | data - {0.0}
+
+
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_a_checkpoint_gives_the_gradient(reentrant: bool) -> None:
     def program() -> Any:
@@ -316,6 +333,12 @@ def test_every_operation_can_be_watched_with_the_line_that_called_it() -> None:
     evaluate(lambda: (X * X).exp(), watch=lambda name, line, array: seen.append((name, line)))
     assert [name for name, _ in seen] == ["aten.mul.Tensor", "aten.exp.default"]
     assert all(line.startswith("test_torch_programs.py:") for _, line in seen)
+
+
+def test_a_watch_may_replace_what_an_operation_gives() -> None:
+    seven = balls.exact([7.0] * 4)
+    found = evaluate(lambda: X.exp() + 1, watch=lambda name, line, value: seven if "exp" in name else None)
+    assert balls.floats(found.outputs[0]).tolist() == [8.0] * 4
 
 
 def test_inputs_may_be_given_in_balls() -> None:

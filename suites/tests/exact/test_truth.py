@@ -22,7 +22,7 @@ def largest(family: str) -> Any:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_jax_and_pytorch_have_the_same_truth_to_twice_the_digits_of_float64(family: str, jax: Any, torch: Any) -> None:
-    ours, theirs = (truth.of_spec(largest(family), backend, False, "loss", ()) for backend in ("jax", "torch"))
+    ours, theirs = (truth.of_spec(largest(family), backend, "", "loss", ()) for backend in ("jax", "torch"))
     assert ours is not None
     assert theirs is not None
     size = np.linalg.norm(ours.high)
@@ -61,7 +61,7 @@ def test_only_classes_whose_oracles_are_compared_share_their_truth() -> None:
 
 
 def test_the_low_part_is_what_float64_cannot_hold(framework: str) -> None:
-    found = truth.of_spec(largest("chain"), framework, False, "loss", ())
+    found = truth.of_spec(largest("chain"), framework, "", "loss", ())
     assert found is not None
     assert (np.abs(found.low) <= UNIT_ROUNDOFF["float64"] * np.abs(found.high)).all()
     assert found.low.any()
@@ -69,7 +69,7 @@ def test_the_low_part_is_what_float64_cannot_hold(framework: str) -> None:
 
 def test_the_truth_of_bfloat16_is_that_of_its_rounded_numbers(framework: str) -> None:
     spec = largest("state_space")
-    plain, rounded = (truth.of_spec(spec, framework, narrow, "loss", ()) for narrow in (False, True))
+    plain, rounded = (truth.of_spec(spec, framework, narrow, "loss", ()) for narrow in ("", "bfloat16"))
     assert plain is not None
     assert rounded is not None
     assert not np.allclose(plain.high, rounded.high, rtol=1e-6)

@@ -16,7 +16,7 @@ from gradgate.suites.commands import gate
 from gradgate.suites.console.plain import one_line
 from gradgate.suites.gate.allow import Entry
 from gradgate.suites.gate.benchmarks import names
-from gradgate.suites.gate.compare import Finding, Half, compare
+from gradgate.suites.gate.compare import Finding, Half, compare, decisions
 from gradgate.suites.gate.manifest import identity
 from gradgate.suites.gate.output import Document, markdown, text
 from gradgate.suites.judging.verdict import Task, Verdict
@@ -237,6 +237,41 @@ def test_a_narrower_declaration_fails_and_another_change_of_it_is_shown(
     again = compare(declaring(half(cell()), whole), declaring(half(cell()), {**whole, **facts}), allowed, TODAY)
     if kind == "narrowed":
         assert [one.kind for one in again] == ["allowed"]
+
+
+def reached(both: int, every: int) -> dict[str, dict[str, Any]]:
+    """The decisions of one method; none at all is {}."""
+    never = [f"`… > {n}` true at ops.py:{n}" for n in range(every - both)]
+    return {"f:m:jax": {"both": both, "decisions": every, "never": never} if every else {}}
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "fails"),
+    [
+        ((41, 43), (41, 43), False),
+        ((41, 43), (42, 44), False),
+        ((41, 41), (41, 42), True),
+        ((0, 0), (0, 1), True),
+        ((0, 0), (1, 1), False),
+        ((41, 43), (0, 0), False),
+    ],
+)
+def test_a_smaller_share_of_decisions_both_ways_fails(was: tuple[int, int], now: tuple[int, int], fails: bool) -> None:
+    found = decisions(reached(*was), reached(*now), (), TODAY)
+    assert [(one.kind, one.name) for one in found] == [("narrowed", "f:m:jax:decisions")] * fails
+    for one in found:
+        assert one.sentence.startswith(
+            f"{now[0]} of {now[1]} decisions both ways, and {was[0]} of {was[1]} on the base"
+        )
+        assert "ops.py:0" in one.sentence
+    entry = Entry("f:m:jax:decisions", "", None, "on purpose", datetime.date(2030, 1, 1))
+    assert [one.kind for one in decisions(reached(*was), reached(*now), (entry,), TODAY)] == [
+        "allowed" if fails else "unused"
+    ]
+    assert compare(half(cell()), half(cell()), (entry,), TODAY) == [], "it is said once, after the base was judged"
+    late = dataclasses.replace(entry, expires=datetime.date(2020, 1, 1))
+    assert [one.kind for one in compare(half(cell()), half(cell()), (late,), TODAY)] == ["expired"]
+    assert [one.kind for one in decisions(reached(*was), reached(*now), (late,), TODAY)] == ["narrowed"] * fails
 
 
 def test_fewer_examples_fail_and_another_seed_is_shown() -> None:

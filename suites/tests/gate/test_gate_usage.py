@@ -188,7 +188,7 @@ def test_every_command_reads_the_settings(
     assert ran.status == 3
     assert ran.err.endswith(
         "gradgate: pyproject.toml: [tool.gradgate]: unknown key 'seeds'; did you mean 'seed'? legal: profiles, "
-        "methods, pairs, path, allow, examples, seed, depends\n"
+        "methods, pairs, path, allow, examples, seed, fail_under, depends, by_design\n"
     )
 
 

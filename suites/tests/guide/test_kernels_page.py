@@ -17,6 +17,7 @@ def test_the_page_on_kernels_does_what_it_says(
     tmp_path: Path, process: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("torch")
+    pytest.importorskip("jax")
     if importlib.util.find_spec("triton") is None:
         pytest.skip("Triton is not installed: pip install 'gradgate[triton]'")
     monkeypatch.setenv("GRADGATE_CACHE", str(tmp_path / "cache"))

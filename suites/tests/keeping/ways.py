@@ -50,12 +50,21 @@ def zipped(folder: Path, text: str) -> None:
 
 @dataclass(frozen=True)
 class Way:
-    """One way to change: files before, what `mine` does, and the change. ``site-packages`` is on the import path."""
+    """One way to change. ``site-packages`` is on the import path.
+
+    Attributes:
+        mine: what the module `mine` does.
+        change: the change.
+        files: name -> text, before the change.
+        prepare: what else is there before the change.
+        breaks: after the change, `mine` cannot be imported.
+    """
 
     mine: str
     change: Change
     files: dict[str, str] = field(default_factory=lambda: {"helper.py": "x = 1\n"})
     prepare: Callable[[Path], object] = lambda folder: None
+    breaks: bool = False
 
 
 PACKAGE = {"site-packages/lib/__init__.py": "x = 1\n", "site-packages/lib/data.txt": "1\n"}
@@ -80,7 +89,9 @@ WAYS = {
     "runpy": Way("import runpy\nrunpy.run_path('helper.py')\n", write("helper.py", "x = 2\n")),
     "a folder that becomes a package of that name": Way("import helper\n", write("helper/__init__.py", "x = 2\n")),
     "a folder of that name without __init__.py": Way("import helper\n", write("helper/other.py", "x = 2\n")),
-    "a compiled module beside the text": Way("import helper\n", write("helper.cpython-311-x86_64-linux-gnu.so", "")),
+    "a compiled module beside the text": Way(
+        "import helper\n", write("helper.cpython-311-x86_64-linux-gnu.so", ""), breaks=True
+    ),
     "the same module in an earlier folder of the path": Way(
         "import sys\nsys.path.insert(0, 'first')\nimport helper\n",
         write("first/helper.py", "x = 2\n"),
@@ -119,7 +130,7 @@ WAYS = {
     "a file of data, by pathlib": Way("import pathlib\npathlib.Path('d').read_bytes()\n", write("d", "2"), {"d": "1"}),
     "a file of data, by numpy": Way("import numpy\nnumpy.loadtxt('d')\n", write("d", "2"), {"d": "1"}),
     "a file of data, by os.open": Way("import os\nos.open('d', os.O_RDONLY)\n", write("d", "2"), {"d": "1"}),
-    "a file of data that goes": Way("open('d').read()\n", remove("d"), {"d": "1"}),
+    "a file of data that goes": Way("open('d').read()\n", remove("d"), {"d": "1"}, breaks=True),
     "a file that was missing": Way("try:\n    open('d')\nexcept OSError:\n    pass\n", write("d", "1"), {}),
     "a file that was looked for": Way("import os\nos.path.exists('d')\n", write("d", "1"), {}),
     "a file that was looked for, by pathlib": Way("import pathlib\npathlib.Path('d').is_file()\n", write("d", "1"), {}),

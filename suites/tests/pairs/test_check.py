@@ -61,7 +61,7 @@ def test_an_error_planted_in_any_leaf_is_seen_and_the_leaf_is_named(framework: s
     calls, one = situation(framework, name)
     for place, leaf in enumerate(one.leaves):
         if leaf:  # a leaf without numbers cannot be wrong
-            with pytest.raises(AssertionError, match=rf"^wrong gradient: relative errors {re.escape(leaf)} .*"):
+            with pytest.raises(AssertionError, match=rf"^wrong gradient of {re.escape(leaf)} .*"):
                 checked(calls, one, 1.001, place)
 
 
@@ -118,13 +118,13 @@ def test_a_right_backward_pass_passes_in_every_dtype(calls: Calls, dtype: str) -
 
 def test_a_dropped_upstream_gradient_is_told_with_leaf_error_and_seed(calls: Calls) -> None:
     plain, by_hand = cross_entropy(calls)
-    with pytest.raises(AssertionError, match=r"^wrong gradient: relative errors w .*\n(.*\n)*repeat: .*seed=5"):
+    with pytest.raises(AssertionError, match=r"^wrong gradient of w .*\n(.*\n)*repeat: .*seed=5"):
         gradgate.check(by_hand("dropped"), plain, arguments(calls), seed=5)
 
 
 def test_a_gradient_that_is_missing_is_refuted(calls: Calls) -> None:
     plain, by_hand = cross_entropy(calls)
-    with pytest.raises(AssertionError, match="w is None" if calls.name == "torch" else "relative errors w 1"):
+    with pytest.raises(AssertionError, match="w is None" if calls.name == "torch" else r"gradient of w \(100%\)"):
         gradgate.check(by_hand("missing"), plain, arguments(calls))
 
 
@@ -178,7 +178,6 @@ def test_a_function_that_changes_data_in_place_leaves_the_users_data_alone(calls
 REFUSED: list[tuple[str, Callable[[Calls], Any], str]] = [
     ("no floats", lambda c: (c.array([1, 2], "int32"),), "no argument has a floating array"),
     ("no arrays", lambda c: (1.0,), "arrays of neither JAX nor PyTorch; give arrays of JAX, or tensors of PyTorch"),
-    ("float16", lambda c: (c.array([1.0], "float16"),), "argument x is of float16; legal: bfloat16, float32, float64"),
     ("complex", lambda c: (c.array([1.0], "complex64"),), "x is of complex64; complex numbers are not supported"),
     ("no tuple", lambda c: c.array([1.0]), "args is a tuple of the functions"),
     ("a dataclass", lambda c: (Unknown(c.array([1.0])), c.array([1.0])), "Unknown, .*: register the class as a pytree"),
@@ -310,7 +309,7 @@ def kinds(request: Any) -> Any:
 def test_two_modules_are_judged_with_their_parameters(kinds: Any) -> None:
     _, weight, x, plain, _, _ = kinds
     gradgate.check(plain(weight), plain(weight), (x,))
-    with pytest.raises(AssertionError, match=r"^wrong gradient: relative errors module.weight 1;"):
+    with pytest.raises(AssertionError, match=r"^wrong gradient of module.weight \(100%\)"):
         gradgate.check(plain(weight, 2.0), plain(weight), (x,))
 
 
@@ -318,7 +317,7 @@ def test_methods_and_partials_of_modules_are_judged_with_their_parameters(kinds:
     _, weight, x, plain, _, _ = kinds
     for called in (lambda module: module.loss, lambda module: functools.partial(module.loss)):
         gradgate.check(called(plain(weight)), called(plain(weight)), (x,))
-        with pytest.raises(AssertionError, match=r"^wrong gradient: relative errors module.weight 1;"):
+        with pytest.raises(AssertionError, match=r"^wrong gradient of module.weight \(100%\)"):
             gradgate.check(called(plain(weight, 2.0)), called(plain(weight)), (x,))
 
 
@@ -357,7 +356,7 @@ def test_a_module_as_an_argument_is_judged_or_refused(kinds: Any) -> None:
     calls, weight, x, plain, _, _ = kinds
     if calls.name == "jax":
         gradgate.check(lambda m, x: 1 * m(x), lambda m, x: m(x), (plain(weight), x))
-        with pytest.raises(AssertionError, match=r"^wrong gradient: relative errors m.weight"):
+        with pytest.raises(AssertionError, match=r"^wrong gradient of m.weight"):
             gradgate.check(lambda m, x: m(x), lambda m, x: x * m.weight**2, (plain(weight, 2.0), x))
     else:
         with pytest.raises(gradgate.UsageError, match=r"uses m.weight, which requires .*gradgate.module_pair"):
@@ -449,7 +448,7 @@ def test_outside_of_the_framework_an_error_near_the_dtypes_rounding_is_seen(
             else (function(x.float()).bfloat16())
         )
 
-    with pytest.raises(AssertionError, match=r"(in bounds on each problem|relative errors)"):
+    with pytest.raises(AssertionError, match=r"(in bounds on each problem|wrong gradient of)"):
         gradgate.check(lambda x: wide(calls.outside(np.tanh, slope), x), calls.xp.tanh, (x,))
 
 

@@ -78,7 +78,7 @@ def test_every_pair_of_a_file_is_judged(file: Callable[..., Path], verify: Calla
     assert {row["method"] for row in rows} == {"right", "wrong"}
     assert {"gradient_exact", "gradient_float64"} <= {claim for method, claim in refuted if method == "wrong"}
     assert not [claim for method, claim in refuted if method == "right"]
-    assert "x 0.5" in ran.out
+    assert "wrong gradient of x (50%)" in ran.out
 
 
 def test_one_pair_of_a_file_is_judged_by_its_name(file: Callable[..., Path], verify: Callable[..., Any]) -> None:

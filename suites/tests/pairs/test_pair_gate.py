@@ -154,6 +154,16 @@ def test_a_narrower_declaration_fails(gate: Any) -> None:
     assert "NARROWER square:square:torch:dims\n  fewer sizes of T: without 2" in ran.out
 
 
+def test_a_decision_that_no_problem_takes_fails(gate: Any) -> None:
+    """A square is never negative, so one side cannot be reached; a decision that is reached both ways passes."""
+    ran = gate(("2 * upstream * x", "torch.where(x * x > -1, 2 * upstream * x, 0 * x)"))
+    assert ran.status == 1, ran.out + ran.err
+    assert "NARROWER square:square:torch:decisions\n  0 of 1 decisions both ways, and 0 of 0 on the base" in ran.out
+    assert "false at ops.py:12" in ran.out
+    passes = gate(("2 * upstream * x", "torch.where(x > 1, 2 * upstream * x, 2 * upstream * x)"))
+    assert "NARROWER" not in passes.out, passes.out
+
+
 def test_a_pair_that_is_gone_fails(gate: Any) -> None:
     ran = gate(("square = gradgate", "other = gradgate"), file="gradients.py")
     assert ran.status == 1, ran.out + ran.err

@@ -10,7 +10,10 @@ import pytest
 import gradgate
 
 COMPLETE = ("Pair", "check", "parametrize", "module_pair", "grows", "at_most", "within", "order")
-DRAWS = ("normal", "uniform", "integers", "mask", "constant", "key")
+DRAWS = (
+    *("normal", "uniform", "positive", "between", "simplex", "spd", "distinct", "integers", "mask", "constant"),
+    "key",
+)
 SECTIONS = {"Args": r"^(Args|Attributes):$", "Raises": "^Raises:$", "Cost": r"^Cost: \S", "Not for": r"^Not for: \S",
             "Example": "^Example::$"}  # fmt: skip
 

@@ -86,9 +86,11 @@ def test_outputs_in_float16_are_judged(framework: str) -> None:
     upheld(pair(framework, lambda x: half(2 * x), lambda x: half(x + x)), ("outputs", "gradient_exact"))
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float8_e4m3fn", "complex64"])
+@pytest.mark.parametrize("dtype", ["float8_e3m4", "complex64"])
 def test_a_dtype_that_is_not_drawn_is_refused_in_words(dtype: str) -> None:
-    with pytest.raises(gradgate.UsageError, match=f"no numbers of {dtype} are drawn; legal: bfloat16, float32"):
+    with pytest.raises(
+        gradgate.UsageError, match=f"no numbers of {dtype} are drawn; legal: bfloat16, float16, float32"
+    ):
         pair("torch", lambda x: 2 * x, lambda x: x + x, x=normal("T", dtype=dtype))
 
 

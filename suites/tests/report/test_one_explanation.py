@@ -17,7 +17,7 @@ pytest.importorskip("plotly")
 import gradgate.suites.report
 from gradgate.suites import test_methods
 from gradgate.suites.console import terminal
-from gradgate.suites.judging.explain import LABELS, explain
+from gradgate.suites.judging.explain import LABELS, by_cause, explain
 from gradgate.suites.judging.verdict import Task, Verdict
 from gradgate.suites.report import selftest_page, write
 from gradgate.suites.selftest import table
@@ -26,7 +26,7 @@ from gradgate.suites.selftest.judging import everything
 SPEC = {"dtype": "float64", "seed": 7, "length": 3}
 FINDING = Verdict(
     Task("fam", "printed", "jax", "gradient_float64", "", "equals backprop", "Eq. 3", "refuted", "a sign is wrong"),
-    "refuted", 12, 1.5, 2e-16, "layers[0].w", SPEC, {"chunk": 2}, reason="relative errors layers[0].w 1.5",
+    "refuted", 12, 1.5, 2e-16, "layers[0].w", SPEC, {"chunk": 2}, reason="wrong gradient of layers[0].w (150%)",
 )  # fmt: skip
 FAILURE = Verdict(
     Task("fam", "mended", "torch", "counts", "", "runs two passes", "§4"),
@@ -86,7 +86,7 @@ def test_every_line_of_the_explanation_is_on_every_surface(
     found = words(shown((FINDING, FAILURE), tmp_path, capsys))
     for verdict in (FINDING, FAILURE):
         for line in explain(verdict).lines():
-            assert words(line) in found
+            assert words(line.removeprefix(f"{LABELS['reason']}: ")) in found
     assert words(explain(SECOND).reason) not in found, "a verdict that is not in the run is not shown"
 
 
@@ -100,15 +100,36 @@ def test_every_refutation_of_a_group_has_its_command(
 
 def test_the_explanation_has_everything_that_is_known_of_a_finding() -> None:
     assert explain(FINDING).lines() == [
-        "outcome: finding: refuted, as declared",
-        "claim: gradient_float64: equals backprop (Eq. 3)",
-        "declared false because: a sign is wrong",
-        "reason: relative errors layers[0].w 1.5",
+        "reason: wrong gradient of layers[0].w (150%)",
         "measured: error 1.5 in layers[0].w, noise 2e-16, 7.5e+15 times the noise",
         "problem: dtype=float64 seed=7 length=3",
         "options: chunk=2",
+        "declared false because: a sign is wrong",
+        "claim: gradient_float64: equals backprop (Eq. 3)",
+        "outcome: finding: refuted, as declared",
         f"reproduce: {FINDING.reproduce}",
     ]
+
+
+def test_claims_that_a_wrong_formula_refutes_are_one_cause_and_others_are_not() -> None:
+    def failure(claim: str, reason: str, method: str = "op") -> Verdict:
+        return Verdict(Task("fam", method, "torch", claim), "refuted", reason=reason)
+
+    exact, floats = failure("gradient_exact", "wrong gradient of w (2%)"), failure("gradient_float32", "of w (3%)")
+    again = failure("autograd", "differentiated again: wrong gradient of w (9%)")
+    leak, other = failure("autograd", "its graph is never freed"), failure("gradient_float32", "of w (3%)", "other")
+    groups = by_cause([again, leak, floats, exact, other], lambda verdict: verdict)
+    assert groups == [[exact, floats, again], [leak], [other]]
+    assert by_cause([again, leak], lambda verdict: verdict) == [[again], [leak]], "its formula is not refuted"
+
+
+def test_what_a_function_fails_that_draws_random_numbers_is_one_cause() -> None:
+    def failure(claim: str, error: float | None = None) -> Verdict:
+        return Verdict(Task("fam", "op", "torch", claim), "refuted", reason=f"{claim} is wrong", error=error)
+
+    twice, alone, pure = failure("deterministic"), failure("each_leaf_alone", 0.1), failure("pure")
+    assert by_cause([pure, alone, twice], lambda verdict: verdict) == [[pure], [twice, alone]]
+    assert by_cause([pure, alone], lambda verdict: verdict) == [[pure], [alone]]
 
 
 def test_a_leaf_without_numbers_has_its_own_line_and_what_is_unknown_has_none() -> None:

@@ -42,7 +42,7 @@ EVERY_OUTCOME = (
         error=1.5,
         noise=2e-16,
         spec=SPEC,
-        reason="relative errors w",
+        reason="wrong gradient of w",
     ),
     verdict("too_good", "upheld", "refuted", declared_reason="a sign"),
     verdict("crashed", "error", reason="exit status 7"),
@@ -123,7 +123,7 @@ def test_a_finding_is_no_failure(tmp_path: Path) -> None:
     assert "2 of 2 claims as declared: as claimed" in text(shown)
     assert not section(shown, "failures")
     assert "declared false because: a sign" in section(shown, "findings")
-    assert "relative errors w" in section(shown, "findings")
+    assert "wrong gradient of w" in section(shown, "findings")
     root = junit(tmp_path, EVERY_OUTCOME[0], found)
     assert root.get("failures") == root.get("errors") == "0"
     assert "a sign" in (root.findtext(".//system-out") or "")
@@ -273,15 +273,16 @@ def test_the_page_asks_for_nothing_from_the_network(tmp_path: Path) -> None:
 def test_the_same_document_gives_the_same_bytes(tmp_path: Path) -> None:
     for folder in ("a", "b"):
         write(document(*EVERY_OUTCOME), tmp_path / folder)
-    for name in ("index.html", "junit.xml", "verdicts.json"):
+    for name in ("index.html", "junit.xml", "failures.sarif", "verdicts.json"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
 
-def test_a_missing_folder_is_made_and_holds_three_files(tmp_path: Path) -> None:
+def test_a_missing_folder_is_made_and_holds_four_files(tmp_path: Path) -> None:
     folder = tmp_path / "not" / "yet"
     made = document(*EVERY_OUTCOME)
     assert write(made, folder) == folder / "index.html"
-    assert sorted(path.name for path in folder.iterdir()) == ["index.html", "junit.xml", "verdicts.json"]
+    names = ["failures.sarif", "index.html", "junit.xml", "verdicts.json"]
+    assert sorted(path.name for path in folder.iterdir()) == names
     assert json.loads((folder / "verdicts.json").read_text(encoding="utf-8")) == made
 
 

@@ -13,7 +13,7 @@ from gradgate.suites.report import page, write
 from gradgate.suites.site import checking
 from gradgate.suites.tests.report.test_report import document, section, text, verdict
 
-FOUND = {"declared_reason": "a sign", "reason": "relative errors w"}
+FOUND = {"declared_reason": "a sign", "reason": "wrong gradient of w"}
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_each_class_has_a_page_and_the_papers_have_one(folder: Path) -> None:
     names = {"index.html", "chain.html", "other.html", "papers.html", "plotly.min.js", "junit.xml", "verdicts.json"}
+    names |= {"failures.sarif"}
     names |= {"report.css", "report.js", "plots.js"}
     assert {path.name for path in folder.iterdir()} == names
 
@@ -59,5 +60,5 @@ def test_the_page_of_a_class_has_its_rows_alone(folder: Path) -> None:
 
 def test_a_run_that_fits_has_one_page(tmp_path: Path) -> None:
     write(document(verdict("holds", family="chain"), verdict("holds", family="other")), tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {"index.html", "junit.xml", "verdicts.json"}
+    assert {path.name for path in tmp_path.iterdir()} == {"index.html", "junit.xml", "failures.sarif", "verdicts.json"}
     assert (tmp_path / "index.html").read_text(encoding="utf-8").count('<tr id="v') == 2

@@ -109,7 +109,7 @@ def wrong_only_in_depth(problem):
 def test_the_smallest_failing_problem_is_the_one_shown(plugin: Callable[..., str], patient: Supervisor) -> None:
     [found] = judge(patient, f"{plugin(DEEP)}:wrong_only_in_depth", "gradient_float64")
     assert found.verdict == "refuted"
-    assert found.reason.startswith("relative errors layers[")
+    assert found.reason.startswith("wrong gradient of layers[")
     assert found.spec is not None
     assert found.spec["layers"] == 3
     assert found.error == pytest.approx(1e-9, rel=1e-3)

@@ -1,0 +1,277 @@
+"""Lines of a pair's functions that no judged problem ran, and loops that turned no more than once: nothing judges them.
+
+After its formula is upheld, both functions run again on the judged problems, until every line has run. Their files are
+the author's: none of a framework, of another installed package or of gradgate. Of a file, the functions that were
+called count, with all functions inside them; a function that nobody calls is seen by the line that would call it. Lines
+that end in a `raise` are left out: they compute nothing.
+
+A line of a JAX function ran if tracing ran it: the sides of `cond` and `while` are decisions (`exact.decisions`).
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import functools
+import hashlib
+import itertools
+import os
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+from gradgate.references import loading, oracle
+from gradgate.references.backends import precision
+from gradgate.references.contract import Spec
+from gradgate.suites.exact import programs, truth
+from gradgate.suites.judging import frames
+from gradgate.suites.judging.lines import Lines, Ranges
+from gradgate.suites.judging.subject import Fault, Inapplicable, Refuted, Subject
+from gradgate.suites.pairs import devices
+from gradgate.suites.pairs.pair import Pair
+
+Tried = Sequence[tuple[Spec, Mapping[str, Any]]]
+"""Problems, with the options of the function."""
+
+
+def of_pair(subject: Subject, tried: Tried, turns: Mapping[str, int]) -> tuple[Lines, ...]:
+    """What of a pair's two functions ran on the problems of a claim.
+
+    Args:
+        turns: ``file.py:12`` -> the most turns of the loop of JAX at that line (`exact.decisions.turning`).
+
+    Returns:
+        A Lines for each of the author's files; none on a CUDA device, whose backward passes run in threads that Python
+        does not trace, or if a function fails in floats.
+
+    Cost: both functions once in floats, or one tracing for each shape and options in JAX; about twice that in Python,
+    as every line is traced. It ends with the problem after which no line is missing.
+    """
+    pair = subject.function
+    assert isinstance(pair, Pair)
+    if devices.device_of(pair.devices) == devices.CUDA:
+        return ()
+    watch = _Watch(_packages(pair))
+    try:
+        for spec, options in _unlike(pair, tried):
+            if watch.files and not watch.missing():
+                break
+            _run(subject, pair, spec, options, watch)
+    except (Fault, Refuted, Inapplicable):
+        return ()
+    return tuple(one.summary(turns) for one in watch.files.values() if one.wanted)
+
+
+def _packages(pair: Pair) -> frozenset[str]:
+    """The packages that hold the two functions."""
+    modules = [str(getattr(function, "__module__", "")) for function in pair.loaded.values()]
+    return frozenset(name.partition(".")[0] for name in modules) - frames.FRAMEWORKS - {"gradgate"}
+
+
+def _unlike(pair: Pair, tried: Tried) -> Iterator[tuple[Spec, Mapping[str, Any]]]:
+    """The problems; one for each shape and options in JAX, where the numbers do not matter."""
+    seen = set()
+    for spec, options in tried:
+        key = (spec.static() if pair.where == "jax" else spec).to_json() + repr(sorted(options.items()))
+        if key not in seen:
+            seen.add(key)
+            yield spec, options
+
+
+def _run(subject: Subject, pair: Pair, spec: Spec, options: Mapping[str, Any], watch: _Watch) -> None:
+    """Run the function and the reference once."""
+    problem = oracle.in_widest(spec, pair.where, "float64")
+    plain = truth.evaluator("loss", (), pair.where).function
+    for function in (functools.partial(pair, **options), plain):
+        run = _in_jax if pair.where == "jax" else _in_torch
+        with _traced_anew(pair.where), precision(pair.where, problem.dtype):
+            subject.guard(problem, options, run, watch, function, problem)
+
+
+def _in_jax(watch: _Watch, function: Callable[..., Any], problem: Any) -> None:
+    with watch.watching():
+        programs.traced(function, problem)
+
+
+def _in_torch(watch: _Watch, function: Callable[..., Any], problem: Any) -> None:
+    import torch
+
+    with torch.compiler.set_stance("force_eager"), watch.watching():
+        function(problem)
+
+
+_ANEW = itertools.count(1)
+
+
+@contextlib.contextmanager
+def _traced_anew(framework: str) -> Iterator[None]:
+    """The scope in which JAX traces every function again: what it has traced already, it would not run.
+
+    The setting is one of those by which JAX tells its traces apart. It changes random numbers, which nobody sees here.
+    """
+    if framework != "jax":
+        yield
+        return
+    import jax
+
+    before = jax.config.values["jax_random_seed_offset"]
+    jax.config.update("jax_random_seed_offset", before + next(_ANEW))
+    try:
+        yield
+    finally:
+        jax.config.update("jax_random_seed_offset", before)
+
+
+@dataclass(frozen=True)
+class _Loop:
+    """A loop of Python's, by the lines of its head and of its body."""
+
+    head: range
+    body: range
+
+
+@dataclass
+class _File:
+    """One of the author's files.
+
+    Attributes:
+        wanted: lines of the functions that were called.
+        ran: those that ran.
+        turns: the most turns of each loop that was reached.
+    """
+
+    path: str
+    text: bytes
+    wanted: set[int] = field(default_factory=set)
+    ran: set[int] = field(default_factory=set)
+    turns: dict[_Loop, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        tree = ast.parse(self.text)
+        self.loops = [
+            _Loop(range(node.lineno, node.body[0].lineno), range(node.body[0].lineno, (node.end_lineno or 0) + 1))
+            for node in ast.walk(tree)
+            if isinstance(node, (ast.For, ast.While))
+        ]
+        self._fruitless = {line for block in _blocks(tree) for line in block}
+
+    def enter(self, code: CodeType) -> tuple[_Loop, ...]:
+        """Count a function that is called; returns its loops, without those on one line."""
+        lines = _lines(code) - self._fruitless
+        self.wanted |= lines
+        return tuple(loop for loop in self.loops if loop.head and loop.head[0] in lines)
+
+    def summary(self, turns: Mapping[str, int]) -> Lines:
+        """What ran, with the loops of JAX."""
+        name = os.path.basename(self.path)
+        loops = {loop.head[0]: most for loop, most in self.turns.items()}
+        for place, most in turns.items():
+            file, _, line = place.rpartition(":")
+            if file == name and int(line) in self.wanted:
+                loops[int(line)] = max(most, loops.get(int(line), 0))
+        ran = self.wanted & self.ran
+        few = tuple(sorted((line, most) for line, most in loops.items() if most < 2))
+        digest = hashlib.sha256(self.text).hexdigest()
+        ranges = _ranges(self.wanted, ran), _ranges(self.wanted, self.wanted - ran)
+        return Lines(loading.shortest(Path(self.path)), digest, ranges[0], ranges[1], few)
+
+
+class _Watch:
+    """Notes which lines of the author's files run."""
+
+    def __init__(self, packages: Collection[str]) -> None:
+        self.files: dict[str, _File] = {}
+        self._packages = frozenset(packages)
+        self._loops: dict[CodeType, tuple[_Loop, ...] | None] = {}
+
+    def missing(self) -> bool:
+        """Whether a line has not run, or a loop has not turned twice."""
+        return any(one.wanted - one.ran or any(most < 2 for most in one.turns.values()) for one in self.files.values())
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        """The scope in which lines are noted. A debugger or a coverage tool of the same thread waits meanwhile."""
+        before = sys.gettrace()
+        sys.settrace(self._called)
+        try:
+            yield
+        finally:
+            sys.settrace(before)
+
+    def _called(self, frame: FrameType, event: str, argument: Any) -> Any:
+        code = frame.f_code
+        try:
+            loops = self._loops[code]
+        except KeyError:
+            loops = self._loops[code] = self._entered(frame)
+        if loops is None:
+            return None
+        if isinstance(frame.f_trace, _Call):  # a generator goes on
+            return frame.f_trace
+        return _Call(self.files[code.co_filename], loops, code.co_firstlineno)
+
+    def _entered(self, frame: FrameType) -> tuple[_Loop, ...] | None:
+        """The loops of a function that is called; None if it is none of the author's."""
+        path = frame.f_code.co_filename
+        if frame.f_code.co_name == "<module>" or not frames.is_authors(frame, self._packages):
+            return None
+        if path not in self.files:
+            try:
+                self.files[path] = _File(path, Path(path).read_bytes())
+            except (OSError, SyntaxError, ValueError):  # it was made in place
+                return None
+        return self.files[path].enter(frame.f_code)
+
+
+class _Call:
+    """One call of a function, as Python's trace function of its frame."""
+
+    __slots__ = ("_before", "_file", "_loops", "_turns")
+
+    def __init__(self, file: _File, loops: tuple[_Loop, ...], line: int) -> None:
+        self._file, self._loops, self._before = file, loops, line
+        self._turns = dict.fromkeys(loops, 0)
+        file.ran.add(line)
+
+    def __call__(self, frame: FrameType, event: str, argument: Any) -> Any:
+        if event != "line":
+            return self
+        line = frame.f_lineno
+        self._file.ran.add(line)
+        for loop in self._loops:
+            if line in loop.body:
+                if self._before in loop.head:
+                    self._turns[loop] += 1
+                    self._file.turns[loop] = max(self._turns[loop], self._file.turns.get(loop, 0))
+            elif line not in loop.head:
+                self._turns[loop] = 0
+        self._before = line
+        return self
+
+
+def _lines(code: CodeType) -> set[int]:
+    """The lines of a function and of the functions in it, without those that only begin one."""
+    lines = {line for _, _, line in code.co_lines() if line is not None and line != code.co_firstlineno}
+    return lines.union(*(_lines(one) for one in code.co_consts if isinstance(one, CodeType)))
+
+
+def _blocks(tree: ast.AST) -> Iterable[range]:
+    """The blocks that end in a `raise`."""
+    for node in ast.walk(tree):
+        for name in ("body", "orelse", "finalbody"):
+            block = getattr(node, name, None)
+            if isinstance(block, list) and block and isinstance(block[-1], ast.Raise):
+                yield range(block[0].lineno, (block[-1].end_lineno or 0) + 1)
+
+
+def _ranges(every: Iterable[int], some: Collection[int]) -> Ranges:
+    """Some of the lines as stretches; lines without code do not end one.
+
+    >>> _ranges([1, 2, 4, 5], {1, 2, 4})
+    ((1, 4),)
+    """
+    stretches = ((inside, list(lines)) for inside, lines in itertools.groupby(sorted(every), some.__contains__))
+    return tuple((lines[0], lines[-1]) for inside, lines in stretches if inside)

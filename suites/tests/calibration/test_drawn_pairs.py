@@ -1,0 +1,44 @@
+"""Random pairs of functions that choose: right ones are upheld, at ties too, and an error on one side is refuted."""
+
+from __future__ import annotations
+
+import sys
+import types
+
+import pytest
+
+from gradgate.references.contract import FRAMEWORKS
+from gradgate.suites.bugs.of_pairs import choices
+from gradgate.suites.calibration import drawn_pairs
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("seed", range(3))
+def test_a_right_pair_is_upheld_and_the_same_with_an_error_is_refuted(framework: str, seed: int) -> None:
+    pytest.importorskip(framework)
+    right = drawn_pairs.judged(framework, seed)
+    assert right.verdict == "upheld", (drawn_pairs.draw(framework, seed)[0], right.reason)
+    assert right.decisions["tries"] > 0
+    assert drawn_pairs.judged(framework, seed, error=0.01).verdict == "refuted"
+
+
+def test_there_are_twenty_unlike_kinds_and_a_seed_names_its_pair() -> None:
+    pytest.importorskip("torch")
+    assert len(choices.KINDS) >= 20
+    assert drawn_pairs.draw("torch", 7)[0] == drawn_pairs.draw("torch", 7)[0] != drawn_pairs.draw("torch", 8)[0]
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_the_command_counts_false_alarms(
+    wrong: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A planted error that is taken for a right pair is an alarm; so the count can be other than zero."""
+    pytest.importorskip("torch")
+    right = drawn_pairs.judged
+    if wrong:
+        monkeypatch.setattr(drawn_pairs, "judged", lambda framework, seed, _: right(framework, seed, 0.01))
+    times = iter([0.0, 2.0])
+    monkeypatch.setattr(drawn_pairs, "time", types.SimpleNamespace(process_time=lambda: next(times)))
+    monkeypatch.setattr(sys, "argv", ["drawn_pairs", "torch", "--seconds", "1"])
+    assert drawn_pairs.main() == int(wrong)
+    assert f"torch: {int(wrong)} false alarms in 1 pairs, seeds from 0" in capsys.readouterr().out

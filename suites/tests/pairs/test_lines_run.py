@@ -1,0 +1,175 @@
+"""Lines of a pair's functions that no problem ran, and loops that turned once at most; in both frameworks."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gradgate.references.loading import load
+from gradgate.suites.judging.lines import Lines, from_json
+from gradgate.suites.judging.verdict import Verdict
+from gradgate.suites.tests.pairs.verdicts import judged
+
+TORCH = """
+import torch
+import gradgate
+
+class Cube(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x ** 3
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return backward(x, g)
+
+function = Cube.apply
+"""
+JAX = """
+import jax
+import gradgate
+
+@jax.custom_vjp
+def function(x):
+    return x ** 3
+
+function.defvjp(lambda x: (x ** 3, x), lambda x, g: (jax.jit(backward)(x, g),))
+"""
+PAIR = """
+pair = gradgate.Pair(
+    lambda x: function(x), lambda x: x * x * x, inputs={{"x": gradgate.normal("N")}}, dims={{"N": {sizes}}},
+    framework="{framework}", name="cube",
+)
+"""
+BODIES: dict[str, tuple[str, tuple[int, ...], str]] = {
+    "a line for many numbers": (
+        "if len(x) > 100:\n    x = 2 * x\nreturn 3 * g * x * x",
+        (5, 1),
+        "no problem ran ops.py:2",
+    ),
+    "a helper that nobody calls": (
+        "def helper(y):\n    y = y + 0\n\n    return y\n\nreturn 3 * g * x * x",
+        (5, 1),
+        "no problem ran ops.py:2-4",
+    ),
+    "a loop with one chunk": (
+        "total = 0 * g\nfor start in range(0, len(x), 8):\n    part = x * (1 if start < 8 else 0)\n"
+        "    total = total + 3 * g * part * part\nreturn total",
+        (5, 1),
+        "never turned twice: the loop at ops.py:2",
+    ),
+    "a loop that is not entered": (
+        "for _ in range(len(x) // 8):\n    x = x + 0\nreturn 3 * g * x * x",
+        (5, 1),
+        "no problem ran ops.py:2",
+    ),
+    "a while loop with one turn": (
+        "left = len(x)\nwhile left > 0:\n    left -= 8\nreturn 3 * g * x * x",
+        (5, 1),
+        "never turned twice: the loop at ops.py:2",
+    ),
+    "only a refusal": (
+        'if len(x) > 100:\n    why = "too many"\n    raise ValueError(why)\nreturn 3 * g * x * x',
+        (5, 1),
+        "",
+    ),
+}
+REACHED = {"a line for many numbers": 101, "a loop with one chunk": 20, "a loop that is not entered": 20}
+REACHED |= {"a while loop with one turn": 20}
+"""Body -> a size with which nothing is missing."""
+
+
+def verdict(folder: Path, framework: str, body: str, sizes: tuple[int, ...]) -> Verdict:
+    """The verdict on the formula of a pair whose backward pass is the body; its first line is line 1 here."""
+    pytest.importorskip(framework)
+    lines = "".join(f"    {line}\n" if line else "\n" for line in body.splitlines())
+    before = {"torch": TORCH, "jax": JAX}[framework]
+    file = folder / str(sizes[-1]) / "ops.py"
+    file.parent.mkdir()
+    file.write_text(f"def backward(x, g):\n{lines}{before}{PAIR.format(sizes=sizes, framework=framework)}")
+    return judged(load(f"{file}:pair"), ("gradient_exact",))["gradient_exact"]
+
+
+def shifted(found: Verdict) -> str:
+    """What no problem ran, with the body's lines counted from 1."""
+    moved = [
+        Lines(
+            one.path, one.digest, *(_up(part) for part in (one.ran, one.never)), tuple((a - 1, b) for a, b in one.loops)
+        )
+        for one in found.lines
+    ]
+    return "; ".join(sentence for one in moved for sentence in one.sentences)
+
+
+def _up(part: Any) -> Any:
+    return tuple((first - 1, last - 1) for first, last in part)
+
+
+@pytest.mark.parametrize("framework", ["jax", "torch"])
+@pytest.mark.parametrize("name", BODIES)
+def test_what_never_ran(framework: str, name: str, tmp_path: Path) -> None:
+    """The verdict names the line or the loop; with a size that reaches it, it names nothing."""
+    body, sizes, said = BODIES[name]
+    found = verdict(tmp_path, framework, body, sizes)
+    assert (found.verdict, shifted(found)) == ("upheld", said), found.reason
+    assert Verdict.from_dict(found.to_dict()).lines == found.lines
+    if name in REACHED:
+        assert verdict(tmp_path, framework, body, (*sizes, REACHED[name])).unrun == ""
+
+
+def test_loops_of_jax(tmp_path: Path) -> None:
+    """A scan is counted by its length and a while loop by its turns; both twice is nothing to say."""
+    pytest.importorskip("jax")
+    text = """
+import jax
+import gradgate
+
+def function(x):
+    x, _ = jax.lax.scan(lambda s, y: (s * y, None), x, x[None])
+    return x * jax.lax.stop_gradient(
+        jax.lax.while_loop(lambda k: k < {most}, lambda k: k + 1.0, 0.0)
+    )
+
+pair = gradgate.Pair(
+    function, lambda x: {most}.0 * x * x, inputs={{"x": gradgate.normal("N")}}, dims={{"N": (5, 1)}}, framework="jax",
+    name="squared",
+)
+"""
+    said = {1: "never turned twice: the loop at ops.py:6, 8", 3: "never turned twice: the loop at ops.py:6"}
+    for most in said:
+        file = tmp_path / str(most) / "ops.py"
+        file.parent.mkdir()
+        file.write_text(text.format(most=most))
+        found = judged(load(f"{file}:pair"), ("gradient_exact",))["gradient_exact"]
+        assert found.verdict == "upheld", found.reason
+        assert found.unrun == said[most]
+
+
+def test_the_trace_function_of_others_comes_back(tmp_path: Path) -> None:
+    """A coverage tool or a debugger goes on afterwards."""
+    seen: list[str] = []
+
+    def other(frame: Any, event: str, argument: Any) -> None:
+        seen.append(event)
+
+    before = sys.gettrace()
+    sys.settrace(other)
+    try:
+        verdict(tmp_path, "torch", "return 3 * g * x * x", (5,))
+        assert sys.gettrace() is other
+    finally:
+        sys.settrace(before)
+    assert seen
+
+
+def test_json_has_lists_for_pairs() -> None:
+    """Lines survive JSON, which has no tuples."""
+    one = Lines("ops.py", "0", ((1, 3),), ((4, 4),), ((2, 0),))
+    row = {"path": "ops.py", "digest": "0", "ran": [[1, 3]], "never": [[4, 4]], "loops": [[2, 0]]}
+    assert from_json([row]) == (one,)
+    assert one.sentences == ["no problem ran ops.py:4", "never entered: the loop at ops.py:2"]

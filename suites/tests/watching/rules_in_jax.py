@@ -1,0 +1,230 @@
+"""Small rules of JAX as libraries write them, each with a caller; `MUTANTS` has two ways to break each."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+
+@jax.custom_vjp
+def product(x: Any, y: Any) -> Any:
+    return x * y
+
+
+product.defvjp(lambda x, y: (x * y, (x, y)), lambda kept, g: (g * kept[1], g * kept[0]))
+
+
+@jax.custom_vjp
+def softplus(x: Any) -> Any:
+    return jnp.log1p(jnp.exp(x))
+
+
+def _softplus_bwd(x: Any, g: Any) -> Any:
+    return (g / (1 + jnp.exp(-x)),)
+
+
+softplus.defvjp(lambda x: (softplus(x), x), _softplus_bwd)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
+def power(x: Any, n: int) -> Any:
+    return x**n
+
+
+def _power_fwd(x: Any, n: int) -> Any:
+    return x**n, x
+
+
+def _power_bwd(n: int, x: Any, g: Any) -> Any:
+    return (g * n * x ** (n - 1),)
+
+
+power.defvjp(_power_fwd, _power_bwd)
+
+
+@jax.custom_vjp
+def layer_norm(x: Any, weight: Any, bias: Any) -> Any:
+    return _normalised(x)[0] * weight + bias
+
+
+def _normalised(x: Any) -> Any:
+    centred = x - x.mean(-1, keepdims=True)
+    scale = jax.lax.rsqrt((centred**2).mean(-1, keepdims=True) + 1e-6)
+    return centred * scale, scale
+
+
+def _layer_norm_fwd(x: Any, weight: Any, bias: Any) -> Any:
+    n, scale = _normalised(x)
+    return n * weight + bias, (n, scale, weight)
+
+
+def _layer_norm_bwd(kept: Any, g: Any) -> Any:
+    n, scale, weight = kept
+    d = g * weight
+    dx = scale * (d - d.mean(-1, keepdims=True) - n * (d * n).mean(-1, keepdims=True))
+    return dx, (g * n).sum(0), g.sum(0)
+
+
+layer_norm.defvjp(_layer_norm_fwd, _layer_norm_bwd)
+
+
+@jax.custom_vjp
+def cross_entropy(logits: Any, labels: Any) -> Any:
+    return -jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None], 1).mean()
+
+
+def _cross_entropy_fwd(logits: Any, labels: Any) -> Any:
+    return cross_entropy(logits, labels), (jax.nn.softmax(logits), labels)
+
+
+def _cross_entropy_bwd(kept: Any, g: Any) -> Any:
+    p, labels = kept
+    return g * (p - jax.nn.one_hot(labels, p.shape[1])) / len(p), None
+
+
+cross_entropy.defvjp(_cross_entropy_fwd, _cross_entropy_bwd)
+
+
+@jax.custom_jvp
+def sine(x: Any) -> Any:
+    return jnp.sin(x) * x
+
+
+@sine.defjvp
+def _sine_jvp(primals: Any, tangents: Any) -> Any:
+    (x,), (t,) = primals, tangents
+    return sine(x), t * (jnp.cos(x) * x + jnp.sin(x))
+
+
+@jax.custom_jvp
+def distance(x: Any, y: Any) -> Any:
+    return jnp.sqrt(((x - y) ** 2).sum(-1))
+
+
+@distance.defjvp
+def _distance_jvp(primals: Any, tangents: Any) -> Any:
+    (x, y), (dx, dy) = primals, tangents
+    out = distance(x, y)
+    return out, ((x - y) * (dx - dy)).sum(-1) / out
+
+
+@jax.custom_vjp
+def cell(state: Any, inputs: Any, weight: Any) -> Any:
+    return jnp.tanh(state @ weight + inputs)
+
+
+def _cell_fwd(state: Any, inputs: Any, weight: Any) -> Any:
+    out = jnp.tanh(state @ weight + inputs)
+    return out, (out, state, weight)
+
+
+def _cell_bwd(kept: Any, g: Any) -> Any:
+    out, state, weight = kept
+    d = g * (1 - out**2)
+    return d @ weight.T, d, state.T @ d
+
+
+cell.defvjp(_cell_fwd, _cell_bwd)
+
+
+@jax.custom_vjp
+def affine(params: Any, x: Any) -> Any:
+    return {"y": params["w"] * x + params["b"]}
+
+
+def _affine_bwd(kept: Any, g: Any) -> Any:
+    params, x = kept
+    return {"w": (g["y"] * x).sum(), "b": g["y"].sum()}, g["y"] * params["w"]
+
+
+affine.defvjp(lambda params, x: (affine(params, x), (params, x)), _affine_bwd)
+
+
+def scaled(factor: float) -> Any:
+    """A rule that is written within a function, and captures what it needs."""
+
+    @jax.custom_vjp
+    def scale(x: Any) -> Any:
+        return factor * x**2
+
+    scale.defvjp(lambda x: (scale(x), x), lambda x, g: (2 * factor * g * x,))
+    return scale
+
+
+def _drawn(*shape: int) -> Any:
+    return jax.random.normal(jax.random.PRNGKey(sum(shape)), shape)
+
+
+def call_product() -> None:
+    jax.grad(lambda x, y: product(x, y).sum(), (0, 1))(_drawn(3, 4), 1 - _drawn(3, 4))
+
+
+def call_softplus() -> None:
+    jax.jit(jax.grad(lambda x: softplus(x).sum()))(_drawn(3, 4))
+
+
+def call_power() -> None:
+    jax.grad(lambda x: power(x, 3).sum())(_drawn(5))
+
+
+def call_layer_norm() -> None:
+    jax.grad(lambda *a: layer_norm(*a).sum(), (0, 1, 2))(_drawn(3, 4), _drawn(4), _drawn(4))
+
+
+def call_cross_entropy() -> None:
+    jax.grad(cross_entropy)(_drawn(3, 5), jnp.array([0, 4, 2]))
+
+
+def call_sine() -> None:
+    jax.vmap(jax.grad(lambda x: sine(x).sum()))(_drawn(2, 4))
+
+
+def call_distance() -> None:
+    jax.grad(lambda x, y: distance(x, y).sum(), (0, 1))(_drawn(3, 4), _drawn(3, 4) + 1)
+
+
+def call_cell() -> None:
+    def loss(weight: Any) -> Any:
+        return jax.lax.scan(lambda s, x: (cell(s, x, weight), None), _drawn(2, 3), _drawn(4, 2, 3))[0].sum()
+
+    jax.grad(loss)(_drawn(3, 3))
+
+
+def call_affine() -> None:
+    jax.grad(lambda p, x: affine(p, x)["y"].sum(), (0, 1))({"w": 2.0, "b": 1.0}, _drawn(4))
+
+
+def call_scale() -> None:
+    jax.vmap(jax.grad(lambda x: scaled(1.5)(x)))(_drawn(4))
+
+
+CALLERS = (
+    call_product, call_softplus, call_power, call_layer_norm, call_cross_entropy, call_sine, call_distance, call_cell,
+    call_affine, call_scale,
+)  # fmt: skip
+MUTANTS = (
+    (call_product, "(g * kept[1], g * kept[0])", "(g * kept[1], g * kept[1])"),
+    (call_product, "(x * y, (x, y))", "(1.5 * x * y, (x, y))"),
+    (call_softplus, "g / (1 + jnp.exp(-x))", "g / (1 + jnp.exp(x))"),
+    (call_softplus, "g / (1 + jnp.exp(-x))", "g / (1.001 + jnp.exp(-x))"),
+    (call_power, "g * n * x ** (n - 1)", "g * n * x**n"),
+    (call_power, "g * n * x ** (n - 1)", "g.mean() * n * x ** (n - 1)"),
+    (call_layer_norm, "- n * (d * n).mean(-1, keepdims=True)", "- n * (d * n).mean()"),
+    (call_layer_norm, "(g * n).sum(0), g.sum(0)", "(g * n).sum(0), g.mean(0)"),
+    (call_cross_entropy, "/ len(p), None", ", None"),
+    (call_cross_entropy, "g * (p - jax", "(p - jax"),
+    (call_sine, "jnp.cos(x) * x + jnp.sin(x)", "jnp.cos(x) + jnp.sin(x)"),
+    (call_sine, "t * (jnp.cos(x) * x", "t[..., ::-1] * (jnp.cos(x) * x"),
+    (call_distance, "((x - y) * (dx - dy)).sum(-1) / out", "((x - y) * (dx + dy)).sum(-1) / out"),
+    (call_distance, "((x - y) * (dx - dy)).sum(-1) / out", "((x - y) * (dx - dy)).sum(-1) / out**2"),
+    (call_cell, "g * (1 - out**2)", "g * (1 - out)"),
+    (call_cell, "return d @ weight.T, d,", "return d @ weight, d,"),
+    (call_affine, '"w": (g["y"] * x).sum()', '"w": (g["y"] * x).mean()'),
+    (call_affine, 'g["y"] * params["w"]\n', 'g["y"] * params["b"]\n'),
+    (call_scale, "(2 * factor * g * x,)", "(factor * g * x,)"),
+    (call_scale, "(2 * factor * g * x,)", "(2 * g * x,)"),
+)
+"""(caller, text, what takes its place), of rules whose callers run all the same."""

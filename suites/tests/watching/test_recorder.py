@@ -1,0 +1,192 @@
+"""What is recorded of a call, and the pair that is made of it: names, values within transformations, and limits."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gradgate.references.contract import UsageError
+from gradgate.suites.watching import recorder, replay, results
+
+
+@pytest.fixture
+def seen(tmp_path: Path) -> Callable[..., contextlib.AbstractContextManager[dict[str, Any]]]:
+    """A function that gives a scope, which records; its dict then has each call by the rule's name."""
+
+    @contextlib.contextmanager
+    def recording() -> Iterator[dict[str, Any]]:
+        found: dict[str, Any] = {}
+        recorder.start(str(tmp_path))
+        try:
+            yield found
+        finally:
+            recorder.stop()
+        calls, notes = results.read(tmp_path)
+        assert not notes
+        for call in calls:
+            found.setdefault(call.rule.name.rpartition(".")[2].rpartition(":")[2], []).append((call, tmp_path))
+
+    return recording
+
+
+def recorded(entry: Any) -> replay.Recorded:
+    call, folder = entry
+    return replay.Recorded.read(str(folder / f"{call.stem}.py"))
+
+
+def doubled(torch: Any, name: str, **methods: Any) -> Any:
+    """A right rule for 2x, within a function, so that it has no name to import."""
+
+    def forward(ctx: Any, x: Any, *others: Any) -> Any:
+        return 2 * x
+
+    def backward(ctx: Any, dy: Any) -> Any:
+        return 2 * dy
+
+    made = {"forward": staticmethod(forward), "backward": staticmethod(backward), **methods}
+    return type(name, (torch.autograd.Function,), {"__module__": __name__, **made})
+
+
+def test_a_rule_of_pytorch_is_seen_only_where_a_gradient_may_be_asked_for(seen: Any, torch: Any) -> None:
+    rule = doubled(torch, "Rule")
+    with seen() as found:
+        rule.apply(torch.randn(3))
+        with torch.no_grad():
+            rule.apply(torch.randn(3, requires_grad=True))
+        assert not list(results.read(Path(recorder.__file__).parent)[0])
+        rule.apply(torch.randn(4, dtype=torch.bfloat16, requires_grad=True))
+    [entry] = found["Rule"]
+    assert entry[0].arguments == ("bfloat16[4]",)
+    made = recorded(entry).pair()
+    assert made.dtypes == ("bfloat16",)
+    assert recorded(entry).expression() == ""
+
+
+def test_calls_differ_by_shape_dtype_and_options_and_at_most_six_are_kept(
+    seen: Any, torch: Any, tmp_path: Path
+) -> None:
+    def forward(ctx: Any, x: Any, factor: float) -> Any:
+        return 2 * x
+
+    def backward(ctx: Any, dy: Any) -> Any:
+        return 2 * dy, None
+
+    rule = doubled(torch, "Rule", forward=staticmethod(forward), backward=staticmethod(backward))
+    with seen() as found:
+        for _ in range(3):
+            rule.apply(torch.randn(3, requires_grad=True), 1.0)
+        for n in range(20):
+            rule.apply(torch.randn(2, requires_grad=True), float(n))
+    assert len(found["Rule"]) == recorder.MOST_CALLS
+    counts = json.loads(next(tmp_path.glob("counts-*.json")).read_text())["counts"]
+    assert sum(counts.values()) == 23
+    assert len(counts) == 21
+    [first] = [call for call, _ in found["Rule"] if call.arguments == ("float32[3]", "1.0")]
+    assert first.count == 3
+
+
+def test_what_has_no_values_or_too_many_numbers_is_not_copied(seen: Any, torch: Any) -> None:
+    small, large = doubled(torch, "Small"), doubled(torch, "Large")
+    with seen() as found:
+        small.apply(torch.randn(3, requires_grad=True, device="meta"))
+        large.apply(torch.zeros(recorder.MOST_NUMBERS + 1, requires_grad=True))
+    assert found["Small"][0][0].traced
+    with pytest.raises(UsageError, match="1,048,577 numbers"):
+        recorded(found["Large"][0])
+
+
+def test_torch_func_gives_the_first_lane(seen: Any, torch: Any) -> None:
+    class Rule(torch.autograd.Function):
+        generate_vmap_rule = True
+
+        @staticmethod
+        def forward(x: Any, w: Any) -> Any:
+            return x * w
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+            ctx.save_for_backward(*inputs)
+
+        @staticmethod
+        def backward(ctx: Any, dy: Any) -> Any:
+            x, w = ctx.saved_tensors
+            return dy * w, dy * x
+
+    x, w = torch.randn(4, 3, 2), torch.randn(2)
+    gradient = torch.func.grad(lambda x, w: Rule.apply(x, w).sum())
+    with seen() as found:
+        torch.vmap(torch.vmap(gradient, (0, None)), (1, None))(x, w)
+    call = recorded(found["Rule"][0])
+    values = {name: call.flat[path] for name, path in call.names.items()}
+    assert np.array_equal(values["x"].values, x[0, 0].numpy())
+    assert (values["x"].differentiated, values["w"].differentiated) == (True, False)
+
+
+def test_jax_gives_values_where_there_are_any(seen: Any, jax: Any) -> None:
+    import jax.numpy as jnp
+
+    def rule(name: str) -> Any:
+        def forward(x: Any, key: Any) -> Any:
+            return 2 * x
+
+        forward.__name__ = forward.__qualname__ = name
+        made = jax.custom_vjp(forward)
+        made.defvjp(lambda x, key: (2 * x, None), lambda _, g: (2 * g, None))
+        return made
+
+    eager, mapped, traced = map(rule, ("eager", "mapped", "traced"))
+    x, key = jnp.arange(6.0).reshape(2, 3), jax.random.key(0)
+    with seen() as found:
+        jax.grad(lambda x: eager(x, key).sum())(x)
+        jax.vmap(jax.grad(lambda x: mapped(x, 1).sum()), 1)(x)
+        jax.jit(lambda x: traced(x, 1))(x)
+        eager(jnp.arange(3), key)
+    call = recorded(found["eager"][0])
+    assert list(call.names) == ["x"]
+    assert np.array_equal(call.flat[call.names["x"]].values, x)
+    call = recorded(found["mapped"][0])
+    assert np.array_equal(call.flat[call.names["x"]].values, x[:, 0])
+    assert found["traced"][0][0].traced
+    assert {name: len(entries) for name, entries in found.items()} == {"eager": 1, "mapped": 1, "traced": 1}
+
+
+def test_a_wrapper_of_equinox_is_named_after_what_it_wraps(seen: Any, jax: Any) -> None:
+    equinox = pytest.importorskip("equinox")
+
+    @equinox.filter_custom_vjp
+    def sine(x: Any) -> Any:
+        return jax.numpy.sin(x)
+
+    @sine.def_fwd
+    def fwd(perturbed: Any, x: Any) -> Any:
+        return sine(x), None
+
+    def bwd(residuals: Any, g: Any, perturbed: Any, x: Any) -> Any:
+        return g * jax.numpy.cos(x)
+
+    sine.def_bwd(bwd)
+    with seen() as found:
+        jax.grad(lambda x: sine(x).sum())(jax.numpy.ones(3))
+    rule = found["sine"][0][0].rule
+    assert rule.file == __file__
+    assert rule.line == bwd.__code__.co_firstlineno
+
+
+def test_drawn_numbers_are_like_those_that_were_seen() -> None:
+    rng = np.random.default_rng(0)
+    like = replay.like
+    assert (like(np.array([0.1, 0.9, 0.5]), rng) <= 0.9).all()
+    assert (like(np.array([3.0, 20.0, 7.0]), rng) > 0).all()
+    assert (like(np.array([-3.0, -20.0, -7.0]), rng) < 0).all()
+    assert set(like(np.array([1.0, 4.0, 4.0]), rng)) <= {1.0, 4.0}
+    assert (like(np.full(50, 2.5), rng) > 0).all()
+    assert np.ptp(like(np.zeros(50), rng)) > 1
+    sparse = like(np.where(np.arange(400) % 4, 0.0, rng.standard_normal(400)), rng)
+    assert 0.6 < (sparse == 0).mean() < 0.9
+    assert np.isfinite(like(np.array([np.nan, 1.0, -2.0]), rng)).all()

@@ -1,0 +1,143 @@
+"""Has every recorded call judged, in workers: its pair's claims, by the engine that judges every other pair."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from gradgate.references.contract import UsageError
+from gradgate.suites.judging.run import Run
+from gradgate.suites.judging.verdict import Task, Verdict
+from gradgate.suites.watching.results import CLAIMS, HAZARDS, MOST_JUDGED, Explained, Judged, Seen, by_rule
+from gradgate.suites.watching.writing import Written
+from gradgate.suites.workers.supervisor import Limits, Supervisor
+from gradgate.suites.workers.worker import environment
+
+TELLING = ("tree", "gradient_exact")
+"""Claims that are judged first. If one is refuted, the others are not judged."""
+EXAMPLES = 12
+"""Problems per claim. The formula needs few, because the inputs have one shape; bfloat16 is judged on this many."""
+NAME = "seen"
+"""The variable that holds the pair of a call, in the file that names it."""
+TARGET = f'''"""One recorded call as a pair: gradgate verify judges it again."""
+
+from gradgate.suites.watching.replay import pair
+
+{NAME} = pair(__file__)
+'''
+
+
+def judge(
+    folder: Path,
+    calls: list[Seen],
+    *,
+    acknowledged: Mapping[str, str],
+    jobs: int,
+    seconds: float,
+    seed: int = 0,
+    progress: Callable[[str], None] = lambda _: None,
+) -> list[Judged]:
+    """Judge the calls that a folder holds.
+
+    Args:
+        folder: where they were recorded.
+        calls: the calls.
+        acknowledged: name of a rule -> the reason why it differs by design.
+        jobs: worker processes.
+        seconds: limit per call of foreign code.
+        seed: of everything that is drawn.
+        progress: called with the name of every rule whose call is done.
+
+    Cost: about two seconds a call in PyTorch, and five in JAX, which compiles.
+    """
+    rules = by_rule(calls)
+    names = {call.stem: call.rule.name for call in calls}
+    verdicts: dict[str, list[Verdict]] = {}
+    reasons: dict[str, str] = {}
+    tasks: list[Task] = []
+    with Supervisor(Run(EXAMPLES, seed), max(1, min(jobs, len(calls))), Limits(seconds)) as supervisor:
+        for call in [call for seen in rules.values() for call in seen[:MOST_JUDGED]]:
+            target = folder / f"{call.stem}.py"
+            target.write_text(TARGET, encoding="utf-8")
+            try:
+                described = supervisor.describe(f"{target}:{NAME}", "", None)
+            except UsageError as why:
+                reasons[call.stem] = str(why).removeprefix(f"{call.rule.name}: ")
+                progress(call.rule.name)
+                continue
+            tasks += [task for task in described if task.claim in (*CLAIMS, *HAZARDS) and _applies(call, task)]
+        first = [task for task in tasks if task.claim in TELLING]
+        for verdict in supervisor.judge_all(first):
+            verdicts.setdefault(verdict.task.family, []).append(verdict)
+        plainly = {name for name, rows in verdicts.items() if any(row.verdict == "refuted" for row in rows)}
+        left = collections.Counter(task.family for task in tasks if task.claim not in TELLING)
+        for name in plainly:  # nothing more is learnt about a gradient that is plainly wrong
+            progress(names[name])
+            del left[name]
+        for verdict in supervisor.judge_all(t for t in tasks if t.claim not in TELLING and t.family in left):
+            verdicts[verdict.task.family].append(verdict)
+            left[verdict.task.family] -= 1
+            if not left[verdict.task.family]:
+                progress(names[verdict.task.family])
+    found = [
+        Judged(
+            rule,
+            tuple(seen[:MOST_JUDGED]),
+            {call.stem: verdicts[call.stem] for call in seen if call.stem in verdicts},
+            {call.stem: reasons[call.stem] for call in seen if call.stem in reasons},
+            len(seen[MOST_JUDGED:]),
+            acknowledged.get(rule.name, ""),
+        )
+        for rule, seen in rules.items()
+    ]
+    wrong = [one for one in found if one.state in ("refuted", "elsewhere")]
+    explained = dict(zip(map(id, wrong), _explained(folder, wrong, seconds), strict=False))
+    return [dataclasses.replace(one, explained=explained.get(id(one), one.explained)) for one in found]
+
+
+def _applies(call: Seen, task: Task) -> bool:
+    """Whether a claim can be more than inapplicable: a ``custom_vjp`` has no forward mode."""
+    return not (call.rule.kind == "custom_vjp" and task.claim == "forward_mode")
+
+
+def _explained(folder: Path, wrong: list[Judged], seconds: float) -> list[Explained]:
+    """`explaining` in a process of its own, because it runs the rules; the first ones, if that process fails."""
+    if not wrong:
+        return []
+    asked = [[str(folder / f"{one.worst.stem}.py"), one.finding and one.finding.spec] for one in wrong]
+    lines = "".join(json.dumps(line) + "\n" for line in asked)
+    with tempfile.TemporaryFile("w+") as answers, contextlib.suppress(subprocess.SubprocessError):
+        words = [sys.executable, "-m", "gradgate.suites.watching.explaining"]
+        env = {**os.environ, **environment()}
+        try:
+            subprocess.run(
+                words,
+                input=lines,
+                stdout=answers,
+                stderr=subprocess.DEVNULL,
+                text=True,
+                env=env,
+                check=False,
+                timeout=seconds * (1 + len(wrong)),
+            )
+        finally:
+            answers.seek(0)
+            told = answers.read().splitlines()
+    return [Explained(**json.loads(line)) for line in told if line.startswith('{"likeness"')]
+
+
+def pairs_of(folder: Path, judged: Sequence[Judged]) -> list[Written]:
+    """The pairs of rules as text, made in a process of its own, because it imports the rules."""
+    places = [",".join(str(folder / f"{call.stem}.py") for call in one.calls) for one in judged]
+    words = [sys.executable, "-m", "gradgate.suites.watching.writing", *places]
+    ran = subprocess.run(words, capture_output=True, text=True, env={**os.environ, **environment()}, check=False)
+    lines = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith('{"module"')]
+    return [Written(**{**line, "draws": tuple(line["draws"])}) for line in lines]

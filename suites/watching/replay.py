@@ -1,0 +1,314 @@
+"""A recorded call as a pair: the rule as the function, its own forward pass as the reference, the arrays as its inputs.
+
+The values that were seen are judged first. The regime `DRAWN` has other values like them: of the same signs, ranges and
+zeros, and whole numbers where all were whole. Whatever gets no gradient stays as it was seen.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gradgate.references.errors import UsageError
+from gradgate.suites.pairs import trees
+from gradgate.suites.pairs.draws import WIDTHS
+from gradgate.suites.pairs.quick import Given, GivenPair
+from gradgate.suites.pairs.spec import PairSpec, generator
+from gradgate.suites.watching import portable
+from gradgate.suites.watching.recorder import Array
+
+DRAWN = "drawn"
+"""The regime of values that were drawn and not seen."""
+BETWEEN = "between"
+"""The regime of a call whose values are not known, with numbers between 0 and 1, where most functions are defined."""
+FEW = 0.5
+"""Standard deviation, relative to its size, of what takes the place of a number that is the same everywhere."""
+
+
+@dataclass(frozen=True, eq=False)
+class SeenPair(GivenPair):
+    """A pair of a recorded call.
+
+    Attributes:
+        inputs: name -> `Array`, of the arrays of the call.
+    """
+
+    @functools.cached_property
+    def _flat(self) -> list[tuple[dict[str, Any], Callable[[dict[str, Any]], Any]]]:
+        return [({name: self._leaf(array)}, functools.partial(_only, name)) for name, array in self.inputs.items()]
+
+    def _leaf(self, array: Array) -> Any:
+        if array.dtype in WIDTHS:
+            values = np.zeros(array.shape) if array.values is None else np.asarray(array.values, np.float64)
+            return Given(values, array.dtype, gradient=array.differentiated)
+        if array.dtype.startswith(("complex", "float8")):
+            raise UsageError(f"{self.called}: it takes an array of {array.dtype}, which is not supported")
+        values = np.zeros(array.shape, array.dtype) if array.values is None else array.values
+        return _array(self.framework, values, array.dtype)
+
+    @functools.cached_property
+    def seen(self) -> bool:
+        """Whether the values of the call are known."""
+        return all(array.values is not None for array in self.inputs.values())
+
+    def drawn(self, spec: PairSpec) -> dict[str, Any]:
+        """Path -> NumPy array."""
+        if not spec.regime and self.seen:
+            return super().drawn(spec)
+        found = {}
+        for place, (path, leaf) in enumerate(self.leaves.items()):
+            rng = generator(spec.seed, 5000 + place)
+            if spec.regime == BETWEEN:
+                found[path] = rng.uniform(0.05, 0.95, leaf.array.shape)
+            else:
+                found[path] = like(leaf.array, rng) if leaf.gradient or not self.seen else leaf.array
+        return found
+
+
+def pair(place: str) -> SeenPair:
+    """The pair of a recorded call. Imports the modules of the rule.
+
+    Args:
+        place: any file of the call: the name of the others differs in its ending.
+
+    Raises:
+        UsageError: the call cannot be judged; says why.
+    """
+    return Recorded.read(place).pair()
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A recorded call, with its rule.
+
+    Attributes:
+        stem: the name of its files.
+        framework, kind, name: of the rule (`recorder.Rule`).
+        rule: the class, the operator or the object of JAX.
+        names: name of an array among the arguments -> its path in their tree.
+        flat: path -> leaf of the arguments.
+        put: puts leaves back into the tree.
+    """
+
+    stem: str
+    framework: str
+    kind: str
+    name: str
+    rule: Any
+    names: Mapping[str, str]
+    flat: Mapping[str, Any]
+    put: Callable[..., Any]
+
+    @classmethod
+    def read(cls, place: str) -> Recorded:
+        """The call of which a file is named.
+
+        Raises:
+            UsageError: its rule cannot be loaded here.
+        """
+        path = Path(place).with_suffix(".json")
+        call = json.loads(path.read_text(encoding="utf-8"))
+        sys.path.extend(folder for folder in call["path"] if folder not in sys.path)
+        if call["unreachable"]:
+            raise UsageError(f"{call['name']}: {call['unreachable']}")
+        try:
+            rule, arguments, keywords = portable.loads(path.with_suffix(".pickle").read_bytes())
+            rule = rule.load() if isinstance(rule, portable.Operator) else rule
+        except Exception as error:
+            raise UsageError(f"{call['name']}: it cannot be imported: {type(error).__name__}: {error}") from error
+        flat, put = trees.flatten(call["framework"], ([*arguments], keywords))
+        arrays = [path for path, leaf in flat.items() if isinstance(leaf, Array)]
+        words = _names(call["kind"], rule, len(arguments))
+        names = {_named(path, words): path for path in arrays}
+        names = names if len(names) == len(arrays) else {path: path for path in arrays}
+        return cls(path.stem, call["framework"], call["kind"], call["name"], rule, names, flat, put)
+
+    def pair(self) -> SeenPair:
+        """The pair of this call.
+
+        Raises:
+            UsageError: no gradient can be asked for.
+        """
+        inputs = {name: self.flat[path] for name, path in self.names.items()}
+        floats = [array.dtype for array in inputs.values() if array.dtype in WIDTHS and array.differentiated]
+        if not floats:
+            raise UsageError(f"{self.name}: no floating array was among the arguments of its call")
+        unknown = any(array.values is None for array in inputs.values())
+        return SeenPair(
+            _function(self.framework, self.kind, self.rule, self.flat, self.put, list(self.names.values())),
+            None,
+            inputs=inputs,
+            regimes={(BETWEEN if unknown else DRAWN): dict},
+            dtypes=(min(floats, key=WIDTHS.index),),
+            random=True,
+            framework=self.framework,
+            name=self.stem,
+            keywords={"function": {}, "reference": {}},
+        )
+
+    def expression(self) -> str:
+        """The call as text, with the names of its arrays; "" if the rule or an argument cannot be written down."""
+        module, _, name = self.name.partition(":")
+        if module in ("__main__", "unknown") or "<" in name or self.kind == "torch.library":
+            return ""
+        if not all(one.isidentifier() for one in self.names) or not portable.is_named(self.rule):
+            return ""
+        written = {path: _Name(name) for name, path in self.names.items()}
+        others = [leaf for path, leaf in self.flat.items() if path not in written]
+        if not all(leaf is None or isinstance(leaf, (bool, int, float, str)) for leaf in others):
+            return ""
+        arguments, keywords = self.put({**self.flat, **written})
+        words = [repr(one) for one in arguments] + [f"{key}={value!r}" for key, value in keywords.items()]
+        return f"{name}{'.apply' if self.kind == 'autograd.Function' else ''}({', '.join(words)})"
+
+
+class _Name(str):
+    """A name, which is written without quotation marks."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _function(
+    framework: str, kind: str, rule: Any, flat: Mapping[str, Any], put: Callable[..., Any], paths: list[str]
+) -> Callable[..., Any]:
+    """The rule as a function of the arrays of its call."""
+    call = rule.apply if kind == "autograd.Function" else _applied(rule) if kind == "torch.library" else rule
+    copied = kind == "autograd.Function" and _is_in_place(rule)
+
+    def function(*arrays: Any) -> Any:
+        given = dict(zip(paths, arrays, strict=True))
+        if framework == "jax":
+            import jax.numpy as jnp
+
+            given = {path: jnp.asarray(array) for path, array in given.items()}
+        elif copied:  # autograd refuses to change a leaf in place, and a program has changed none
+            given = {path: array.clone() for path, array in given.items()}
+        arguments, keywords = put({**flat, **given})
+        return call(*arguments, **keywords)
+
+    function.__name__ = getattr(rule, "__name__", "rule")
+    function.__wrapped__ = _written(kind, rule)  # type: ignore[attr-defined]
+    return function
+
+
+def _applied(operator: Any) -> Any:
+    """An operator with its rule, whose forward pass is the Python function that declares it, if there is one.
+
+    The operator itself is opaque: sixty digits do not enter it.
+    """
+    import torch
+    from torch._library.custom_ops import OPDEFS
+    from torch._library.utils import fill_defaults
+
+    declared: Any = OPDEFS.get(operator._schema.name)
+    if declared is None:
+        return operator
+
+    class Applied(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, keywords: dict[str, Any], *arguments: Any) -> Any:
+            arguments, keywords = fill_defaults(operator._schema, arguments, keywords)
+            output = declared._init_fn(*arguments, **keywords)
+            if declared._setup_context_fn is not None:
+                more = {"keyword_only_inputs": keywords} if keywords else {}
+                declared._setup_context_fn(ctx=ctx, inputs=arguments, output=output, **more)
+            return output
+
+        @staticmethod
+        def backward(ctx: Any, *cotangents: Any) -> Any:
+            found = declared._backward_fn(_Shifted(ctx), *cotangents)
+            return None, *(found if isinstance(found, tuple) else (found,))
+
+    return lambda *arguments, **keywords: Applied.apply(keywords, *arguments)
+
+
+class _Shifted:
+    """The context of a rule, without the needs of the first argument, which the rule does not know."""
+
+    def __init__(self, ctx: Any) -> None:
+        vars(self)["_ctx"] = ctx
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._ctx, name)
+        return found[1:] if name == "needs_input_grad" else found
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._ctx, name, value)
+
+
+def _written(kind: str, rule: Any) -> Any:
+    """The function whose source a message may name."""
+    return getattr(rule, "forward", None) or getattr(rule, "fun", rule)
+
+
+def _is_in_place(rule: Any) -> bool:
+    parts = (rule.forward, rule.setup_context)
+    return any("mark_dirty" in getattr(getattr(part, "__code__", None), "co_names", ()) for part in parts)
+
+
+def _names(kind: str, rule: Any, count: int) -> list[str]:
+    """The names of the rule's arguments, as its forward pass has them."""
+    if kind == "torch.library":
+        return [argument.name for argument in rule._schema.arguments][:count]
+    try:
+        parameters = list(inspect.signature(_written(kind, rule)).parameters.values())
+    except (TypeError, ValueError):
+        return []
+    if kind == "autograd.Function":
+        import torch
+
+        separate = rule.setup_context is not torch.autograd.Function.setup_context
+        parameters = parameters if separate else parameters[1:]
+    usual = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return usual[:count] if len(usual) >= count else []
+
+
+def _named(path: str, names: list[str]) -> str:
+    """``[0][1].x`` as ``a.x``, where ``a`` is the second argument; ``[1].x`` is the keyword x."""
+    part, place, rest = path.split("]", 2) if path.startswith("[0][") else ("", "", path.removeprefix("[1]."))
+    if not part:
+        return rest
+    number = int(place[1:])
+    return (names[number] if number < len(names) else f"args[{number}]") + rest
+
+
+def _only(name: str, leaves: Mapping[str, Any]) -> Any:
+    return leaves[name]
+
+
+def _array(framework: str, values: Any, dtype: str) -> Any:
+    if framework == "jax":
+        return values
+    import torch
+
+    return torch.from_numpy(np.ascontiguousarray(values).reshape(values.shape)).to(getattr(torch, dtype))
+
+
+def like(array: Any, rng: np.random.Generator) -> Any:
+    """Other numbers like those of an array: of its range, signs and zeros, and whole if all are whole."""
+    known = array[np.isfinite(array)]
+    if not known.size:
+        return rng.standard_normal(array.shape)
+    low, high = float(known.min()), float(known.max())
+    if low == high:
+        return rng.standard_normal(array.shape) if low == 0 else low * np.exp(FEW * rng.standard_normal(array.shape))
+    if (known == np.rint(known)).all():
+        return rng.choice(known, array.shape)
+    zeros = float((known == 0).mean())
+    nonzero = known[known != 0]
+    if low >= 0 and high <= 1:
+        drawn = rng.uniform(nonzero.min(), high, array.shape)
+    elif low >= 0 or high <= 0:
+        drawn = rng.choice(nonzero, array.shape) * np.exp(FEW / 2 * rng.standard_normal(array.shape))
+    else:
+        drawn = rng.normal(known.mean(), known.std(), array.shape)
+    return np.where(rng.random(array.shape) < zeros, 0.0, drawn)
