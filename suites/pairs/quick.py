@@ -48,6 +48,7 @@ class Given:
     Attributes:
         array: NumPy, float64.
         dtype: the dtype in which it was given.
+        searched: no other numbers are tried: what is judged is a call with these.
     """
 
     array: Any
@@ -55,6 +56,7 @@ class Given:
     floating: bool = True
     gradient: bool = True
     kind: str = "given"
+    searched: bool = False
 
     def check(self, dims: Any, what: str) -> None:
         """Nothing is declared, so nothing can be wrong."""
