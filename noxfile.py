@@ -1,6 +1,6 @@
 """The sessions. All of them share one environment, so that the heavy packages are installed once.
 
-``nox -s verify`` is the main job; ``nox -s lint types tests wheel`` is what CI runs. ``nox -l`` lists the rest.
+``nox -s verify`` is the main job; ``nox -s lint types wheel tests`` is what CI runs. ``nox -l`` lists the rest.
 """
 
 from __future__ import annotations
@@ -99,9 +99,9 @@ def types(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def wheel(session: nox.Session) -> None:
-    """Build the wheel and the source distribution into dist/."""
+    """Build the wheel and the source distribution into dist/; what setuptools says is shown if it fails."""
     shutil.rmtree(ROOT / "dist", ignore_errors=True)
-    run(session, "build", "--no-isolation", "--outdir", "dist")
+    run(session, "build", "--no-isolation", "--outdir", "dist", silent=True)
 
 
 @nox.session(venv_backend="none")
