@@ -49,6 +49,7 @@ class Settings:
         scripts: run the scripts of findings again, also those whose result is known.
         judge: whether verdicts are given; if not, those of the run before are compared with what is declared.
         say: prints a line of progress.
+        timeout: seconds after which a call counts as hung; on a busy machine, an interpreted kernel takes long.
     """
 
     folder: Path
@@ -62,6 +63,7 @@ class Settings:
     judge: bool = True
     refuted: bool = False
     say: Callable[[str], None] = print
+    timeout: float = 60.0
 
 
 def row_of(library: Library, findings: Sequence[Finding], settings: Settings) -> Row:
@@ -169,7 +171,8 @@ def _verify(
     target = shortest(library.path.resolve())
     command: list[str | Path] = [
         environment.python, "-m", "gradgate.suites.cli", "verify", target, "--json", path, "--seed", str(seed),
-        "--examples", str(settings.examples), "--jobs", str(settings.jobs), *(["--fresh"] if settings.fresh else []),
+        "--examples", str(settings.examples), "--jobs", str(settings.jobs),
+        "--timeout", str(settings.timeout), *(["--fresh"] if settings.fresh else []),
         *(word for claim in claims for word in ("--claim", claim)),
     ]  # fmt: skip
     told = [0]

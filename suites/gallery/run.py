@@ -29,6 +29,7 @@ def parser() -> argparse.ArgumentParser:
     refuted = "under seeds after 0, judge only the claims that were refuted"
     made.add_argument("--refuted", action="store_true", help=refuted)
     made.add_argument("--jobs", type=int, default=2, help="worker processes (default 2)")
+    made.add_argument("--timeout", type=float, default=60, metavar="S", help="limit of a call in seconds (default 60)")
     made.add_argument("--fresh", action="store_true", help="make the environments and judge everything again")
     scripts = "judge nothing; compare the last verdicts with what is declared, and run the scripts of findings again"
     made.add_argument("--scripts", action="store_true", help=scripts)
@@ -87,7 +88,7 @@ def _judged(libraries: Sequence[Any], every: Sequence[declared.Finding], given: 
     """The rows of the libraries; each is written when it is done."""
     settings = judge.Settings(
         given.folder, given.report.resolve(), given.environments.resolve(), given.examples, given.seeds, given.jobs,
-        given.fresh, given.scripts, not given.scripts, given.refuted, _say,
+        given.fresh, given.scripts, not given.scripts, given.refuted, _say, given.timeout,
     )  # fmt: skip
     rows = []
     for place, library in enumerate(libraries, 1):
