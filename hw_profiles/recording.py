@@ -61,7 +61,9 @@ ALWAYS = ("sitecustomize", "usercustomize")
 """Modules that Python itself looks for when it starts."""
 LINKS = "GRADGATE_LINKS"
 """The environment variable with the folder of links in which the gate arranges the import path of one side."""
-APART = ("PYTHONPATH", LINKS, "GRADGATE_CACHE")
+SHELL = ("_", "OLDPWD", "SHLVL")
+"""Variables that a shell sets anew for each command. A program that loops over all variables reads them, too."""
+APART = ("PYTHONPATH", LINKS, "GRADGATE_CACHE", *SHELL)
 """Variables that no reading has: what they change, the import path and the cache, is compared by itself."""
 WRITING = os.O_WRONLY | os.O_RDWR
 

@@ -111,6 +111,18 @@ def test_what_a_process_makes_itself_is_not_something_it_has_read(
     assert difference(project, record, Present(project, Store()).packages(record)) == ""
 
 
+def test_what_a_shell_sets_for_each_command_is_not_read_by_a_loop_over_all_variables(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_FLAG", "1")
+    write("mine.py", "import os\n[value for value in os.environ.values()]\n")(project, monkeypatch)
+    record = read(project)
+    monkeypatch.setenv("_", "/usr/bin/another")
+    assert difference(project, record, Present(project, Store()).packages(record)) == ""
+    monkeypatch.setenv("MY_FLAG", "2")
+    assert "MY_FLAG" in difference(project, record, {})
+
+
 def test_bytecode_beside_a_module_of_the_project_is_never_run(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write("helper.py", "x = 1\n")(project, monkeypatch)
     write("mine.py", "import helper\nopen('seen', 'w').write(str(helper.x))\n")(project, monkeypatch)
