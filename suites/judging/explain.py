@@ -131,7 +131,7 @@ COMPOSED = (
 )
 REMEDIES = {
     "tree": "gradient=False in a draw declares an input that gets no gradient",
-    "outputs": "if gradient_exact is upheld, the formula is right and digits are lost, as by a cast to a narrower dtype",
+    "outputs": "if gradient_exact is upheld, the formula is right and digits are lost: look for a cast",
     "each_leaf_alone": "the backward pass returns a gradient for each input that requires one: ctx.needs_input_grad",
     "layouts": "what arrives may have any strides: .contiguous() makes a copy where the code needs one",
     "gradient_float64": DIGITS.format("a larger kappa="),

@@ -304,7 +304,8 @@ def _judged(pair: GivenPair, seed: int) -> str:
             if f" {MISSING}; " in verdict.reason:
                 said.append(f"if {verdict.leaf} is data, capture it: lambda x: f(x, {verdict.leaf})")
             where = apart(run) if claim.name == "outputs" and verdict.error is not None else []
-            raise AssertionError("\n".join([*words.clauses, *where, *said, f"repeat: gradgate.check(…, seed={repeat})"]))
+            said.append(f"repeat: gradgate.check(…, seed={repeat})")
+            raise AssertionError("\n".join([*words.clauses, *where, *said]))
         if verdict.examples:
             compared.add(claim.name)
         if verdict.verdict == "upheld":
