@@ -20,7 +20,7 @@ class Section:
 
 
 SECTIONS = (
-    Section("Start", ("tutorial",)),
+    Section("Start", ("tutorial", "tutorial_jax")),
     Section(
         "How to",
         (
