@@ -53,8 +53,12 @@ def test_a_tutorial_pasted_into_an_empty_folder_runs_to_the_gate(
         elif kind == "console":
             for line in lines(block):
                 assert line.startswith(("git ", "printf ")), line
-                assert process("-c", f"import subprocess, sys; sys.exit(subprocess.call({line!r}, shell=True))",
-                               cwd=made.root).status == 0, line  
+                assert (
+                    process(
+                        "-c", f"import subprocess, sys; sys.exit(subprocess.call({line!r}, shell=True))", cwd=made.root
+                    ).status
+                    == 0
+                ), line
         elif kind == "sh":
             program, *arguments = shlex.split(block)
             found = process(*PROGRAMS[program], *arguments, cwd=made.root, env=alone)
