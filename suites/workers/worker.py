@@ -50,7 +50,7 @@ COLLECTION = (50_000, 10, 10)
 """Thresholds of the garbage collector. Tracing makes many small objects, and collecting them at Python's own thresholds
 takes a sixth of the time of a claim in JAX."""
 
-PIPE_CLOSED = os.EX_IOERR
+PIPE_CLOSED = 74  # EX_IOERR, which os does not have on every system
 """Exit status of a worker whose answering pipe is closed."""
 MAPPINGS = 30_000
 """Number of memory mappings above which compiled programs are dropped. Linux allows a process 65,530. Each XLA program
