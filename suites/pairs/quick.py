@@ -37,8 +37,8 @@ CLAIMS = (
     "cotangents",
 )
 """Claims that a check judges, in order."""
-APART = ("the programs part at ", "the last value both programs have ")
-"""How a clause begins that says where two programs part."""
+APART = "the programs part at "
+"""How the clause begins that says where the values of two programs part."""
 MODULE = "module"
 """What the paths of a module's parameters begin with."""
 
