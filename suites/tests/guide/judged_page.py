@@ -21,7 +21,7 @@ from gradgate.suites.pairs.pair import TRANSFORMATIONS, Pair
 HEAD = """# What is judged of a pair
 
 Every claim, draw, field and exit status of a [pair](pairs.md), in the words of the code. [What a claim
-is](claims.md#the-claims-of-a-pair) says what is tried for each claim, and [settings](settings.md) has what a project sets.
+is](claims.md#the-claims-of-a-pair) says what is tried for each claim. [Settings](settings.md) are of a project.
 
 """
 
