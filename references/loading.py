@@ -67,6 +67,8 @@ def shortest(path: Path) -> str:
 
 
 def _module(place: str, target: str) -> ModuleType:
+    if not all(part.isidentifier() for part in place.split(".")):
+        raise UsageError(f"{place} is neither a Python file, such as gradients.py, nor the name of a module")
     try:
         return importlib.import_module(place)
     except ModuleNotFoundError as error:

@@ -58,7 +58,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Meta(description="folders from which both sides of the gate import, such as `src`, relative to the project"),
     ] = ()
     allow: Annotated[Text, Meta(description="the file of allowed rises, relative to the project")] = (
-        "asv_bench/allow.toml"
+        "gradgate_allow.toml"
     )
     examples: Annotated[int, Meta(ge=1, le=1_000_000, description="problems per gradient claim in the gate")] = 20
     seed: Annotated[int, Meta(ge=0, le=2**32 - 1, description="the seed of everything that the gate draws")] = 0

@@ -145,7 +145,7 @@ class Case:
         """
         found = self.compared(grads, reference, dtype, factor)
         self.record(found)
-        require(found, grads, what)
+        require(found, grads, what, reference.grads)
 
     def compared(
         self, got: Mapping[str, Any], reference: oracle.Reference, dtype: str, factor: float = 1.0
@@ -195,10 +195,17 @@ def finite(found: oracle.Reference, dtype: str) -> oracle.Reference:
     return found
 
 
-def require(found: Comparison, grads: Mapping[str, Any], what: str = "") -> None:
-    """Raise Refuted, with every wrong leaf in the message, unless all leaves are in bounds."""
+def require(
+    found: Comparison, grads: Mapping[str, Any], what: str = "", known: Mapping[str, Any] | None = None
+) -> None:
+    """Raise Refuted, with every wrong leaf in the message, unless all leaves are in bounds.
+
+    Args:
+        known: the true leaves, if one element of the worst leaf is to be shown beside its true value.
+    """
     if not found.equal:
-        raise Refuted(f"{what}wrong gradient of {describe(found, grads)}", found.leaf, found.error, found.noise)
+        shown = element(found.leaf, grads, known or {})
+        raise Refuted(f"{what}wrong gradient of {describe(found, grads)}{shown}", found.leaf, found.error, found.noise)
 
 
 def measured(case: Case, problem: Problem, vector: Tree | None = None) -> oracle.Reference:
@@ -244,6 +251,31 @@ def describe(found: Comparison, got: Mapping[str, Any]) -> str:
         value = got[name]
         errors[name] = "NaN" if np.isnan(value).any() else "infinite" if np.isinf(value).any() else error
     return listed(errors, got)
+
+
+def element(name: str, got: Mapping[str, Any], known: Mapping[str, Any]) -> str:
+    """The element of an array that differs most from the truth, as a clause of a sentence; "" if it cannot be said.
+
+    >>> element("x", {"x": np.array([[1.0, 2.0]])}, {"x": np.array([[1.0, 2.5]])})
+    '; x[0,1] is 2.00, not 2.50'
+    >>> element("x", {"x": np.array([0.1234567])}, {"x": np.array([0.1234568])})
+    '; x[0] is 0.1234567, not 0.1234568'
+    """
+    if name not in got or name not in known or np.shape(got[name]) != np.shape(known[name]) or not np.size(got[name]):
+        return ""
+    one, other = (np.asarray(leaf, dtype=np.float64) for leaf in (got[name], known[name]))
+    with np.errstate(invalid="ignore"):
+        apart = np.abs(one - other)
+    place = np.unravel_index(int(np.argmax(np.where(np.isnan(apart), np.inf, apart))), apart.shape)
+    mine, true = float(one[place]), float(other[place])
+    for digits in range(3, 18):  # as many digits as show the difference
+        shown = [f"{value:#.{digits}g}".rstrip(".") for value in (mine, true)]
+        if shown[0] != shown[1]:
+            break
+    else:
+        return ""
+    index = f"[{','.join(map(str, place))}]" if place else ""
+    return f"; {name}{index} is {shown[0]}, not {shown[1]}"
 
 
 def farthest(runs: Sequence[Mapping[str, Any]], exact: Mapping[str, Any]) -> dict[str, float]:

@@ -29,7 +29,9 @@ def deterministic(case: Case) -> None:
     pairs = zip(named_leaves(first).items(), named_leaves(second).values(), strict=True)
     for (name, one), two in pairs:
         if to_numpy(one).tobytes() != to_numpy(two).tobytes():
-            raise Refuted(f"two calls on one problem differ in {name or 'the loss'}", name)
+            leaf = name.removeprefix("[1].")
+            what = f"the gradient of {leaf}" if leaf != name else "the loss"
+            raise Refuted(f"two calls on one problem differ in {what}", leaf if leaf != name else "")
 
 
 def same_bits(case: Case) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from gradgate.references import oracle
 from gradgate.references.backends import jitted, precision, to_backend, to_numpy
 from gradgate.references.contract import Problem, Tree
-from gradgate.suites.checks.base import Case, Rejected, describe, farthest, judgeable
+from gradgate.suites.checks.base import Case, Rejected, describe, element, farthest, judgeable
 from gradgate.suites.exact import balls, forward, programs, truth
 from gradgate.suites.judging.subject import Inapplicable, Refuted, first_line, no_kernel
 from gradgate.suites.pairs.pair import Pair
@@ -56,7 +56,8 @@ def _outputs_in(case: Case, pair: Pair, dtype: str) -> None:
     if dtype == case.widest:  # other dtypes are judged, but not recorded
         case.record(found)
     if not found.equal:
-        said = f"another function: in {dtype}, wrong {describe(found, floats)}"
+        shown = element(found.leaf, floats, exact)
+        said = f"another function: in {dtype}, wrong {describe(found, floats)}{shown}"
         raise Refuted(said, found.leaf, found.error, found.noise)
 
 

@@ -260,7 +260,9 @@ def of_reference(case: Sweep) -> None:
     if None in values:
         raise Inapplicable(f"{case.profile}: too small for the problem")
     ours, theirs = (float(value) for value in values if value is not None)
-    case.sentence = f"{amount(ours, claimed.quantity)}, the reference {amount(theirs, claimed.quantity)}"
+    case.sentence = (
+        f"{claimed.quantity} {amount(ours, claimed.quantity)}, the reference {amount(theirs, claimed.quantity)}"
+    )
     case.sentence += f": {ours / theirs:.3g} times" if theirs else ""
     if ours > claimed.share * theirs:
         raise Refuted(f"{case.sentence}; claimed at most {claimed.share:g} times")

@@ -22,6 +22,13 @@ class Command:
 
 
 COMMANDS = {
+    "init": Command(
+        "write a first file of pairs, the settings and a workflow",
+        (
+            "gradgate init                                                what is not there yet; it overwrites nothing",
+            "gradgate init --framework torch --pairs tests/gradients.py   without a question",
+        ),
+    ),
     "verify": Command(
         "judge every claim of the references, or of your own method",
         (
@@ -41,28 +48,13 @@ COMMANDS = {
             "gradgate watch --json rules.json pytest  the results for machines; --junit for continuous integration",
         ),
     ),
-    "list": Command(
-        "list the methods and what they claim",
+    "gate": Command(
+        "compare a change with its base, exactly, on every profile",
         (
-            "gradgate list --method reverse_recurrence   what one method claims",
-            "gradgate list --json                        all of them, for machines",
-            "gradgate list --paper --family bilevel      what the paper says, and what became of it",
+            "gradgate gate --base origin/main                   what a pull request does to bytes, FLOPs and gradients",
+            "gradgate gate --base main --markdown comment.md    the same as a comment",
+            "gradgate gate --base HEAD --base-python old/bin/python  two toolchains on the same code",
         ),
-    ),
-    "profiles": Command(
-        "list the hardware profiles",
-        ("gradgate profiles          which compilers are installed, and what installs the others",),
-    ),
-    "report": Command(
-        "render verdicts.json as a page, or unite the results of shares",
-        (
-            "gradgate report verdicts.json --report page   index.html and junit.xml from earlier verdicts",
-            "gradgate report a.json b.json --json all.json  what the shares of one run wrote, as one document",
-        ),
-    ),
-    "calibrate": Command(
-        "measure the suite itself: false alarms, smallest planted error",
-        ("gradgate calibrate --json kept.json --summary figures.json   resumes where it stopped",),
     ),
     "memory": Command(
         "measure bytes and work over a sweep, and fit the law",
@@ -79,12 +71,47 @@ COMMANDS = {
             "gradgate domain gradients.py:softplus --svg domain.svg  a picture for a paper",
         ),
     ),
+    "report": Command(
+        "render verdicts.json as a page, or unite the results of shares",
+        (
+            "gradgate report verdicts.json --report page   index.html and junit.xml from earlier verdicts",
+            "gradgate report a.json b.json --json all.json  what the shares of one run wrote, as one document",
+        ),
+    ),
+    "list": Command(
+        "list the methods and what they claim",
+        (
+            "gradgate list --method reverse_recurrence   what one method claims",
+            "gradgate list --json                        all of them, for machines",
+            "gradgate list --paper --family bilevel      what the paper says, and what became of it",
+        ),
+    ),
+    "profiles": Command(
+        "list the hardware profiles",
+        ("gradgate profiles          which compilers are installed, and what installs the others",),
+    ),
+    "schema": Command(
+        "print the JSON schema of a document or of the settings",
+        (
+            "gradgate schema            the names",
+            "gradgate schema verdicts   what verify writes and report reads",
+            "gradgate schema settings   the table [tool.gradgate] of pyproject.toml",
+        ),
+    ),
+    "cache": Command(
+        "show the size of the measurement cache",
+        ("gradgate cache --clear     throw away what was measured and judged",),
+    ),
     "paper": Command(
         "measure again what a paper printed, and judge it; resumes",
         (
             "gradgate paper --family performer --place 'Table 2'   the paper's figures next to ours",
             "gradgate paper --kept                                 judge kept results of all papers; measures nothing",
         ),
+    ),
+    "calibrate": Command(
+        "measure the suite itself: false alarms, smallest planted error",
+        ("gradgate calibrate --json kept.json --summary figures.json   resumes where it stopped",),
     ),
     "repeat": Command(
         "judge every claim that draws problems under many seeds; resumes",
@@ -100,26 +127,6 @@ COMMANDS = {
             "gradgate selftest --json report/selftest.json            goes on where an earlier run stopped",
             "gradgate selftest --family chain --framework torch       the mutants of one family",
             "gradgate selftest gate_sign planted_1e11                 some of them, by parts of their names",
-        ),
-    ),
-    "cache": Command(
-        "show the size of the measurement cache",
-        ("gradgate cache --clear     throw away what was measured and judged",),
-    ),
-    "schema": Command(
-        "print the JSON schema of a document or of the settings",
-        (
-            "gradgate schema            the names",
-            "gradgate schema verdicts   what verify writes and report reads",
-            "gradgate schema settings   the table [tool.gradgate] of pyproject.toml",
-        ),
-    ),
-    "gate": Command(
-        "compare a change with its base, exactly, on every profile",
-        (
-            "gradgate gate --base origin/main                   what a pull request does to bytes, FLOPs and gradients",
-            "gradgate gate --base main --markdown comment.md    the same as a comment",
-            "gradgate gate --base HEAD --base-python old/bin/python  two toolchains on the same code",
         ),
     ),
 }

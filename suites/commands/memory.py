@@ -248,7 +248,9 @@ def _range(family: Family, text: str) -> Range:
     fields = [f.name for f in dataclasses.fields(registry.spec_class(family.name)) if f.type in ("int", int)]
     variable = family.letters.get(name, name)
     if variable not in fields:
-        raise unknown(f"size of {family.name}", name, [*fields, *family.letters])
+        raise unknown(
+            f"size of {family.name}", name, [*fields, *(letter for letter in family.letters if letter not in fields)]
+        )
     if not 1 <= low <= high:
         raise UsageError(f"--sweep {text}: LOW must be at least 1 and at most HIGH")
     letter = next((short for short, known in family.letters.items() if known == variable), variable)

@@ -83,6 +83,7 @@ def main(chosen: argparse.Namespace) -> int:
         need_own(path)
     for path in _targets(chosen):
         need_own(path, "verdicts")
+    json_object(chosen.spec, "--spec")
     if chosen.options and not chosen.spec:
         raise UsageError("--options belong to one problem: give it with --spec")
     options = json_object(chosen.options, "--options")
@@ -97,6 +98,8 @@ def main(chosen: argparse.Namespace) -> int:
         if chosen.spec:
             for name in {task.family for task in tasks} & registry.families().keys():
                 registry.spec_class(name).from_json(chosen.spec)
+            for origin in sorted({task.origin for task in tasks if task.origin}):
+                supervisor.check_spec(origin, chosen.spec)
         judged = _Judged(chosen, tasks, len(every))
         with cluster.judges(chosen.scheduler, supervisor) as judges:
             _judge(chosen, judges, judged, kept)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from gradgate.hw_profiles.fingerprint import fingerprint
 from gradgate.references.errors import UsageError
+from gradgate.references.loading import need_file
 from gradgate.suites.commands import arguments
 from gradgate.suites.console import watch_table
 from gradgate.suites.console.files import need_own, write_atomically
@@ -46,6 +47,7 @@ def main(chosen: argparse.Namespace) -> int:
     words = chosen.words[1:] if chosen.words[:1] == ["--"] else chosen.words
     if not words:
         raise UsageError("watch needs a command, such as: gradgate watch pytest tests")
+    need_file(words[0])
     settings = Settings.read(Path.cwd())
     if chosen.json:
         need_own(chosen.json, "rules")

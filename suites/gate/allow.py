@@ -1,4 +1,6 @@
-"""Rises that are allowed, in ``asv_bench/allow.toml``. Each has a ceiling, a reason and a day on which it expires.
+"""Rises that are allowed, in the file that the setting `allow` names.
+
+Each has a ceiling, a reason and a day on which it expires.
 
     [[allow]]
     cell = "state_space:reverse_recurrence:jax@nvidia-h100"

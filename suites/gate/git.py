@@ -8,7 +8,6 @@ ends. If that one is killed as well, the next run removes the folder, which it k
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import subprocess
@@ -20,6 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from gradgate.references.contract import UsageError
+from gradgate.suites.workers.posix import need_processes
 
 CODE = (".py", ".toml")
 """Untracked files with these suffixes can change a figure, so they count as changes of the tree."""
@@ -154,6 +154,9 @@ class Repository:
 
     def remove_leftovers(self) -> None:
         """Remove the trees of runs that were killed. They are ours if they hold a lock file that nobody has locked."""
+        need_processes()
+        import fcntl  # Windows has none
+
         for place in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
             try:
                 with (place / LOCK).open(encoding="utf-8") as lock:
@@ -238,6 +241,8 @@ def _environment() -> dict[str, str]:
 @contextlib.contextmanager
 def _locked(place: Path, root: Path) -> Iterator[None]:
     """Hold the lock file of a folder. It appears only once it is locked."""
+    import fcntl  # Windows has none
+
     with (place / f".{LOCK}").open("w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         lock.write(str(root))

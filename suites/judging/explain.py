@@ -20,6 +20,8 @@ TINY = 1e-300
 """Widths of balls below it are not written."""
 PLAINLY = 5e-4
 """Relative errors from this one on are written in percent."""
+WHERE_ZERO = 1e30
+"""Relative errors from this one on mean that the true value is zero, as far as sixty digits show it."""
 EXACT = ("gradient_exact", "second_order_exact")
 """Claims that are judged in sixty digits."""
 KNOWN_ERROR = "finding: error, as declared"
@@ -110,6 +112,7 @@ FOLLOWING = frozenset(
     (
         *CAUSES,
         "cotangents",
+        "forward_mode",
         "not_finite",
         "options",
         "second_order",
@@ -128,7 +131,9 @@ COMPOSED = (
 )
 REMEDIES = {
     "tree": "gradient=False in a draw declares an input that gets no gradient",
-    "deterministic": "if it draws random numbers, declare random=True",
+    "outputs": "if gradient_exact is upheld, the formula is right and digits are lost: look for a cast",
+    "each_leaf_alone": "the backward pass returns a gradient for each input that requires one: ctx.needs_input_grad",
+    "layouts": "what arrives may have any strides: .contiguous() makes a copy where the code needs one",
     "gradient_float64": DIGITS.format("a larger kappa="),
     "gradient_float32": DIGITS.format("a larger kappa="),
     "gradient_bfloat16": DIGITS.format("the dtypes= that it is for"),
@@ -138,6 +143,16 @@ REMEDIES = {
 """Claim of a pair -> what an author can do if the function is as it should be."""
 AGAIN = "differentiated again: "
 """How the reason of a refuted derivative of a gradient begins."""
+DRAWS = "the call moved or reseeded the global random state"
+"""How the reason begins if a function drew random numbers that nobody declared."""
+BEGINNINGS = {
+    AGAIN: "once_differentiable on the backward pass refuses a second derivative in words",
+    "two calls on one problem differ": "if it draws random numbers, declare random=True",
+    DRAWS: "if it draws random numbers, declare random=True",
+    "inputs overwritten before": "ctx.save_for_backward keeps inputs and raises if they were changed; attributes of "
+    "ctx do not",
+}
+"""How the reason of a refutation begins -> what an author can do."""
 
 
 def _remedy(verdict: Verdict) -> str:
@@ -145,8 +160,11 @@ def _remedy(verdict: Verdict) -> str:
     task = verdict.task
     if verdict.outcome not in ("failure", "error") or not task.origin:
         return ""
-    if verdict.reason.startswith(AGAIN):
-        return "once_differentiable on the backward pass refuses a second derivative in words"
+    for beginning, remedy in BEGINNINGS.items():
+        if verdict.reason.startswith(beginning):
+            return remedy
+    if task.claim == "outputs" and verdict.error is None:  # of another shape or structure: no digits are lost
+        return ""
     return REMEDIES.get(task.claim, "")
 
 
@@ -154,11 +172,13 @@ def by_cause(items: Iterable[T], verdict: Callable[[T], Verdict]) -> list[list[T
     """Failures or findings in groups of one cause, the most telling one first in its group.
 
     Findings have the same cause if they share the method and the declared reason. Failures of one method do if they
-    have the same reason, or if each compares with the reference and the formula is wrong, or if the method draws random
-    numbers and each compares numbers of two calls.
+    have the same reason, or if each compares with the reference and the formula is wrong, or if a leaf has no gradient,
+    or if the method draws random numbers and each compares numbers of two calls.
     """
     items = list(items)
-    failed = {verdict(item).task.name for item in items if verdict(item).outcome == "failure"}
+    failures = [one for one in map(verdict, items) if one.outcome == "failure"]
+    missing = {(one.task.owner, _first(one)) for one in failures if one.task.claim == "tree"}
+    failed = {one.task.name for one in failures if (one.task.owner, _first(one)) not in missing}
     formula: dict[str, int] = {}  # owner -> rank of the claim that shows best that its formula is wrong
     for one in map(verdict, items):
         if one.outcome == "failure" and one.task.claim in CAUSES:
@@ -170,8 +190,11 @@ def by_cause(items: Iterable[T], verdict: Callable[[T], Verdict]) -> list[list[T
         task = one.task
         if one.outcome == "finding":
             return task.family, task.method, task.declared_reason
+        if one.outcome == "failure" and (task.owner, _first(one)) in missing:
+            return task.owner, _first(one)
         if one.outcome == "failure" and f"{task.owner}:{RANDOM}" in failed:
-            return task.owner if task.claim == RANDOM or one.error is not None else (task.owner, one.reason)
+            drawn = task.claim == RANDOM or one.error is not None or one.reason.startswith(DRAWS)
+            return task.owner if drawn else (task.owner, one.reason)
         follows = task.claim in FOLLOWING or one.reason.startswith(AGAIN)
         if one.outcome == "failure" and task.owner in formula and follows:
             return task.owner
@@ -183,9 +206,14 @@ def by_cause(items: Iterable[T], verdict: Callable[[T], Verdict]) -> list[list[T
     return groups
 
 
+def _first(verdict: Verdict) -> str:
+    """The first clause of the reason: what is wrong, without numbers that depend on the problem."""
+    return verdict.reason.partition("; ")[0]
+
+
 def _rank(verdict: Verdict) -> int:
     """The place of a failure in its group: claims of `CAUSES` come first."""
-    order = (RANDOM, *CAUSES)
+    order = ("tree", RANDOM, *CAUSES)
     first = verdict.outcome == "failure" and verdict.task.claim in order
     return order.index(verdict.task.claim) if first else len(order)
 
@@ -271,6 +299,8 @@ def _size(error: float | str) -> float:
 def _share(error: float | str) -> str:
     if isinstance(error, str) or not math.isfinite(error):
         return error if isinstance(error, str) else "not finite"
+    if error >= WHERE_ZERO:
+        return "where 0 is right"
     if error >= 10:
         return f"{error:.2g} times its size"
     percent = f"{100 * error:.0f}%" if error >= 1 else f"{100 * error:.2g}%"

@@ -36,6 +36,10 @@ class Fault(Exception):
         self.said, self.at = said, at
 
 
+MISSING = "has no gradient"
+"""What is said of a leaf whose gradient is None."""
+
+
 class Refuted(Exception):
     """A claim does not hold.
 
@@ -342,7 +346,8 @@ def _check_leaf(name: str, leaf: Any, like: Any, shape: tuple[int, ...]) -> None
     module = type(like).__module__.partition(".")[0].replace("jaxlib", "jax")
     kind = type(leaf).__module__.partition(".")[0].replace("jaxlib", "jax")
     if leaf is None:
-        raise wrong(f"wrong tree: {name} is None; expected an array of shape {shape}")
+        what = "the loss is None" if name == "loss" else f"{name} {MISSING}"
+        raise wrong(f"{what}; None came in place of an array of shape {shape}")
     if kind != module or not (hasattr(leaf, "shape") and hasattr(leaf, "dtype")):
         raise wrong(f"{name} is {repr_short(leaf)} of {kind}; expected an array of {module}")
     if tuple(leaf.shape) != shape:

@@ -17,7 +17,9 @@ from typing import Any
 
 import numpy as np
 
-SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGALRM, signal.SIGCHLD, signal.SIGPIPE, signal.SIGUSR1)
+NAMES = ("SIGHUP", "SIGINT", "SIGTERM", "SIGALRM", "SIGCHLD", "SIGPIPE", "SIGUSR1")
+SIGNALS = tuple(getattr(signal, name) for name in NAMES if hasattr(signal, name))
+"""Signals whose handlers are looked at; a system may lack some of them."""
 STREAMS = range(3)
 """File descriptors of standard input, output and error."""
 
@@ -43,8 +45,12 @@ def _put_handlers(old: dict[signal.Signals, Any]) -> None:
             signal.signal(number, handler)
 
 
+def _alarm() -> bool:
+    return hasattr(signal, "getitimer") and signal.getitimer(signal.ITIMER_REAL)[0] > 0
+
+
 def _put_alarm(running: bool) -> None:
-    if not running:
+    if not running and hasattr(signal, "setitimer"):
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
@@ -71,7 +77,7 @@ PARTS = (
     Part("the working directory", os.getcwd, os.chdir),
     Part("os.environ", lambda: dict(os.environ), _put_environment),
     Part("a signal handler", lambda: {number: signal.getsignal(number) for number in SIGNALS}, _put_handlers),
-    Part("the alarm timer", lambda: signal.getitimer(signal.ITIMER_REAL)[0] > 0, _put_alarm),
+    Part("the alarm timer", _alarm, _put_alarm),
     Part("sys.stdin, stdout or stderr", lambda: (sys.stdin, sys.stdout, sys.stderr), _put_streams),
     Part("the recursion limit", sys.getrecursionlimit, sys.setrecursionlimit),
     Part("NumPy's error state", np.geterr, lambda old: np.seterr(**old)),

@@ -33,6 +33,10 @@ def check_declaration(pair: Pair) -> None:
         )
     if not isinstance(pair.inputs, Mapping) or not pair.inputs:
         raise UsageError(f"{who}: inputs maps names to draws, such as {{'x': normal('T H')}}, not {pair.inputs!r}")
+    for field in ("dims", "options", "regimes"):
+        value = getattr(pair, field)
+        if not isinstance(value, Mapping):
+            raise UsageError(f"{who}: {field} maps names to values, as a dict does; it is {value!r}")
     for name, sizes in pair.dims.items():
         if name in RESERVED or not name.isidentifier():
             raise UsageError(f"{who}: no dim can be called {name!r}; reserved are {', '.join(RESERVED)}")
@@ -53,10 +57,13 @@ def check_declaration(pair: Pair) -> None:
     for name, change in pair.regimes.items():
         if not callable(change) or not name:
             raise UsageError(f"{who}: regime {name!r} is a function of the inputs that returns them changed")
+    for field, example in (("dtypes", "('float32',)"), ("composes", "('vmap',)"), ("disclaims", "('vmap',)")):
+        if isinstance(getattr(pair, field), str):
+            raise UsageError(f"{who}: {field} is a tuple of names, such as {example}, not {getattr(pair, field)!r}")
     for dtype in pair.dtypes:
         if dtype not in WIDTHS:
             raise unknown(f"dtype of {who}", str(dtype), WIDTHS)
-    if isinstance(pair.dtypes, str) or not set(pair.dtypes) & {"float64", "float32"}:
+    if not set(pair.dtypes) & {"float64", "float32"}:
         raise UsageError(f"{who}: dtypes is a tuple with float64 or float32 among them, not {pair.dtypes!r}")
     if pair.by_backward and pair.reference is None:
         raise UsageError(f"{who}: by_backward needs a reference=, whose gradient torch.autograd.grad can take")

@@ -15,6 +15,9 @@ _OPERATORS: Mapping[type, Callable[[Any, Any], Any]] = {
     ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: operator.pow,
 }  # fmt: skip
 
+LEGAL = (ast.Constant, ast.Name, ast.UnaryOp, ast.BinOp)
+"""Kinds of nodes that an expression may have."""
+
 
 def evaluate(text: str | float, dims: Mapping[str, int]) -> Any:
     """The number that an expression of dims stands for.
@@ -42,6 +45,10 @@ def check(text: str | float, dims: Iterable[str], what: str) -> None:
     Raises:
         UsageError: it does not, or is no expression.
     """
+    if not isinstance(text, (int, float)):
+        for node in ast.walk(_parsed(text)):
+            if isinstance(node, ast.expr) and not isinstance(node, LEGAL):
+                raise UsageError(f"{what}: {text!r} is not an expression of dims; dims are separated by spaces: 'T H'")
     for name in sorted(names(text)):
         if name not in set(dims):
             wrong = unknown(f"dim of {what}", name, dims)

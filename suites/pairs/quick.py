@@ -37,6 +37,8 @@ CLAIMS = (
     "cotangents",
 )
 """Claims that a check judges, in order."""
+APART = "the programs part at "
+"""How the clause begins that says where the values of two programs part."""
 MODULE = "module"
 """What the paths of a module's parameters begin with."""
 
@@ -278,7 +280,7 @@ def _judged(pair: GivenPair, seed: int) -> str:
     from gradgate.suites.judging.engine import judge
     from gradgate.suites.judging.explain import explain
     from gradgate.suites.judging.run import Run
-    from gradgate.suites.judging.subject import Subject
+    from gradgate.suites.judging.subject import MISSING, Subject
     from gradgate.suites.judging.verdict import Task, Verdict
 
     method = pair.lowered
@@ -290,15 +292,22 @@ def _judged(pair: GivenPair, seed: int) -> str:
 
     __tracebackhide__ = True
 
+    def apart(run: Run) -> list[str]:
+        """Where sixty digits show that the two programs part, in clauses; [] if they do not."""
+        clauses = explain(judge(Task.of(method, method.claim("gradient_exact")), subject, run)).clauses
+        return [clause for clause in clauses if clause.startswith(APART)]
+
     def asked(claim: Any, run: Run, repeat: int) -> None:
         __tracebackhide__ = True
         verdict = judge(Task.of(method, claim), subject, run)
         if verdict.verdict in ("refuted", "error"):
             words = explain(verdict)
             said = words.lines("measured", "leaf", "claim")
-            if " is None; expected" in verdict.reason:
+            if f" {MISSING}; " in verdict.reason:
                 said.append(f"if {verdict.leaf} is data, capture it: lambda x: f(x, {verdict.leaf})")
-            raise AssertionError("\n".join([*words.clauses, *said, f"repeat: gradgate.check(…, seed={repeat})"]))
+            where = apart(run) if claim.name == "outputs" and verdict.error is not None else []
+            said.append(f"repeat: gradgate.check(…, seed={repeat})")
+            raise AssertionError("\n".join([*words.clauses, *where, *said]))
         if verdict.examples:
             compared.add(claim.name)
         if verdict.verdict == "upheld":

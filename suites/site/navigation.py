@@ -20,12 +20,12 @@ class Section:
 
 
 SECTIONS = (
-    Section("Start", ("tutorial",)),
+    Section("Start", ("tutorial", "tutorial_jax")),
     Section(
         "How to",
         (
             "watch", "pairs", "jax_op", "torch_module", "kernels", "own_method", "own_model", "own_class",
-            "own_profile", "gate", "settings", "clusters", "examples",
+            "own_profile", "gate", "judged", "settings", "clusters", "examples",
         ),
     ),
     Section(

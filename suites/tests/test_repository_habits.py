@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from gradgate.suites.cli import _parser
 
 yaml = pytest.importorskip("yaml")
 
@@ -82,3 +86,13 @@ def test_a_form_of_an_issue_has_what_its_host_requires(path: Path) -> None:
     assert all(field["attributes"]["label"] for field in fields)
     assert len({field["id"] for field in fields}) == len(fields)
     assert any(field.get("validations", {}).get("required") for field in fields)
+
+
+def test_the_hook_that_others_use_is_a_command_of_ours_and_the_guide_names_it() -> None:
+    [hook] = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
+    program, *words = shlex.split(hook["entry"])
+    assert program == "gradgate"
+    assert _parser([*words, "gradients.py"]).parse_args([*words, "gradients.py"]).target == "gradients.py"
+    page = (ROOT / "suites" / "guide" / "gate.md").read_text(encoding="utf-8")
+    shown = [yaml.safe_load(text) for text in re.findall(r"^```yaml\n(# \.pre-commit.*?)^```", page, re.M | re.S)]
+    assert [each["id"] for block in shown for repo in block["repos"] for each in repo["hooks"]] == [hook["id"]]

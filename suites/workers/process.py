@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
+import importlib
 import json
 import os
 import signal
@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from gradgate.suites.workers.posix import need_processes
 from gradgate.suites.workers.worker import PIPE_CLOSED, environment
 
 ENDING = 10.0
@@ -35,6 +36,9 @@ class Worker:
     """
 
     def __init__(self, device: str = "") -> None:
+        need_processes()
+        import fcntl  # Windows has none
+
         self.device = device
         down, up = os.pipe(), os.pipe()
         self.log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
@@ -89,7 +93,7 @@ class Worker:
         try:
             pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
         except (OSError, IndexError):
-            return 0
+            return _resident_elsewhere(self.process.pid)
         return pages * os.sysconf("SC_PAGE_SIZE")
 
     def close(self) -> None:
@@ -132,3 +136,15 @@ class Worker:
         how = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
         words = self.last_words()
         return f"the method ended its process ({how})" + (f": {words}" if words else "")
+
+
+def _resident_elsewhere(pid: int) -> int:
+    """Bytes of resident memory of a process on a system without /proc, such as macOS; 0 if psutil is not installed."""
+    try:
+        psutil = importlib.import_module("psutil")
+    except ImportError:
+        return 0
+    try:
+        return int(psutil.Process(pid).memory_info().rss)
+    except psutil.Error:  # it has ended
+        return 0

@@ -80,16 +80,13 @@ class Supervisor:
     def describe_fully(self, target: str, family: str, framework: str | None) -> dict[str, Any]:
         """The ``tasks`` of a plugged-in method; ``places``, owner -> modules and files of its declaration; ``record``.
 
-        Meanwhile a second worker imports the same, because importing a framework takes longer than most claims.
+        Then a second worker imports the same, because importing a framework takes longer than most claims.
 
         Raises:
             UsageError: the target, family or framework is wrong, or its import failed, hung or ended the process.
         """
         worker = self._worker()
         worker.send({"describe": [target, family, framework]})
-        if self.jobs > 1 and not self._idle:
-            self._idle.append(Worker())
-            self._idle[0].send({"warm": [target, family, framework]})
         while True:
             events, death = self._wait(worker)
             for event in events:
@@ -97,12 +94,35 @@ class Supervisor:
                     self._idle.append(worker)
                     raise UsageError(event.get("usage") or event["fault"])
                 if "described" in event:
+                    if self.jobs > 1 and not self._idle:  # not before: it would cost as much as a wrong declaration
+                        self._idle.append(Worker())
+                        self._idle[0].send({"warm": [target, family, framework]})
                     self._idle.append(worker)
                     record = {identity: self.readings[identity] for identity in event["record"]}
                     return {"tasks": event["described"], "places": event["places"], "record": record}
             if death:
                 worker.close()
                 raise UsageError(f"importing {target}: {death}")
+
+    def check_spec(self, origin: str, spec: str) -> None:
+        """Check that JSON is a problem of a class that a worker has to import.
+
+        Raises:
+            UsageError: it names an unknown field, or a wrong value.
+        """
+        worker = self._worker()
+        worker.send({"spec": [origin, spec]})
+        while True:
+            events, death = self._wait(worker)
+            for event in events:
+                if "usage" in event or "legal" in event:
+                    self._idle.append(worker)
+                    if "usage" in event:
+                        raise UsageError(event["usage"])
+                    return
+            if death or any("fault" in event for event in events):  # the verdicts will say what happened
+                worker.close()
+                return
 
     def judge(self, task: Task) -> Verdict:
         """One verdict. The worker stays for the next task. A method that hung or ended a worker is not tried again."""

@@ -2,9 +2,10 @@
 
 Events: ``{"call": {…}}`` before each call of foreign code and ``{"call": null}`` after it; ``{"progress": n}`` while a
 claim is judged; then ``{"verdict": {…}}``, or ``{"elsewhere": "…"}`` with the device of the process that has to judge
-it. ``{"described": […]}`` or ``{"usage": "…"}`` answers a request to describe, and ``{"warm": true}`` a request to
-import what a description and a first gradient need. An answer also says what the process has read (`_read`). The
-supervisor kills this process when a call lasts too long; events that were sent before are not lost.
+it. ``{"described": […]}`` answers a request to describe, and ``{"legal": true}`` a request to check a Spec; either may
+get ``{"usage": "…"}``. ``{"warm": true}`` answers a request to import what a description and a first gradient need. An
+answer also says what the process has read (`_read`). The supervisor kills this process when a call lasts too
+long; events that were sent before are not lost.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ COLLECTION = (50_000, 10, 10)
 """Thresholds of the garbage collector. Tracing makes many small objects, and collecting them at Python's own thresholds
 takes a sixth of the time of a claim in JAX."""
 
-PIPE_CLOSED = os.EX_IOERR
+PIPE_CLOSED = 74  # EX_IOERR, which os does not have on every system
 """Exit status of a worker whose answering pipe is closed."""
 MAPPINGS = 30_000
 """Number of memory mappings above which compiled programs are dropped. Linux allows a process 65,530. Each XLA program
@@ -134,11 +135,21 @@ def _serve(
             for framework in {task["framework"] for task in described}:
                 transforms(framework).grad(lambda x: x * x)(to_backend(framework, 1.0, "float32"))
         return {"warm": True}
+    if "spec" in request:
+        origin, spec = request["spec"]
+        watch({"importing": origin})
+        try:
+            registry.spec_class(registry.family(origin).name).from_json(spec)
+        finally:
+            watch(None)
+        return {"legal": True}
     if "describe" in request:
         target, family, framework = request["describe"]
         methods = [_subject(target, family, "", framework, watch).declared] if family else _offered(target, watch)
         tasks = [Task.of(method, claim, target if family else "") for method in methods for claim in method.claims]
         tasks = [task for task in tasks if framework in (None, task.framework)]
+        if not family:
+            _check_pairs(methods, target, watch)
         places = {method.key: strings_of(method) for method in methods}
         return {"described": [dataclasses.asdict(task) for task in tasks], "places": places}
 
@@ -229,6 +240,26 @@ def _offered(target: str, watch: Callable[..., None]) -> list[Any]:
             raise
         said = f"importing {target} raised {type(error).__name__}: {first_line(error)}"
         raise Fault(said, last_frames(error, target)) from error
+    finally:
+        watch(None)
+
+
+def _check_pairs(methods: list[Any], target: str, watch: Callable[..., None]) -> None:
+    """Check the pairs among these methods for what is wrong at every problem.
+
+    Raises:
+        UsageError: in one line, before any claim is judged.
+    """
+    from gradgate.references.loading import load
+    from gradgate.suites.pairs.calls import check_calls
+    from gradgate.suites.pairs.pair import Pair
+
+    watch({"importing": target})
+    try:
+        for method in methods:
+            pair = load(method.implementation) if method.implementation else None
+            if isinstance(pair, Pair):
+                check_calls(pair)
     finally:
         watch(None)
 

@@ -63,7 +63,7 @@ def an_extra_leaf(problem: Problem) -> Answer:
     return loss, {**grads, "bias": grads["head"]}
 
 
-@fault("refuted", "wrong tree: head is None; expected an array of shape …")
+@fault("refuted", "head has no gradient; None came in place of an array of shape …")
 def a_none_leaf(problem: Problem) -> Answer:
     """Returns None for a leaf."""
     return altered(problem, head=lambda leaf: None)

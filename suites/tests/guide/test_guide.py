@@ -19,7 +19,7 @@ from gradgate.references import registry
 from gradgate.references.errors import UsageError
 from gradgate.suites.cli import _parser
 from gradgate.suites.gate import allow
-from gradgate.suites.tests.guide.test_worked_pages import FRAMEWORK
+from gradgate.suites.tests.guide.test_worked_pages import FRAMEWORK, PASTED
 
 FOLDER = Path(gradgate.suites.guide.__file__).parent
 HERE = Path(__file__).parent
@@ -32,7 +32,8 @@ def has_a_test_of_its_own(page: Path) -> bool:
     return any((HERE / f"test_{page.stem.lower()}{more}.py").exists() for more in ("", "_page"))
 
 
-PAGES = [page for page in sorted(FOLDER.glob("*.md")) if page.stem not in FRAMEWORK and not has_a_test_of_its_own(page)]
+WORKED = {*FRAMEWORK, *PASTED}
+PAGES = [page for page in sorted(FOLDER.glob("*.md")) if page.stem not in WORKED and not has_a_test_of_its_own(page)]
 """Pages whose blocks do not need each other; `test_worked_pages` runs pages whose blocks build on each other."""
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 

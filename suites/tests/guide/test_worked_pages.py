@@ -21,10 +21,12 @@ PROGRAMS = {
 }  # fmt: skip
 
 FRAMEWORK = {
-    "pairs": "torch", "jax_op": "jax", "torch_module": "torch", "index": "torch", "tutorial": "torch",
+    "pairs": "torch", "jax_op": "jax", "torch_module": "torch", "index": "torch",
     "own_method": "torch", "watch": "torch", "own_model": "jax", "own_profile": "jax",
 }  # fmt: skip
 """Page -> the framework that it needs."""
+PASTED = {"tutorial": "torch", "tutorial_jax": "jax"}
+"""Page -> the one framework that it needs; `test_tutorials` pastes it into an empty folder."""
 NOT_RUN = ("console", "yaml")
 """Kinds of blocks that need a network or another machine, so they are not run; `test_guide` parses them."""
 

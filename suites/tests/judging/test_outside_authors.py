@@ -41,7 +41,7 @@ def changed(leaf: str) -> str:
 def test_a_leaf_that_is_none_is_refuted_by_its_name(claim: str, judged: Judged) -> None:
     found = judged(changed("None"), claim, examples=1)
     assert (found.verdict, found.leaf) == ("refuted", "head")
-    assert found.reason.startswith("wrong tree: head is None; expected an array of shape (")
+    assert found.reason.startswith("head has no gradient; None came in place of an array of shape (")
     assert judged(changed("grads['head']"), claim, examples=1).verdict == "upheld"
 
 

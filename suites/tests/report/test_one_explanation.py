@@ -17,7 +17,7 @@ pytest.importorskip("plotly")
 import gradgate.suites.report
 from gradgate.suites import test_methods
 from gradgate.suites.console import terminal
-from gradgate.suites.judging.explain import LABELS, by_cause, explain
+from gradgate.suites.judging.explain import LABELS, by_cause, explain, listed
 from gradgate.suites.judging.verdict import Task, Verdict
 from gradgate.suites.report import selftest_page, write
 from gradgate.suites.selftest import table
@@ -130,6 +130,65 @@ def test_what_a_function_fails_that_draws_random_numbers_is_one_cause() -> None:
     twice, alone, pure = failure("deterministic"), failure("each_leaf_alone", 0.1), failure("pure")
     assert by_cause([pure, alone, twice], lambda verdict: verdict) == [[pure], [twice, alone]]
     assert by_cause([pure, alone], lambda verdict: verdict) == [[pure], [alone]]
+
+
+def refuted(claim: str, reason: str, error: float | None = None, leaf: str = "") -> Verdict:
+    return Verdict(
+        Task("fam", "op", "torch", claim, origin="pairs.py:op"), "refuted", reason=reason, error=error, leaf=leaf
+    )
+
+
+def test_a_leaf_without_a_gradient_is_one_cause_whatever_the_shape_and_no_random_number() -> None:
+    said = "b has no gradient; None came in place of an array of shape ({},)"
+    tree, twice = refuted("tree", said.format(1), leaf="b"), refuted("deterministic", said.format(1), leaf="b")
+    float64, layouts = refuted("gradient_float64", said.format(5), leaf="b"), refuted("layouts", said.format(3))
+    other = refuted("layouts", "transposed inputs: wrong gradient of x (3%)", 0.03)
+    groups = by_cause([twice, float64, other, tree, layouts], lambda verdict: verdict)
+    assert [sorted(group, key=id) for group in groups] == [
+        sorted([twice, float64, tree, layouts], key=id), [other],
+    ]  # fmt: skip
+    assert groups[0][0] is tree, "the claim about the tree comes first"
+    assert explain(twice).remedy == "", "no random number is drawn"
+
+
+def test_random_numbers_that_nobody_declared_are_one_cause_with_one_remedy() -> None:
+    twice = refuted("deterministic", "two calls on one problem differ in the gradient of x")
+    moved = refuted("pure", "the call moved or reseeded the global random state of torch")
+    changed = refuted("pure", "the call changed its input x")
+    assert by_cause([moved, twice], lambda verdict: verdict) == [[twice, moved]]
+    assert by_cause([changed, twice], lambda verdict: verdict) == [[changed], [twice]]
+    assert "random=True" in explain(twice).remedy
+    assert "random=True" in explain(moved).remedy
+    assert explain(changed).remedy == ""
+
+
+def test_forward_mode_follows_the_formula_and_is_its_own_cause_alone() -> None:
+    formula = refuted("gradient_exact", "wrong gradient of x (5%)", 0.05)
+    forward = refuted("forward_mode", "in forward mode: wrong gradient of output (5%)", 0.05)
+    assert by_cause([forward, formula], lambda verdict: verdict) == [[formula, forward]]
+    assert by_cause([forward], lambda verdict: verdict) == [[forward]]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "words"),
+    [
+        (refuted("autograd", "inputs overwritten before the backward pass: wrong gradient of x (3%)"), "ctx.save_for"),
+        (refuted("autograd", "its graph is never freed"), ""),
+        (refuted("layouts", "transposed inputs: wrong gradient of x (3%)", 0.03), ".contiguous()"),
+        (refuted("each_leaf_alone", "if only x requires a gradient, it gets none"), "ctx.needs_input_grad"),
+        (refuted("outputs", "another function: in float32, wrong output (3%)", 0.03), "look for a cast"),
+        (refuted("outputs", "another function: output has shape (3,), the reference's (4,)"), ""),
+    ],
+    ids=lambda value: getattr(value, "reason", value)[:40],
+)
+def test_a_failure_names_the_way_out_that_fits(verdict: Verdict, words: str) -> None:
+    found = explain(verdict).remedy
+    assert words in found if words else not found
+
+
+def test_an_error_where_the_truth_is_zero_is_no_multiple_of_it() -> None:
+    assert listed({"x": 2.3e60}) == "x (where 0 is right)"
+    assert listed({"x": 14.0}) == "x (14 times its size)"
 
 
 def test_a_leaf_without_numbers_has_its_own_line_and_what_is_unknown_has_none() -> None:

@@ -1,0 +1,81 @@
+"""Whether the two functions of a pair can be called as it declares: found before any claim is judged."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection
+from types import FunctionType
+from typing import Any
+
+from gradgate.references.contract import UsageError, installed
+from gradgate.suites.pairs.devices import elsewhere
+from gradgate.suites.pairs.pair import Pair
+
+MOST_NUMBERS = 1_000_000
+"""Largest number of input numbers that are drawn only to see whether a regime can be applied."""
+
+
+def check_calls(pair: Pair) -> None:
+    """Check what would be wrong at every problem: the arguments, the options, the regimes, the reference's outputs.
+
+    Cost: the reference's shapes are found once, without numbers; the function is not called.
+
+    Raises:
+        UsageError: says what does not fit in one line.
+    """
+    if type(pair).all_outputs is Pair.all_outputs:  # a pair of modules calls them in its own way
+        taken = list(pair.inputs)
+        _check_signature(pair.called, "function", pair.loaded["function"], taken, pair.options)
+        _check_signature(pair.called, "reference", pair.loaded["reference"], taken, pair.shared)
+    shape = next((shape for shape in pair.family.shapes if not shape.get("regime")), None)
+    if shape is None or not installed(pair.where):
+        return
+    spec = pair.spec(**shape)
+    for regime in pair.regimes if pair.numbers(shape) <= MOST_NUMBERS else ():
+        _check_regime(pair, regime, shape)
+    if not elsewhere(pair):  # its worker has to be prepared first
+        pair.output_shapes(spec)
+
+
+def _check_regime(pair: Pair, regime: str, shape: Any) -> None:
+    try:
+        pair.drawn(pair.spec(**{**shape, "regime": regime}))
+    except UsageError as error:
+        raise UsageError(f"{pair.called}: {error}") from None
+    except Exception as error:
+        raise UsageError(f"{pair.called}: regime {regime!r} raised {type(error).__name__}: {error}") from error
+
+
+def _check_signature(
+    called: str, role: str, function: Callable[..., Any], inputs: list[str], options: Collection[str]
+) -> None:
+    """Check that a function can be called with these positional arguments and keywords.
+
+    A function whose signature cannot be read, such as ``Function.apply``, is not judged. A decorator may give a
+    function arguments of its own: a plain function is refused only if the decorator's signature does not fit either.
+
+    Raises:
+        UsageError: it cannot be called so.
+    """
+    shown = _signature(function, wrapped=True)
+    tried = [shown, _signature(function, wrapped=False)] if isinstance(function, FunctionType) else [shown]
+    wrong = ""
+    for signature in tried:
+        if signature is None:
+            return
+        try:
+            signature.bind(*inputs, **dict.fromkeys(options))
+            return
+        except TypeError as error:
+            wrong = wrong or str(error)
+    given = ", ".join([*inputs, *(f"{name}=…" for name in options)])
+    name = getattr(function, "__name__", type(function).__name__)
+    raise UsageError(f"{called}: the {role} {name}{shown} cannot be called as {name}({given}), as declared: {wrong}")
+
+
+def _signature(function: Callable[..., Any], *, wrapped: bool) -> inspect.Signature | None:
+    forward = getattr(function, "forward", None) if not inspect.isroutine(function) else None
+    try:
+        return inspect.signature(forward if callable(forward) else function, follow_wrapped=wrapped)
+    except (TypeError, ValueError):
+        return None

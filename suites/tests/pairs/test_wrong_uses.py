@@ -1,0 +1,183 @@
+"""A declaration that is wrong is one line that says what is legal, found before any claim is judged."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gradgate.references import loading, registry
+from gradgate.references.contract import UsageError
+from gradgate.suites import cli
+from gradgate.suites.pairs.calls import check_calls
+from gradgate.suites.pairs.pair import Pair
+
+ARRAYS = {"torch": "import torch as xp", "jax": "import jax.numpy as xp"}
+OPS = """
+def op(x, w): return x * w
+def plain(x, w): return w * x
+def one(x): return x * 1.0
+def summed(x, w, reduction="mean"): return getattr(x * w, reduction)()
+def summed_plain(x, w, reduction="mean"): return getattr(w * x, reduction)()
+def turned(x, w): return x * w + 1j
+def counted(x, w): return 3
+number = 3
+"""
+GOOD = {
+    "reference": "'ops:plain'",
+    "inputs": "{'x': normal('T H'), 'w': normal('H')}",
+    "dims": "{'T': (3, 1), 'H': (4,)}",
+}
+
+
+def pair(function: str = "'ops:op'", **fields: str) -> str:
+    """A file with one pair, in which these fields are different."""
+    declared = ", ".join(f"{name}={text}" for name, text in {**GOOD, **fields}.items())
+    return f"import gradgate\nfrom gradgate import *\np = Pair({function}, {declared})\n"
+
+
+WRONG: dict[str, tuple[str, str]] = {
+    "arity of the function": (pair("'ops:one'"), "p: the function one(x) cannot be called as one(x, w), as declared"),
+    "arity of the reference": (pair(reference="'ops:one'"), "the reference one(x) cannot be called as one(x, w)"),
+    "shapes": (
+        pair(inputs="{'x': normal('T H'), 'w': normal('K')}", dims="{'T': (3,), 'H': (4,), 'K': (5,)}"),
+        "p: the reference raised",
+    ),
+    "an option nobody takes": (pair(options="{'reduction': ('sum',)}"), "cannot be called as op(x, w, reduction=…)"),
+    "a string of values": (
+        pair("'ops:summed'", reference="'ops:summed_plain'", options="{'reduction': 'mean'}"),
+        "option reduction lists its legal values",
+    ),
+    "a list of options": (pair(options="['mean']"), "options maps names to values, as a dict does; it is ['mean']"),
+    "a list of dims": (pair(dims="['T', 'H']"), "dims maps names to values"),
+    "a module": (pair("__import__('ops')"), "function of p is a module, and cannot be called"),
+    "a number": (pair("'ops:number'"), "function of p is a int, and cannot be called"),
+    "complex outputs": (pair(reference="'ops:turned'"), "is complex: let both functions return"),
+    "no floating output": (pair(reference="'ops:counted'"), "the reference has no floating output"),
+    "a misspelt function": (pair("'ops:opp'"), "unknown function in ops 'opp'; legal: "),
+    "a misspelt module": (pair("'opps:op'"), "opps:op: there is no module 'opps'"),
+    "no colon": (pair("'ops'"), "a target is package.module:function or file.py:function, not 'ops'"),
+    "a dim without sizes": (pair(dims="{'T': (3,)}"), "unknown dim of op, input x 'H'; legal: T"),
+    "a comma between dims": (pair(inputs="{'x': normal('T,H'), 'w': normal('H')}"), "'T,H'"),
+    "an unknown draw": (pair(inputs="{'x': normall('T H'), 'w': normal('H')}"), "name 'normall' is not defined"),
+    "a string for a draw": (pair(inputs="{'x': 'T H', 'w': normal('H')}"), "a draw such as normal('T H')"),
+    "a negative size": (pair(dims="{'T': (-3,), 'H': (4,)}"), "dim T lists the sizes to try"),
+    "a bare size": (pair(dims="{'T': 3, 'H': (4,)}"), "dim T lists the sizes to try"),
+    "no reference": (pair(reference="''"), "a pair needs a reference="),
+    "the same function": (pair(reference="'ops:op'"), "function and reference are the same object"),
+    "an unknown dtype": (pair(dtypes="('float31',)"), "unknown dtype of op 'float31'; legal: "),
+    "an unknown transformation": (pair(composes="('vmapp',)"), "'vmapp'; legal: "),
+    "a string for transformations": (pair(composes="'vmap'"), "composes is a tuple of names, such as ('vmap',)"),
+    "a string for dtypes": (pair(dtypes="'float32'"), "dtypes is a tuple"),
+    "a word for kappa": (pair(kappa="'big'"), "kappa must be a positive number"),
+    "an unknown claim": (pair(expected="{'gradient_exct': 'a term'}"), "'gradient_exct'; legal: "),
+    "a number for a regime": (pair(regimes="{'big': 3}"), "regime 'big' is a function of the inputs"),
+    "a regime without a result": (pair(regimes="{'big': lambda given: None}"), "regime 'big' must return a dict of x"),
+    "a regime that raises": (pair(regimes="{'big': lambda given: given['y']}"), "regime 'big' raised KeyError: 'y'"),
+    "an unknown quantity": (pair(claims="[at_most('residual_byte', of_reference=0.5)]"), "nearest: residual_bytes"),
+    "a law over an unknown dim": (pair(claims="[grows('temp_bytes', K=1)]"), "unknown dim in the claims of op 'K'"),
+    "a misspelt keyword": (pair(regime="{}"), "unexpected keyword argument 'regime'"),
+    "no pairs": ("x = 3\n", "declares no gradgate.Pair"),
+    "wrong syntax": ("p = (\n", "was never closed"),
+}
+"""What is wrong -> a file with a pair, and words of the message."""
+
+COMMANDS = {
+    "no such file": (["verify", "nofile.py"], "there is no file nofile.py"),
+    "no such file of bytes": (["memory", "nofile.py:p"], "there is no file nofile.py"),
+    "a claim of nobody": (["verify", "--family", "chain", "--claim", "gradient_exct"], "unknown claim 'gradient_exct'"),
+    "a problem that is no JSON": (["verify", "--family", "chain", "--spec", "{"], "--spec is a JSON object"),
+    "no examples": (["verify", "--examples", "0"], "--examples"),
+    "an unknown profile": (["verify", "--profile", "nvidia-h10"], "nvidia-h10"),
+    "an unknown class": (["verify", "--family", "chains"], "'chains'; legal: "),
+    "an unknown method": (["verify", "--method", "revolv"], "'revolv'; legal: "),
+    "an unknown framework": (["verify", "--framework", "tensorflow"], "tensorflow"),
+    "an unknown command": (["verfy"], "verfy"),
+    "an unknown option": (["verify", "--exampels", "3"], "--exampels"),
+    "a share that is not there": (["verify", "--shard", "5/4"], "5/4"),
+    "no such report": (["report", "nofile.json"], "nofile.json"),
+    "an unknown document": (["schema", "verdict"], "verdict"),
+    "nothing to watch": (["watch"], "watch"),
+    "no script to watch": (["watch", "nofile.py"], "there is no file nofile.py"),
+    "a folder to measure": (["memory", "."], ". is neither a Python file"),
+}
+"""What is wrong -> a command line, and words of the message; none of these imports a framework."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The current folder, whose module `ops` is forgotten afterwards."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    known = set(registry.families())
+    yield tmp_path
+    sys.modules.pop("ops", None)
+    for name in set(registry.families()) - known:
+        registry.forget(name)
+
+
+def declared(folder: Path, framework: str, text: str) -> None:
+    """Load the pairs of a file and check them, as a worker does that describes them."""
+    sys.modules.pop("ops", None)
+    (folder / "ops.py").write_text(f"{ARRAYS[framework]}\n{OPS}")
+    path = folder / "pairs.py"
+    path.write_text(text)
+    loading._file.cache_clear()
+    for family in registry.offered("pairs.py"):
+        for method in family.methods:
+            found = loading.load(method.implementation)
+            assert isinstance(found, Pair)
+            check_calls(found)
+
+
+@pytest.mark.parametrize("framework", ARRAYS)
+@pytest.mark.parametrize("what", WRONG)
+def test_a_wrong_declaration_is_one_line(what: str, framework: str, folder: Path) -> None:
+    pytest.importorskip(framework)
+    text, words = WRONG[what]
+    with pytest.raises((UsageError, SyntaxError, NameError, TypeError)) as raised:
+        declared(folder, framework, text)
+    assert words in str(raised.value)
+    assert "\n" not in str(raised.value).strip()
+
+
+@pytest.mark.parametrize("framework", ARRAYS)
+def test_a_right_declaration_is_not_refused(framework: str, folder: Path) -> None:
+    pytest.importorskip(framework)
+    declared(folder, framework, pair(regimes="{'big': lambda given: given | {'x': 9 * given['x']}}"))
+    sum_of = pair("'ops:summed'", reference="'ops:summed_plain'", options="{'reduction': ('mean', 'sum')}")
+    declared(folder, framework, sum_of)
+    declared(folder, framework, pair("lambda *args: __import__('ops').op(*args)"))
+
+
+@pytest.mark.parametrize("what", COMMANDS)
+def test_a_wrong_command_line_is_one_line_and_exits_with_3(
+    what: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    arguments, words = COMMANDS[what]
+    assert cli.main(arguments) == 3
+    found = capsys.readouterr()
+    assert words in found.err
+    assert len((found.out + found.err).strip().splitlines()) == 1
+
+
+def test_the_command_ends_with_3_before_any_claim_is_judged(
+    tmp_path: Path, torch: Any, process: Callable[..., Any]
+) -> None:
+    (tmp_path / "ops.py").write_text(f"{ARRAYS['torch']}\n{OPS}")
+    (tmp_path / "pairs.py").write_text(pair("'ops:one'"))
+    found = process("-m", "gradgate.suites.cli", "verify", "pairs.py", cwd=tmp_path)
+    assert (found.status, found.out) == (3, "")
+    assert len(found.err.splitlines()) == 1
+    (tmp_path / "pairs.py").write_text(pair())
+    found = process("-m", "gradgate.suites.cli", "verify", "pairs.py", "--spec", '{"TT": 3}', cwd=tmp_path)
+    assert (found.status, found.out, len(found.err.splitlines())) == (3, "", 1)
+    assert "'TT'" in found.err
+    found = process("-m", "gradgate.suites.cli", "verify", ".", cwd=tmp_path)
+    assert (found.status, found.err) == (
+        3, "gradgate: . is neither a Python file, such as gradients.py, nor the name of a module\n"
+    )  # fmt: skip
