@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 from gradgate.references.chain.in_torch.cuts import Cutting, Part, cut
 from gradgate.references.chain.in_torch.executor import execute
 from gradgate.references.chain.in_torch.graph import Graph, Surrounding, last_reads, run
-from gradgate.references.chain.in_torch.profile import profile, restore, snapshot
+from gradgate.references.chain.in_torch.profile import LiveBytes, profile, restore, snapshot
 from gradgate.references.chain.in_torch.recorder import record_model
 from gradgate.references.chain.in_torch.replay import RandomState, Surroundings
 from gradgate.references.chain.in_torch.stages import Stage, record
@@ -136,12 +136,14 @@ def _measured(
     graph: Graph, cutting: Cutting, around: Surrounding, args: Any, kwargs: Any, compute: Literal["time", "flops"]
 ) -> tuple[Cutting, dict[int, bool], Costs]:
     """A cutting, which tensors need a gradient, and what its stages cost."""
-    env = begun(graph, cutting, around, args, kwargs)
+    with LiveBytes() as meter:
+        env = begun(graph, cutting, around, args, kwargs)
     needs = _needs(graph, cutting, around, env)
     chain = [stage_of(number, part, around, env, needs) for number, part in enumerate(cutting.parts, 1)]
     costs = profile(chain, (), compute, repeats=3, device=graph.device)
     held = {t.untyped_storage()._cdata: t.untyped_storage().nbytes() for n, t in env.items() if n in cutting.kept}
-    return cutting, needs, dataclasses.replace(costs, fixed=costs.fixed + sum(held.values()))
+    costs = dataclasses.replace(costs, fixed=costs.fixed + sum(held.values()), first_peak=meter.peak)
+    return cutting, needs, costs
 
 
 def _best(
