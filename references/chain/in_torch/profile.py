@@ -14,6 +14,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gradgate.hw_profiles.torch_work import flop_counter
+from gradgate.references.chain.in_torch.guard import CheckValues
 from gradgate.references.chain.in_torch.replay import RandomState, Surroundings, statistics_kept
 from gradgate.references.chain.in_torch.stages import Stage, Value, each, nbytes, parts, plain, record
 from gradgate.references.chain.schedules.costs import Costs, Sharing
@@ -66,6 +67,33 @@ class LiveBytes(TorchDispatchMode):
 
     def _free(self, size: int) -> None:
         self.live -= size
+
+
+def graded(stages: Sequence[Stage], x: Value, device: torch.device | None = None) -> tuple[bool, ...]:
+    """Of each stage, whether it gives other bits where no gradient is recorded (`Stage.graded`).
+
+    A backend may have a kernel of its own for inference, as oneDNN has for `nn.LSTM`. On accelerators outputs are
+    compared as `guard.CheckValue` says. Runs every stage two or three times, and leaves no trace.
+    """
+    device = device or parts(x)[0].device
+    surroundings, kept = Surroundings.now(device), snapshot(stages)
+    modules = [m for stage in stages for m in stage.modules]
+    state, value, found = RandomState.now(device, modules), each(torch.Tensor.detach, x), list[bool]()
+    needed = any(t.requires_grad for t in parts(x))
+    try:
+        for number, stage in enumerate(stages, 1):
+            with surroundings.again(), statistics_kept(stage.modules):
+                before = RandomState.now(device, stage.modules)
+                with before.again():
+                    y = CheckValues.of(plain(stage, value), value)
+                result, recording = record(stage, value, number > 1 or needed)
+                del recording
+                found.append(bool(y.differs(CheckValues.of(result, value))))
+            value = result
+    finally:
+        state.put_back()
+        restore(kept)
+    return tuple(found)
 
 
 @dataclass(frozen=True)

@@ -168,14 +168,19 @@ def peak(model: nn.Module, x: Any) -> int:
 
 
 def rows(seed: int) -> list[Row]:
-    """Of one model: the least budget, the middle between it and what plain training takes, and that."""
+    """Of one model: the least budget, the middle between it and what plain training takes, and that.
+
+    There are none if nothing in the loss needs a gradient.
+    """
     from gradgate.in_torch import checkpointed
 
     torch.manual_seed(seed)
     model = Model(seed)
     x = torch.randn(model.given)
+    if not model(x).requires_grad:
+        return []
     plain = peak(model, x)
-    drawing = sum(isinstance(m, (nn.Dropout, nn.MultiheadAttention)) for m in model.modules())
+    drawing = sum(isinstance(m, nn.Dropout | nn.MultiheadAttention) for m in model.modules())
     states = drawing * torch.get_rng_state().nbytes
     found = []
     least = checkpointed(model, x, budget="least", compute="flops")
@@ -195,7 +200,11 @@ def main() -> None:
     """Measure and print."""
     started, found = time.process_time(), list[Row]()
     for seed in range(int(sys.argv[1]), int(sys.argv[2])):
-        more = rows(seed)
+        try:
+            more = rows(seed)
+        except Exception as error:
+            print(seed, type(error).__name__, error, flush=True)
+            continue
         found += more
         for row in more:
             if row.measured > row.budget or row.measured + row.states < 0.9 * row.simulated:
