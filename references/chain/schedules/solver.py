@@ -556,8 +556,8 @@ class Tables:
         best, choice = row[m], (0, m - z.left_after_save(i, released), 0)
         forward, sweep = np.cumsum(z.f[i + 1 : j]), z.sweep_peaks(i)
         for k in range(i + 1, j):
-            size = int(stored[k - i - 1])
-            if sweep[k - i - 1] + z.waiting[j] <= m and size <= m:
+            if sweep[k - i - 1] + z.waiting[j] <= m and stored[k - i - 1] <= m:
+                size = int(stored[k - i - 1])
                 value = forward[k - i - 1] + self._value(k, j, 0, m - size) + self._value(i, k, v, m)
                 if value < best:
                     best, choice = value, (k, m - size, m)
