@@ -71,6 +71,19 @@ def moved(xp: Any, found: tuple[Any, ...], x2: Any) -> Any:
     return (x2 * xp.exp(scale[0]) if scale else x2) + shift
 
 
+def log_scale(found: tuple[Any, ...], x2: Any) -> Any:
+    """log |det ∂y2/∂x2| of every sample along axis 0: the sum of its s; zeros of an additive coupling."""
+    _, *scale = found
+    each = (scale[0] if scale else x2).reshape(x2.shape[0], -1)
+    return (each if scale else each[:, :0]).sum(1)
+
+
+def check_samples(dim: int, shape: Sequence[int], name: str) -> None:
+    """Raise UsageError if a coupling splits the axis of the samples, so that no sample has a determinant."""
+    if dim in (0, -len(shape)):
+        raise UsageError(f"{name} splits axis 0, and a log-determinant is of each entry of axis 0; split another axis")
+
+
 def restored(xp: Any, found: tuple[Any, ...], y2: Any) -> Any:
     """y2 -> x2."""
     shift, *scale = found

@@ -22,6 +22,8 @@ _PLACES: dict[str, str] = {
     "LinearAttention": "gradgate.references.performer.in_jax.linear_attention_module",
     "invertible_sequential": "gradgate.references.invertible.in_jax.sequential",
     "check_inverse": "gradgate.references.invertible.in_jax.sequential",
+    "inverse_of": "gradgate.references.invertible.in_jax.sequential",
+    "with_log_det": "gradgate.references.invertible.in_jax.sequential",
     "functional": "gradgate.references.invertible.in_jax.sequential",
     "invertible_layer": "gradgate.references.invertible.in_jax.own_layers",
     "additive_coupling": "gradgate.references.invertible.in_jax.own_layers",

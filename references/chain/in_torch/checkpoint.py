@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from gradgate.references.chain.in_torch.executor import execute
-from gradgate.references.chain.in_torch.profile import profile, restore, snapshot
+from gradgate.references.chain.in_torch.profile import graded, profile, restore, snapshot
 from gradgate.references.chain.in_torch.replay import RandomState, Surroundings
 from gradgate.references.chain.in_torch.stages import Stage, plain
 from gradgate.references.chain.schedules.costs import Costs
@@ -243,12 +243,14 @@ class Division:
         prefix: leading layers without anything to differentiate.
         groups: the layers of each stage.
         clone: whether the first of all layers overwrites its input.
+        graded: of each stage, `Stage.graded`.
     """
 
     layers: int
     prefix: tuple[int, ...]
     groups: tuple[tuple[int, ...], ...]
     clone: bool
+    graded: tuple[bool, ...] = ()
 
     def of(self, layers: Sequence[nn.Module]) -> tuple[Stage | None, list[Stage]]:
         """The prefix, or None, and the stages, of these layers; UsageError if they are more or fewer."""
@@ -261,6 +263,8 @@ class Division:
             Stage.of(group, _name(n, group), clone=self.clone and not self.prefix and n == 0)
             for n, group in enumerate(chosen)
         ]
+        if self.graded:
+            stages = [dataclasses.replace(s, graded=each) for s, each in zip(stages, self.graded, strict=True)]
         prefix = [layers[n] for n in self.prefix]
         return (Stage.of(prefix, "prefix", clone=self.clone) if prefix else None), stages
 
@@ -315,7 +319,15 @@ def _divided(layers: Sequence[nn.Module], sample: torch.Tensor) -> Division:
     if first == len(groups):
         raise UsageError("nothing in the sequence needs a gradient: neither its parameters nor the sample")
     prefix = tuple(n for group in groups[:first] for n in group)
-    return Division(len(layers), prefix, tuple(map(tuple, groups[first:])), overwrites_input)
+    division = Division(len(layers), prefix, tuple(map(tuple, groups[first:])), overwrites_input)
+    leading, stages = division.of(layers)
+    value = sample
+    if leading is not None:
+        with torch.no_grad(), surroundings.again():
+            value = leading.run(sample)
+        restore(kept)
+        state.put_back()
+    return dataclasses.replace(division, graded=graded(stages, value))
 
 
 def _name(number: int, group: Sequence[nn.Module]) -> str:

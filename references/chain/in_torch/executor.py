@@ -16,8 +16,8 @@ backprop holds one gradient at a time. The node then does the same: it runs a ba
 the parameters' accumulators (`_accumulable`). A parameter that is also used outside the chain then gets its terms added
 one after another, not as one sum, as with PyTorch's reentrant checkpoint. A stage still hands its gradients back
 together if it shares a parameter with another stage, if parameters have hooks, or if the process is distributed. The
-profiler counts the first case (`Costs.backward_peak`). In the other two cases a stage's gradients can come on top of
-the budget.
+profiler counts the first case (`Costs.backward_peak`, and `Costs.gradient` while they wait). In the other two cases a
+stage's gradients can come on top of the budget.
 
 A stage that is run again finds what its first run found: random states, autocast, global flags, and which modules train
 (`replay`). Norms update their running statistics in the first run only. Where a stage cannot be run again as it

@@ -8,6 +8,9 @@ Three things are compared, and a difference raises RuntimeError, as autograd rai
   every other cause: a flag that has been turned, a generator of the model's own, an attribute such as ``dropout.p``.
 * `check_version`: the version counter of a value that is kept.
 
+A backend may also give other bits where no gradient is recorded. That is no change, and is not refused: the profiler
+finds such stages (`Stage.graded`), and all their runs build a graph.
+
 One change cannot be seen: one that leaves the output of every stage as it was and changes only which gradients flow,
 such as a ``detach`` that a flag turns on.
 """

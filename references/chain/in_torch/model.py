@@ -55,7 +55,9 @@ def checkpointed(
             need; or ``least``, the least with which any schedule works. A share is at least as many bytes as it was for
             an earlier kind of call, so that a smaller last batch fits. The budget covers what is alive between the
             call of the model and the end of its backward pass: values that are kept, recordings, values in passing, and
-            cotangents. It does not cover what was in memory before, such as parameters and inputs.
+            cotangents. It does not cover what was in memory before, such as parameters and inputs, nor gradients that
+            parameters or inputs keep, nor what a loss outside of the model takes, nor the output after its own
+            stage has run backward.
         counts: ``activations``; or ``step``: the budget also holds parameters, buffers, a gradient for each parameter,
             and `optimizer_state`.
         optimizer_state: bytes, such as twice the parameters' for Adam; with ``step`` only.

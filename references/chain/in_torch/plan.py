@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 from gradgate.references.chain.in_torch.cuts import Cutting, Part, cut
 from gradgate.references.chain.in_torch.executor import execute
 from gradgate.references.chain.in_torch.graph import Graph, Surrounding, last_reads, run
-from gradgate.references.chain.in_torch.profile import profile, restore, snapshot
+from gradgate.references.chain.in_torch.profile import LiveBytes, graded, profile, restore, snapshot
 from gradgate.references.chain.in_torch.recorder import record_model
 from gradgate.references.chain.in_torch.replay import RandomState, Surroundings
 from gradgate.references.chain.in_torch.stages import Stage, record
@@ -23,6 +23,16 @@ from gradgate.references.chain.schedules.schedule import Schedule
 from gradgate.references.chain.schedules.simulate import Simulation, simulate
 
 Env = dict[int, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A way to cut a model; the fields are those of `Plan`."""
+
+    cutting: Cutting
+    needs: Mapping[int, bool]
+    costs: Costs
+    graded: tuple[bool, ...]
 
 
 @dataclass(frozen=True)
@@ -35,6 +45,7 @@ class Plan:
         needs: of every tensor that crosses a cut, whether it needs a gradient.
         costs: of the stages.
         schedule: one that fits the budget.
+        graded: of every stage, `Stage.graded`.
     """
 
     graph: Graph
@@ -42,6 +53,7 @@ class Plan:
     needs: Mapping[int, bool]
     costs: Costs
     schedule: Schedule
+    graded: tuple[bool, ...]
 
     @property
     def simulation(self) -> Simulation:
@@ -60,7 +72,7 @@ class Plan:
 
     def run(self, around: Surrounding, env: Env) -> Any:
         """The model's output, with the chain's graph behind it."""
-        chain = [stage_of(number, part, around, env, self.needs) for number, part in enumerate(self.cutting.parts, 1)]
+        chain = chain_of(self.cutting, around, env, self.needs, self.graded)
         given = execute(chain, self.schedule, (), self.graph.device)
         env = env | dict(zip(self.cutting.parts[-1].passes, given, strict=True))
         leaves = [around.look_up(leaf, env) for leaf in self.graph.outputs]
@@ -78,7 +90,9 @@ def begun(graph: Graph, cutting: Cutting, around: Surrounding, args: Any, kwargs
     return env
 
 
-def stage_of(number: int, part: Part, around: Surrounding, env: Env, needs: Mapping[int, bool]) -> Stage:
+def stage_of(
+    number: int, part: Part, around: Surrounding, env: Env, needs: Mapping[int, bool], graded: bool = False
+) -> Stage:
     """One stage, on the modules and parameters as they are now, and on the tensors that are kept throughout."""
     sides = {n: env[n] for n in part.sides}
     names = dict.fromkeys(call.module for call in part.calls if call.module is not None)
@@ -100,7 +114,18 @@ def stage_of(number: int, part: Part, around: Surrounding, env: Env, needs: Mapp
     return Stage(
         forward, parameters, tuple(modules.values()), f"stage {number} ({part.name})",
         needs=tuple(needs[n] for n in part.takes), gives=tuple(needs[n] for n in part.passes),
+        graded=graded,
     )  # fmt: skip
+
+
+def chain_of(
+    cutting: Cutting, around: Surrounding, env: Env, needs: Mapping[int, bool], graded: Sequence[bool]
+) -> list[Stage]:
+    """All stages."""
+    return [
+        stage_of(number, part, around, env, needs, each)
+        for number, (part, each) in enumerate(zip(cutting.parts, graded, strict=True), 1)
+    ]
 
 
 def make(
@@ -134,25 +159,29 @@ def make(
 
 def _measured(
     graph: Graph, cutting: Cutting, around: Surrounding, args: Any, kwargs: Any, compute: Literal["time", "flops"]
-) -> tuple[Cutting, dict[int, bool], Costs]:
-    """A cutting, which tensors need a gradient, and what its stages cost."""
-    env = begun(graph, cutting, around, args, kwargs)
+) -> Measured:
+    """A cutting, and what was found out about it."""
+    with LiveBytes() as meter:
+        env = begun(graph, cutting, around, args, kwargs)
     needs = _needs(graph, cutting, around, env)
-    chain = [stage_of(number, part, around, env, needs) for number, part in enumerate(cutting.parts, 1)]
+    chain = chain_of(cutting, around, env, needs, [False] * len(cutting.parts))
+    other_bits = graded(chain, (), graph.device)
+    chain = chain_of(cutting, around, env, needs, other_bits)
     costs = profile(chain, (), compute, repeats=3, device=graph.device)
     held = {t.untyped_storage()._cdata: t.untyped_storage().nbytes() for n, t in env.items() if n in cutting.kept}
-    return cutting, needs, dataclasses.replace(costs, fixed=costs.fixed + sum(held.values()))
+    costs = dataclasses.replace(costs, fixed=costs.fixed + sum(held.values()), first_peak=meter.peak)
+    return Measured(cutting, needs, costs, other_bits)
 
 
 def _best(
     graph: Graph,
-    measured: Sequence[tuple[Cutting, dict[int, bool], Costs]],
+    measured: Sequence[Measured],
     solve: Callable[[Sequence[Costs]], tuple[int, Schedule]],
 ) -> Plan:
     """The plan of the cutting that the solver chooses."""
-    chosen, schedule = solve([costs for _, _, costs in measured])
-    cutting, needs, costs = measured[chosen]
-    return Plan(graph, cutting, needs, costs, schedule)
+    chosen, schedule = solve([each.costs for each in measured])
+    best = measured[chosen]
+    return Plan(graph, best.cutting, best.needs, best.costs, schedule, best.graded)
 
 
 def _needs(graph: Graph, cutting: Cutting, around: Surrounding, env: Env) -> dict[int, bool]:

@@ -53,6 +53,8 @@ class Stage:
         needs: of each tensor of the input, whether it needs a gradient; None: all tensors of floating or complex
             numbers do.
         gives: the same of the output.
+        graded: whether it gives other bits where no gradient is recorded, so that a run that records nothing has to
+            build a graph too, and drop it.
     """
 
     run: Callable[[Any], Any]
@@ -62,6 +64,7 @@ class Stage:
     layers: tuple[torch.nn.Module, ...] = ()
     needs: tuple[bool, ...] | None = None
     gives: tuple[bool, ...] | None = None
+    graded: bool = False
 
     @classmethod
     def of(cls, layers: Sequence[torch.nn.Module], name: str, clone: bool = False) -> Stage:
@@ -189,6 +192,8 @@ def _only_hook(
 
 def plain(stage: Stage, x: Value) -> Any:
     """x_{l-1} -> x_l, nothing recorded."""
+    if stage.graded:
+        return record(stage, x)[0]
     with torch.no_grad():
         return stage.run(x)
 

@@ -12,13 +12,68 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from gradgate.references.contract import UsageError
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """Which storages the values and recordings of a chain consist of, where tuples pass from stage to stage.
+
+    A tensor that a stage hands on is then one storage in several values. `Costs` counts it in each of them, as it has
+    only one number for each value. With the storages, `simulate` counts it once.
+
+    Attributes:
+        sizes: bytes of each storage, by its number.
+        values: the numbers of the storages of x_0 … x_N.
+        recorded: of each stage, those storages of x_{l-1} and x_l that its recording keeps alive.
+        saved: of each stage, the further bytes that only its recording keeps alive.
+        forward_peak: of each stage, as in `Costs`, but what it hands on takes no new bytes.
+        save_peak: the same of a recorded forward.
+    """
+
+    sizes: tuple[int, ...]
+    values: tuple[tuple[int, ...], ...]
+    recorded: tuple[tuple[int, ...], ...]
+    saved: tuple[int, ...]
+    forward_peak: tuple[int, ...]
+    save_peak: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        """Check lengths and numbers; raises UsageError, which says what is wrong."""
+        stages = len(self.recorded)
+        if len(self.values) != stages + 1 or any(
+            len(field) != stages for field in (self.saved, self.forward_peak, self.save_peak)
+        ):
+            raise UsageError(f"the storages of {stages} stages need {stages + 1} values, and peaks for each stage")
+        for stage, kept in enumerate(self.recorded, 1):
+            if not {*kept} <= {*self.values[stage - 1], *self.values[stage]}:
+                raise UsageError(f"stage {stage}: a recording keeps storages of its input and output, not {kept}")
+        if not {n for value in self.values for n in value} <= {*range(len(self.sizes))}:
+            raise UsageError("every storage needs a size")
+
+    def in_slots(self, slot: int) -> Sharing:
+        """Bytes as whole slots, each rounded up."""
+        up = {
+            name: tuple(-(-value // slot) for value in getattr(self, name))
+            for name in ("sizes", "saved", "forward_peak", "save_peak")
+        }
+        return dataclasses.replace(self, **up)
+
+    def nbytes(self, storages: Iterable[int]) -> int:
+        """Bytes of some storages."""
+        return sum(self.sizes[n] for n in storages)
+
+    @property
+    def hands_on(self) -> bool:
+        """Whether a storage is part of more than one value."""
+        count = sum(len(value) for value in self.values)
+        return count > len({n for value in self.values for n in value})
 
 
 @dataclass(frozen=True)
@@ -38,6 +93,9 @@ class Costs:
         backward_peak: the same of a backward. It includes the cotangent of x_{l-1}. It does not include the cotangent
             of x_l and the recording, which are in memory before.
         fixed: bytes held throughout besides x_0, such as random states for replay.
+        first_peak: the most bytes at once before the chain begins, such as while a mask is made.
+        sharing: the storages, where values have some in common; None: they have none, and the fields above are exact.
+            With it, output, saved and the peaks are upper bounds, and `simulate` is exact.
     """
 
     forward: tuple[float, ...]
@@ -51,6 +109,8 @@ class Costs:
     save_peak: tuple[int, ...]
     backward_peak: tuple[int, ...]
     fixed: int = 0
+    first_peak: int = 0
+    sharing: Sharing | None = None
 
     def __post_init__(self) -> None:
         """Check lengths and signs.
@@ -63,7 +123,9 @@ class Costs:
             raise UsageError("a chain has at least one stage")
         for item in dataclasses.fields(self):
             values = getattr(self, item.name)
-            if item.name == "fixed":
+            if item.name == "sharing":
+                continue
+            if item.name in ("fixed", "first_peak"):
                 values = (values,)
             else:
                 wanted = stages + (item.name in ("output", "gradient"))
@@ -76,6 +138,8 @@ class Costs:
                 raise UsageError(f"stage {n + 1}: the peaks of its forwards must cover what they leave behind")
             if self.backward_peak[n] < self.gradient[n] - self.gradient[n + 1] - self.saved[n]:
                 raise UsageError(f"stage {n + 1}: the peak of its backward must cover the cotangent it leaves behind")
+        if self.sharing is not None and len(self.sharing.recorded) != stages:
+            raise UsageError(f"the storages are of {len(self.sharing.recorded)} stages, the costs of {stages}")
 
     @property
     def stages(self) -> int:
@@ -143,6 +207,7 @@ class Costs:
                 "forward_peak": (max(above["forward_peak"], output),) * self.stages,
                 "save_peak": (max(above["save_peak"], output + saved),) * self.stages,
                 "backward_peak": (above["backward_peak"],) * self.stages,
+                "sharing": None,
             }
         return dataclasses.replace(self, **changes)
 
@@ -165,6 +230,8 @@ class Costs:
             save_peak=tuple(save_peak),
             backward_peak=up(self.backward_peak),
             fixed=up((self.fixed,))[0],
+            first_peak=up((self.first_peak,))[0],
+            sharing=self.sharing and self.sharing.in_slots(slot),
         )
 
     def steady(self) -> bool:
@@ -198,7 +265,14 @@ class Costs:
         """
         try:
             fields: dict[str, Any] = json.loads(text)
+            if fields.get("sharing") is not None:
+                shared = {name: tuple(map(_hashable, value)) for name, value in fields["sharing"].items()}
+                fields["sharing"] = Sharing(**shared)
             values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
             return cls(**values)
         except (json.JSONDecodeError, TypeError, AttributeError) as error:
             raise UsageError(f"not the JSON of Costs: {error}") from None
+
+
+def _hashable(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from gradgate.references.chain.schedules.costs import Costs
+from gradgate.references.chain.schedules.costs import Costs, Sharing
 from gradgate.references.chain.schedules.schedule import Operation, Schedule
 from gradgate.references.contract import UsageError
 
@@ -111,6 +112,88 @@ class Machine:
         return Step(op, max(peak, after), after, compute)
 
 
+class SharedMachine:
+    """The same machine, where values have storages in common (`costs.Sharing`): each storage is counted once.
+
+    A forward of stage l makes new storages, except those that x_{l-1} hands on. So a value that is computed twice while
+    it is still held is in memory twice, as it is when the schedule runs.
+    """
+
+    def __init__(self, costs: Costs, sharing: Sharing) -> None:
+        self.costs, self.sharing = costs, sharing
+        self.following = costs.stages
+        self._serial = 0
+        self._sizes: dict[int, int] = {}  # of every storage that is in memory, by a number of its own
+        self._holders: dict[int, int] = {}
+        self._values: dict[int, dict[int, int]] = {}  # k -> the storages of x_k: number in `sharing` -> own number
+        self._recordings: dict[int, list[int]] = {}
+        self._caller: list[int] | None = None
+        self._bytes = costs.fixed
+        self._values[0] = {n: self._made(n) for n in sharing.values[0]}
+        self._hold([*self._values[0].values()] * 2)  # by the chain, and by the caller
+
+    def _made(self, number: int) -> int:
+        self._serial += 1
+        self._sizes[self._serial] = self.sharing.sizes[number]
+        return self._serial
+
+    def _hold(self, storages: Iterable[int]) -> None:
+        for storage in storages:
+            count = self._holders.get(storage, 0)
+            self._holders[storage] = count + 1
+            self._bytes += 0 if count else self._sizes[storage]
+
+    def _release(self, storages: Iterable[int]) -> None:
+        for storage in storages:
+            self._holders[storage] -= 1
+            if not self._holders[storage]:
+                self._bytes -= self._sizes.pop(storage)
+                del self._holders[storage]
+
+    def held(self) -> int:
+        """Bytes in memory now."""
+        return self._bytes + (self.costs.gradient[self.following] if self.following < self.costs.stages else 0)
+
+    def run(self, op: Operation) -> Step:
+        """Perform one operation."""
+        c, before, stage = self.costs, self.held(), op.index
+        if op.kind == "drop":
+            self._release(self._values.pop(stage).values())
+            return Step(op, before, self.held(), 0.0)
+        if op.kind == "backward":
+            arriving = c.gradient[stage] if stage == c.stages else 0
+            peak, compute = before + arriving + c.backward_peak[stage - 1], c.backward[stage - 1]
+            self._release(self._recordings.pop(stage))
+            if stage == c.stages and self._caller is not None:
+                self._release(self._caller)
+            self.following -= 1
+        else:
+            peak = before + (self.sharing.save_peak if op.kind == "save" else self.sharing.forward_peak)[stage - 1]
+            compute = c.forward[stage - 1]
+            self._forward(op)
+        after = self.held()
+        return Step(op, max(peak, after), after, compute)
+
+    def _forward(self, op: Operation) -> None:
+        stage = op.index
+        came = self._values[stage - 1]
+        gives = {n: came[n] if n in came else self._made(n) for n in self.sharing.values[stage]}
+        self._hold(gives.values())
+        if op.kind == "save":
+            kept = [gives[n] if n in gives else came[n] for n in self.sharing.recorded[stage - 1]]
+            self._hold(kept)
+            self._serial += 1
+            self._sizes[self._serial] = self.sharing.saved[stage - 1]
+            self._hold([self._serial])
+            self._release(self._recordings.pop(stage, ()))
+            self._recordings[stage] = [*kept, self._serial]
+        if stage == self.costs.stages and self._caller is None:
+            self._caller = list(gives.values())
+            self._hold(self._caller)
+        self._release(self._values.get(stage, {}).values())
+        self._values[stage] = gives
+
+
 def simulate(schedule: Schedule, costs: Costs) -> Simulation:
     """Run a schedule on a `Machine`.
 
@@ -121,7 +204,9 @@ def simulate(schedule: Schedule, costs: Costs) -> Simulation:
     """
     if schedule.stages != costs.stages:
         raise UsageError(f"the schedule has {schedule.stages} stages, the costs have {costs.stages}")
-    machine = Machine(costs)
+    machine = Machine(costs) if costs.sharing is None else SharedMachine(costs, costs.sharing)
     steps = tuple(machine.run(op) for op in schedule.operations)
     peaks = [step.peak for step in steps]
-    return Simulation(steps, max(peaks), sum(step.compute for step in steps), peaks.index(max(peaks)))
+    return Simulation(
+        steps, max(costs.first_peak, *peaks), sum(step.compute for step in steps), peaks.index(max(peaks))
+    )

@@ -31,6 +31,14 @@ separate (`costs`), so both choices are needed. Three refinements make the bytes
 * Saving i + 1 releases x_i where neither the recording nor anything else keeps it. So W has a variant: `released`.
 * x_{i+1} costs nothing to hold where the recording of i + 1 keeps its output.
 
+Where stages hand tensors on (`costs.Sharing`), values have storages in common. A tensor is needed between its first and
+its last use. So what x_k has in common with values further left, it has in common with x_i, the nearest that is held,
+and storing it costs only the rest of x_k. One thing is not known: whether a tensor that ends at a stage is also held
+further left, by a stored value or a recording, so that saving the stage does not release it. W is therefore solved
+twice: as if nothing further left held it, which is a lower bound, and as if everything did that was handed on, which is
+an upper bound. The schedules of both are simulated for a range of budgets, and of those whose exact bytes fit, the
+cheapest is taken (`Candidates`). It need not be optimal.
+
 The quadratic "recompute everything" needs no case of its own: it is k = j − 1 at each step.
 
 Cost: N³/6 · M additions and minima, M the number of slots, vectorised over k and M. Tables: 8 bytes × (N²/2) × M, see
@@ -39,11 +47,14 @@ Cost: N³/6 · M additions and minima, M the number of slots, vectorised over k 
 
 from __future__ import annotations
 
+import functools
+import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from gradgate.references.chain.schedules.costs import Costs
+from gradgate.references.chain.schedules.costs import Costs, Sharing
 from gradgate.references.chain.schedules.schedule import Plan, Save, Schedule, Split, Unit, saved
 from gradgate.references.chain.schedules.simulate import simulate
 from gradgate.references.contract import IllegalOption, check_integer
@@ -52,6 +63,12 @@ FEWEST, MOST = 500, 8_000
 """Bounds of the number of slots into which a budget is cut if none are given: as many as keep N³ · slots below `WORK`,
 but no fewer and no more than these."""
 WORK = 5e8
+BUDGETS = 24
+"""How many budgets are tried where stages hand tensors on."""
+NEIGHBOURS = 600
+"""How many neighbours of a schedule are tried, for the least bytes."""
+NEAR = (0.94, 0.97, 1.0, 1.03, 1.06, 1.1)
+"""What is tried besides, as shares of the budget."""
 
 
 class BudgetTooSmall(IllegalOption):
@@ -86,6 +103,8 @@ def precise_dp(costs: Costs, budget: int, slot: int | None = None) -> Schedule:
     """
     budget = check_integer("budget", budget, 1)
     slot = None if slot is None else check_integer("slot", slot, 1)
+    if costs.sharing is not None:
+        return _candidates(costs, slot).within(budget)
     least = minimum_budget(costs)
     if budget < least:
         raise BudgetTooSmall(budget, least)
@@ -100,13 +119,119 @@ def precise_dp(costs: Costs, budget: int, slot: int | None = None) -> Schedule:
                 budget, least, f" when sizes are rounded up to slots of {slot} bytes; choose smaller slots"
             )
         return found
-    slots = int(min(max(WORK / costs.stages**3, FEWEST), MOST))
-    slot = max(costs.divisor(), budget // slots)
+    slot = _slot(costs, budget)
     for finer in (1, 4):  # near the least budget, only the rounding may keep a schedule from fitting
         found = _solved(costs, budget, max(1, slot // finer))
         if found is not None:
             return found
     return least_memory(costs)
+
+
+def _slot(costs: Costs, budget: int) -> int:
+    """Bytes per slot with which a budget takes about a second to solve for."""
+    slots = int(min(max(WORK / costs.stages**3, FEWEST), MOST))
+    return max(costs.divisor(), budget // slots)
+
+
+class Candidates:
+    """Schedules of a chain whose stages hand tensors on, with their exact peaks.
+
+    Args:
+        costs: with `Costs.sharing`.
+        slot: bytes per slot; None: as in `precise_dp`.
+
+    Cost: the tables of `precise_dp` are made once, for the largest budget; a schedule is read from them for each of
+    `BUDGETS` smaller ones, and for some close to the one that is asked for.
+    """
+
+    def __init__(self, costs: Costs, slot: int | None = None) -> None:
+        self.costs = costs
+        self._found: dict[Schedule, tuple[int, float]] = {}
+        everything = Schedule.of(saved(0, costs.stages))
+        self._add(everything)
+        minima = [Minima(costs, releases) for releases in (True, False)]
+        for each in minima:
+            self._add(Schedule.of(each.plan()))
+            self._add(Schedule.of(each.plan(saves=False)))
+        low = min(each.best for each in minima)
+        self._improve(Schedule.of(minima[0].plan()).plan(), low)
+        high = max(low, self._found[everything][0])
+        self._slot = slot = _slot(costs, high) if slot is None else slot
+        self._tables = [Tables(costs.in_slots(slot), high // slot, releases) for releases in (True, False)]
+        for n in range(BUDGETS):
+            self._try(low + (high - low) * n // (BUDGETS - 1))
+        self.least = min(peak for peak, _ in self._found.values())
+
+    def _add(self, schedule: Schedule) -> None:
+        if schedule not in self._found:
+            found = simulate(schedule, self.costs)
+            self._found[schedule] = found.peak, found.compute
+
+    def _improve(self, plan: Plan, bound: int) -> None:
+        """Add schedules of lower peaks, each a neighbour of the one before; `bound` is a lower bound of the peak.
+
+        A neighbour runs some stages that are saved one after another only forward, and saves them later.
+        """
+
+        def excess(candidate: Plan) -> float:
+            schedule = Schedule.of(candidate)
+            found = simulate(schedule, self.costs)
+            self._found[schedule] = found.peak, found.compute
+            return sum(max(step.peak - bound, 0) for step in found.steps)
+
+        now, tries = excess(plan), NEIGHBOURS
+        while now:
+            best = plan
+            for candidate in itertools.islice(_later(plan), tries):
+                tries -= 1
+                above = excess(candidate)
+                if above < now:
+                    now, best = above, candidate
+            if best is plan or not tries:
+                return
+            plan = best
+
+    def _try(self, budget: int) -> None:
+        for tables in self._tables:
+            schedule = tables.schedule(budget // self._slot)
+            if schedule is not None:
+                self._add(schedule)
+
+    def within(self, budget: int) -> Schedule:
+        """The cheapest that fits, the smallest of equally cheap ones; raises BudgetTooSmall."""
+        for share in NEAR:
+            self._try(int(budget * share))
+        fitting = [(compute, peak, n) for n, (peak, compute) in enumerate(self._found.values()) if peak <= budget]
+        if not fitting:
+            raise BudgetTooSmall(budget, self.least)
+        return list(self._found)[min(fitting)[2]]
+
+    def smallest(self) -> Schedule:
+        """The one of least peak, the cheapest of those."""
+        return min(self._found, key=lambda schedule: self._found[schedule])
+
+
+def _later(plan: Plan) -> Iterator[Plan]:
+    """Plans in which some stages that are saved one after another are saved later, from the value before them."""
+    if isinstance(plan, Split):
+        yield from (Split(left, plan.right) for left in _later(plan.left))
+        yield from (Split(plan.left, right) for right in _later(plan.right))
+    elif isinstance(plan, Save):
+        rest = plan.rest
+        while True:
+            yield Split(saved(plan.start, rest.start), rest)
+            if not isinstance(rest, Save):
+                break
+            rest = rest.rest
+        if isinstance(rest, Split):  # all that is saved before the split is saved after its right side
+            left: Plan = rest.left
+            for start in reversed(range(plan.start, rest.start)):
+                left = Save(start, left)
+            yield Split(left, rest.right)
+        yield from (Save(plan.start, rest) for rest in _later(plan.rest))
+
+
+_candidates = functools.lru_cache(maxsize=8)(Candidates)
 
 
 def _solved(costs: Costs, budget: int, slot: int) -> Schedule | None:
@@ -115,16 +240,25 @@ def _solved(costs: Costs, budget: int, slot: int) -> Schedule | None:
 
 
 def least_memory(costs: Costs) -> Schedule:
-    """A persistent lazy schedule of the least peak; its compute is not minimised. Cost: as `minimum_budget`."""
+    """A persistent lazy schedule of the least peak; its compute is not minimised. Cost: as `minimum_budget`.
+
+    Where stages hand tensors on, it is the one of least peak among those that `Candidates` finds.
+    """
+    if costs.sharing is not None:
+        return _candidates(costs).smallest()
     return Schedule.of(Minima(costs).plan())
 
 
 def minimum_budget(costs: Costs) -> int:
     """The least peak, in bytes, of any persistent lazy schedule, exact: the least memory to solve for (§3.1.10).
 
+    Where stages hand tensors on, it is the least of those that `Candidates` finds.
+
     Cost: N³/6 comparisons, vectorised, and N² numbers; no slots.
     """
-    return Minima(costs).best
+    if costs.sharing is not None:
+        return _candidates(costs).least
+    return max(Minima(costs).best, costs.first_peak)
 
 
 def table_bytes(costs: Costs, slots: int) -> int:
@@ -186,15 +320,80 @@ class _Sizes:
         holding = 0 if self.keeps_output[s] else int(self.x[s])
         return int(self.recording[s]) + holding - released
 
+    def stored(self, i: int) -> Any:
+        """Bytes that storing x_k takes while x_i is held, for k = i + 1 … N."""
+        return self.x[i + 1 :]
+
+    @classmethod
+    def of(cls, costs: Costs, releases: bool = True) -> _Sizes:
+        """Those of a chain."""
+        return cls(costs) if costs.sharing is None else _SharedSizes(costs, costs.sharing, releases)
+
+
+class _SharedSizes(_Sizes):
+    """The same where stages hand tensors on: no storage is counted twice.
+
+    `releases`: whether a tensor that was handed on is held by nothing further left, so that its last reader frees it.
+    """
+
+    def __init__(self, costs: Costs, sharing: Sharing, releases: bool) -> None:
+        super().__init__(costs)
+        self._releases = releases
+        self._of = sharing.nbytes
+        values, kept = [set(value) for value in sharing.values], [set[int](), *map(set, sharing.recorded)]
+        kept[self.N] |= values[self.N]  # x_N is the caller's
+        self._values, self._kept = values, kept
+        own = np.concatenate([[0], np.asarray(sharing.saved, np.int64)])
+        stages = range(1, self.N + 1)
+        new = [0, *(self._of(kept[s] - values[s - 1]) for s in stages)]
+        self.recording = own + np.asarray(new, np.int64)
+        self._after = own + np.asarray(
+            [0, *(self._of((kept[s] | values[s]) - values[s - 1]) for s in stages)], np.int64
+        )
+        self.forward_peak = np.concatenate([[0], np.asarray(sharing.forward_peak, np.int64)])
+        self.save_peak = np.concatenate([[0], np.asarray(sharing.save_peak, np.int64)])
+        self._stored = [
+            np.asarray([self._of(values[k] - values[i]) for k in range(i + 1, self.N + 1)], np.int64)
+            for i in range(self.N + 1)
+        ]
+
+    def _released(self, i: int, v: int, following: bool) -> int:
+        """Bytes of x_i that saving stage i + 1 lets go; while x_{i+1} is in memory (`following`), and later."""
+        held = self._kept[i + 1] | (self._values[i + 1] if following else set())
+        held |= self._values[0] | (self._kept[i] if v and i else set())
+        if i and not self._releases:
+            held |= self._values[i - 1]
+        return self._of(self._values[i] - held)
+
+    def variants(self, i: int) -> tuple[int, ...]:
+        """The numbers of the ways to enter at i: from a stored x_i, and by saving stage i."""
+        return (0, 1) if i else (0,)
+
+    def sweep_peaks(self, i: int) -> Any:
+        above = self.forward_peak[i + 1 :].copy()
+        above[1:] += self._stored[i][:-1]
+        return np.maximum.accumulate(above)
+
+    def save_needs(self, i: int, released: int) -> tuple[int, int]:
+        s = i + 1
+        backward = self.recording[s] + self.g[s] + self.backward_peak[s] - self._released(i, released, False)
+        return int(self.save_peak[s]), int(backward)
+
+    def left_after_save(self, i: int, released: int) -> int:
+        return int(self._after[i + 1]) - self._released(i, released, True)
+
+    def stored(self, i: int) -> Any:
+        return self._stored[i]
+
 
 class Minima:
-    """The least m for which W(i, j, m) is finite, for every segment and variant."""
+    """The least m for which W(i, j, m) is finite, for every segment and variant; `releases` as in `_SharedSizes`."""
 
-    def __init__(self, costs: Costs) -> None:
-        self.sizes = z = _Sizes(costs)
+    def __init__(self, costs: Costs, releases: bool = True) -> None:
+        self.sizes = z = _Sizes.of(costs, releases)
         N = z.N
         self.least = {(i, v): np.zeros(N + 1, np.int64) for i in range(N) for v in range(len(z.variants(i)))}
-        self.stored = np.zeros((N + 1, N + 1), np.int64)  # [j, k]: least of (k, j) entered from a stored x_k, and x_k
+        self.entered = np.zeros((N + 1, N + 1), np.int64)  # [j, k]: least of (k, j) entered from a stored x_k
         for i in range(N - 1, -1, -1):
             sweep = z.sweep_peaks(i)
             for v in range(len(z.variants(i))):
@@ -203,7 +402,7 @@ class Minima:
                     row[j] = self._save(i, j, v)
                     if j > i + 1:
                         row[j] = min(row[j], self._splits(i, j, row, sweep).min())
-            self.stored[i + 1 :, i] = self.least[i, 0][i + 1 :] + z.x[i]
+            self.entered[i + 1 :, i] = self.least[i, 0][i + 1 :]
 
     @property
     def best(self) -> int:
@@ -221,18 +420,22 @@ class Minima:
 
     def _splits(self, i: int, j: int, row: Any, sweep: Any) -> Any:
         """The bytes that a split needs, for each k = i + 1 … j − 1."""
-        right = self.stored[j, i + 1 : j]
+        right = self.entered[j, i + 1 : j] + self.sizes.stored(i)[: j - i - 1]
         return np.maximum(np.maximum(right, row[i + 1 : j]), sweep[: j - i - 1] + self.sizes.waiting[j])
 
-    def plan(self) -> Plan:
-        """A plan that reaches the least budget; it saves a stage where that needs no more than a split."""
-        return _descend(self.sizes.N, self._choice)
+    def plan(self, saves: bool = True) -> Plan:
+        """A plan that reaches the least budget; where a stage may be saved or not, it is saved if `saves`."""
+        return _descend(self.sizes.N, self._choice if saves else self._split)
 
     def _choice(self, i: int, j: int, v: int, _: int) -> tuple[int, int, int]:
         row = self.least[i, v]
         if self._save(i, j, v) <= row[j]:
             return 0, 0, 0
         return i + 1 + int(self._splits(i, j, row, self.sizes.sweep_peaks(i)).argmin()), 0, 0
+
+    def _split(self, i: int, j: int, v: int, _: int) -> tuple[int, int, int]:
+        needs = self._splits(i, j, self.least[i, v], self.sizes.sweep_peaks(i))
+        return (0, 0, 0) if needs.min() > self.least[i, v][j] else (i + 1 + int(needs.argmin()), 0, 0)
 
 
 class Tables:
@@ -241,14 +444,16 @@ class Tables:
     Args:
         costs: in slots.
         slots: the budget in slots.
+        releases: as in `_SharedSizes`; of no effect where no stage hands a tensor on.
     """
 
-    def __init__(self, costs: Costs, slots: int) -> None:
-        self.sizes = z = _Sizes(costs)
+    def __init__(self, costs: Costs, slots: int, releases: bool = True) -> None:
+        self.sizes = z = _Sizes.of(costs, releases)
         N = z.N
         self.M = slots - int(z.x[0]) - costs.fixed
         width = max(self.M, 0) + 1
         # right[j][k, m]: W(k, j, m − |x_k|), from a stored x_k; m counts x_k, so that rows of different k line up.
+        # Where values share storages, what x_k costs depends on i too: then m does not count it, and rows are shifted.
         self.right = [np.full((j, width), np.inf) for j in range(N + 1)]
         self.pinned: dict[int, Any] = {}  # rows j − i of segments entered by saving i, where they differ
         for i in range(N - 1, -1, -1):
@@ -261,11 +466,24 @@ class Tables:
         self.best = float(self.pinned[0][N, -1]) if self.M >= 0 else float("inf")
 
     def _store(self, i: int, rows: Any) -> None:
-        size = int(self.sizes.x[i])
+        size = self._counted(i)
         for j in range(i + 1, self.sizes.N + 1):
             row = self.right[j][i]
             if size < len(row):
                 row[size:] = rows[j - i][: len(row) - size]
+
+    def _counted(self, k: int) -> int:
+        """How many slots for x_k the rows of `right` count."""
+        return int(self.sizes.x[k]) if self.sizes.costs.sharing is None else 0
+
+    def _right(self, i: int, j: int) -> Any:
+        """W(k, j, ·) once x_k is stored beside x_i, in a row for each k = i + 1 … j − 1."""
+        if self.sizes.costs.sharing is None:
+            return self.right[j][i + 1 : j]
+        rows = np.full((j - i - 1, max(self.M, 0) + 1), np.inf)
+        for row, table, size in zip(rows, self.right[j][i + 1 : j], self.sizes.stored(i), strict=False):
+            row[size:] = table[: max(len(row) - size, 0)]
+        return rows
 
     def _rows(self, i: int, v: int) -> Any:
         """W(i, j, ·) as row j − i of one array; needs all segments that start right of i."""
@@ -278,7 +496,7 @@ class Tables:
             j = i + n
             self._save_into(row, i, j, v)
             if n > 1:
-                both = swept[1:n] + self.right[j][i + 1 : j]
+                both = swept[1:n] + self._right(i, j)
                 needs = sweep[: n - 1] + z.waiting[j]
                 for k in np.flatnonzero(needs > first[1:n]):  # for other k, W is infinite below that anyway
                     both[k, : needs[k]] = np.inf
@@ -303,35 +521,46 @@ class Tables:
         if z.entered_by_save(i + 1):
             table, shift = self.pinned[i + 1][j - i - 1], z.left_after_save(i, released)
         else:
-            table, shift = self.right[j][i + 1], z.left_after_save(i, released) - int(z.x[i + 1])
+            table, shift = self.right[j][i + 1], z.left_after_save(i, released) - self._counted(i + 1)
         start = max(low, shift)
         stop = min(high, len(table) + shift)
         if start < stop:
             result[start - low : stop - low] = table[start - shift : stop - shift]
+        if z.costs.sharing is not None:  # more may be released than is there, because that is not exact
+            result[max(stop - low, 0) :] = table[-1]
         return result
 
     def plan(self) -> Plan:
         """The plan of least compute, its choices found again from the tables."""
         return _descend(self.sizes.N, self._choice, self.M)
 
+    def schedule(self, slots: int) -> Schedule | None:
+        """The schedule of least compute within at most so many slots as the tables have, or None: none fits."""
+        m = min(slots - int(self.sizes.x[0]) - self.sizes.costs.fixed, self.M)
+        if m < 0 or not np.isfinite(self.pinned[0][self.sizes.N, m]):
+            return None
+        return Schedule.of(_descend(self.sizes.N, self._choice, m))
+
     def _value(self, i: int, j: int, v: int, m: int) -> float:
         if v == len(self.sizes.variants(i)) - 1 and i in self.pinned:
-            return float(self.pinned[i][j - i, m])
-        return float(self.right[j][i, m + int(self.sizes.x[i])])
+            return float(self.pinned[i][j - i, min(m, self.M)])
+        return float(self.right[j][i, min(m + self._counted(i), self.M)])
 
     def _choice(self, i: int, j: int, v: int, m: int) -> tuple[int, int, int]:
         """K of the best split of (i, j), 0 to save i + 1, and the slots left on the right and on the left."""
         z = self.sizes
         released = z.variants(i)[v]
-        row = np.full(m + 1, np.inf)
+        m = min(m, self.M)
+        row, stored = np.full(m + 1, np.inf), z.stored(i)
         self._save_into(row, i, j, v)
         best, choice = row[m], (0, m - z.left_after_save(i, released), 0)
         forward, sweep = np.cumsum(z.f[i + 1 : j]), z.sweep_peaks(i)
         for k in range(i + 1, j):
-            if sweep[k - i - 1] + z.waiting[j] <= m and z.x[k] <= m:
-                value = forward[k - i - 1] + self._value(k, j, 0, m - int(z.x[k])) + self._value(i, k, v, m)
+            if sweep[k - i - 1] + z.waiting[j] <= m and stored[k - i - 1] <= m:
+                size = int(stored[k - i - 1])
+                value = forward[k - i - 1] + self._value(k, j, 0, m - size) + self._value(i, k, v, m)
                 if value < best:
-                    best, choice = value, (k, m - int(z.x[k]), m)
+                    best, choice = value, (k, m - size, m)
         return choice
 
 

@@ -28,6 +28,7 @@ class InvertibleLayer:
         axis: the one that a coupling splits.
         random: whether the functions take ``key=``.
         stateful: whether the functions take ``state=``, and the forward one returns (y, state).
+        log_det: ``(p, x) -> log |det ∂y/∂x|`` of every entry of axis 0.
     """
 
     kind: str
@@ -37,11 +38,12 @@ class InvertibleLayer:
     axis: int = -1
     random: bool = False
     stateful: bool = False
+    log_det: Function | None = None
 
 
 def invertible_layer(
     forward: Function, inverse: Function | None = None, vijp: Function | None = None, *, random: bool = False,
-    stateful: bool = False,
+    stateful: bool = False, log_det: Function | None = None,
 ) -> InvertibleLayer:  # fmt: skip
     """A layer of the user's own for `invertible_sequential`.
 
@@ -52,14 +54,16 @@ def invertible_layer(
         random: the functions take ``key=``, the same one whenever they run again.
         stateful: the functions take ``state=``, a tree; `forward` returns ``(y, state)``. Nothing is differentiated by
             the state, and it changes once per call.
+        log_det: ``(p, x) -> (batch,)``, log |det ∂y/∂x| of every entry of axis 0, for `with_log_det`.
 
     Raises:
         UsageError: an argument is not a function.
     """
-    for name, function in (("forward", forward), ("inverse", inverse), ("vijp", vijp)):
+    given = (("forward", forward), ("inverse", inverse), ("vijp", vijp), ("log_det", log_det))
+    for name, function in given:
         if not callable(function) and not (function is None and name != "forward"):
             raise UsageError(f"{name} is a {type(function).__name__}; legal: a function")
-    return InvertibleLayer("layer", forward, inverse, vijp, random=random, stateful=stateful)
+    return InvertibleLayer("layer", forward, inverse, vijp, random=random, stateful=stateful, log_det=log_det)
 
 
 def additive_coupling(
@@ -153,6 +157,24 @@ class Bound(Chained):
         """x -> y."""
         return self.run(p, x)[0]
 
+    def with_log_det(self, p: Tree, x: Any) -> tuple[Any, Any]:
+        """Y, and log |det ∂y/∂x| of every entry of axis 0.
+
+        Raises:
+            UsageError: the layer has no `log_det`, or it gives another shape.
+        """
+        if self.layer.log_det is None:
+            raise UsageError(
+                f"{self.name} has no log-determinant; legal: a coupling, or invertible_layer(…, log_det=(p, x) -> "
+                "(batch,))"
+            )
+        found = self._array(
+            self.layer.log_det(p, x, **self._keywords(self.key, self.state)), "has a log_det that gives"
+        )
+        if found.shape != x.shape[:1]:
+            raise UsageError(f"{self.name}: its log_det has shape {found.shape}; legal: {x.shape[:1]}")
+        return self(p, x), found
+
     def push(self, vjp: Vjp, p: Tree, x: Any) -> tuple[Any, Tree]:
         """As `Chained.push`; the state after the call goes to `after`."""
         y, pull, self.after = jax.vjp(lambda x: self.run(p, x), x, has_aux=True)
@@ -242,6 +264,16 @@ class BoundCoupling(Bound):
         found, g_after = self._g(p["g"], y1, x2)
         after = {"f": f_after, "g": g_after} if self.layer.stateful else None
         return self._join(y1, halves.moved(jnp, found, x2)), after
+
+    def with_log_det(self, p: Tree, x: Any) -> tuple[Any, Any]:
+        """Y, and the sum of the log-scales of every entry of axis 0; UsageError if that axis is split."""
+        halves.check_samples(self.layer.axis, x.shape, self.name)
+        x1, x2 = self._split(x)
+        of_f, _ = self._f(p["f"], x2, x1)
+        y1 = halves.moved(jnp, of_f, x1)
+        of_g, _ = self._g(p["g"], y1, x2)
+        total = halves.log_scale(of_f, x1) + halves.log_scale(of_g, x2)
+        return self._join(y1, halves.moved(jnp, of_g, x2)), total
 
     def inverse(self, p: Tree, y: Any) -> Any:
         """y -> x."""

@@ -151,6 +151,53 @@ def check_inverse(
     return round_trips([link for link in chain if not link[1].hands_over], x, UNIT_ROUNDOFF[str(x.dtype)] ** digits)
 
 
+def inverse_of(
+    layers: Sequence[InvertibleLayer], params: Sequence[Tree], y: Any, *, key: Any = None, state: Any = None
+) -> Any:
+    """y -> x: the inverses of the layers, the last first. An ordinary function, which jit, vmap and grad work on.
+
+    Args:
+        layers, params, key, state: as of `invertible_sequential`.
+        y: what the layers gave.
+
+    Raises:
+        UsageError: a layer is made by `keep`, and has no inverse; other arguments do not fit.
+        NotInvertible: a layer has no inverse.
+    """
+    layers, params = tuple(layers), _checked(layers, params, y)
+    for layer, p in reversed(list(zip(bound(layers, key, state), params, strict=True))):
+        if layer.hands_over:
+            raise UsageError(f"{layer.name} has no inverse; legal: couplings, and layers with an inverse")
+        y = layer.inverse(p, y)
+    return y
+
+
+def with_log_det(
+    layers: Sequence[InvertibleLayer], params: Sequence[Tree], x: Any, *, key: Any = None, state: Any = None
+) -> tuple[Any, Any]:
+    """x -> (y, log |det ∂y/∂x|), as the density of a normalising flow needs it.
+
+    Args:
+        layers, params, key, state: as of `invertible_sequential`.
+        x: samples along axis 0.
+
+    Returns:
+        y, and an array (batch,). An ordinary function, which jit, vmap and grad work on.
+
+    Raises:
+        UsageError: a layer is no coupling and was made without ``log_det``; a coupling splits axis 0.
+
+    Stores:
+        For a gradient what plain backprop keeps.
+    """
+    layers, params = tuple(layers), _checked(layers, params, x)
+    total = jnp.zeros(x.shape[:1], x.dtype)
+    for layer, p in zip(bound(layers, key, state), params, strict=True):
+        x, more = layer.with_log_det(p, x)
+        total = total + more
+    return x, total
+
+
 class Functional(NamedTuple):
     """A module as a function.
 

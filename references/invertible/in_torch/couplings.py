@@ -50,6 +50,24 @@ class Coupling(nn.Module):
             shift = g(y1)
         return self.join(y1, halves.moved(torch, self.parts(shift, x2.shape, "G"), x2))
 
+    def with_log_det(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """y, and log |det ∂y/∂x| of every entry of axis 0, (batch,); UsageError if that axis is split."""
+        halves.check_samples(self.dim, x.shape, type(self).__name__)
+        total: list[torch.Tensor] = []
+
+        def watched(function: nn.Module, name: str) -> Function:
+            def called(read: torch.Tensor) -> torch.Tensor:
+                found: torch.Tensor = function(read)
+                like = x1.shape if name == "F" else x2.shape
+                total.append(halves.log_scale(self.parts(found, like, name), x1 if name == "F" else x2))
+                return found
+
+            return called
+
+        x1, x2 = self.split(x)
+        y = self.forward(x, (watched(self.f, "F"), watched(self.g, "G")))
+        return y, total[0] + total[1]
+
     def restored(self, y: torch.Tensor, f: Function, g: Function) -> torch.Tensor:
         """y -> x by these functions."""
         y1, y2 = self.split(y)

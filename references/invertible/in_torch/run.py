@@ -157,7 +157,11 @@ def checked_inverses(chain: list[Link], x: torch.Tensor, digits: float, recorded
 
 
 def _allowed(x: torch.Tensor, digits: float) -> float:
-    return UNIT_ROUNDOFF[str(x.dtype).removeprefix("torch.")] ** digits
+    """The relative error that a round trip may have; within autocast its dtype's digits count, if they are fewer."""
+    dtypes = [x.dtype]
+    if torch.is_autocast_enabled(x.device.type):
+        dtypes.append(torch.get_autocast_dtype(x.device.type))
+    return max(UNIT_ROUNDOFF[str(dtype).removeprefix("torch.")] for dtype in dtypes) ** digits
 
 
 class Backward(torch.autograd.Function):

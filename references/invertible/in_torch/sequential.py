@@ -10,6 +10,7 @@ from torch.utils import _pytree
 
 from gradgate.references.contract import UsageError, unknown
 from gradgate.references.invertible.in_torch import run
+from gradgate.references.invertible.in_torch.couplings import Coupling
 from gradgate.references.invertible.in_torch.steps import of_layer, steps
 
 METHODS = ("reversible", "moonwalk_mixed", "moonwalk")
@@ -132,6 +133,58 @@ class InvertibleSequential(nn.Module):
         y: torch.Tensor = run.Backward.apply(plan, x, *shared.values())
         self._checked = True
         return y
+
+    def inverse(self, y: torch.Tensor) -> torch.Tensor:
+        """y -> x: the inverses of the layers, the last first.
+
+        It is an ordinary function with autograd's own derivative. Where layers draw numbers or keep statistics, call
+        `eval()` before; else they draw and count anew.
+
+        Raises:
+            UsageError: a layer has no inverse, such as `Keep`; names its place and class.
+
+        Stores:
+            With a gradient what plain backprop keeps; without one, one layer.
+        """
+        for i, layer in reversed(list(enumerate(self.flat()))):
+            function = getattr(layer, "inverse", None)
+            if not callable(function):
+                raise UsageError(f"layer {i} ({type(layer).__name__}) has no inverse; legal: a method inverse(y) -> x")
+            with of_layer(f"layer {i} ({type(layer).__name__})"):
+                y = function(y)
+        return y
+
+    def with_log_det(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """x -> (y, log |det ∂y/∂x|), as the density of a normalising flow needs it.
+
+        Args:
+            x: samples along axis 0.
+
+        Returns:
+            y, and a tensor (batch,). Both have autograd's own derivative, in place of that by `method`.
+
+        Raises:
+            UsageError: a layer is no coupling, and has no method ``log_det(x)`` that gives (batch,); names its place.
+
+        Stores:
+            With a gradient what plain backprop keeps.
+        """
+        total = x.reshape(x.shape[0], -1)[:, :0].sum(1)
+        for i, layer in enumerate(self.flat()):
+            with of_layer(f"layer {i} ({type(layer).__name__})"):
+                if isinstance(layer, Coupling):
+                    x, more = layer.with_log_det(x)
+                else:
+                    log_det = getattr(layer, "log_det", None)
+                    if not callable(log_det):
+                        raise UsageError(
+                            "it has no log-determinant; legal: a coupling, or a method log_det(x) -> (batch,)"
+                        )
+                    more, x = log_det(x), layer(x)
+                if more.shape != total.shape:
+                    raise UsageError(f"its log_det has shape {tuple(more.shape)}; legal: {tuple(total.shape)}")
+            total = total + more
+        return x, total
 
     def _names(self) -> dict[int, str]:
         return {id(leaf): name for name, leaf in self.named_parameters()}

@@ -39,8 +39,9 @@ def linear_attention(
     y_l = Σ_{j≤l} (g(q_l)·g(k_j)) v_j / Σ_{j≤l} g(q_l)·g(k_j), in chunks of tokens.
 
     Args:
-        q, k: (..., length, features), float64, float32 or bfloat16, such as (batch, heads, length, width).
-        v: (..., length, values), with the leading sizes and the dtype of q.
+        q, k: (..., length, features), float64, float32, float16 or bfloat16, such as (batch, heads, length, width).
+        v: (..., length, values), with the leading sizes and the dtype of q. Within autocast the dtypes may differ: the
+            widest counts.
         feature_map: g: ``identity``; ``relu``; ``elu``, which is elu(x) + 1; ``favor``, positive random features with
             E[g(q)·g(k)] = exp(q·k/√features); or a function (..., features) -> (..., M) of one token at a time.
         projection: (M, features), for ``favor`` only, such as `favor_projection` draws. It has a gradient too.
@@ -80,6 +81,9 @@ def linear_attention(
         does more work than one step of the recurrence.
     """
     check_arrays("q k v", (q, k, v), "torch.Tensor", _is_tensor)
+    if torch.is_autocast_enabled(q.device.type) and all(t.is_floating_point() for t in (q, k, v)):
+        widest = functools.reduce(torch.promote_types, (q.dtype, k.dtype, v.dtype))
+        q, k, v = (t.to(widest) for t in (q, k, v))
     if callable(feature_map):
         shapes = (tuple(q.shape), tuple(k.shape), tuple(v.shape))
         how(shapes, _dtypes(q, k, v), feature_map, _shape(projection), chunk, normalise, causal)

@@ -30,8 +30,9 @@ def selective_scan(
         b, c: (batch, length, state) in the first form; (batch, length, groups, state) in the second, where `groups`
             divides the heads. float64, float32 or bfloat16, as x; sums are float32 at least.
         x: (batch, length, channels), or (batch, length, heads, width).
-        delta: steps, (batch, length, channels) or (batch, length, heads): x is multiplied by them, and the decays are
-            computed from them chunk by chunk, so that all decays are never in memory at once.
+        delta: steps, (batch, length, channels) or (batch, length, heads). The recurrence is then
+            h_t = exp(delta_t·a) h_{t−1} + b_t delta_t x_t: delta multiplies x too, so do not multiply x or b by it
+            yourself. The decays are computed chunk by chunk, so that all decays are never in memory at once.
         state: the state before the first token, (batch, channels, state) or (batch, heads, width, state); None: zeros.
         chunk: tokens of a chunk, at least 1, which need not divide the length; None: about √length.
         associative: whether a chunk's states are computed as a parallel prefix, and not one after another: this takes

@@ -7,6 +7,7 @@ Adjoint sharding reduces to this recurrence when the sum over later tokens is ca
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -32,10 +33,12 @@ def selective_scan(
         a: decays, (batch, length, channels, state), diagonal as in Mamba 1; or (batch, length, heads), one number per
             head, as in Mamba 2. With `delta`: (channels, state) or (heads,), and the decays are exp(delta·a).
         b, c: (batch, length, state) in the first form; (batch, length, groups, state) in the second, where `groups`
-            divides the heads. float64, float32 or bfloat16, as x; sums are float32 at least.
+            divides the heads. float64, float32, float16 or bfloat16, as x; sums are float32 at least. Within autocast
+            the dtypes may differ: the widest of b, c and x counts, as in PyTorch's own functions of several tensors.
         x: (batch, length, channels), or (batch, length, heads, width).
-        delta: steps, (batch, length, channels) or (batch, length, heads): x is multiplied by them, and the decays are
-            computed from them chunk by chunk, so that all decays are never in memory at once.
+        delta: steps, (batch, length, channels) or (batch, length, heads). The recurrence is then
+            h_t = exp(delta_t·a) h_{t−1} + b_t delta_t x_t: delta multiplies x too, so do not multiply x or b by it
+            yourself. The decays are computed chunk by chunk, so that all decays are never in memory at once.
         state: the state before the first token, (batch, channels, state) or (batch, heads, width, state); None: zeros.
         chunk: tokens of a chunk, at least 1, which need not divide the length; None: about √length.
         associative: whether a chunk's states are computed as a parallel prefix, and not one after another: this takes
@@ -68,16 +71,19 @@ def selective_scan(
         Heads with scalar decays on accelerators at full speed: products of masked matrices, which hold no states inside
         a chunk, use matrix units there. Not for a and b that do not depend on the token: use a convolution.
     """
-    operands = {"a": a, "b": b, "c": c, "x": x, "delta": delta, "state": state}
+    operands: dict[str, Any] = {"a": a, "b": b, "c": c, "x": x, "delta": delta, "state": state}
     for name, leaf in operands.items():
         if leaf is not None or name in "abcx":
             check_arrays(name, (leaf,), "torch.Tensor", lambda x: isinstance(x, torch.Tensor))
+    if torch.is_autocast_enabled(x.device.type) and all(t.is_floating_point() for t in (b, c, x)):
+        widest = functools.reduce(torch.promote_types, (b.dtype, c.dtype, x.dtype))
+        operands |= {name: operands[name].to(widest) for name in "bcx"}
     given = how(
         {name: None if leaf is None else tuple(leaf.shape) for name, leaf in operands.items()},
         {name: str(leaf.dtype).removeprefix("torch.") for name, leaf in operands.items() if leaf is not None},
         chunk, associative,
     )  # fmt: skip
-    first = _first(x, lengths, segments)
+    first = _first(operands["x"], lengths, segments)
     y, after, _ = _Scan.apply(*(operands[name] for name in ORDER), first, given)
     return (y, after) if return_state else y
 

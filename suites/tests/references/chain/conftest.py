@@ -1,4 +1,4 @@
-"""Shared by the chain's tests: `nets.py` and `models.py` as fixtures (tests cannot import each other), and the seed."""
+"""Shared by the chain's tests: three modules beside them as fixtures (tests cannot import each other), and the seed."""
 
 from __future__ import annotations
 
@@ -21,6 +21,12 @@ def own() -> Any:
 def models() -> Any:
     """The module `models.py`: models that are not sequences, training steps, and the comparison of two trainings."""
     return _module("models")
+
+
+@pytest.fixture(scope="session")
+def dags() -> Any:
+    """The module `dags.py`: random models with skips, and the bytes of a step within a budget."""
+    return _module("dags")
 
 
 def _module(name: str) -> Any:
