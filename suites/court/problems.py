@@ -29,8 +29,8 @@ COUNTS = {
         "not_finite": 2, "stability": 4, "options": 3, "each_leaf_alone": 2, "layouts": 2,
     },
     "jax": {
-        "tree": 2, "outputs": 3, "gradient": 6, "cotangents": 2, "upstream": 1, "deterministic": 1, "pure": 1,
-        "not_finite": 1, "stability": 3, "options": 2,
+        "tree": 2, "outputs": 1, "gradient": 6, "cotangents": 2, "upstream": 1, "deterministic": 1, "pure": 1,
+        "not_finite": 1, "stability": 3, "options": 1,
     },
 }  # fmt: skip
 """Framework -> check -> how many problems judge a claim with it."""
@@ -39,8 +39,8 @@ NARROW = 12
 BETWEEN = {"torch": 2, "jax": 1}
 """How many sizes that the task does not list are tried, drawn anew for every court."""
 TRIES = 20
-SHAPES = {"torch": 8, "jax": 4}
-"""Most listed shapes on which one claim is judged; in JAX each is a program to compile on both sides."""
+SIZES = {"torch": 8, "jax": 3}
+"""Most listed combinations of sizes; in JAX each is several programs to compile on both sides, so all claims share few."""
 
 
 def judged(method: Method) -> tuple[list[Claim], dict[str, str]]:
@@ -80,23 +80,23 @@ class Docket:
         self.pair, self.method = pair, method
         self.family = registry.family(method.family)
         self.more = between(pair)
+        covering = strategies.covering(self.family, {})
+        short = [shape for shape in covering if not strategies.is_long(shape)] or list(covering)
+        self.shapes = _spread(short, SIZES[pair.where])
+        same = [{**shape, "regime": regime} for shape in self.shapes for regime in pair.regimes]
+        self.stress = [shape for shape in same if legal(pair, {**self._usual(), **shape})]
 
     def problems(self, claim: Claim) -> Iterator[tuple[Spec, dict[str, Any]]]:
         """(Spec, options) for a claim, the smallest first, each under a new seed."""
-        where, framework = claim.where, self.pair.where
         narrow = claim.settings.get("dtype") in ("bfloat16", "float16")
-        if CHECKS[claim.check].draws == "stress":
-            shapes = [shape for shape in self.family.stress if shape]
-        elif narrow:
-            shapes = list(strategies.narrow(self.family, where))
-        else:
-            shapes = list(strategies.covering(self.family, where))
-        shapes = [shape for shape in shapes if not strategies.is_long(shape)] or shapes
-        shapes = _spread(shapes, min(SHAPES[framework], 2 if narrow and framework == "jax" else 99))
-        count = NARROW if narrow else COUNTS[framework][claim.check]
+        shapes = list(self.stress if CHECKS[claim.check].draws == "stress" else self.shapes)
+        shapes = shapes[-2:] if narrow else shapes
+        count = NARROW if narrow else COUNTS[self.pair.where][claim.check]
         if claim.check == "gradient":
             shapes = shapes if narrow else [*shapes, *self.more]
             count = max(count, len(shapes))
+        elif CHECKS[claim.check].draws == "stress":
+            count = max(count, len(self.pair.regimes))
         picked = [shapes[i % len(shapes)] for i in range(count)] if count > len(shapes) else _spread(shapes, count)
         for shape in sorted(picked, key=lambda shape: self.pair.numbers({**self._usual(), **shape})):
             try:
