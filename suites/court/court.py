@@ -117,7 +117,7 @@ class Court:
             UsageError: the file cannot be read, or is too large.
         """
         text, called = _text(candidate, name)
-        began = time.perf_counter()
+        began, spent = time.perf_counter(), time.process_time()
         opened: list[Stranger] = []
 
         def fresh() -> Stranger:
@@ -138,7 +138,8 @@ class Court:
         finally:
             for one in opened:
                 one.close()
-        return self._answer(called, text, verdicts, failed, opened, time.perf_counter() - began)
+        times = time.perf_counter() - began, time.process_time() - spent
+        return self._answer(called, text, verdicts, failed, opened, times)
 
     def judge_all(self, candidates: Iterable[str | Path]) -> Iterator[dict[str, Any]]:
         """Judge candidates, and yield each one's answer as soon as it is known."""
@@ -172,7 +173,8 @@ class Court:
         return found
 
     def _answer(
-        self, name: str, text: str, verdicts: list[Verdict], failed: str, opened: list[Stranger], seconds: float
+        self, name: str, text: str, verdicts: list[Verdict], failed: str, opened: list[Stranger],
+        times: tuple[float, float],
     ) -> dict[str, Any]:
         rows = [_row(one) for one in verdicts]
         states = [one.verdict for one in verdicts]
@@ -186,7 +188,7 @@ class Court:
         worst = min(
             (one for one in verdicts if one.verdict == "refuted" and one.spec), default=None,
             key=lambda one: self.pair.numbers(self.pair.spec(**(one.spec or {})).fields),
-        )  # fmt: skip
+        )
         first = next((one for one in verdicts if one.verdict in ("refuted", "error")), None)
         counted = [one for one in states if one != "inapplicable"]
         return {
@@ -199,8 +201,9 @@ class Court:
             "score": {
                 "claims": states.count("upheld") / len(counted) if counted else 0.0,
                 "digits_lost": {one.task.claim.removeprefix("gradient_"): finite(one.lost) for one in gradients},
-                "resident_bytes": max((one.peak - one.began for one in opened if one.peak), default=0),
+                "resident_bytes": max((max(0, one.peak - one.began) for one in opened if one.peak), default=0),
                 "processor_seconds": round(sum(one.processor for one in opened), 2),
+                "reference_seconds": round(times[1], 2),
             },
             "counterexample": None if worst is None else {
                 "claim": worst.task.claim, "spec": worst.spec, "options": worst.options, "leaf": worst.leaf,
@@ -209,8 +212,8 @@ class Court:
             "wall": {"kind": self.kind, **(opened[0].walls if opened else {})},
             "processes": len(opened),
             "calls": self.pair.desk.calls,
-            "seconds": round(seconds, 3),
-        }  # fmt: skip
+            "seconds": round(times[0], 3),
+        }
 
 
 def _row(found: Verdict) -> dict[str, Any]:
@@ -219,7 +222,7 @@ def _row(found: Verdict) -> dict[str, Any]:
         "reason": found.reason, "proved_by": BY_CANDIDATE if found.task.check in HINTS else BY_COURT,
         "examples": found.examples, "error": finite(found.error), "noise": finite(found.noise), "leaf": found.leaf,
         "seconds": round(found.seconds, 3),
-    }  # fmt: skip
+    }
 
 
 def _text(candidate: str | Path, name: str) -> tuple[str, str]:

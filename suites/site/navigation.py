@@ -25,7 +25,8 @@ SECTIONS = (
         "How to",
         (
             "watch", "pairs", "jax_op", "torch_module", "kernels", "own_method", "own_model", "own_class",
-            "own_profile", "gate", "settings", "clusters", "examples",
+            "own_profile", "gate", "strangers", "settings", "clusters",
+            "examples",
         ),
     ),
     Section(
