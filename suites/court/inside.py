@@ -19,10 +19,12 @@ import json
 import linecache
 import os
 import resource
+import select
 import signal
 import socket
 import struct
 import sys
+import threading
 import time
 import traceback
 import types
@@ -433,8 +435,18 @@ class Served:
         return {}, [self.framework.bytes_of(leaf) for leaf in self.inputs[request["id"]][1]]
 
 
+def _end_with_court(connection: int) -> None:
+    """Wait until the other side is gone, and end: a court that was killed cannot stop a call that hangs."""
+    poll = select.poll()
+    poll.register(connection, 0)
+    poll.poll()
+    os._exit(0)
+
+
 def serve(connection: socket.socket, framework: Any, limits: dict[str, Any]) -> None:
     """Answer requests until the other side closes."""
+    threading.Thread(target=_end_with_court, args=(connection.fileno(),), daemon=True).start()
+
     def read(count: int, _: float) -> bytes:
         return connection.recv(count)
 
