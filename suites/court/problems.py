@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gradgate.references import registry
+from gradgate.references.backends import precision
 from gradgate.references.contract import Claim, Method, Spec, UsageError
 from gradgate.suites.checks import CHECKS
 from gradgate.suites.court.proxy import Judged
@@ -38,7 +39,12 @@ NARROW = 12
 """Problems for a gradient in bfloat16 or float16, where only many together refute."""
 BETWEEN = {"torch": 2, "jax": 1}
 """How many sizes that the task does not list are tried, drawn anew for every court."""
+LARGEST = 40
+"""The largest of these."""
 TRIES = 20
+"""How many are drawn until the reference takes enough of them; it may refuse what is no multiple of a size."""
+EVERY = 24
+"""Most listed shapes of a gradient in float64 in PyTorch; they hold every pair of values of dims and shared options."""
 SIZES = {"torch": 8, "jax": 3}
 """Most listed combinations of sizes; in JAX each is several programs to compile on both sides, so all claims share few."""
 
@@ -56,17 +62,18 @@ def between(pair: Judged) -> list[Mapping[str, Any]]:
     for _ in range(TRIES):
         if len(found) == BETWEEN[pair.where] or not pair.dims:
             break
-        shape: dict[str, Any] = dict(pair.family.shapes[secrets.randbelow(len(pair.family.shapes))])
+        shape: dict[str, Any] = dict(secrets.choice(pair.family.shapes))
         for name, sizes in pair.dims.items():
-            positive = [size for size in sizes if size > 0]
-            if positive and max(positive) > 2:
-                shape[name] = 1 + secrets.randbelow(min(max(positive), 40))
-        if shape in [dict(one) for one in (*found, *pair.family.shapes)] or not legal(pair, shape):
+            unlisted = set(range(1, min(max(sizes), LARGEST) + 1)) - set(sizes)
+            if unlisted:
+                shape[name] = secrets.choice(sorted(unlisted))
+        if shape in found or shape in [dict(one) for one in pair.family.shapes] or not legal(pair, shape):
             continue
-        spec = pair.spec(dtype="float64", **shape)
+        spec = pair.spec(**shape)
         try:
             problem = dataclasses.replace(spec, dtype=spec.widest).build(pair.where)  # type: ignore[arg-type]
-            pair.gradient("reference", problem, {})
+            with precision(pair.where, problem.dtype):  # type: ignore[arg-type]
+                pair.gradient("reference", problem, {})
         except Exception:  # the reference refuses these sizes, so nobody has to take them
             continue
         found.append(shape)
@@ -82,6 +89,7 @@ class Docket:
         self.more = between(pair)
         covering = strategies.covering(self.family, {})
         short = [shape for shape in covering if not strategies.is_long(shape)] or list(covering)
+        self.every = _spread([one for one in self.family.shapes if not strategies.is_long(one)] or short, EVERY)
         self.shapes = _spread(short, SIZES[pair.where])
         same = [{**shape, "regime": regime} for shape in self.shapes for regime in pair.regimes]
         self.stress = [shape for shape in same if legal(pair, {**self._usual(), **shape})]
@@ -93,6 +101,8 @@ class Docket:
         shapes = shapes[-2:] if narrow else shapes
         count = NARROW if narrow else COUNTS[self.pair.where][claim.check]
         if claim.check == "gradient":
+            if claim.settings.get("dtype") == "float64" and self.pair.where == "torch":
+                shapes = self.every
             shapes = shapes if narrow else [*shapes, *self.more]
             count = max(count, len(shapes))
         elif CHECKS[claim.check].draws == "stress":

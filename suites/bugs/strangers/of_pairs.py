@@ -54,7 +54,8 @@ def heard(target: str, pair: Pair) -> Iterator[Heard]:
     """The candidates for one task: two right ones and its mutants."""
     module = target.partition(":")[0]
     text = inspect.getsource(importlib.import_module(module))
-    for role, name in (("function", "handwritten"), ("reference", "plain")):
+    roles = [("function", "handwritten")] + [("reference", "plain")] * (set(pair.options) == set(pair.shared))
+    for role, name in roles:
         function = getattr(pair, role).__name__
         yield Heard(target, name, bare(text), function, True)
     for mutant in MUTANTS:
