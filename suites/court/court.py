@@ -63,9 +63,7 @@ class Court:
             reward = answer["score"]["claims"]
     """
 
-    def __init__(
-        self, task: Pair | str, *, wall: str = "auto", seconds: float = 20.0, memory: int = 4 * 2**30
-    ) -> None:
+    def __init__(self, task: Pair | str, *, wall: str = "auto", seconds: float = 20.0, memory: int = 4 * 2**30) -> None:
         self.target = task if isinstance(task, str) else ""
         self.kind = walls.chosen(wall)
         self.limits = walls.Limits(seconds=seconds, memory=memory, processor=int(6 * seconds) + 1)
@@ -173,7 +171,12 @@ class Court:
         return found
 
     def _answer(
-        self, name: str, text: str, verdicts: list[Verdict], failed: str, opened: list[Stranger],
+        self,
+        name: str,
+        text: str,
+        verdicts: list[Verdict],
+        failed: str,
+        opened: list[Stranger],
         times: tuple[float, float],
     ) -> dict[str, Any]:
         rows = [_row(one) for one in verdicts]
@@ -186,7 +189,8 @@ class Court:
         else:
             state = "upheld" if gradients else "inapplicable"
         worst = min(
-            (one for one in verdicts if one.verdict == "refuted" and one.spec), default=None,
+            (one for one in verdicts if one.verdict == "refuted" and one.spec),
+            default=None,
             key=lambda one: self.pair.numbers(self.pair.spec(**(one.spec or {})).fields),
         )
         first = next((one for one in verdicts if one.verdict in ("refuted", "error")), None)
@@ -205,9 +209,15 @@ class Court:
                 "processor_seconds": round(sum(one.processor for one in opened), 2),
                 "reference_seconds": round(times[1], 2),
             },
-            "counterexample": None if worst is None else {
-                "claim": worst.task.claim, "spec": worst.spec, "options": worst.options, "leaf": worst.leaf,
-                "error": finite(worst.error), "noise": finite(worst.noise),
+            "counterexample": None
+            if worst is None
+            else {
+                "claim": worst.task.claim,
+                "spec": worst.spec,
+                "options": worst.options,
+                "leaf": worst.leaf,
+                "error": finite(worst.error),
+                "noise": finite(worst.noise),
             },
             "wall": {"kind": self.kind, **(opened[0].walls if opened else {})},
             "processes": len(opened),
@@ -218,9 +228,15 @@ class Court:
 
 def _row(found: Verdict) -> dict[str, Any]:
     return {
-        "claim": found.task.claim, "statement": found.task.statement, "verdict": found.verdict,
-        "reason": found.reason, "proved_by": BY_CANDIDATE if found.task.check in HINTS else BY_COURT,
-        "examples": found.examples, "error": finite(found.error), "noise": finite(found.noise), "leaf": found.leaf,
+        "claim": found.task.claim,
+        "statement": found.task.statement,
+        "verdict": found.verdict,
+        "reason": found.reason,
+        "proved_by": BY_CANDIDATE if found.task.check in HINTS else BY_COURT,
+        "examples": found.examples,
+        "error": finite(found.error),
+        "noise": finite(found.noise),
+        "leaf": found.leaf,
         "seconds": round(found.seconds, 3),
     }
 
@@ -279,5 +295,3 @@ def _set_dumpable(value: int) -> int:
     before = int(libc.prctl(3, 0, 0, 0, 0))  # PR_GET_DUMPABLE
     libc.prctl(4, value, 0, 0, 0)
     return before
-
-

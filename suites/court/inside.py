@@ -173,7 +173,9 @@ class InTorch:
                 return 2 * dy
 
         for dtype in ("float64", "float32", "bfloat16"):
-            x = self.array(message.Array(dtype, (2, 2), bytes(4 * (2 if dtype == "bfloat16" else int(dtype[5:]) // 8))), {})
+            x = self.array(
+                message.Array(dtype, (2, 2), bytes(4 * (2 if dtype == "bfloat16" else int(dtype[5:]) // 8))), {}
+            )
             outputs, state = self.forward(lambda x: Doubled.apply(x) @ x, [0], [x], [0], {})
             self.bytes_of(self.backward(state, [0], [torch.ones_like(outputs)])[0])
 
@@ -210,7 +212,9 @@ class InTorch:
             raw = flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
         return message.Array(dtype, tuple(leaf.shape), raw)
 
-    def forward(self, function: Callable[..., Any], tree: Any, leaves: list[Any], wanted: list[int], options: Any) -> Any:
+    def forward(
+        self, function: Callable[..., Any], tree: Any, leaves: list[Any], wanted: list[int], options: Any
+    ) -> Any:
         """(outputs, what `backward` needs)."""
         torch = self.torch
         leaves = [leaf.requires_grad_() if place in wanted else leaf for place, leaf in enumerate(leaves)]
@@ -264,7 +268,9 @@ class InJax:
             raise TypeError(f"it returned an array of {dtype}")
         return message.Array(dtype, tuple(plain.shape), plain.tobytes())
 
-    def forward(self, function: Callable[..., Any], tree: Any, leaves: list[Any], wanted: list[int], options: Any) -> Any:
+    def forward(
+        self, function: Callable[..., Any], tree: Any, leaves: list[Any], wanted: list[int], options: Any
+    ) -> Any:
         """(outputs, what `backward` needs)."""
         jax = self.jax
         rest = [leaf for place, leaf in enumerate(leaves) if place not in wanted]
@@ -285,9 +291,11 @@ class InJax:
             return outs, pull, data, jax.numpy.asarray(floating)
 
         key = (
-            id(function), json.dumps([tree, wanted, options], sort_keys=True), bool(jax.config.jax_enable_x64),
+            id(function),
+            json.dumps([tree, wanted, options], sort_keys=True),
+            bool(jax.config.jax_enable_x64),
             tuple((leaf.shape, str(leaf.dtype)) for leaf in leaves),
-        )  # fmt: skip
+        )
         some = [leaves[place] for place in wanted]
         if key not in self.programs:
             program = jax.jit(pulled)

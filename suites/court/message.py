@@ -19,9 +19,21 @@ from dataclasses import dataclass
 MAGIC = b"GGC1"
 HEAD = struct.Struct("<4sBIHQ")
 DTYPES = (
-    ("float64", 8), ("float32", 4), ("bfloat16", 2), ("float16", 2), ("int64", 8), ("int32", 4), ("int16", 2),
-    ("int8", 1), ("uint8", 1), ("bool", 1), ("uint32", 4), ("uint16", 2), ("uint64", 8), ("none", 0),
-)  # fmt: skip
+    ("float64", 8),
+    ("float32", 4),
+    ("bfloat16", 2),
+    ("float16", 2),
+    ("int64", 8),
+    ("int32", 4),
+    ("int16", 2),
+    ("int8", 1),
+    ("uint8", 1),
+    ("bool", 1),
+    ("uint32", 4),
+    ("uint16", 2),
+    ("uint64", 8),
+    ("none", 0),
+)
 """(name, bytes of a number); ``none`` stands where a gradient is None."""
 CODES = {name: code for code, (name, _) in enumerate(DTYPES)}
 DIMS = 16

@@ -20,20 +20,48 @@ from gradgate.suites.judging import strategies
 from gradgate.suites.pairs.lowering import legal
 
 JUDGED = (
-    "tree", "outputs", "gradient", "cotangents", "upstream", "deterministic", "pure", "not_finite", "stability",
-    "options", "each_leaf_alone", "layouts",
-)  # fmt: skip
+    "tree",
+    "outputs",
+    "gradient",
+    "cotangents",
+    "upstream",
+    "deterministic",
+    "pure",
+    "not_finite",
+    "stability",
+    "options",
+    "each_leaf_alone",
+    "layouts",
+)
 """Checks that judge a candidate from outside."""
 COUNTS = {
     "torch": {
-        "tree": 2, "outputs": 4, "gradient": 8, "cotangents": 3, "upstream": 2, "deterministic": 2, "pure": 2,
-        "not_finite": 2, "stability": 4, "options": 3, "each_leaf_alone": 2, "layouts": 2,
+        "tree": 2,
+        "outputs": 4,
+        "gradient": 8,
+        "cotangents": 3,
+        "upstream": 2,
+        "deterministic": 2,
+        "pure": 2,
+        "not_finite": 2,
+        "stability": 4,
+        "options": 3,
+        "each_leaf_alone": 2,
+        "layouts": 2,
     },
     "jax": {
-        "tree": 2, "outputs": 1, "gradient": 6, "cotangents": 2, "upstream": 1, "deterministic": 1, "pure": 1,
-        "not_finite": 1, "stability": 3, "options": 1,
+        "tree": 2,
+        "outputs": 1,
+        "gradient": 6,
+        "cotangents": 2,
+        "upstream": 1,
+        "deterministic": 1,
+        "pure": 1,
+        "not_finite": 1,
+        "stability": 3,
+        "options": 1,
     },
-}  # fmt: skip
+}
 """Framework -> check -> how many problems judge a claim with it."""
 NARROW = 12
 """Problems for a gradient in bfloat16 or float16, where only many together refute."""
@@ -46,7 +74,7 @@ TRIES = 20
 EVERY = 24
 """Most listed shapes of a gradient in float64 in PyTorch; they hold every pair of values of dims and shared options."""
 SIZES = {"torch": 8, "jax": 3}
-"""Most listed combinations of sizes; in JAX each is several programs to compile on both sides, so all claims share few."""
+"""Most listed combinations of sizes; in JAX each is several programs to compile, so all claims share few."""
 
 
 def judged(method: Method) -> tuple[list[Claim], dict[str, str]]:

@@ -88,9 +88,16 @@ class Desk:
             raise Fault(f"the candidate gave no answer: {why}") from None
 
     def forward(
-        self, tree: Any, arrays: list[Array], layouts: list[dict[str, Any]], wanted: list[int],
-        options: Mapping[str, Any], wide: bool, most: int, paths: Sequence[str],
-    ) -> Call:  # fmt: skip
+        self,
+        tree: Any,
+        arrays: list[Array],
+        layouts: list[dict[str, Any]],
+        wanted: list[int],
+        options: Mapping[str, Any],
+        wide: bool,
+        most: int,
+        paths: Sequence[str],
+    ) -> Call:
         """Run the candidate's function on arrays.
 
         Raises:
@@ -98,9 +105,14 @@ class Desk:
         """
         self.calls += 1
         request = {
-            "do": "forward", "id": self.calls, "tree": tree, "layouts": layouts, "wanted": wanted,
-            "options": dict(options), "wide": wide,
-        }  # fmt: skip
+            "do": "forward",
+            "id": self.calls,
+            "tree": tree,
+            "layouts": layouts,
+            "wanted": wanted,
+            "options": dict(options),
+            "wide": wide,
+        }
         reply, outputs = self.ask(request, arrays, most)
         shape, can, changed = reply.get("tree"), reply.get("differentiable"), reply.get("changed")
         if not _is_tree(shape, len(outputs)) or not _are(can, bool, len(outputs)) or not _are(changed, int, None):
@@ -113,7 +125,12 @@ class Desk:
         return Call(self.calls, request, arrays, outputs, can, shape)
 
     def backward(
-        self, call: Call, places: list[int], cotangents: list[Array], layouts: list[dict[str, Any]], names: Sequence[str]
+        self,
+        call: Call,
+        places: list[int],
+        cotangents: list[Array],
+        layouts: list[dict[str, Any]],
+        names: Sequence[str],
     ) -> list[Array]:
         """Pull cotangents through a call; returns the gradients of its wanted leaves.
 
@@ -124,8 +141,12 @@ class Desk:
         wanted = [call.arrays[place] for place in call.request["wanted"]]
         most = sum(len(one.numbers) for one in wanted) + SLACK
         request = {
-            "do": "backward", "id": call.number, "places": places, "layouts": layouts, "wide": call.request["wide"],
-        }  # fmt: skip
+            "do": "backward",
+            "id": call.number,
+            "places": places,
+            "layouts": layouts,
+            "wide": call.request["wide"],
+        }
         _, grads = self.ask(request, cotangents, most)
         if len(grads) != len(wanted):
             raise Refuted(f"the candidate's process returned {len(grads)} gradients; expected {len(wanted)}")
@@ -138,9 +159,14 @@ class Desk:
         return grads
 
     def _repeat(
-        self, call: Call, request: dict[str, Any], cotangents: list[Array], grads: list[Array], most: int,
+        self,
+        call: Call,
+        request: dict[str, Any],
+        cotangents: list[Array],
+        grads: list[Array],
+        most: int,
         names: Sequence[str],
-    ) -> None:  # fmt: skip
+    ) -> None:
         framework = self.framework
         asked = self.claim == "deterministic"
         if not asked and (self.replays >= MOST_REPLAYS[framework] or secrets.randbelow(REPLAYED[framework])):
@@ -252,7 +278,7 @@ class Judged(Pair):
 
 @dataclass(frozen=True)
 class Given:
-    """The arguments of one call: their tree, its leaves and the paths of these, options, dtype, and the reply's bound."""
+    """The arguments of one call: their tree, its leaves, the paths of these, options, dtype, a bound of the reply."""
 
     tree: Any
     leaves: list[Any]
@@ -296,9 +322,12 @@ def _torch_call() -> Callable[..., Any]:
             outputs = tuple(torch_tensor(one) for one in call.outputs)
             floating = [out.is_floating_point() for out in outputs]
             ctx.mark_non_differentiable(
-                *(out for out, can, is_float in zip(outputs, call.differentiable, floating, strict=True)
-                  if not (can and is_float))
-            )  # fmt: skip
+                *(
+                    out
+                    for out, can, is_float in zip(outputs, call.differentiable, floating, strict=True)
+                    if not (can and is_float)
+                )
+            )
             ctx.set_materialize_grads(False)
             ctx.call, ctx.desk, ctx.wanted = call, desk, wanted
             ctx.names = [given.names[i] for i in wanted]
@@ -425,9 +454,17 @@ def task_of(declared: Pair, name: str = "") -> Judged:
                 raise UsageError(f"{who}: {option}={value!r} does not cross the wall; strings, numbers and None do")
     same = {f.name: getattr(declared, f.name) for f in dataclasses.fields(Pair)}
     same |= {
-        "function": behind_the_wall, "name": _plain(name or declared.name or "task"), "composes": (), "disclaims": (),
-        "framework": _framework(who, declared), "claims": (), "expected": {}, "donates": (), "unmeasured": {}, "measured": (),
-    }  # fmt: skip
+        "function": behind_the_wall,
+        "name": _plain(name or declared.name or "task"),
+        "composes": (),
+        "disclaims": (),
+        "framework": _framework(who, declared),
+        "claims": (),
+        "expected": {},
+        "donates": (),
+        "unmeasured": {},
+        "measured": (),
+    }
     return Judged(**same, desk=Desk(framework=same["framework"]))
 
 

@@ -45,7 +45,8 @@ class Stranger:
 
     def __init__(self, connection: socket.socket, nursery: Nursery, limits: wall.Limits) -> None:
         self.connection, self.nursery, self.limits = connection, nursery, limits
-        self.gone, self.pid, self.walls, self.first = "", 0, {}, b""
+        self.gone, self.pid, self.first = "", 0, b""
+        self.walls: dict[str, str] = {}
         self.peak, self.processor, self.began = 0, 0.0, 0
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
 
@@ -148,7 +149,10 @@ class Stranger:
     def close(self) -> None:
         """End the process and everything that it started."""
         if self.pid:
-            self.peak, self.processor = max(self.peak, self._resident("VmHWM")), max(self.processor, _processor(self.pid))
+            self.peak, self.processor = (
+                max(self.peak, self._resident("VmHWM")),
+                max(self.processor, _processor(self.pid)),
+            )
             for pid in [self.pid, *descendants(self.pid)]:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
@@ -214,9 +218,11 @@ class Nursery:
                 raise OSError
         ours, theirs = socket.socketpair()
         asked = {
-            "bytes": limits.memory, "processor": limits.processor, "scratch": self.scratch,
+            "bytes": limits.memory,
+            "processor": limits.processor,
+            "scratch": self.scratch,
             "folders": [*wall.folders(self.framework), *wall.SYSTEM, "/proc", "/dev", str(wall.HERE), wall.BEHIND],
-        }  # fmt: skip
+        }
         socket.send_fds(self.control, [json.dumps(asked).encode()], [theirs.fileno()])
         theirs.close()
         made = Stranger(ours, self, limits)

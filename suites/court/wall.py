@@ -122,9 +122,16 @@ def variables(scratch: str) -> dict[str, str]:
     """The whole environment of a process behind the wall; nothing of the court's own is passed on."""
     own = {name: value for name, value in environment().items() if "CACHE" not in name and "FAULT" not in name}
     return {
-        **own, "PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": scratch, "TMPDIR": scratch, "XDG_CACHE_HOME": scratch,
-        "JAX_NUM_CPU_DEVICES": "1", "CUDA_VISIBLE_DEVICES": "", "XLA_FLAGS": _flags(own["XLA_FLAGS"]),
-    }  # fmt: skip
+        **own,
+        "PATH": "/usr/bin:/bin",
+        "LANG": "C.UTF-8",
+        "HOME": scratch,
+        "TMPDIR": scratch,
+        "XDG_CACHE_HOME": scratch,
+        "JAX_NUM_CPU_DEVICES": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+        "XLA_FLAGS": _flags(own["XLA_FLAGS"]),
+    }
 
 
 def _flags(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Judge exploits, or right and wrong candidates of the corpus: ``python -m gradgate.suites.bugs.strangers [--pairs]``."""
+"""Judge exploits, or with ``--pairs`` right and wrong candidates: ``python -m gradgate.suites.bugs.strangers``."""
 
 from __future__ import annotations
 
@@ -56,9 +56,8 @@ def _exploits(framework: str, kind: str, names: Sequence[str]) -> Iterator[Row]:
 
 
 def _pairs(framework: str, kind: str, names: Sequence[str]) -> Iterator[Row]:
-    for target, group in itertools.groupby(
-        (one for target, pair in tasks(framework) for one in heard(target, pair)), key=lambda one: one.task
-    ):
+    every = (one for place, pair in tasks(framework) for one in heard(place, pair))
+    for target, group in itertools.groupby(every, key=lambda one: one.task):
         if names and not any(name in target for name in names):
             continue
         with Court(target, wall=kind, seconds=60.0) as court:

@@ -1,4 +1,4 @@
-"""The pairs of `gradgate.suites.bugs.of_pairs` as tasks: their functions are right candidates, their mutants wrong ones.
+"""The pairs of `gradgate.suites.bugs.of_pairs` as tasks: functions are right candidates, mutants wrong ones.
 
 A candidate's text is that of the pair's module without its declarations, so it needs nothing of gradgate.
 """
@@ -16,9 +16,20 @@ from gradgate.suites.bugs.of_pairs.mutant import PACKAGE
 from gradgate.suites.pairs.pair import Pair
 
 SEEN = (
-    "tree", "outputs", "gradient_exact", "gradient_float64", "gradient_float32", "gradient_bfloat16", "stability",
-    "cotangents", "options", "layouts", "each_leaf_alone", "not_finite", "deterministic",
-)  # fmt: skip
+    "tree",
+    "outputs",
+    "gradient_exact",
+    "gradient_float64",
+    "gradient_float32",
+    "gradient_bfloat16",
+    "stability",
+    "cotangents",
+    "options",
+    "layouts",
+    "each_leaf_alone",
+    "not_finite",
+    "deterministic",
+)
 """Claims whose mutants a court has to refute. It does not compare formulas, only numbers."""
 
 
@@ -63,7 +74,7 @@ def heard(target: str, pair: Pair) -> Iterator[Heard]:
             changed = text
             for old, new in mutant.edits:
                 changed = changed.replace(old, new)
-            yield Heard(target, mutant.name, bare(changed), pair.function.__name__, False)  # type: ignore[union-attr]
+            yield Heard(target, mutant.name, bare(changed), pair.function.__name__, False)
 
 
 def bare(text: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -165,6 +166,11 @@ def test_without_bubblewrap_the_verdicts_are_the_same_and_nothing_is_left() -> N
                 assert court.judge(one.text("torch"))["verdict"] in ("refuted", "error")
         assert court.nursery.process is not None
         pid, scratch = court.nursery.process.pid, court.nursery.scratch
+        deadline = time.monotonic() + 20.0
+        while (
+            descendants(pid) and time.monotonic() < deadline
+        ):  # they were killed, and a namespace ends in its own time
+            time.sleep(0.1)
         assert descendants(pid) == []
     assert not Path(scratch).exists()
     assert not Path(f"/proc/{pid}").exists()
@@ -216,7 +222,9 @@ def test_a_task_with_trees_and_data_is_judged() -> None:
         return {"sum": parts["a"] * unit + parts["b"], "count": torch.ones(3, dtype=torch.int64)}
 
     inputs = {"parts": {"a": normal("T"), "b": normal("T")}, "unit": constant(2.0, gradient=False)}
-    task = Pair(None, reference=scaled, inputs=inputs, dims={"T": (3, 1)}, dtypes=("float64",), name="scaled")
+    task = Pair(
+        None, reference=scaled, inputs=inputs, dims={"T": (3, 1)}, dtypes=("float64",), name="scaled", framework="torch"
+    )
     text = (
         "import torch\n"
         "def candidate(parts, unit):\n"

@@ -86,7 +86,9 @@ def test_a_tree_comes_back_as_it_was(value: object) -> None:
     assert inside.filled(tree, leaves) == value
 
 
-@pytest.mark.parametrize("tree", [0, [0, 0], [0, 2], {"t": 0}, {"x": []}, [[[[[[[[[[0, 1]]]]]]]]]], "0", [0, True], [0.0, 1]])
+@pytest.mark.parametrize(
+    "tree", [0, [0, 0], [0, 2], {"t": 0}, {"x": []}, [[[[[[[[[[0, 1]]]]]]]]]], "0", [0, True], [0.0, 1]]
+)
 def test_a_tree_without_its_leaves_is_refused(tree: object) -> None:
     assert not _is_tree(tree, 2)
     assert _is_tree([1, 0], 2)
