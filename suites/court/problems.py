@@ -99,8 +99,8 @@ def between(pair: Judged) -> list[Mapping[str, Any]]:
             continue
         spec = pair.spec(**shape)
         try:
-            problem = dataclasses.replace(spec, dtype=spec.widest).build(pair.where)  # type: ignore[arg-type]
-            with precision(pair.where, problem.dtype):  # type: ignore[arg-type]
+            problem = dataclasses.replace(spec, dtype=spec.widest).build(pair.where)
+            with precision(pair.where, problem.dtype):
                 pair.gradient("reference", problem, {})
         except Exception:  # the reference refuses these sizes, so nobody has to take them
             continue

@@ -344,7 +344,7 @@ def _torch_call() -> Callable[..., Any]:
             return (None, None, None, *(None if one.dtype == "none" else torch_tensor(one) for one in wanted))
 
     _MADE.append(Asked.apply)
-    return Asked.apply  # type: ignore[no-any-return]
+    return Asked.apply
 
 
 def torch_bytes(leaf: Any) -> Array:

@@ -225,6 +225,8 @@ class Pair:
             return self.name or self.target.rpartition(":")[2]
         if isinstance(self.function, str):
             return self.function.rpartition(":")[2]
+        if self.function is None:
+            return "task"
         plain = inspect.unwrap(self.function)
         plain = plain.func if isinstance(plain, functools.partial) else plain
         return str(getattr(plain, "__name__", type(plain).__name__)).strip("<>")

@@ -131,7 +131,7 @@ def test_inputs_are_new_for_every_candidate(torch_court: Court) -> None:
     assert max(seeds) > 2**55
     listed = torch_court.pair.dims
     drawn = [spec for spec, _ in torch_court.docket.problems(claim)]
-    assert any(spec.T not in listed["T"] or spec.H not in listed["H"] for spec in drawn)  # type: ignore[attr-defined]
+    assert any(spec.T not in listed["T"] or spec.H not in listed["H"] for spec in drawn)
 
 
 def test_cotangents_come_after_the_forward_pass(torch_court: Court) -> None:
@@ -204,7 +204,7 @@ def test_a_pair_that_is_no_task_is_refused_in_words(what: str) -> None:
     pytest.importorskip("torch")
     declared = {"function": None, "reference": plain, "inputs": INPUTS, "dims": {"T": (3,)}, "framework": "torch"}
     changes, words = REFUSED[what]
-    assert task_of(Pair(**declared, name="task")).called == "task"  # type: ignore[arg-type]
+    assert task_of(Pair(**declared, name="task")).called == "task"
     with pytest.raises(UsageError, match=words):
         task_of(Pair(**{**declared, **changes}, name="task"))
 
