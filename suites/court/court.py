@@ -20,7 +20,7 @@ from gradgate.suites.court import problems, proxy
 from gradgate.suites.court import wall as walls
 from gradgate.suites.court.stranger import Gone, Nursery, Raised, Stranger
 from gradgate.suites.judging.engine import judge_on
-from gradgate.suites.judging.subject import Subject
+from gradgate.suites.judging.subject import Subject, first_line
 from gradgate.suites.judging.verdict import Task, Verdict, finite
 from gradgate.suites.pairs.pair import Pair
 from gradgate.suites.workers.worker import environment
@@ -153,9 +153,13 @@ class Court:
             if desk.stranger.gone:
                 yield Verdict(task, "error", reason=f"not tried: in an earlier claim {desk.stranger.gone}")
                 continue
-            found = judge_on(task, subject, self.docket.problems(claim))
-            if found.verdict == "refuted" and found.spec:
-                found = self._smallest(task, subject, found)
+            try:
+                found = judge_on(task, subject, self.docket.problems(claim))
+                if found.verdict == "refuted" and found.spec:
+                    found = self._smallest(task, subject, found)
+            except Exception as error:  # whatever a candidate returns, it must not end the court, nor be upheld
+                reason = f"the check cannot judge what it returned: {type(error).__name__}: {first_line(error)}"
+                found = Verdict(task, "error", reason=reason)
             yield found
 
     def _smallest(self, task: Task, subject: Subject, found: Verdict) -> Verdict:
