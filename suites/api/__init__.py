@@ -3,7 +3,8 @@
 ``check`` judges two functions at given arguments, in one line of any test. A `Pair` declares a function, the plain one
 that it must agree with, and how inputs are drawn; ``parametrize`` makes pytest tests of it, and ``gradgate verify
 file.py:pair`` judges it in separate processes. ``module_pair`` does the same for modules. ``watch`` judges every
-handwritten derivative that a block of code calls. Every name here is documented
+handwritten derivative that a block of code calls. ``Court`` judges candidates of strangers, which it never imports.
+Every name here is documented
 and stable. Importing this module imports neither JAX nor PyTorch.
 """
 
@@ -15,6 +16,7 @@ from gradgate._lazy import lookup
 
 if TYPE_CHECKING:
     from gradgate.references.errors import FloatsOnly, NotComposable, UsageError
+    from gradgate.suites.court.court import Court
     from gradgate.suites.pairs.approximate import order, within
     from gradgate.suites.pairs.draws import (
         Draw,
@@ -59,6 +61,7 @@ _PLACES = {
     "within": "gradgate.suites.pairs.approximate",
     "order": "gradgate.suites.pairs.approximate",
     "watch": "gradgate.suites.watching.block",
+    "Court": "gradgate.suites.court.court",
     "UsageError": "gradgate.references.errors",
     "FloatsOnly": "gradgate.references.errors",
     "NotComposable": "gradgate.references.errors",
@@ -66,6 +69,7 @@ _PLACES = {
 """Name -> the module that defines it. That module is imported when the name is first used."""
 
 __all__ = [
+    "Court",
     "Draw",
     "FloatsOnly",
     "NotComposable",

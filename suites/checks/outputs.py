@@ -116,6 +116,8 @@ def not_finite(case: Case) -> None:
         outs, grads = _reached(pair, problem, path)
         got = case.subject.guard(given, case.options, all_outputs, pair, "function", given, case.options)
         for name, out in plain.items():
+            if name not in got:
+                raise Refuted(f"another function: it lacks {name}; outputs {', '.join(got)}", path)
             if got[name].shape != out.shape:
                 raise Refuted(
                     f"another function: {name} has shape {got[name].shape}, the reference's {out.shape}", path

@@ -48,6 +48,14 @@ COMMANDS = {
             "gradgate watch --json rules.json pytest  the results for machines; --junit for continuous integration",
         ),
     ),
+    "judge": Command(
+        "judge candidates of strangers against a task; their code runs behind a wall",
+        (
+            "gradgate judge task.py:norm candidate.py               one candidate, in processes of its own",
+            "gradgate judge task.py:norm candidates/*.py --json     many; one JSON object with all answers",
+            "gradgate judge task.py:norm *.py --lines answers.jsonl  each answer as soon as it is known",
+        ),
+    ),
     "gate": Command(
         "compare a change with its base, exactly, on every profile",
         (

@@ -8,7 +8,7 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
@@ -158,6 +158,32 @@ def judge(task: Task, subject: Subject, run: Run, progress: Callable[[int], None
     tried = coverage(registry.family(task.family), subject.declared, search.tried, claim.where, fixed)
     some = dataclasses.replace(tried, missing=tried.missing[:MISSING], enough=_enough(subject.declared, claim, run))
     return dataclasses.replace(verdict, coverage=dataclasses.asdict(some))
+
+
+def judge_on(
+    task: Task, subject: Subject, problems: Iterable[tuple[Spec, Mapping[str, Any]]], run: Run | None = None
+) -> Verdict:
+    """Judge one claim on these problems, in this order, until one refutes it; nothing is drawn, searched or shrunk.
+
+    Args:
+        task: names the claim, which is none about memory or work.
+        subject: the loaded method.
+        problems: (Spec, options) of each problem; one on which plain backprop is not finite is left out.
+        run: what the verdict says how the problems were drawn.
+    """
+    claim = subject.declared.claim(task.claim)
+    check = CHECKS[claim.check]
+    search, start = Search(), time.perf_counter()
+    try:
+        for spec, options in problems:
+            search.drawn = True
+            with contextlib.suppress(Rejected):
+                _put(search, Case(subject, claim, spec, options), check, lambda _: None)
+    except Inapplicable as why:
+        return Verdict(task, "inapplicable", len(search.judged), reason=str(why))
+    except (Refuted, Fault):
+        pass
+    return _verdict(task, search, check, run or Run(len(search.judged)), time.perf_counter() - start)
 
 
 def _other_sides(reached: sides.Search, put: Callable[[Spec, Mapping[str, Any]], None]) -> None:

@@ -40,7 +40,8 @@ class Pair:
     gradient by the function's own backward pass.
 
     Attributes:
-        function: the function under test: a callable, or ``package.module:name`` or ``file.py:name``.
+        function: the function under test: a callable, or ``package.module:name`` or ``file.py:name``. None in a task of
+            `gradgate.Court`, whose candidates take its place; such a pair has a name.
         reference: the plain function that it must agree with, in the same framework; another object. None: the
             function's own forward pass, without its custom derivatives. Then the gradient must be the derivative of
             what the forward pass computes; whether it computes what it should is not judged.
@@ -98,7 +99,7 @@ class Pair:
         )
     """
 
-    function: Callable[..., Any] | str
+    function: Callable[..., Any] | str | None
     reference: Callable[..., Any] | str | None = ""
     inputs: Mapping[str, Any] = field(default_factory=dict)
     dims: Mapping[str, Sequence[int]] = field(default_factory=dict)
@@ -224,6 +225,8 @@ class Pair:
             return self.name or self.target.rpartition(":")[2]
         if isinstance(self.function, str):
             return self.function.rpartition(":")[2]
+        if self.function is None:
+            return "task"
         plain = inspect.unwrap(self.function)
         plain = plain.func if isinstance(plain, functools.partial) else plain
         return str(getattr(plain, "__name__", type(plain).__name__)).strip("<>")

@@ -635,10 +635,77 @@ class Watched(msgspec.Struct):
     notes: list[str]
 
 
+class HeardClaim(msgspec.Struct):
+    """The verdict on one claim about a candidate."""
+
+    claim: Name
+    statement: str
+    verdict: Literal["upheld", "refuted", "inapplicable", "error"]
+    reason: str
+    proved_by: Annotated[str, Meta(description="which side of the wall the verdict rests on")]
+    examples: Annotated[Count, Meta(description="problems that were judged")]
+    error: Amount | None
+    noise: Amount | None
+    leaf: str
+    seconds: Amount
+
+
+class Score(msgspec.Struct):
+    """What a loop over candidates may optimise. Everything in it was measured outside of the candidate."""
+
+    claims: Annotated[float, Meta(ge=0, le=1, description="share of upheld claims among those with a verdict")]
+    digits_lost: Annotated[dict[str, Amount | None], Meta(description="dtype -> digits lost beyond plain backprop")]
+    resident_bytes: Annotated[Count, Meta(description="largest growth of a process's resident memory")]
+    processor_seconds: Annotated[Amount, Meta(description="processor time of its processes, compiling included")]
+    reference_seconds: Annotated[
+        Amount, Meta(description="processor time of this court's own process meanwhile: reference, truth, comparison")
+    ] = 0.0
+
+
+class Counterexample(msgspec.Struct):
+    """The smallest problem on which a claim was refuted."""
+
+    claim: Name
+    spec: Annotated[Fields, Meta(description="sizes, seed, regime and dtype; the task draws the same inputs from it")]
+    options: Fields
+    leaf: str
+    error: Amount | None
+    noise: Amount | None
+
+
+class Answer(msgspec.Struct):
+    """What a court says about one candidate."""
+
+    name: Name
+    digest: Annotated[str, Meta(description="the sha256 of the candidate's text")]
+    verdict: Annotated[
+        Literal["upheld", "refuted", "inapplicable", "error"],
+        Meta(description="upheld if every claim with a verdict is, one about the gradient among them"),
+    ]
+    reason: Annotated[str, Meta(description="why it is not upheld")]
+    claims: list[HeardClaim]
+    not_judged: Annotated[dict[str, str], Meta(description="claim -> why no court judges it")]
+    score: Score
+    counterexample: Counterexample | None
+    wall: Annotated[dict[str, str], Meta(description="what the candidate was cut off from, and how")]
+    processes: Count
+    calls: Count
+    seconds: Amount
+
+
+class Judgement(msgspec.Struct):
+    """What ``gradgate judge --json`` prints."""
+
+    schema: Literal[1]
+    fingerprint: Versions
+    task: str
+    answers: list[Answer]
+
+
 DOCUMENTS: dict[str, type[msgspec.Struct]] = {
     "verdicts": Verdicts, "memory": Memory, "selftest": Selftest, "calibrate": Calibration, "summary": Figures,
     "repeat": Repeat, "paper": Paper, "gate": Gate, "list": Methods, "statements": Statements, "profiles": Profiles,
-    "domain": Domain, "watch": Watched,
+    "domain": Domain, "watch": Watched, "judge": Judgement,
 }  # fmt: skip
 """Name of a document -> its type."""
 LISTS = {

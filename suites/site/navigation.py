@@ -25,7 +25,7 @@ SECTIONS = (
         "How to",
         (
             "watch", "pairs", "jax_op", "torch_module", "kernels", "own_method", "own_model", "own_class",
-            "own_profile", "gate", "judged", "settings", "clusters", "examples",
+            "own_profile", "gate", "judged", "strangers", "settings", "clusters", "examples",
         ),
     ),
     Section(

@@ -22,7 +22,7 @@ PROGRAMS = {
 
 FRAMEWORK = {
     "pairs": "torch", "jax_op": "jax", "torch_module": "torch", "index": "torch",
-    "own_method": "torch", "watch": "torch", "own_model": "jax", "own_profile": "jax",
+    "own_method": "torch", "watch": "torch", "strangers": "torch", "own_model": "jax", "own_profile": "jax",
 }  # fmt: skip
 """Page -> the framework that it needs."""
 PASTED = {"tutorial": "torch", "tutorial_jax": "jax"}

@@ -1,0 +1,530 @@
+"""The program behind the wall. It imports a framework once, then forks one process for each candidate.
+
+It is started as a script with a socket and the name of a framework. For each socket that it is sent, it forks. The
+fork cuts itself off (`isolate`), says what it is cut off from, and only then runs code of a stranger. It answers
+three requests: ``load`` a module from its text, run its function ``forward``, and pull cotangents ``backward``.
+
+Nothing that this process says is believed. It knows no truth, no reference and no seed, so a stranger who takes it
+over can change numbers, which are judged on the other side, and nothing else. It imports nothing of gradgate.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import ctypes
+import gc
+import importlib.util
+import json
+import linecache
+import os
+import resource
+import select
+import signal
+import socket
+import struct
+import sys
+import threading
+import time
+import traceback
+import types
+from collections.abc import Callable, Sequence
+from typing import Any
+
+
+def _beside() -> Any:
+    """`message`: the file beside this one, which is the only other one that is visible behind the wall."""
+    if __name__ != "__main__":
+        from gradgate.suites.court import message
+
+        return message
+    place = os.path.join(os.path.dirname(os.path.abspath(__file__)), "message.py")
+    spec = importlib.util.spec_from_file_location("message", place)
+    assert spec is not None
+    assert spec.loader is not None
+    found = importlib.util.module_from_spec(spec)
+    sys.modules["message"] = found
+    spec.loader.exec_module(found)
+    return found
+
+
+message: Any = _beside()
+HELD = 64
+"""Forward passes whose backward pass may still come."""
+NAME = "candidate"
+"""Name of the module that a candidate becomes."""
+CLONE = {"mounts": 0x00020000, "ipc": 0x08000000, "user": 0x10000000, "processes": 0x20000000, "network": 0x40000000}
+REQUEST = 1 << 26
+"""Most bytes of the text of a request, which holds a candidate's text."""
+
+
+# ---- cutting a process off
+
+
+def isolate(limits: dict[str, Any]) -> dict[str, str]:
+    """Cut this process off, as far as the system allows; returns what was done, in words: name -> how.
+
+    Args:
+        limits: ``bytes`` of memory, seconds of ``processor``, ``folders`` that may be read, a ``scratch`` folder.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    done: dict[str, str] = {}
+    libc.prctl(38, 1, 0, 0, 0)  # PR_SET_NO_NEW_PRIVS: no program gains rights
+    uid, gid = os.geteuid(), os.getegid()
+    names = ["user", "processes", "network", "ipc", "mounts"]
+    if libc.unshare(sum(CLONE[name] for name in names)) == 0:
+        libc.prctl(4, 1, 0, 0, 0)  # only while the files below, which belong to root otherwise, are written
+        with contextlib.suppress(OSError):
+            for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
+                with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
+                    file.write(text)
+        libc.prctl(4, 0, 0, 0, 0)
+        child = os.fork()  # only a child is in the new namespace of processes; when it ends, all in it end
+        if child:
+            os._exit(0)
+        done |= dict.fromkeys(("processes", "network"), "a namespace of its own")
+        libc.mount(None, b"/", None, 0x44000, None)  # MS_REC | MS_PRIVATE
+        if libc.mount(b"proc", b"/proc", b"proc", 14, None) == 0:
+            done["proc"] = "a namespace of its own"
+        libc.mount(b"tmpfs", b"/dev/shm", b"tmpfs", 6, b"size=67108864")
+        if libc.mount(b"tmpfs", limits["scratch"].encode(), b"tmpfs", 6, b"size=67108864") == 0:
+            done["scratch"] = "an empty folder of its own"
+            os.chdir(limits["scratch"])
+    if landlock(libc, limits["folders"], [limits["scratch"]] if "scratch" in done else []):
+        done["files"] = "Landlock"
+    for capability in range(64):
+        libc.prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP
+    header, none = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
+    if libc.capset(header, none) == 0:
+        done["rights"] = "none"
+    for what, most in (
+        (resource.RLIMIT_AS, _virtual() + limits["bytes"]),
+        (resource.RLIMIT_CPU, limits["processor"]),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_FSIZE, 1 << 26),
+        (resource.RLIMIT_NPROC, 256),
+        (resource.RLIMIT_NOFILE, 256),
+    ):
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(what, (most, most))
+    done["limits"] = "address space, processor, files, processes"
+    return done
+
+
+def _virtual() -> int:
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
+
+
+READ, WRITE = 0b1101, 0b111111111111111
+"""Landlock's rights: execute, read a file, list a folder; and everything up to truncate."""
+
+
+def landlock(libc: ctypes.CDLL, readable: Sequence[str], writable: Sequence[str]) -> bool:
+    """Let this process read these folders and write into those, and nothing else; False if the system has no Landlock.
+
+    Where it can, it also forbids connections over TCP.
+    """
+    create, add, restrict = 444, 445, 446
+    version = libc.syscall(create, None, ctypes.c_size_t(0), 1)
+    if version < 1:
+        return False
+    files = WRITE & ((1 << (13 if version == 1 else 14 if version == 2 else 15)) - 1)
+    rules = (ctypes.c_uint64 * 2)(files, 3 if version >= 4 else 0)
+    made = libc.syscall(create, rules, ctypes.c_size_t(16 if version >= 4 else 8), 0)
+    if made < 0:
+        return False
+    for paths, rights in ((readable, READ), (writable, files), (["/dev/null", "/dev/zero"], 0b110)):
+        for path in paths:
+            with contextlib.suppress(OSError):
+                place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+                allowed = rights if os.path.isdir(path) else rights & 0b100000000000111
+                rule = struct.pack("<Qi", allowed & files, place)
+                libc.syscall(add, made, 1, rule, 0)
+                os.close(place)
+    answer = libc.syscall(restrict, made, 0)
+    os.close(made)
+    return int(answer) == 0
+
+
+# ---- a framework: arrays in and out, forward and backward
+
+
+class InTorch:
+    """PyTorch behind the wall."""
+
+    def __init__(self) -> None:
+        import torch
+        import torch.utils._pytree
+
+        torch.set_num_threads(1)
+        self.torch: Any = torch
+        self._warm()
+
+    def _warm(self) -> None:
+        """Call once what every candidate calls, so that what PyTorch makes then is there before a fork."""
+        torch = self.torch
+
+        class Doubled(torch.autograd.Function):  # type: ignore[name-defined]
+            @staticmethod
+            def forward(ctx: Any, x: Any) -> Any:
+                ctx.save_for_backward(x)
+                return 2 * x
+
+            @staticmethod
+            def backward(ctx: Any, dy: Any) -> Any:
+                return 2 * dy
+
+        for dtype in ("float64", "float32", "bfloat16"):
+            x = self.array(
+                message.Array(dtype, (2, 2), bytes(4 * (2 if dtype == "bfloat16" else int(dtype[5:]) // 8))), {}
+            )
+            outputs, state = self.forward(lambda x: Doubled.apply(x) @ x, [0], [x], [0], {})
+            self.bytes_of(self.backward(state, [0], [torch.ones_like(outputs)])[0])
+
+    def array(self, given: Any, layout: dict[str, Any]) -> Any:
+        """A tensor with these numbers, stored with the strides and at the offset that the layout says."""
+        torch = self.torch
+        dtype = getattr(torch, given.dtype)
+        if not given.numbers:
+            return torch.empty(given.shape, dtype=dtype)
+        plain = torch.frombuffer(bytearray(given.numbers), dtype=dtype).reshape(given.shape)
+        offset, strides = layout.get("offset", 0), layout.get("strides")
+        if strides is None:
+            whole = torch.empty(plain.numel() + offset, dtype=dtype)
+            return whole[offset:].view(given.shape).copy_(plain)
+        span = offset + 1 + sum((n - 1) * s for n, s in zip(given.shape, strides, strict=True))
+        view = torch.zeros(span, dtype=dtype).as_strided(given.shape, strides, offset)
+        once = tuple(slice(0, 1) if s == 0 else slice(None) for s in strides)
+        view[once].copy_(plain[once])
+        return view
+
+    def bytes_of(self, leaf: Any) -> Any:
+        """A tensor as it crosses the wall, copied now."""
+        torch = self.torch
+        if leaf is None:
+            return message.NONE
+        if not isinstance(leaf, torch.Tensor):
+            raise TypeError(f"it returned a {type(leaf).__name__}; expected a tensor")
+        dtype = str(leaf.dtype).removeprefix("torch.")
+        if leaf.device.type != "cpu" or leaf.layout != torch.strided or dtype not in message.CODES:
+            raise TypeError(f"it returned {leaf.layout} of {dtype} on {leaf.device}; expected a strided tensor on cpu")
+        with torch.no_grad():
+            flat = torch.empty(leaf.numel(), dtype=leaf.dtype)
+            flat.view(leaf.shape).copy_(leaf.detach())
+            raw = flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
+        return message.Array(dtype, tuple(leaf.shape), raw)
+
+    def forward(
+        self, function: Callable[..., Any], tree: Any, leaves: list[Any], wanted: list[int], options: Any
+    ) -> Any:
+        """(outputs, what `backward` needs)."""
+        torch = self.torch
+        leaves = [leaf.requires_grad_() if place in wanted else leaf for place, leaf in enumerate(leaves)]
+        with torch.set_grad_enabled(bool(wanted)):
+            outputs = function(*filled(tree, leaves), **options)
+        return outputs, ([leaves[place] for place in wanted], outputs)
+
+    def differentiable(self, leaf: Any) -> bool:
+        """Whether a gradient can be pulled through this output."""
+        return bool(getattr(leaf, "requires_grad", False))
+
+    def backward(self, state: Any, places: list[int], cotangents: list[Any]) -> list[Any]:
+        """The gradients of the wanted leaves, or None."""
+        wanted, outputs = state
+        flat: list[Any] = []
+        structure(outputs, flat)
+        outs = [flat[place] for place in places]
+        return list(self.torch.autograd.grad(outs, wanted, cotangents, allow_unused=True))
+
+
+class InJax:
+    """JAX behind the wall."""
+
+    def __init__(self) -> None:
+        import jax
+        import jax.numpy
+        import numpy
+
+        self.jax: Any = jax
+        self.numpy: Any = numpy
+        self.programs: dict[Any, Any] = {}
+        self.wide = False
+
+    def _dtype(self, name: str) -> Any:
+        return self.numpy.dtype(self.jax.numpy.bfloat16 if name == "bfloat16" else name)
+
+    def array(self, given: Any, layout: dict[str, Any]) -> Any:
+        """An array with these numbers."""
+        plain = self.numpy.frombuffer(given.numbers, dtype=self._dtype(given.dtype)).reshape(given.shape)
+        return self.jax.numpy.asarray(plain)
+
+    def bytes_of(self, leaf: Any) -> Any:
+        """An array as it crosses the wall, copied now."""
+        if leaf is None:
+            return message.NONE
+        if not isinstance(leaf, (self.jax.Array, self.numpy.ndarray, self.numpy.generic)):
+            raise TypeError(f"it returned a {type(leaf).__name__}; expected an array")
+        plain = self.numpy.asarray(leaf)
+        dtype = str(plain.dtype)
+        if dtype not in message.CODES:
+            raise TypeError(f"it returned an array of {dtype}")
+        return message.Array(dtype, tuple(plain.shape), plain.tobytes())
+
+    def forward(
+        self, function: Callable[..., Any], tree: Any, leaves: list[Any], wanted: list[int], options: Any
+    ) -> Any:
+        """(outputs, what `backward` needs)."""
+        jax = self.jax
+        rest = [leaf for place, leaf in enumerate(leaves) if place not in wanted]
+        shape: list[Any] = []
+
+        def run(some: list[Any], others: list[Any]) -> Any:
+            given, left = dict(zip(wanted, some, strict=True)), iter(others)
+            whole = [given[place] if place in given else next(left) for place in range(len(leaves))]
+            outputs = function(*filled(tree, whole), **options)
+            flat: list[Any] = []
+            shape[:] = [structure(outputs, flat)]
+            floating = [jax.numpy.issubdtype(jax.numpy.asarray(leaf).dtype, jax.numpy.floating) for leaf in flat]
+            data = [leaf for leaf, one in zip(flat, floating, strict=True) if not one]
+            return [leaf for leaf, one in zip(flat, floating, strict=True) if one], (data, floating)
+
+        def pulled(some: list[Any], others: list[Any]) -> Any:
+            outs, pull, (data, floating) = jax.vjp(lambda some: run(some, others), some, has_aux=True)
+            return outs, pull, data, jax.numpy.asarray(floating)
+
+        key = (
+            id(function),
+            json.dumps([tree, wanted, options], sort_keys=True),
+            bool(jax.config.jax_enable_x64),
+            tuple((leaf.shape, str(leaf.dtype)) for leaf in leaves),
+        )
+        some = [leaves[place] for place in wanted]
+        if key not in self.programs:
+            program = jax.jit(pulled)
+            try:
+                found = program(some, rest)
+            except (jax.errors.JAXTypeError, jax.errors.JAXIndexError):  # it reads numbers
+                program = pulled
+                found = program(some, rest)
+            self.programs[key] = program, list(shape)
+        else:
+            found = self.programs[key][0](some, rest)
+        outs, pull, data, floating = found
+        floats, others = iter(outs), iter(data)
+        flat = [next(floats) if one else next(others) for one in self.numpy.asarray(floating).tolist()]
+        outputs = filled(self.programs[key][1][0], flat)
+        jax.block_until_ready((outs, data))
+        return outputs, (pull, outs, [place for place, one in enumerate(self.numpy.asarray(floating).tolist()) if one])
+
+    def differentiable(self, leaf: Any) -> bool:
+        """Whether a gradient can be pulled through this output."""
+        return bool(self.jax.numpy.issubdtype(leaf.dtype, self.jax.numpy.floating))
+
+    def backward(self, state: Any, places: list[int], cotangents: list[Any]) -> list[Any]:
+        """The gradients of the wanted leaves."""
+        pull, outs, floating = state
+        given = dict(zip(places, cotangents, strict=True))
+        upstream = [
+            given[place].astype(out.dtype) if place in given else self.jax.numpy.zeros_like(out)
+            for place, out in zip(floating, outs, strict=True)
+        ]
+        if "pull" not in self.programs:
+            self.programs["pull"] = self.jax.jit(lambda pull, upstream: pull(upstream))
+        try:
+            [grads] = self.programs["pull"](pull, upstream)
+        except (self.jax.errors.JAXTypeError, TypeError):
+            [grads] = pull(upstream)
+        return list(self.jax.block_until_ready(grads))
+
+
+FRAMEWORKS: dict[str, Callable[[], Any]] = {"torch": InTorch, "jax": InJax}
+
+
+def filled(tree: Any, leaves: Sequence[Any]) -> Any:
+    """A tree as it crosses the wall, with its leaves in it: lists, tuples ``{"t": …}``, dicts ``{"d": …}``, numbers."""
+    if isinstance(tree, int):
+        return leaves[tree]
+    if isinstance(tree, list):
+        return [filled(item, leaves) for item in tree]
+    if tree is None:
+        return None
+    if "t" in tree:
+        return tuple(filled(item, leaves) for item in tree["t"])
+    return {key: filled(item, leaves) for key, item in tree["d"].items()}
+
+
+def structure(value: Any, leaves: list[Any]) -> Any:
+    """The tree of `filled`, with every leaf of the value added to `leaves`."""
+    if value is None:
+        return None
+    if isinstance(value, dict):
+        return {"d": {str(key): structure(item, leaves) for key, item in value.items()}}
+    if isinstance(value, tuple):
+        return {"t": [structure(item, leaves) for item in value]}
+    if isinstance(value, list):
+        return [structure(item, leaves) for item in value]
+    leaves.append(value)
+    return len(leaves) - 1
+
+
+# ---- serving one candidate
+
+
+class Served:
+    """One candidate: its module, its function, and the passes whose backward may come."""
+
+    def __init__(self, framework: Any) -> None:
+        self.framework = framework
+        self.function: Callable[..., Any] | None = None
+        self.held: dict[int, Any] = {}
+        self.inputs: dict[int, tuple[list[Any], list[Any]]] = {}
+
+    def answer(self, request: dict[str, Any], arrays: list[Any]) -> tuple[dict[str, Any], list[Any]]:
+        """The reply to one request."""
+        what = {"load": self.load, "forward": self.forward, "backward": self.backward, "again": self.again}
+        return what[request["do"]](request, arrays)
+
+    def load(self, request: dict[str, Any], arrays: list[Any]) -> tuple[dict[str, Any], list[Any]]:
+        """Run the candidate's text as a module, and find its function."""
+        module = types.ModuleType(NAME)
+        module.__file__ = f"/{NAME}.py"
+        sys.modules[NAME] = module
+        text = request["text"]
+        linecache.cache[f"{NAME}.py"] = (len(text), None, text.splitlines(keepends=True), f"{NAME}.py")
+        exec(compile(text, f"{NAME}.py", "exec"), module.__dict__)
+        name = request["name"]
+        if not name:
+            public = [n for n, v in vars(module).items() if isinstance(v, types.FunctionType) and v.__module__ == NAME]
+            chosen = [n for n in public if not n.startswith("_")]
+            name = "candidate" if hasattr(module, "candidate") else chosen[-1] if chosen else ""
+        found = getattr(module, name, None) if name else None
+        if not callable(found):
+            raise LookupError(f"it has no function {name or 'at all'}")
+        self.function = found
+        return {"name": name}, []
+
+    def _placed(self, arrays: list[Any], layouts: list[Any]) -> list[Any]:
+        return [self.framework.array(one, layout) for one, layout in zip(arrays, layouts, strict=True)]
+
+    def _scope(self, request: dict[str, Any]) -> Any:
+        if isinstance(self.framework, InJax):
+            return self.framework.jax.enable_x64(request["wide"])
+        return contextlib.nullcontext()
+
+    def forward(self, request: dict[str, Any], arrays: list[Any]) -> tuple[dict[str, Any], list[Any]]:
+        """Run the function on new arrays."""
+        assert self.function is not None
+        with self._scope(request):
+            leaves = self._placed(arrays, request["layouts"])
+            before = [self.framework.bytes_of(leaf).numbers for leaf in leaves]
+            outputs, state = self.framework.forward(
+                self.function, request["tree"], list(leaves), request["wanted"], request["options"]
+            )
+            flat: list[Any] = []
+            tree = structure(outputs, flat)
+            sent = [self.framework.bytes_of(leaf) for leaf in flat]
+            can = [self.framework.differentiable(leaf) for leaf in flat]
+        changed = [i for i, leaf in enumerate(leaves) if self.framework.bytes_of(leaf).numbers != before[i]]
+        self.held[request["id"]] = state
+        self.inputs[request["id"]] = (leaves, flat)
+        while len(self.held) > HELD:
+            del self.held[next(iter(self.held))]
+            del self.inputs[next(iter(self.inputs))]
+        return {"tree": tree, "differentiable": can, "changed": changed}, sent
+
+    def backward(self, request: dict[str, Any], arrays: list[Any]) -> tuple[dict[str, Any], list[Any]]:
+        """Pull cotangents, which were not known before, through an earlier call."""
+        state = self.held.pop(request["id"])
+        with self._scope(request):
+            cotangents = self._placed(arrays, request["layouts"])
+            grads = self.framework.backward(state, request["places"], cotangents)
+            return {}, [self.framework.bytes_of(grad) for grad in grads]
+
+    def again(self, request: dict[str, Any], arrays: list[Any]) -> tuple[dict[str, Any], list[Any]]:
+        """The outputs of an earlier call as they are now."""
+        return {}, [self.framework.bytes_of(leaf) for leaf in self.inputs[request["id"]][1]]
+
+
+def _end_with_court(connection: int) -> None:
+    """Wait until the other side is gone, and end: a court that was killed cannot stop a call that hangs."""
+    poll = select.poll()
+    poll.register(connection, 0)
+    poll.poll()
+    os._exit(0)
+
+
+def serve(connection: socket.socket, framework: Any, limits: dict[str, Any]) -> None:
+    """Answer requests until the other side closes."""
+    threading.Thread(target=_end_with_court, args=(connection.fileno(),), daemon=True).start()
+
+    def read(count: int, _: float) -> bytes:
+        return connection.recv(count)
+
+    served, done = Served(framework), {"wall": limits["done"], "pid": os.getpid()}
+    connection.sendmsg([message.packed(message.ANSWER, json.dumps(done))])
+    while True:
+        try:
+            _, text, arrays = message.received(read, time.monotonic() + 1e9, 1 << 40, REQUEST)
+        except message.Closed:
+            os._exit(0)
+        try:
+            reply, sent = served.answer(json.loads(text), arrays)
+            frame = message.packed(message.ANSWER, json.dumps(reply), sent)
+        except BaseException as error:  # whatever a stranger raises is said, and the next request is answered
+            frame = message.packed(message.RAISED, _words(error))
+        connection.sendall(frame)
+
+
+def _words(error: BaseException) -> str:
+    try:
+        lines = str(error).strip().splitlines()
+        said = f"{type(error).__name__}: {lines[0][:300] if lines else '(no message)'}"
+    except BaseException as another:
+        said = f"{type(error).__name__}: (its message raises {type(another).__name__})"
+    with contextlib.suppress(BaseException):
+        frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == f"{NAME}.py"]
+        if frames:
+            said += f" · {NAME}.py:{frames[-1].lineno} in {frames[-1].name}"
+    return said
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Import the framework, say so, and fork a process for each socket that arrives."""
+    control = socket.socket(fileno=int(arguments[0]))
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG: it ends with the court
+    libc.prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER: a process that a stranger leaves behind stays below this one
+    libc.prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE: no process of a stranger may read or trace this one
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system reaps the forks
+    framework = FRAMEWORKS[arguments[1]]()
+    gc.collect()
+    gc.freeze()
+    control.sendall(b"r")
+    while True:
+        text, sent, _, _ = control.recvmsg(1 << 16, socket.CMSG_SPACE(4))
+        if not text:
+            os._exit(0)
+        numbers = array.array("i")
+        for level, kind, data in sent:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                numbers.frombytes(data[: len(data) - len(data) % 4])
+        if os.fork():
+            for number in numbers:
+                os.close(number)
+            continue
+        control.close()
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        with contextlib.suppress(BaseException):
+            limits = json.loads(text)
+            limits["done"] = isolate(limits)
+            serve(socket.socket(fileno=numbers[0]), framework, limits)
+        os._exit(1)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

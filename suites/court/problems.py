@@ -1,0 +1,164 @@
+"""The problems on which a stranger is judged: the task's sizes and some between them, under seeds that nobody knows.
+
+Seeds come from the system's source of random numbers and have 62 bits. No problem is used for two candidates, so what
+one learns, or what a verdict shows, helps no other.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from gradgate.references import registry
+from gradgate.references.backends import precision
+from gradgate.references.contract import Claim, Method, Spec, UsageError
+from gradgate.suites.checks import CHECKS
+from gradgate.suites.court.proxy import Judged
+from gradgate.suites.judging import strategies
+from gradgate.suites.pairs.lowering import legal
+
+JUDGED = (
+    "tree",
+    "outputs",
+    "gradient",
+    "cotangents",
+    "upstream",
+    "deterministic",
+    "pure",
+    "not_finite",
+    "stability",
+    "options",
+    "each_leaf_alone",
+    "layouts",
+)
+"""Checks that judge a candidate from outside."""
+COUNTS = {
+    "torch": {
+        "tree": 2,
+        "outputs": 4,
+        "gradient": 8,
+        "cotangents": 3,
+        "upstream": 2,
+        "deterministic": 2,
+        "pure": 2,
+        "not_finite": 2,
+        "stability": 4,
+        "options": 3,
+        "each_leaf_alone": 2,
+        "layouts": 2,
+    },
+    "jax": {
+        "tree": 2,
+        "outputs": 1,
+        "gradient": 6,
+        "cotangents": 2,
+        "upstream": 1,
+        "deterministic": 1,
+        "pure": 1,
+        "not_finite": 1,
+        "stability": 3,
+        "options": 1,
+    },
+}
+"""Framework -> check -> how many problems judge a claim with it."""
+NARROW = 12
+"""Problems for a gradient in bfloat16 or float16, where only many together refute."""
+BETWEEN = {"torch": 2, "jax": 1}
+"""How many sizes that the task does not list are tried, drawn anew for every court."""
+LARGEST = 40
+"""The largest of these."""
+TRIES = 20
+"""How many are drawn until the reference takes enough of them; it may refuse what is no multiple of a size."""
+EVERY = 24
+"""Most listed shapes of a gradient in float64 in PyTorch; they hold every pair of values of dims and shared options."""
+SIZES = {"torch": 8, "jax": 3}
+"""Most listed combinations of sizes; in JAX each is several programs to compile, so all claims share few."""
+
+
+def judged(method: Method) -> tuple[list[Claim], dict[str, str]]:
+    """(claims that a court judges, claim -> why it is not judged) of a task's method."""
+    claims = [claim for claim in method.claims if claim.check in JUDGED]
+    why = "it looks into the function, which only its own process can do; what it says is worth nothing here"
+    return claims, {claim.name: why for claim in method.claims if claim.check not in JUDGED}
+
+
+def between(pair: Judged) -> list[Mapping[str, Any]]:
+    """Shapes with sizes that the task does not list: the reference runs at them, in this process."""
+    found: list[Mapping[str, Any]] = []
+    for _ in range(TRIES):
+        if len(found) == BETWEEN[pair.where] or not pair.dims:
+            break
+        shape: dict[str, Any] = dict(secrets.choice(pair.family.shapes))
+        for name, sizes in pair.dims.items():
+            unlisted = set(range(1, min(max(sizes), LARGEST) + 1)) - set(sizes)
+            if unlisted:
+                shape[name] = secrets.choice(sorted(unlisted))
+        if shape in found or shape in [dict(one) for one in pair.family.shapes] or not legal(pair, shape):
+            continue
+        spec = pair.spec(**shape)
+        try:
+            problem = dataclasses.replace(spec, dtype=spec.widest).build(pair.where)
+            with precision(pair.where, problem.dtype):
+                pair.gradient("reference", problem, {})
+        except Exception:  # the reference refuses these sizes, so nobody has to take them
+            continue
+        found.append(shape)
+    return found
+
+
+class Docket:
+    """The shapes of one court, and problems of them that were never used."""
+
+    def __init__(self, pair: Judged, method: Method) -> None:
+        self.pair, self.method = pair, method
+        self.family = registry.family(method.family)
+        self.more = between(pair)
+        covering = strategies.covering(self.family, {})
+        short = [shape for shape in covering if not strategies.is_long(shape)] or list(covering)
+        self.every = _spread([one for one in self.family.shapes if not strategies.is_long(one)] or short, EVERY)
+        self.shapes = _spread(short, SIZES[pair.where])
+        same = [{**shape, "regime": regime} for shape in self.shapes for regime in pair.regimes]
+        self.stress = [shape for shape in same if legal(pair, {**self._usual(), **shape})]
+
+    def problems(self, claim: Claim) -> Iterator[tuple[Spec, dict[str, Any]]]:
+        """(Spec, options) for a claim, the smallest first, each under a new seed."""
+        narrow = claim.settings.get("dtype") in ("bfloat16", "float16")
+        shapes = list(self.stress if CHECKS[claim.check].draws == "stress" else self.shapes)
+        shapes = shapes[-2:] if narrow else shapes
+        count = NARROW if narrow else COUNTS[self.pair.where][claim.check]
+        if claim.check == "gradient":
+            if claim.settings.get("dtype") == "float64" and self.pair.where == "torch":
+                shapes = self.every
+            shapes = shapes if narrow else [*shapes, *self.more]
+            count = max(count, len(shapes))
+        elif CHECKS[claim.check].draws == "stress":
+            count = max(count, len(self.pair.regimes))
+        picked = [shapes[i % len(shapes)] for i in range(count)] if count > len(shapes) else _spread(shapes, count)
+        for shape in sorted(picked, key=lambda shape: self.pair.numbers({**self._usual(), **shape})):
+            try:
+                spec = self.pair.spec(**{**shape, "seed": secrets.randbits(62)})
+            except UsageError:
+                continue
+            options = strategies.pick_options(self.method, spec, claim.settings.get("covering", ""))
+            yield spec, options | dict(claim.settings.get("options", {}))
+
+    def smaller(self, spec: Any, options: Mapping[str, Any]) -> Iterator[tuple[Spec, dict[str, Any]]]:
+        """Problems with fewer numbers than one that refutes, the smallest first."""
+        size = self.pair.numbers(spec.fields)
+        listed = sorted(self.family.shapes, key=lambda shape: self.pair.numbers({**self._usual(), **shape}))
+        for shape in listed:
+            if self.pair.numbers({**self._usual(), **shape}) >= size:
+                return
+            if shape.get("regime", "") == spec.regime:
+                yield self.pair.spec(**{**shape, "seed": secrets.randbits(62)}), dict(options)
+
+    def _usual(self) -> dict[str, Any]:
+        return {name: getattr(self.pair.spec(), name) for name in (*self.pair.dims, *self.pair.shared)}
+
+
+def _spread(items: list[Any], wanted: int) -> list[Any]:
+    if wanted >= len(items):
+        return items
+    return [items[round(i * (len(items) - 1) / max(1, wanted - 1))] for i in range(wanted)]

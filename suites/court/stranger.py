@@ -1,0 +1,300 @@
+"""The court's end of a process in which a stranger's code runs, and of the nursery that forks such processes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gradgate.suites.court import message, wall
+from gradgate.suites.court.message import Array
+
+POLL = 0.1
+"""Seconds between two looks at a process that is silent."""
+STARTING = 120.0
+"""Seconds that the framework may take to be imported."""
+
+
+class Gone(Exception):
+    """A stranger's process gives no answer any more; the message says why, in words about the candidate."""
+
+
+class Raised(Exception):
+    """The candidate raised an exception; the message is its words."""
+
+
+class Stranger:
+    """One process of a candidate. Whatever arrives from it is checked for form and size, and believed in nothing.
+
+    Attributes:
+        pid: its process, as this process sees it; 0 if the system does not say.
+        walls: what it is cut off from, said before any foreign code ran: name -> how.
+        gone: why it gives no answer any more; "" while it lives.
+    """
+
+    def __init__(self, connection: socket.socket, nursery: Nursery, limits: wall.Limits) -> None:
+        self.connection, self.nursery, self.limits = connection, nursery, limits
+        self.gone, self.pid, self.first = "", 0, b""
+        self.walls: dict[str, str] = {}
+        self.peak, self.processor, self.began = 0, 0.0, 0
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+
+    def greet(self) -> None:
+        """Wait for its first words, which it says before foreign code runs.
+
+        Raises:
+            Gone: it ended before them.
+        """
+        with contextlib.suppress(OSError):
+            ready, _, _ = select.select([self.connection], [], [], STARTING)
+            if ready:
+                self.first, sent, _, _ = self.connection.recvmsg(message.HEAD.size, socket.CMSG_SPACE(12))
+                for level, kind, data in sent:
+                    if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):
+                        self.pid = struct.unpack("3i", data[:12])[0]
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 0)
+        _, text, _ = self._next(STARTING, 0)
+        self.walls = json.loads(text)["wall"]
+        self.began = self._resident("VmRSS")
+
+    def ask(self, request: dict[str, Any], arrays: Sequence[Array], most: int) -> tuple[dict[str, Any], list[Array]]:
+        """The reply to a request.
+
+        Args:
+            most: bytes of arrays that are accepted.
+
+        Raises:
+            Raised: the candidate raised an exception.
+            Gone: it ended, hung, used up what it may use, or sent something else than a reply; it is killed.
+        """
+        if self.gone:
+            raise Gone(self.gone)
+        frame = memoryview(message.packed(message.ASK, json.dumps(request), arrays))
+        until = time.monotonic() + self.limits.seconds
+        while frame:
+            _, ready, _ = select.select([], [self.connection], [], POLL)
+            try:
+                frame = frame[self.connection.send(frame[: 1 << 20], socket.MSG_DONTWAIT) :] if ready else frame
+            except BlockingIOError:
+                continue
+            except OSError:
+                break  # it has closed its end; reading says so
+            if time.monotonic() > until:
+                self._end(f"it took no request within {self.limits.seconds:g} s")
+        kind, text, found = self._next(self.limits.seconds, most)
+        self._look()
+        if kind == message.RAISED:
+            raise Raised(text)
+        try:
+            reply = json.loads(text)
+        except (ValueError, RecursionError):
+            reply = None
+        if not isinstance(reply, dict):
+            self._end("it sent something else than a reply")
+        return reply, found
+
+    def _next(self, seconds: float, most: int) -> tuple[int, str, list[Array]]:
+        until = time.monotonic() + seconds
+        try:
+            return message.received(self._read, until, most)
+        except message.Malformed as why:
+            self._end(f"it sent something else than a reply: {why}")
+        except message.TooLate:
+            self._end(f"it hung: no answer within {seconds:g} s")
+        except (message.Closed, OSError):
+            self._end("its process ended")
+        raise AssertionError
+
+    def _read(self, count: int, seconds: float) -> bytes:
+        if self.first:
+            found, self.first = self.first[:count], self.first[count:]
+            return found
+        ready, _, _ = select.select([self.connection], [], [], min(POLL, seconds))
+        if not ready:
+            self._look()
+            raise TimeoutError
+        return self.connection.recv(count)
+
+    def _look(self) -> None:
+        """Look at what the process uses; it is ended if that is too much."""
+        if not self.pid:
+            return
+        self.peak = max(self.peak, self._resident("VmHWM"))
+        self.processor = max(self.processor, _processor(self.pid))
+        below = descendants(self.pid)
+        if len(below) > self.limits.processes:
+            self._end(f"it started {len(below)} processes; {self.limits.processes} are allowed")
+        if self._resident("VmRSS") + sum(_status(pid, "VmRSS") for pid in below) > self.began + self.limits.memory:
+            self._end(f"it used more than {self.limits.memory / 2**30:.3g} GiB of memory")
+
+    def _resident(self, name: str) -> int:
+        return _status(self.pid, name) if self.pid else 0
+
+    def _end(self, why: str) -> None:
+        self.gone = why
+        self.close()
+        raise Gone(why)
+
+    def close(self) -> None:
+        """End the process and everything that it started."""
+        if self.pid:
+            self.peak, self.processor = (
+                max(self.peak, self._resident("VmHWM")),
+                max(self.processor, _processor(self.pid)),
+            )
+            for pid in [self.pid, *descendants(self.pid)]:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+        self.connection.close()
+        self.gone = self.gone or "it was closed"
+        if "processes" not in self.walls:
+            self.nursery.sweep()
+
+
+class Nursery:
+    """A process behind the wall that has imported a framework, and forks a process for each candidate.
+
+    If somebody kills it, the next candidate gets another one. It is a context manager: leaving it ends all processes.
+    """
+
+    def __init__(self, framework: str, kind: str, hidden: Sequence[str] = ()) -> None:
+        self.framework, self.kind, self.hidden = framework, kind, tuple(hidden)
+        self.process: subprocess.Popen[bytes] | None = None
+        self.control: socket.socket | None = None
+        self.scratch = ""
+        self.strangers: list[Stranger] = []
+
+    def start(self) -> None:
+        """Begin to import the framework; returns at once."""
+        self.stop()
+        self.scratch = tempfile.mkdtemp(prefix="gradgate-court-")
+        ours, theirs = socket.socketpair()
+        self.process = subprocess.Popen(
+            wall.command(self.kind, self.framework, theirs.fileno(), self.scratch, self.hidden),
+            pass_fds=(theirs.fileno(),),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=wall.variables(self.scratch),
+            start_new_session=True,
+            cwd=self.scratch,
+        )
+        theirs.close()
+        self.control = ours
+        self.ready = False
+
+    def stranger(self, limits: wall.Limits) -> Stranger:
+        """A new process.
+
+        Raises:
+            OSError: no such process can be started here.
+        """
+        for _ in range(3):
+            if self.process is None or self.process.poll() is not None:
+                self.start()
+            try:
+                return self._forked(limits)
+            except (OSError, Gone):
+                self.stop()
+        raise OSError("no process could be started behind the wall")
+
+    def _forked(self, limits: wall.Limits) -> Stranger:
+        assert self.control is not None
+        if not self.ready:
+            self.control.settimeout(STARTING)
+            self.ready = self.control.recv(1) == b"r"
+            if not self.ready:
+                raise OSError
+        ours, theirs = socket.socketpair()
+        asked = {
+            "bytes": limits.memory,
+            "processor": limits.processor,
+            "scratch": self.scratch,
+            "folders": [*wall.folders(self.framework), *wall.SYSTEM, "/proc", "/dev", str(wall.HERE), wall.BEHIND],
+        }
+        socket.send_fds(self.control, [json.dumps(asked).encode()], [theirs.fileno()])
+        theirs.close()
+        made = Stranger(ours, self, limits)
+        made.greet()
+        self.strangers = [one for one in self.strangers if not one.gone] + [made]
+        return made
+
+    def sweep(self) -> None:
+        """End what closed strangers have left, where they had no namespace of processes: everything but the living."""
+        if self.process is None or self.kind == "bubblewrap":
+            return
+        alive = {pid for one in self.strangers if not one.gone for pid in (one.pid, *descendants(one.pid))}
+        for pid in descendants(self.process.pid):
+            if pid not in alive:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+
+    def stop(self) -> None:
+        """End the nursery and all strangers."""
+        for one in self.strangers:
+            if not one.gone:
+                one.close()
+        self.strangers = []
+        if self.process is not None:
+            below = descendants(self.process.pid)
+            for pid in (self.process.pid, *below):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            self.process.wait()
+            self.process = None
+        if self.control is not None:
+            self.control.close()
+            self.control = None
+        if self.scratch:
+            shutil.rmtree(self.scratch, ignore_errors=True)
+            self.scratch = ""
+
+    def __enter__(self) -> Nursery:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes below one, as far as the system lists them."""
+    found, waiting = [], [pid]
+    while waiting:
+        one = waiting.pop()
+        for path in Path(f"/proc/{one}/task").glob("*/children"):
+            with contextlib.suppress(OSError):
+                below = [int(text) for text in path.read_text().split()]
+                found += below
+                waiting += below
+        if len(found) > 4096:
+            break
+    return found
+
+
+def _status(pid: int, name: str) -> int:
+    """Bytes that /proc/PID/status says under a name; 0 if there is none."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith(f"{name}:"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
+def _processor(pid: int) -> float:
+    """Seconds of processor time of a process."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return 0.0

@@ -1,0 +1,251 @@
+"""A court upholds what is right, refutes what is wrong, and survives whatever a candidate does.
+
+All tests share two warm courts. ``GRADGATE_TRIAL=1`` runs every exploit; `python -m gradgate.suites.bugs.strangers`
+does so behind both walls.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from gradgate import Court, Pair, UsageError, constant, key, normal
+from gradgate.references.contract import installed
+from gradgate.suites.bugs.strangers.exploits import EXPLOITS, JAX, TORCH, Exploit
+from gradgate.suites.court import wall
+from gradgate.suites.court.proxy import task_of
+from gradgate.suites.court.stranger import descendants
+from gradgate.suites.schemas import documents
+
+TEXTS = {"torch": TORCH, "jax": JAX}
+RIGHT = {framework: text.replace("return 2 * dy", "return dy") for framework, text in TEXTS.items()}
+ALWAYS = ("forges_the_worker", "claims_a_huge_reply", "kills", "changes_outputs", "knows_the_shapes", "leaves_files")
+"""Exploits that every run tries in PyTorch: one of each kind."""
+PATIENCE = {"torch": 20.0, "jax": 60.0}
+
+
+def chosen(framework: str, count: int) -> list[Exploit]:
+    """Some exploits of a framework, the same in every run; all of them if the whole trial is asked for."""
+    every = [one for one in EXPLOITS if framework in one.frameworks]
+    if os.environ.get("GRADGATE_TRIAL"):
+        return every
+    quick = [one for one in every if one.name not in ("hangs", "recurses", "patches_time", "uses_all_memory")]
+    first = [one for one in quick if one.name in ALWAYS and framework == "torch"]
+    return first + random.Random(20264).sample([one for one in quick if one not in first], count)
+
+
+def opened(framework: str, **settings: Any) -> Court:
+    """A court for the task of the exploits."""
+    pytest.importorskip(framework)
+    task = f"gradgate.suites.bugs.strangers.task_{framework}:task"
+    return Court(task, **{"seconds": PATIENCE[framework], **settings})
+
+
+@pytest.fixture(scope="module")
+def torch_court() -> Iterator[Court]:
+    """A warm court of PyTorch."""
+    with opened("torch") as court:
+        yield court
+
+
+@pytest.fixture(scope="module")
+def jax_court() -> Iterator[Court]:
+    """A warm court of JAX."""
+    with opened("jax") as court:
+        yield court
+
+
+@pytest.fixture
+def court(request: pytest.FixtureRequest) -> Court:
+    """The warm court of a framework."""
+    found: Court = request.getfixturevalue(f"{request.param}_court")
+    return found
+
+
+def rows(answer: dict[str, Any]) -> dict[str, str]:
+    """Claim -> verdict."""
+    return {row["claim"]: row["verdict"] for row in answer["claims"]}
+
+
+@pytest.mark.parametrize("court", ["torch", "jax"], indirect=True)
+def test_the_right_candidate_is_upheld_and_the_wrong_one_refuted(court: Court) -> None:
+    framework = court.pair.where
+    right = court.judge(RIGHT[framework])
+    assert right["verdict"] == "upheld", right["reason"]
+    assert set(rows(right).values()) == {"upheld"}
+    assert right["score"]["claims"] == 1.0
+    assert right["processes"] >= 2
+    assert "gradient_exact" in right["not_judged"]
+    wrong = court.judge(TEXTS[framework])
+    assert wrong["verdict"] == "refuted"
+    assert rows(wrong)["gradient_float64"] == "refuted"
+    assert "x" in wrong["reason"]
+    found = wrong["counterexample"]
+    assert (found["spec"]["T"], found["spec"]["H"]) == (1, 1)
+    for answer in (right, wrong):
+        msgspec.convert(answer, documents.Answer, strict=True)
+
+
+@pytest.mark.parametrize("court", ["torch", "jax"], indirect=True)
+def test_a_small_error_is_refuted(court: Court) -> None:
+    text = RIGHT[court.pair.where].replace("return dy * w", "return (1 + 1e-11) * dy * w")
+    assert rows(court.judge(text))["gradient_float64"] == "refuted"
+
+
+@pytest.mark.parametrize("exploit", chosen("torch", 10), ids=lambda one: one.name)
+def test_an_exploit_is_not_upheld(exploit: Exploit, torch_court: Court) -> None:
+    answer = torch_court.judge(exploit.text("torch"), exploit.name)
+    assert answer["verdict"] in ("refuted", "error")
+    assert answer["reason"]
+    assert "please report" not in answer["reason"]
+
+
+@pytest.mark.parametrize("exploit", chosen("jax", 2), ids=lambda one: one.name)
+def test_an_exploit_is_not_upheld_in_jax(exploit: Exploit, jax_court: Court) -> None:
+    answer = jax_court.judge(exploit.text("jax"), exploit.name)
+    assert answer["verdict"] in ("refuted", "error")
+    assert answer["reason"]
+
+
+def test_there_are_enough_exploits_and_each_has_its_mechanism_in_words() -> None:
+    assert len({one.name for one in EXPLOITS}) == len(EXPLOITS) >= 40
+    assert all(len(one.mechanism.split()) >= 3 for one in EXPLOITS)
+
+
+def test_a_candidate_without_the_exploit_would_be_upheld() -> None:
+    """The base of the exploits is wrong by its factor alone."""
+    assert all(text.count("return 2 * dy * w") == 1 for text in TEXTS.values())
+
+
+def test_inputs_are_new_for_every_candidate(torch_court: Court) -> None:
+    claim = torch_court.method.claim("gradient_float64")
+    seeds = [spec.seed for _ in range(3) for spec, _ in torch_court.docket.problems(claim)]
+    assert len(set(seeds)) == len(seeds)
+    assert max(seeds) > 2**55
+    listed = torch_court.pair.dims
+    drawn = [spec for spec, _ in torch_court.docket.problems(claim)]
+    assert any(spec.T not in listed["T"] or spec.H not in listed["H"] for spec in drawn)
+
+
+def test_cotangents_come_after_the_forward_pass(torch_court: Court) -> None:
+    """A candidate that returns in its forward pass what it will pull cannot know the cotangents."""
+    text = TORCH + "def gradient(dy, x, w):\n    raise ValueError(str(dy.shape == x.shape))\n"
+    answer = torch_court.judge(text)
+    assert answer["verdict"] == "error"
+    assert "ValueError: True · candidate.py" in answer["reason"]
+
+
+def test_a_candidate_that_ends_its_process_costs_the_next_one_nothing(torch_court: Court) -> None:
+    ends = TORCH + "def before(x, w):\n    os._exit(0)\n"
+    answers = list(torch_court.judge_all([ends, RIGHT["torch"]]))
+    assert [answer["verdict"] for answer in answers] == ["error", "upheld"]
+    assert "its process ended" in answers[0]["reason"]
+    assert "not tried: in an earlier claim its process ended" in answers[0]["claims"][-1]["reason"]
+
+
+def test_a_killed_nursery_is_replaced(torch_court: Court) -> None:
+    process = torch_court.nursery.process
+    assert process is not None
+    process.kill()
+    process.wait()
+    assert torch_court.judge(RIGHT["torch"])["verdict"] == "upheld"
+
+
+def test_without_bubblewrap_the_verdicts_are_the_same_and_nothing_is_left() -> None:
+    with opened("torch", wall="plain", seconds=6.0) as court:
+        assert court.judge(RIGHT["torch"])["verdict"] == "upheld"
+        for one in EXPLOITS:
+            if one.name in ("stays", "reads_the_court"):
+                assert court.judge(one.text("torch"))["verdict"] in ("refuted", "error")
+        assert court.nursery.process is not None
+        pid, scratch = court.nursery.process.pid, court.nursery.scratch
+        deadline = time.monotonic() + 20.0
+        while (
+            descendants(pid) and time.monotonic() < deadline
+        ):  # they were killed, and a namespace ends in its own time
+            time.sleep(0.1)
+        assert descendants(pid) == []
+    assert not Path(scratch).exists()
+    assert not Path(f"/proc/{pid}").exists()
+
+
+def test_the_wall_is_said(torch_court: Court) -> None:
+    answer = torch_court.judge("x = 1\n")
+    assert answer["verdict"] == "error"
+    assert answer["wall"]["kind"] == wall.chosen("auto")
+    assert "limits" in answer["wall"]
+
+
+def plain(x: Any, w: Any) -> Any:
+    """The product."""
+    return x * w
+
+
+INPUTS = {"x": normal("T"), "w": normal("T")}
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "no reference": ({"reference": None, "function": plain}, "has no reference"),
+    "random": ({"random": True}, "draws random numbers"),
+    "devices": ({"devices": ("interpreter",)}, "declares devices"),
+    "an option that is a function": ({"options": {"act": (abs,)}}, "does not cross the wall"),
+    "a typed key": ({"inputs": {**INPUTS, "k": key(typed=True)}, "framework": "jax"}, "does not cross the wall"),
+    "no framework": ({"framework": "", "reference": abs}, "does not show the framework"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_a_pair_that_is_no_task_is_refused_in_words(what: str) -> None:
+    pytest.importorskip("torch")
+    declared = {"function": None, "reference": plain, "inputs": INPUTS, "dims": {"T": (3,)}, "framework": "torch"}
+    changes, words = REFUSED[what]
+    assert task_of(Pair(**declared, name="task")).called == "task"
+    with pytest.raises(UsageError, match=words):
+        task_of(Pair(**{**declared, **changes}, name="task"))
+
+
+def test_a_wall_that_is_not_there_is_refused() -> None:
+    with pytest.raises(UsageError, match="wall"):
+        wall.chosen("brick")
+    assert wall.chosen("plain") == "plain"
+
+
+def test_a_task_with_trees_and_data_is_judged() -> None:
+    torch = pytest.importorskip("torch")
+
+    def scaled(parts: Any, unit: Any) -> Any:
+        return {"sum": parts["a"] * unit + parts["b"], "count": torch.ones(3, dtype=torch.int64)}
+
+    inputs = {"parts": {"a": normal("T"), "b": normal("T")}, "unit": constant(2.0, gradient=False)}
+    task = Pair(
+        None, reference=scaled, inputs=inputs, dims={"T": (3, 1)}, dtypes=("float64",), name="scaled", framework="torch"
+    )
+    text = (
+        "import torch\n"
+        "def candidate(parts, unit):\n"
+        "    return {'sum': parts['a'] * unit + parts['b'], 'count': torch.ones(3, dtype=torch.int64)}\n"
+    )
+    with Court(task) as court:
+        assert court.judge(text)["verdict"] == "upheld"
+        assert court.judge(text.replace("ones(3", "zeros(3"))["verdict"] == "refuted"
+        assert court.judge(text.replace(", 'count': torch.ones(3, dtype=torch.int64)", ""))["verdict"] == "refuted"
+
+
+@pytest.mark.skipif(not installed("torch"), reason="torch is not installed")
+def test_the_command_prints_one_object_and_its_status(tmp_path: Path, gradgate: Any) -> None:
+    (tmp_path / "right.py").write_text(RIGHT["torch"])
+    (tmp_path / "wrong.py").write_text(TORCH)
+    task = "gradgate.suites.bugs.strangers.task_torch:task"
+    lines = tmp_path / "answers.jsonl"
+    files = [tmp_path / "right.py", tmp_path / "wrong.py"]
+    ran = gradgate("judge", task, *files, "--lines", lines, "--json")
+    assert ran.status == 1
+    document = msgspec.json.decode(ran.out.encode(), type=documents.Judgement)
+    assert [answer.verdict for answer in document.answers] == ["upheld", "refuted"]
+    assert [msgspec.json.decode(line)["verdict"] for line in lines.read_text().splitlines()] == ["upheld", "refuted"]
+    assert gradgate("judge", task, tmp_path / "none.py").status == 3
