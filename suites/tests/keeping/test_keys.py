@@ -71,8 +71,8 @@ def test_a_file_that_the_settings_name_is_part_of_the_key(tmp_path: Path, keys: 
 def test_the_judge_is_every_check_and_all_that_pairs_are_made_of(keys: Callable[[], Keys]) -> None:
     read = keys().closure(JUDGING, [])
     assert {f"gradgate.suites.{name}" for name in ("checks.form", "exact.balls", "judging.engine")} <= set(read)
-    tests_alone = {"gradgate.suites.pairs.pytest_tests", "gradgate.suites.watching.block"}
-    assert set(gradgate._PLACES.values()) - tests_alone <= set(read)
+    others = {f"gradgate.suites.{name}" for name in ("pairs.pytest_tests", "watching.block", "court.court")}
+    assert set(gradgate._PLACES.values()) - others <= set(read)
     assert not [name for name in read if name.startswith(("gradgate.suites.bugs", "gradgate.suites.tests"))]
 
 
