@@ -83,6 +83,13 @@ def _own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_REGISTERED", {})
 
 
+@pytest.fixture(autouse=True)
+def _own_modules() -> None:
+    """Forget the package `mylib` of another test: several tests write one, each in a folder of its own."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "mylib"]:
+        del sys.modules[name]
+
+
 @pytest.fixture(params=["jax", "torch"])
 def framework(request: pytest.FixtureRequest) -> str:
     """Each framework, skipped where it is not installed."""
