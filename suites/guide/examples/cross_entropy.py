@@ -35,7 +35,8 @@ def _forward(x, weight, labels, block):
         logits = x @ weight.T
         lse = jax.nn.logsumexp(logits, axis=1)
         here = jnp.arange(block)
-        d = jnp.exp(logits - lse[:, None]).at[here, labels].add(-1) * (real / tokens)[:, None]
+        # exp(logits - lse) would lose digits in proportion to the logits, which are large where the model is confident
+        d = jax.nn.softmax(logits, axis=1).at[here, labels].add(-1) * (real / tokens)[:, None]
         d = d.astype(x.dtype)
         return (total + jnp.sum((lse - logits[here, labels]) * real), dweight + d.T @ x), d @ weight
 
