@@ -18,7 +18,6 @@ import importlib.util
 import json
 import linecache
 import os
-import resource
 import select
 import signal
 import socket
@@ -30,6 +29,9 @@ import traceback
 import types
 from collections.abc import Callable, Sequence
 from typing import Any
+
+with contextlib.suppress(ImportError):  # a system without it has no wall, and `wall.chosen` says so
+    import resource
 
 
 def _beside() -> Any:

@@ -100,7 +100,7 @@ WRONG = [
     ((*QUICK, "--claim", "gradient_float46"), "unknown claim 'gradient_float46'; legal: .*; nearest: gradient_float64"),
     ((*QUICK, "--profile", "cup"), "unknown profile 'cup'; did you mean 'cpu'.* Known: .*cpu.*"),
     ((*QUICK, "--profile", "no/such.toml"), ".*no/such.toml.*"),
-    ((*QUICK, "--spec", "{length: 3}"), "a Spec is a JSON object such as .*; '{length: 3}' is not JSON: .*"),
+    ((*QUICK, "--spec", "{length: 3}"), "--spec is a JSON object; '{length: 3}' is not JSON: .*"),
     ((*QUICK, "--spec", '{"lenght": 3}'), "unknown Spec field 'lenght'; legal: .*; nearest: length"),
     ((*QUICK, "--spec", '{"length": 0}'), "length must be at least 1, not 0"),
     ((*QUICK, "--spec", '{"norm": null}'), "norm must be a string, not None"),
