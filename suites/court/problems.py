@@ -9,11 +9,11 @@ from __future__ import annotations
 import dataclasses
 import secrets
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 from gradgate.references import registry
 from gradgate.references.backends import precision
-from gradgate.references.contract import Claim, Method, Spec, UsageError
+from gradgate.references.contract import Backend, Claim, Method, Spec, UsageError
 from gradgate.suites.checks import CHECKS
 from gradgate.suites.court.proxy import Judged
 from gradgate.suites.judging import strategies
@@ -99,7 +99,7 @@ def between(pair: Judged) -> list[Mapping[str, Any]]:
             continue
         spec = pair.spec(**shape)
         try:
-            problem = dataclasses.replace(spec, dtype=spec.widest).build(pair.where)
+            problem = dataclasses.replace(spec, dtype=spec.widest).build(cast(Backend, pair.where))
             with precision(pair.where, problem.dtype):
                 pair.gradient("reference", problem, {})
         except Exception:  # the reference refuses these sizes, so nobody has to take them

@@ -66,15 +66,15 @@ def heard(target: str, pair: Pair) -> Iterator[Heard]:
     module = target.partition(":")[0]
     text = inspect.getsource(importlib.import_module(module))
     roles = [("function", "handwritten")] + [("reference", "plain")] * (set(pair.options) == set(pair.shared))
+    functions = {role: getattr(pair, role).__name__ for role in ("function", "reference")}
     for role, name in roles:
-        function = getattr(pair, role).__name__
-        yield Heard(target, name, bare(text), function, True)
+        yield Heard(target, name, bare(text), functions[role], True)
     for mutant in MUTANTS:
         if f"{PACKAGE}.{mutant.pair}" == target and mutant.kill in SEEN:
             changed = text
             for old, new in mutant.edits:
                 changed = changed.replace(old, new)
-            yield Heard(target, mutant.name, bare(changed), pair.function.__name__, False)
+            yield Heard(target, mutant.name, bare(changed), functions["function"], False)
 
 
 def bare(text: str) -> str:

@@ -129,16 +129,16 @@ def test_a_wrong_gradient_fails_and_cannot_be_declared_away(change: Any, gate: A
 def test_an_allowed_rise_passes_up_to_its_ceiling(change: Any, gate: Any) -> None:
     change.replace(METHOD, HOARD)
     entry = f'[[allow]]\ncell = "{NAME}"\nceiling = 99999999\nreason = "on purpose"\nexpires = 2999-01-01\n'
-    change.commit({"asv_bench/allow.toml": entry})
+    change.commit({"gradgate_allow.toml": entry})
     ran = gate(change)
     assert ran.status == 0, ran.out
     assert f"allowed {NAME}" in ran.out
     assert "on purpose" in ran.out
-    change.commit({"asv_bench/allow.toml": entry.replace("99999999", "20")})
+    change.commit({"gradgate_allow.toml": entry.replace("99999999", "20")})
     ran = gate(change)
     assert ran.status == 1
     assert "above the ceiling 20" in ran.out
-    change.commit({"asv_bench/allow.toml": entry.replace("2999", "2001")})
+    change.commit({"gradgate_allow.toml": entry.replace("2999", "2001")})
     ran = gate(change)
     assert ran.status == 1
     assert f"expired {NAME}" in ran.out
