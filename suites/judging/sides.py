@@ -98,11 +98,17 @@ class Search:
                 yield spec
 
     def _gaps(self) -> bool:
-        """Whether a decision has gone one way only, choices included: their booleans may join two comparisons."""
-        return any(
+        """Whether a decision has gone one way only that other inputs may change.
+
+        Choices are included, because their booleans may join two comparisons. Where the program compares no values, they
+        come from shapes and from indices, which no input changes.
+        """
+        names = {place: decisions.short_name(place[0]) for place in self.found}
+        compared = any(name not in (*decisions.CHOICES, *SMOOTH_SIDES) for name in names.values())
+        return compared and any(
             decisions.missing(place, decision)
             for place, decision in self.found.items()
-            if place[1] and decisions.short_name(place[0]) not in SMOOTH_SIDES
+            if place[1] and names[place] not in SMOOTH_SIDES
         )
 
     def judged(self, apart: str = "") -> None:
