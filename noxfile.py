@@ -131,6 +131,12 @@ def selftest(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none")
+def trial(session: nox.Session) -> None:
+    """What is due of gradgate's own trial, in 40 minutes; goes on where the last run stopped: ``-- --minutes 10``."""
+    run(session, "gradgate.suites.trial", *session.posargs)
+
+
+@nox.session(venv_backend="none")
 def gate(session: nox.Session) -> None:
     """Compare HEAD with its base, exactly: ``nox -s gate -- --base origin/main``."""
     run(session, "gradgate.suites.cli", "gate", *session.posargs)

@@ -1,15 +1,13 @@
 """Calls of `gradgate.check` in both frameworks: what the frameworks call alike things, and random calls that are right.
 
-``python -m gradgate.suites.calibration.check_calls jax --seconds 300`` draws calls and reports false alarms.
+``nox -s trial -- calls`` draws calls and counts false alarms.
 """
 
 from __future__ import annotations
 
-import argparse
 import functools
 import inspect
 import sys
-import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -19,6 +17,7 @@ from typing import Any
 import numpy as np
 
 import gradgate
+from gradgate.suites.workers.worker import relieve
 
 
 class Calls(ABC):
@@ -363,23 +362,13 @@ def missed(calls: Calls, seed: int, error: float = 0.01) -> bool:
     return True
 
 
-def main() -> int:
-    """Judge random calls until the time is over; the exit status is 1 if there was an alarm."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("framework", choices=CALLS)
-    parser.add_argument("--seconds", type=float, default=300.0, help="processor time")
-    parser.add_argument("--seed", type=int, default=0, help="the first call's seed")
-    chosen = parser.parse_args()
-    calls, number, alarms = CALLS[chosen.framework](), chosen.seed, 0
-    while time.process_time() < chosen.seconds:
-        said = alarm(calls, number)
-        if said:
-            alarms += 1
-            print(f"seed {number}: {draw(calls, number).said}\n{said}\n", flush=True)
-        number += 1
-    print(f"{chosen.framework}: {alarms} false alarms in {number - chosen.seed} right calls, seeds from {chosen.seed}")
-    return 1 if alarms else 0
+def alarms(framework: str, start: int, stop: int) -> tuple[dict[str, str], int]:
+    """Judge the right calls of the seeds start … stop − 1.
 
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+    Returns:
+        Seed -> what was said against its call, and how many gave no answer: none.
+    """
+    calls = CALLS[framework]()
+    said = {str(seed): alarm(calls, seed) for seed in range(start, stop)}
+    relieve()
+    return {seed: f"{draw(calls, int(seed)).said}: {words}" for seed, words in said.items() if words}, 0

@@ -2,16 +2,12 @@
 
 Each is a function of a function of `bugs.of_pairs.choices`, with other constants. So there are 27 kinds of each of the
 two, and decisions depend on decisions. The function has the backward passes by hand, and the reference is plain, or the
-other way round. ``python -m gradgate.suites.calibration.drawn_pairs jax --seconds 300`` judges their formulas, with the
-search for sides of decisions that no draw takes, and reports false alarms; ``--wrong`` plants an error of 1 % instead.
+other way round. ``nox -s trial -- pairs`` judges their formulas, with the search for sides of decisions that no draw
+takes, and counts false alarms.
 """
 
 from __future__ import annotations
 
-import argparse
-import collections
-import os
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -25,15 +21,13 @@ from gradgate.suites.judging.engine import judge
 from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.subject import Subject
 from gradgate.suites.judging.verdict import Task, Verdict
-from gradgate.suites.workers.worker import environment, relieve
+from gradgate.suites.workers.worker import relieve
 
 CLAIM = "gradient_exact"
 EXAMPLES = 4
 NOT_AT_ZERO = {"cosine", "shrunk_norm"}
 """Kinds whose plain functions have a norm: at zero its gradient is not finite, so they are references alone."""
 SIZES = (1, 2, 3, 4)
-FORGOTTEN = 200
-"""Number of pairs after which compiled programs are dropped."""
 Function = Callable[..., Any]
 
 
@@ -114,33 +108,17 @@ def judged(framework: str, seed: int, error: float = 0.0) -> Verdict:
         registry.forget(method.family)
 
 
-def main() -> int:
-    """Judge random pairs until the time is over; the exit status is 1 if there was an alarm."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("framework", choices=("jax", "torch"))
-    parser.add_argument("--seconds", type=float, default=300.0, help="processor time")
-    parser.add_argument("--seed", type=int, default=0, help="the first pair's seed")
-    parser.add_argument("--wrong", action="store_true", help="plant an error of 1 %% and count what is not refuted")
-    chosen = parser.parse_args()
-    os.environ.update(environment())
-    number, bad = chosen.seed, 0
-    counts: collections.Counter[str] = collections.Counter()
-    while time.process_time() < chosen.seconds:
-        verdict = judged(chosen.framework, number, 0.01 if chosen.wrong else 0.0)
-        counts[verdict.verdict] += 1
-        counts["tries"] += verdict.decisions.get("tries", 0)
-        counts["differences at ties"] += sum("generalised" in one for one in verdict.decisions.get("apart", ()))
-        if (verdict.verdict != "upheld") != chosen.wrong:
-            bad += chosen.wrong or verdict.verdict != "inapplicable"
-            words = draw(chosen.framework, number)[0]
-            print(f"seed {number}: {words}\n{verdict.verdict}: {verdict.reason}\n{verdict.spec}\n", flush=True)
-        number += 1
-        if number % FORGOTTEN == 0:
-            relieve()
-    what = "not refuted" if chosen.wrong else "false alarms"
-    print(f"{chosen.framework}: {bad} {what} in {number - chosen.seed} pairs, seeds from {chosen.seed}; {dict(counts)}")
-    return 1 if bad else 0
+def alarms(framework: str, start: int, stop: int) -> tuple[dict[str, str], int]:
+    """Judge the right pairs of the seeds start … stop − 1.
 
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+    Returns:
+        Seed -> why its pair was refuted or gave an error, and how many gave no answer.
+    """
+    found, silent = {}, 0
+    for seed in range(start, stop):
+        verdict = judged(framework, seed)
+        silent += verdict.verdict == "inapplicable"
+        if verdict.verdict not in ("upheld", "inapplicable"):
+            found[str(seed)] = f"{draw(framework, seed)[0]}: {verdict.verdict}: {verdict.reason}"
+    relieve()
+    return found, silent

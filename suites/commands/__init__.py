@@ -124,7 +124,7 @@ COMMANDS = {
     "repeat": Command(
         "judge every claim that draws problems under many seeds; resumes",
         (
-            "gradgate repeat 20 --json report/repeat.json        twenty seeds; goes on where it stopped",
+            "gradgate repeat 20 --minutes 30                     twenty seeds; the next run goes on where it stopped",
             "gradgate repeat 5 --family chain --framework torch  five seeds of one class",
         ),
     ),
@@ -132,7 +132,7 @@ COMMANDS = {
         "put the suite on trial: it must refute every broken method",
         (
             "gradgate selftest                                        the whole corpus",
-            "gradgate selftest --json report/selftest.json            goes on where an earlier run stopped",
+            "gradgate selftest --minutes 30                           the next run goes on where this one stops",
             "gradgate selftest --family chain --framework torch       the mutants of one family",
             "gradgate selftest gate_sign planted_1e11                 some of them, by parts of their names",
         ),

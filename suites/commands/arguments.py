@@ -46,6 +46,21 @@ def seconds(text: str) -> float:
     return number
 
 
+def minutes(text: str) -> float:
+    """A positive number of minutes.
+
+    Raises:
+        ArgumentTypeError: the text is not such a number.
+    """
+    try:
+        number = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a number of minutes, not {text!r}") from None
+    if not number > 0:
+        raise argparse.ArgumentTypeError(f"must be positive, not {number:g}")
+    return number
+
+
 def percentage(text: str) -> float:
     """A number from 0 to 100.
 
@@ -85,6 +100,7 @@ _SHARED: dict[str, dict[str, Any]] = {
         "metavar": "I/N",
         "help": "do only the I-th of N shares of this work; gradgate report unites the results",
     },
+    "--minutes": {"type": minutes, "metavar": "M", "help": "begin nothing after this time; the next run goes on"},
     "--scheduler": {"metavar": "S", "help": "work on a cluster: tcp://HOST:PORT of Dask, or slurm"},
     "--json": {"type": Path, "metavar": "FILE"},
     "--report": {"type": Path, "metavar": "DIR"},

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -25,13 +26,14 @@ from gradgate.references.contract import UsageError, installed
 from gradgate.suites.checks import CHECKS
 from gradgate.suites.commands import arguments
 from gradgate.suites.console import terminal
-from gradgate.suites.console.files import write_atomically
+from gradgate.suites.console.files import need_own, write_atomically
 from gradgate.suites.console.progress import progress
 from gradgate.suites.judging.explain import explain
 from gradgate.suites.judging.outcomes import exit_status
 from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.verdict import Task, Verdict
-from gradgate.suites.schemas import documents
+from gradgate.suites.keeping.keys import Keys
+from gradgate.suites.keeping.verdicts import Verdicts
 from gradgate.suites.workers import cluster
 from gradgate.suites.workers.shards import cost
 from gradgate.suites.workers.supervisor import Limits, Supervisor
@@ -52,8 +54,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add(parser, "--framework", help="jax or torch (default: both)")
     problems = "problems per claim (default 12, as nox -s tests)"
     arguments.add(parser, "--examples", default=12, metavar="K", help=problems)
-    arguments.add(parser, "--jobs", "--timeout", "--shard", "--scheduler")
-    arguments.add(parser, "--json", help="keep the results here and resume from them")
+    arguments.add(parser, "--jobs", "--timeout", "--minutes", "--shard", "--scheduler")
+    again = "judge again what is unchanged; without it, verdicts are reused, as by gradgate verify"
+    parser.add_argument("--fresh", action="store_true", help=again)
+    arguments.add(parser, "--json", help="write the results here, as they come")
 
 
 def main(chosen: argparse.Namespace) -> int:
@@ -65,36 +69,57 @@ def main(chosen: argparse.Namespace) -> int:
     Raises:
         UsageError: a wrong name, or a file that this command did not write.
     """
+    if chosen.json:
+        need_own(chosen.json, "judged")
     every = _tasks(chosen)
     tasks = chosen.shard.part(every, lambda task: task.owner, lambda task: cost(task.framework))
     head = {"schema": SCHEMA, "fingerprint": fingerprint(), "examples": chosen.examples}
     share = {"shard": chosen.shard.to_dict(len(every))} if chosen.shard.of > 1 else {}
-    judged, flakes = _kept(chosen.json, head)
     seeds = range(1, chosen.runs + 1)
-    asked = [(t, Run(chosen.examples, s)) for s in seeds for t in tasks if s not in judged.get(t.name, ())]
+    verdicts = Verdicts(Run(chosen.examples), Keys(Path.cwd()), fresh=chosen.fresh)
+    stored = {seed: verdicts.under(Run(chosen.examples, seed)) for seed in seeds}
+    judged: dict[str, list[int]] = {}
+    flakes: list[Flake] = []
+
+    def enter(verdict: Verdict, seed: int) -> None:
+        judged.setdefault(verdict.task.name, []).append(seed)
+        if not verdict.as_expected:
+            flakes.append(verdict.to_dict() | {"seed": seed})
+
+    with verdicts.keys.parsing():
+        known = {(task, seed): verdict for seed in seeds for task in tasks if (verdict := stored[seed].get(task))}
+    for (_, seed), verdict in known.items():
+        enter(verdict, seed)
+    asked = [(task, stored[seed].run) for seed in seeds for task in tasks if (task, seed) not in known]
+    of = {task.name: task for task in tasks}
+    end = math.inf if chosen.minutes is None else time.monotonic() + 60 * chosen.minutes
     written = time.monotonic()
     with (
         Supervisor(Run(chosen.examples), chosen.jobs, Limits(chosen.timeout)) as supervisor,
         cluster.judges(chosen.scheduler, supervisor) as judges,
-        progress(len(seeds) * len(tasks), "verdicts") as show,
+        progress(len(seeds) * len(tasks), "verdicts", done=len(known)) as show,
     ):
-        show.advance(count=len(seeds) * len(tasks) - len(asked))
         try:
             for verdict, run in judges.judge_each(asked):
                 show.advance()
-                judged.setdefault(verdict.task.name, []).append(run.seed)
+                enter(verdict, run.seed)
+                stored[run.seed].put(verdict, of[verdict.task.name], judges.readings)
                 if not verdict.as_expected:
-                    flakes.append(verdict.to_dict() | {"seed": run.seed})
                     show.note(f"{verdict.task.name} under seed {run.seed}: {verdict.verdict}: {verdict.reason}")
                 if chosen.json and time.monotonic() - written > KEEP_EVERY:
                     write_atomically(chosen.json, _text(head | share, judged, flakes))
                     written = time.monotonic()
+                if time.monotonic() > end:
+                    break
         finally:
             if chosen.json:
                 write_atomically(chosen.json, _text(head | share, judged, flakes))
-    names = {task.name for task in tasks}
-    found = [row for row in flakes if _name(row) in names and row["seed"] in seeds]
-    return _print(tasks, len(seeds), found)
+    if known:
+        terminal.note(f"{len(known)} of {len(seeds) * len(tasks)} verdicts reused: what they depend on is unchanged")
+    for note in verdicts.answers.notes("verdicts"):
+        terminal.note(note)
+    left = len(seeds) * len(tasks) - sum(len(under) for under in judged.values())
+    return _print(tasks, len(seeds), flakes, left)
 
 
 def _tasks(chosen: argparse.Namespace) -> list[Task]:
@@ -113,27 +138,19 @@ def _name(row: Flake) -> str:
     return Verdict.from_dict(row).task.name
 
 
-def _kept(path: Path | None, head: Mapping[str, Any]) -> tuple[dict[str, list[int]], list[Flake]]:
-    """Task name -> the seeds under which it was judged; and the flakes."""
-    if path is None or not path.is_file():
-        return {}, []
-    found = documents.read(path, "repeat")
-    if any(found[key] != value for key, value in head.items()):
-        raise UsageError(f"{path} was written with another toolchain or number of examples; give another --json")
-    return found["judged"], found["flakes"]
-
-
 def _text(head: Mapping[str, Any], judged: Mapping[str, Sequence[int]], flakes: Sequence[Flake]) -> str:
     return json.dumps({**head, "flakes": flakes, "judged": judged}) + "\n"
 
 
-def _print(tasks: Sequence[Task], runs: int, flakes: Sequence[Flake]) -> int:
+def _print(tasks: Sequence[Task], runs: int, flakes: Sequence[Flake], left: int) -> int:
     out = terminal.console()
     for line in _lines(flakes):
         out.print(Text(line), soft_wrap=True)
     claims = len({_name(row) for row in flakes})
     out.print(f"{len(tasks)} claims under {runs} seeds: {claims or 'none'} with another verdict than the declared one")
-    return exit_status(Verdict.from_dict(row) for row in flakes)
+    if left:
+        out.print(f"the time was over: {left} of {len(tasks) * runs} verdicts are missing; the next run goes on")
+    return exit_status((Verdict.from_dict(row) for row in flakes), left)
 
 
 def _lines(flakes: Sequence[Flake]) -> Iterator[str]:

@@ -7,7 +7,9 @@ import datetime
 import difflib
 import hashlib
 import json
-import os
+import math
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +25,16 @@ from gradgate.suites.console import terminal
 from gradgate.suites.console.files import need_own, write_atomically
 from gradgate.suites.console.progress import progress
 from gradgate.suites.judging.run import Run
-from gradgate.suites.schemas import documents
+from gradgate.suites.keeping.keys import Keys
 from gradgate.suites.selftest import judging, summary, table
+from gradgate.suites.selftest.outcomes import Outcomes
 from gradgate.suites.workers import cluster
 from gradgate.suites.workers.shards import cost
 from gradgate.suites.workers.supervisor import Limits, Supervisor
 
 SCHEMA = 2
+BATCH = 24
+"""Mutants that are handed out together where a time is given: most of them break methods of one class."""
 PLAIN = ("killed", "sound", "equivalent")
 """The expected outcomes of mutants and unbroken methods. Any other outcome is printed at once, on a separate line."""
 DESCRIPTION = """Put the suite on trial: every mutant, a reference method with one bug in it, has to be refuted.
@@ -50,7 +55,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add(parser, "--seed", "--jobs")
     arguments.add(parser, "--timeout", default=300.0, help="limit per call in seconds (default 300)")
     arguments.add(parser, "--shard", "--scheduler")
-    arguments.add(parser, "--json", help="keep the outcomes here, after each one, and resume from them")
+    parser.add_argument(
+        "--fresh", action="store_true", help="judge every mutant again; without it, outcomes are reused"
+    )
+    parser.add_argument("--minutes", type=arguments.positive, metavar="M", help="begin no mutant after this time")
+    arguments.add(parser, "--json", help="write the outcomes here, as they come")
     arguments.add(parser, "--report", help="write selftest.html here: tables and plots")
 
 
@@ -66,31 +75,43 @@ def main(chosen: argparse.Namespace) -> int:
     if chosen.report:
         arguments.need_report()
         need_own(chosen.report / "selftest.html")
+    if chosen.json:
+        need_own(chosen.json, "mutants")
     every = _chosen(chosen)
-    weights = {name: cost(mutant.framework) for name, mutant in judging.everything().items()}
+    mutants = judging.everything()
+    weights = {name: cost(mutant.framework) for name, mutant in mutants.items()}
     names = chosen.shard.part(every, str, weights.__getitem__)
     share = {"shard": chosen.shard.to_dict(len(every))} if chosen.shard.of > 1 else {}
     head = {
         "schema": SCHEMA, "fingerprint": fingerprint(), "sources": _sources(), "examples": chosen.examples,
         "seed": chosen.seed,
     }  # fmt: skip
-    known = _kept(chosen.json, head)
-    outcomes = {name: known[name] for name in names if name in known}
-    missing = [name for name in names if name not in outcomes]
     run = Run(chosen.examples, chosen.seed, limit=0.75 * chosen.timeout)
+    stored = Outcomes(Keys(Path.cwd()), run)
+    with stored.keys.parsing():
+        found = {name: None if chosen.fresh else stored.get(mutants[name]) for name in names}
+    outcomes = {name: outcome for name, outcome in found.items() if outcome is not None}
+    missing = [name for name in names if name not in outcomes]
+    if outcomes:
+        terminal.note(
+            f"{len(outcomes)} of {len(names)} outcomes reused: what decided them is unchanged; --fresh judges all"
+        )
     with (
         Supervisor(run, chosen.jobs, Limits(chosen.timeout)) as supervisor,
         cluster.judges(chosen.scheduler, supervisor) as judges,
         progress(len(names), "mutants", done=len(outcomes)) as show,
     ):
-        for outcome in judging.judged(missing, judges):
+        for outcome in _judged(missing, judges, chosen.minutes):
             outcomes[outcome["name"]] = outcome
+            stored.put(mutants[outcome["name"]], outcome)
             plain = outcome["status"] in PLAIN
             show.advance(f"{outcome['name']}: {outcome['status']}", line=None if plain else True)
             if chosen.json:
-                write_atomically(chosen.json, _text(head | share, {**known, **outcomes}))
-    if chosen.json and not chosen.json.exists():  # a share with nothing to do writes its file, too
-        write_atomically(chosen.json, _text(head | share, known))
+                write_atomically(chosen.json, _text(head | share, outcomes))
+    if chosen.json:  # a share with nothing to do writes its file, too
+        write_atomically(chosen.json, _text(head | share, outcomes))
+    if stored.failed:
+        terminal.note(f"outcomes could not be stored for the next run: {stored.failed}")
     ordered = [outcomes[name] for name in names if name in outcomes]
     table.show(ordered, len(names))
     if chosen.report:
@@ -100,6 +121,16 @@ def main(chosen: argparse.Namespace) -> int:
         write_atomically(place, selftest_page.render(json.loads(_text(head, outcomes)), len(names)))
         terminal.note(f"report: {place}")
     return summary.status(ordered, len(names))
+
+
+def _judged(names: Sequence[str], judges: cluster.Judges, minutes: float | None) -> Iterator[judging.Outcome]:
+    """The outcomes of mutants; if a time is given, none is begun after it."""
+    end = math.inf if minutes is None else time.monotonic() + 60 * minutes
+    size = max(1, len(names)) if minutes is None else BATCH
+    for start in range(0, len(names), size):
+        if time.monotonic() > end:
+            return
+        yield from judging.judged(names[start : start + size], judges)
 
 
 def _chosen(chosen: argparse.Namespace) -> list[str]:
@@ -135,32 +166,6 @@ def _sources() -> str:
                 if "tests" not in path.parts and "report" not in path.parts:
                     total.update(path.read_bytes())
     return total.hexdigest()[:16]
-
-
-def _kept(path: Path | None, head: dict[str, Any]) -> dict[str, judging.Outcome]:
-    """The outcomes that an earlier run with the same head kept.
-
-    Those of a run with another head are kept apart, in a file beside it, and are found there by the next run with it.
-    """
-    if path is None or not path.is_file():
-        return {}
-    other = {name: documents.read(path, "selftest").get(name) for name in head}
-    if other != head:
-        os.replace(path, _apart(path, other))
-        terminal.note(
-            f"{path} was written with other sources, settings or versions: it is now {_apart(path, other)}, and what "
-            "was not judged with these is judged"
-        )
-        if not _apart(path, head).is_file():
-            return {}
-        os.replace(_apart(path, head), path)
-    return {row["name"]: row for row in documents.read(path, "selftest")["mutants"]}
-
-
-def _apart(path: Path, head: dict[str, Any]) -> Path:
-    """Where the outcomes of a run with this head are kept if the file itself holds those of another."""
-    digest = hashlib.sha256(json.dumps(head, sort_keys=True).encode()).hexdigest()[:8]
-    return path.with_name(f"{path.stem}-{digest}{path.suffix}")
 
 
 def _text(head: dict[str, Any], outcomes: dict[str, judging.Outcome]) -> str:

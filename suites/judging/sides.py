@@ -100,8 +100,8 @@ class Search:
     def _gaps(self) -> bool:
         """Whether a decision has gone one way only that other inputs may change.
 
-        Choices are included, because their booleans may join two comparisons. Where the program compares no values, they
-        come from shapes and from indices, which no input changes.
+        Choices are included, because their booleans may join two comparisons. Where the program compares no values,
+        they come from shapes and from indices, which no input changes.
         """
         names = {place: decisions.short_name(place[0]) for place in self.found}
         compared = any(name not in (*decisions.CHOICES, *SMOOTH_SIDES) for name in names.values())

@@ -15,7 +15,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +49,12 @@ class Imports:
         self._seen: dict[Path, tuple[int, int]] = {}
         self._files: dict[str, Path | None] = {}
 
-    def closure(self, starts: Iterable[str]) -> dict[str, str]:
-        """Every module that these import, directly or not, with its packages: name -> sha256 of its text."""
+    def closure(self, starts: Iterable[str], unfollowed: Collection[str] = ()) -> dict[str, str]:
+        """Every module that these import, directly or not, with its packages: name -> sha256 of its text.
+
+        Args:
+            unfollowed: modules that are listed, and whose imports are not.
+        """
         files: dict[str, str] = {}
         waiting, seen = list(starts), set()
         while waiting:
@@ -61,7 +65,7 @@ class Imports:
             place = self.file(name)
             if place is not None:
                 files[name], imported = self._imports(name, place)
-                waiting += [*imported, *_parents(name)]
+                waiting += [*(imported if name not in unfollowed else ()), *_parents(name)]
         return dict(sorted(files.items()))
 
     def file(self, name: str) -> Path | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -54,6 +55,12 @@ class Verdicts:
         """The readings of the verdicts that were used again."""
         self._places: dict[tuple[str, str], list[str]] = {}
         self._keys: dict[Task, str] = {}
+
+    def under(self, run: Run) -> Verdicts:
+        """The same, for claims that are judged with other settings."""
+        made = copy.copy(self)
+        made.run, made._keys = run, {}
+        return made
 
     def describe(self, target: str, family: str, framework: str | None, ask: Callable[[], Described]) -> list[Task]:
         """The tasks of a target: kept ones, or those that a worker reports.

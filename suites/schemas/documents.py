@@ -300,6 +300,7 @@ class Mutant(msgspec.Struct):
     error: Amount | None
     reason: str
     rivals: dict[str, Rival]
+    judged: list[str] = []
 
 
 class Formulas(msgspec.Struct):

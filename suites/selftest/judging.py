@@ -103,7 +103,7 @@ def _outcome(mutant: Mutant | OneSide, verdicts: dict[str, Verdict]) -> Outcome:
         "story": mutant.story, "source": mutant.source, "kill": list(mutant.kill), "also": list(mutant.also),
         "equivalent": mutant.equivalent, "formula": mutant.formula, "planted": mutant.planted,
         "status": status, "claim": last.task.claim, "examples": last.examples, "seconds": round(last.seconds, 3),
-        "leaf": last.leaf, "error": finite(last.error), "reason": last.reason,
+        "leaf": last.leaf, "error": finite(last.error), "reason": last.reason, "judged": list(verdicts),
         "rivals": {
             name: {
                 "found": found.verdict in AGAINST, "examples": found.examples,

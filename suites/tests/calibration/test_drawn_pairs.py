@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import types
-
 import pytest
 
 from gradgate.references.contract import FRAMEWORKS
@@ -29,16 +26,13 @@ def test_there_are_twenty_unlike_kinds_and_a_seed_names_its_pair() -> None:
 
 
 @pytest.mark.parametrize("wrong", [False, True])
-def test_the_command_counts_false_alarms(
-    wrong: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_false_alarms_are_named_by_their_seeds(wrong: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A planted error that is taken for a right pair is an alarm; so the count can be other than zero."""
     pytest.importorskip("torch")
     right = drawn_pairs.judged
     if wrong:
-        monkeypatch.setattr(drawn_pairs, "judged", lambda framework, seed, _: right(framework, seed, 0.01))
-    times = iter([0.0, 2.0])
-    monkeypatch.setattr(drawn_pairs, "time", types.SimpleNamespace(process_time=lambda: next(times)))
-    monkeypatch.setattr(sys, "argv", ["drawn_pairs", "torch", "--seconds", "1"])
-    assert drawn_pairs.main() == int(wrong)
-    assert f"torch: {int(wrong)} false alarms in 1 pairs, seeds from 0" in capsys.readouterr().out
+        monkeypatch.setattr(drawn_pairs, "judged", lambda framework, seed: right(framework, seed, 0.01))
+    found, silent = drawn_pairs.alarms("torch", 0, 2)
+    assert silent == 0
+    assert list(found) == (["0", "1"] if wrong else [])
+    assert all(": refuted: " in words for words in found.values())

@@ -37,21 +37,21 @@ def test_a_verdict_other_than_declared_is_named_with_its_seed_and_kept(
     assert f"{named}: failure: upheld, declared false" in first.out
     assert "under 2 seeds: 1 with another verdict" in first.out
 
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"judged": {n: [1, 2] for n in judged}, "flakes": []}))
     again = gradgate("repeat", 2, "--method", "adjoint_truncated", *ONE, "--json", path)
-    assert again.status == 0, "claims in the file are not judged again"
-    assert "under 2 seeds: none with another verdict" in again.out
+    assert again.status == 1
+    assert "verdicts reused" in again.err, "what is unchanged is not judged again"
+    assert _state(path)[1] == flakes
+    three = gradgate("repeat", 3, "--method", "adjoint_truncated", *ONE, "--minutes", "0.0001", "--json", path)
+    assert "verdicts are missing; the next run goes on" in three.out
+    assert three.status == 1
+    assert {3} == {seed for seeds in _state(path)[0].values() for seed in seeds} - {1, 2}
 
 
-def test_a_file_of_another_kind_or_number_of_examples_is_refused(gradgate: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_file_of_another_kind_is_refused(gradgate: Callable[..., Any], tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    path = tmp_path / "kept.json"
+    path = tmp_path / "mine.json"
     path.write_text("[]")
     ran = gradgate("repeat", 1, "--method", "backprop", *ONE, "--json", path)
     assert ran.status == 3
-    assert "does not fit gradgate schema repeat" in ran.err
-    path.write_text('{"schema": 1, "fingerprint": {}, "examples": 5, "judged": {}, "flakes": []}')
-    ran = gradgate("repeat", 1, "--method", "backprop", *ONE, "--json", path)
-    assert ran.status == 3
-    assert "another toolchain or number of examples" in ran.err
+    assert path.read_text() == "[]"
     assert gradgate("repeat", 0, "--family", "state_space").status == 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from collections.abc import Callable
@@ -23,7 +24,9 @@ from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.strategies import cells
 from gradgate.suites.judging.subject import Inapplicable, Refuted, Subject
 from gradgate.suites.judging.verdict import Verdict
+from gradgate.suites.keeping.keys import Keys
 from gradgate.suites.selftest import judging, summary, table
+from gradgate.suites.selftest.outcomes import Outcomes
 from gradgate.suites.workers.supervisor import Limits, Supervisor
 
 PUBLISHED = (
@@ -156,40 +159,64 @@ def test_rivals_of_jax_see_what_they_can(jax: Any) -> None:
     assert all(rival["found"] for rival in found["chain.jax.sign_of_a_leaf"]["rivals"].values())
 
 
-def test_a_survivor_is_named_and_fails_the_run_which_resumes(
-    torch: Any, gradgate: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_survivor_is_named_fails_the_run_and_is_judged_again(
+    torch: Any, gradgate: Callable[..., Any], tmp_path: Path
 ) -> None:
-    kept = tmp_path / "kept.json"
-    arguments = ("selftest", "chain.torch.wrong_where_large", "--examples", "3", "--json", kept)
+    path = tmp_path / "selftest.json"
+    arguments = ("selftest", "chain.torch.wrong_where_large", "--examples", "3", "--json", path, "--report", tmp_path)
     first = gradgate(*arguments)  # three problems are too few: none has a large weight
     assert first.status == 1, first
     assert "survived: chain.torch.wrong_where_large" in first.out
     assert "0 of 1 mutants killed" in first.out
-
-    def none_left(names: list[str], supervisor: Supervisor) -> Any:
-        assert names == []
-        return iter(())
-
-    monkeypatch.setattr(judging, "judged", none_left)
-    again = gradgate(*arguments, "--report", tmp_path)
-    assert (again.status, again.out) == (1, first.out)
     page = (tmp_path / "selftest.html").read_text(encoding="utf-8")
     assert "0 of 1 mutants killed" in page
     assert "another formula than the gradient's: 1. Killed by <code>gradient_exact</code> or" in page
-    assert json.loads(kept.read_text(encoding="utf-8"))["formulas"] == {"wrong": 1, "killed": 0, "others": {}}
+    assert json.loads(path.read_text(encoding="utf-8"))["formulas"] == {"wrong": 1, "killed": 0, "others": {}}
     assert page.count("<script") == page.count("</script>")
+    assert "reused" not in gradgate(*arguments).err
 
-    before = json.loads(kept.read_text(encoding="utf-8"))["mutants"]
-    assert before
-    monkeypatch.setattr(judging, "judged", lambda names, judges: iter(()))
-    other = gradgate(*arguments, "--seed", "5")  # with other settings, nothing is lost
-    assert "it is now" in other.err
-    assert json.loads(kept.read_text(encoding="utf-8"))["seed"] == 5
-    monkeypatch.setattr(judging, "judged", none_left)
-    back = gradgate(*arguments)
-    assert back.out == first.out, "and with the first ones, what was kept is found again"
-    assert json.loads(kept.read_text(encoding="utf-8"))["mutants"] == before
-    assert len(list(tmp_path.glob("kept*.json"))) == 2
+
+def test_a_kill_is_reused_until_something_that_decided_it_changes(
+    torch: Any, gradgate: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "selftest.json"
+    arguments = ("selftest", "chain.torch.planted_1e2", "--examples", "3", "--json", path)
+    first = gradgate(*arguments)
+    assert first.status == 0, first
+    found = json.loads(path.read_text(encoding="utf-8"))["mutants"]
+    again = gradgate(*arguments)
+    assert (again.status, "1 of 1 outcomes reused" in again.err) == (0, True)
+    assert json.loads(path.read_text(encoding="utf-8"))["mutants"] == found
+    assert "reused" not in gradgate(*arguments, "--seed", "5").err
+    assert "reused" not in gradgate(*arguments, "--fresh").err
+
+    mutant = corpus()["chain.torch.planted_1e2"]
+    keys = Keys(tmp_path)
+    stored = Outcomes(keys, Run(3, limit=0.75 * 300))
+    assert stored.get(mutant) is not None
+    closure = keys.closure
+
+    def edited(module: str) -> Callable[..., dict[str, str]]:
+        return lambda *asked: {name: text + (name == module) * "x" for name, text in closure(*asked).items()}
+
+    for module, remains in {
+        "gradgate.suites.checks.donation": True,  # it was not asked
+        "gradgate.suites.checks.exact": False,
+        "gradgate.suites.exact.balls": False,
+        "gradgate.suites.bugs.generic": False,
+        "gradgate.references.chain.in_torch.methods": False,
+        "gradgate.references.performer.in_torch.methods": True,
+    }.items():
+        monkeypatch.setattr(keys, "closure", edited(module))
+        assert (stored.get(mutant) is not None) == remains, module
+
+
+def test_two_bugs_of_one_operator_are_told_apart(torch: Any, tmp_path: Path) -> None:
+    stored = Outcomes(Keys(tmp_path), Run(3))
+    one, other = (corpus()[f"chain.torch.planted_1e{k}"] for k in (2, 3))
+    checks = ["gradgate.suites.checks.exact"]
+    same = dataclasses.replace(other, name=one.name, story=one.story, planted=one.planted)
+    assert stored._decided_by(one, checks) != stored._decided_by(same, checks)
 
 
 @pytest.mark.parametrize(
@@ -207,19 +234,19 @@ def test_wrong_usage_is_told(gradgate: Callable[..., Any], arguments: list[str],
     assert said in ran.err
 
 
-def test_a_file_of_something_else_is_not_gone_on_from(gradgate: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_file_of_something_else_is_not_overwritten(gradgate: Callable[..., Any], tmp_path: Path) -> None:
     path = tmp_path / "other.json"
     path.write_text(json.dumps({"verdicts": []}), encoding="utf-8")
     ran = gradgate("selftest", "chain.torch.planted_1e2", "--json", path)
     assert ran.status == 3
-    assert "does not fit gradgate schema selftest" in ran.err
+    assert json.loads(path.read_text(encoding="utf-8")) == {"verdicts": []}
 
 
 def test_the_help_says_what_is_judged_and_how_to_go_on(gradgate: Callable[..., Any]) -> None:
     ran = gradgate("selftest", "--help")
     assert ran.status == 0
     assert "survivor, named, and fails the run" in ran.out
-    assert "goes on where an earlier run stopped" in ran.out
+    assert "the next run goes on where this one stops" in ran.out
 
 
 @pytest.fixture

@@ -1,0 +1,116 @@
+"""The trial: counts grow over runs and codes and are published with a bound; a false alarm fails it."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from gradgate.hw_profiles import processes
+from gradgate.references.contract import installed
+from gradgate.suites.trial import __main__ as trial
+from gradgate.suites.trial import counts
+from gradgate.suites.trial.counts import Row
+
+
+def test_rows_that_follow_each_other_on_one_code_are_joined_and_no_others(tmp_path: Path) -> None:
+    path = tmp_path / "counts.json"
+    rows = [
+        Row("pairs jax", "new", 100, 150, {"120": "refuted"}, seconds=2.0, date="2026-01-02"),
+        Row("pairs jax", "old", 0, 50, silent=1, date="2026-01-01"),
+        Row("pairs jax", "old", 50, 100, date="2026-01-01"),
+        Row("pairs torch", "new", 0, 50, date="2026-01-02"),
+    ]
+    counts.write(rows, path)
+    found = counts.read(path)
+    assert [(row.what, row.code, row.start, row.stop) for row in found] == [
+        ("pairs jax", "old", 0, 100),
+        ("pairs jax", "new", 100, 150),
+        ("pairs torch", "new", 0, 50),
+    ]
+    assert counts.next_seed(found, "pairs jax") == 150
+    assert counts.next_seed(found, "calls jax") == 0
+    words = counts.summary(found, "pairs jax", "new")
+    assert words.startswith("pairs jax: 1 false alarm in 149 (rate below 0.031), 2026-01-01 to 2026-01-02; 1 false")
+    assert counts.summary(found, "pairs torch", "other").endswith("2026-01-02 to 2026-01-02; none on this code")
+    assert counts.summary(found, "calls jax", "new") == "calls jax: none judged yet"
+
+
+@pytest.mark.parametrize("judged", [1, 20, 1000])
+def test_the_bound_is_the_exact_one(judged: int) -> None:
+    assert counts.most_likely_below(0, judged) == pytest.approx(1 - 0.05 ** (1 / judged), rel=1e-9)
+    for alarms in range(1, min(judged, 4)):
+        assert counts._at_most(alarms, judged, counts.most_likely_below(alarms, judged)) == pytest.approx(0.05)
+        assert counts.most_likely_below(alarms, judged) > counts.most_likely_below(alarms - 1, judged)
+
+
+@pytest.fixture
+def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks of one seed, judged in this process."""
+
+    @contextlib.contextmanager
+    def pool(jobs: int) -> Iterator[concurrent.futures.Executor]:
+        with concurrent.futures.ThreadPoolExecutor(1) as executor:
+            yield executor
+
+    monkeypatch.setattr(processes, "pool", pool)
+    monkeypatch.setattr(trial, "CHUNK", 1)
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_what_was_judged_is_counted_and_an_alarm_is_named(
+    wrong: bool, tmp_path: Path, in_process: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[tuple[str, int]] = []
+
+    def judge(framework: str, start: int, stop: int) -> tuple[dict[str, str], int]:
+        asked.append((framework, start))
+        return ({str(start): "refuted: too large"} if wrong and start == 1 else {}), 0
+
+    judge.__module__ = trial.DRAWN["pairs"].__module__
+    monkeypatch.setattr(trial, "DRAWN", {"pairs": judge})
+    monkeypatch.setattr(trial, "GOAL", 3)
+    monkeypatch.setattr(counts, "TABLE", tmp_path / "counts.json")
+    monkeypatch.setattr(trial, "_drawn", _with_path(trial._drawn, tmp_path / "counts.json"))
+    monkeypatch.setattr(trial, "_code", lambda kind: "one")
+    there = [framework for framework in ("jax", "torch") if installed(framework)]
+    read = counts.read
+    monkeypatch.setattr(counts, "read", lambda path=tmp_path / "counts.json": read(path))
+    assert trial.main(["pairs", "--minutes", "1"]) == int(wrong)
+    said = capsys.readouterr()
+    for framework in there:
+        assert sorted(seed for name, seed in asked if name == framework) == [0, 1, 2]
+        alarms = "1 false alarm in 3" if wrong else "no false alarms in 3"
+        assert f"pairs {framework}: {alarms} (rate below" in said.out
+        assert (f"pairs {framework}, seed 1: refuted: too large" in said.err) == wrong
+    asked.clear()
+    assert trial.main(["pairs", "--minutes", "1"]) == 0, "this run judged nothing"
+    assert asked == [], "the goal is reached on this code"
+    monkeypatch.setattr(trial, "_code", lambda kind: "two")
+    trial.main(["pairs", "--minutes", "1"])
+    assert {seed for _, seed in asked} == {3, 4, 5}, "another code gets new seeds"
+
+
+def _with_path(drawn: Callable[..., list[Row]], path: Path) -> Callable[..., list[Row]]:
+    return lambda kind, seconds, jobs: drawn(kind, seconds, jobs, path)
+
+
+def test_time_that_is_over_begins_nothing(tmp_path: Path, in_process: None) -> None:
+    assert trial._drawn("pairs", -1.0, 1, tmp_path / "counts.json") == []
+    assert not (tmp_path / "counts.json").exists()
+
+
+def test_a_kind_that_does_not_exist_is_named_with_the_legal_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        trial.main(["pears"])
+    assert "unknown kind 'pears'; legal: mutants, seeds, pairs, calls" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["pairs", "calls"])
+def test_a_chunk_of_each_kind_is_judged(kind: str, framework: str) -> None:
+    row = trial.judged(kind, framework, "code", 7, 8)
+    assert (row.what, row.start, row.stop, row.alarms) == (f"{kind} {framework}", 7, 8, {})
+    assert row.seconds > 0

@@ -1,0 +1,135 @@
+"""``nox -s trial``: what is due of gradgate's own trial, in a given time.
+
+Four kinds of work share the time. The mutants of the selftest have to be refuted; outcomes that nothing has changed are
+reused. The claims that draw problems have to give one verdict under every seed; a run resumes. Random right pairs and
+calls of `gradgate.check` must not be refuted; their counts grow from run to run, in ``suites/trial/counts.json``.
+What is not done when the time is over is named, with how far it came.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from gradgate.hw_profiles import processes
+from gradgate.hw_profiles.recording import digest
+from gradgate.references.contract import FRAMEWORKS, installed
+from gradgate.suites.calibration import check_calls, drawn_pairs
+from gradgate.suites.commands import arguments
+from gradgate.suites.console import terminal
+from gradgate.suites.console.progress import progress
+from gradgate.suites.keeping.keys import JUDGING, Keys
+from gradgate.suites.trial import counts
+from gradgate.suites.trial.counts import Row
+from gradgate.suites.workers.worker import environment
+
+CHUNK = 25
+"""Seeds that a process judges at once; a stopped run loses unfinished ones only."""
+GOAL = 20_000
+"""Random pairs and calls of each framework, after which no more are judged on this code."""
+COMMANDS = {
+    "mutants": ["selftest", "--json", "report/selftest.json"],
+    "seeds": ["repeat", "--json", "report/repeat.json"],
+}
+"""Kind of work -> the command that does it and resumes."""
+Judge = Callable[[str, int, int], tuple[dict[str, str], int]]
+"""(framework, first seed, one past the last) -> the false alarms by their seeds, and how many gave no answer."""
+DRAWN: Mapping[str, Judge] = {"pairs": drawn_pairs.alarms, "calls": check_calls.alarms}
+KINDS = (*COMMANDS, *DRAWN)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Do what is due; 0 nothing speaks against gradgate · 1 something does. What was not reached is said."""
+    parser = argparse.ArgumentParser(prog="nox -s trial --", description=__doc__)
+    parser.add_argument("kind", nargs="*", help=f"{', '.join(KINDS)} (default: all)")
+    time_given = "begin nothing after this time (default 40)"
+    parser.add_argument("--minutes", type=arguments.minutes, default=40.0, metavar="M", help=time_given)
+    arguments.add(parser, "--jobs")
+    chosen = parser.parse_args(words)
+    unknown = [kind for kind in chosen.kind if kind not in KINDS]
+    if unknown:
+        parser.error(f"unknown kind {unknown[0]!r}; legal: {', '.join(KINDS)}")
+    kinds = [kind for kind in KINDS if kind in (chosen.kind or KINDS)]
+    os.environ.update(environment())
+    end, against, lines = time.monotonic() + 60 * chosen.minutes, False, []
+    for place, kind in enumerate(kinds):
+        seconds = max(1.0, (end - time.monotonic()) / (len(kinds) - place))  # what others left over is shared
+        if kind in COMMANDS:
+            status = _run(COMMANDS[kind], seconds, chosen.jobs)
+            against |= status == 1
+            lines.append(f"{kind}: {OUTCOME.get(status, f'exit status {status}')}; see above")
+        else:
+            rows = _drawn(kind, seconds, chosen.jobs)
+            against |= any(row.alarms for row in rows)
+            lines += [counts.summary(counts.read(), f"{kind} {framework}", _code(kind)) for framework in _there()]
+    for line in lines:
+        terminal.console().print(line, soft_wrap=True, markup=False)
+    return 1 if against else 0
+
+
+OUTCOME = {0: "all as claimed", 1: "NOT as claimed", 2: "as claimed so far; the time was over before all was judged"}
+
+
+def _run(command: Sequence[str], seconds: float, jobs: int) -> int:
+    """Run a command of gradgate for so long; its exit status."""
+    minutes = f"{max(0.1, seconds / 60):.1f}"
+    asked = [sys.executable, "-m", "gradgate.suites.cli", *command, "--minutes", minutes, "--jobs", str(jobs)]
+    return subprocess.run(asked, check=False, stdin=subprocess.DEVNULL).returncode
+
+
+def _there() -> list[str]:
+    return [framework for framework in FRAMEWORKS if installed(framework)]
+
+
+def _code(kind: str) -> str:
+    """A hash of the modules that draw and judge, and of the toolchain."""
+    return digest(Keys(Path.cwd()).question((*JUDGING, DRAWN[kind].__module__), ()))[:16]
+
+
+def _drawn(kind: str, seconds: float, jobs: int, path: Path = counts.TABLE) -> list[Row]:
+    """Judge chunks of seeds of both frameworks in turn until the time is over; the new rows."""
+    end, code, made = time.monotonic() + seconds, _code(kind), list[Row]()
+    waiting: dict[concurrent.futures.Future[Row], None] = {}
+    rows = counts.read(path)
+    following = {framework: counts.next_seed(rows, f"{kind} {framework}") for framework in _there()}
+    done = {
+        framework: sum(row.stop - row.start for row in rows if (row.what, row.code) == (f"{kind} {framework}", code))
+        for framework in following
+    }
+    with processes.pool(jobs) as pool, progress(None, f"{kind}, drawn and judged") as show:
+        while True:
+            while len(waiting) < jobs and time.monotonic() < end and min(done.values(), default=GOAL) < GOAL:
+                framework = min(done, key=done.__getitem__)
+                start = following[framework]
+                waiting[pool.submit(judged, kind, framework, code, start, start + CHUNK)] = None
+                following[framework] += CHUNK
+                done[framework] += CHUNK
+            if not waiting:
+                return made
+            finished, _ = concurrent.futures.wait(waiting, return_when=concurrent.futures.FIRST_COMPLETED)
+            for future in finished:
+                del waiting[future]
+                row = future.result()
+                made.append(row)
+                counts.write([*counts.read(path), row], path)
+                show.advance(f"{row.what}: seeds to {row.stop}", count=row.stop - row.start)
+                for seed, words in row.alarms.items():
+                    show.note(f"{row.what}, seed {seed}: {words}")
+
+
+def judged(kind: str, framework: str, code: str, start: int, stop: int) -> Row:
+    """Judge some seeds, in a process of its own."""
+    began = time.process_time()
+    alarms, silent = DRAWN[kind](framework, start, stop)
+    seconds = round(time.process_time() - began, 1)
+    return Row(f"{kind} {framework}", code, start, stop, alarms, silent, seconds, counts.today())
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,135 @@
+"""Random right things that were judged, the false alarms among them, and an upper bound on their rate.
+
+The counts are a published file that grows: ``counts.json``. A row says which seeds were judged on which code. What has
+been judged once is not judged again. After a change of the code the next seeds follow, because new seeds say more than
+old ones: the counts of all codes are added, and those of this code are given beside them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from gradgate.suites.console.files import write_atomically
+
+TABLE = Path(__file__).with_name("counts.json")
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Row:
+    """Seeds that were judged on one state of the code.
+
+    Attributes:
+        what: what was drawn, such as ``pairs jax``.
+        code: a hash of the modules that draw and judge.
+        start, stop: the seeds start … stop − 1 were judged.
+        alarms: the false alarms, in words, by their seeds.
+        silent: how many gave no answer: their claims were inapplicable.
+        seconds: processor time.
+        date: the day of the latest of them.
+    """
+
+    what: str
+    code: str
+    start: int
+    stop: int
+    alarms: dict[str, str] = field(default_factory=dict)
+    silent: int = 0
+    seconds: float = 0.0
+    date: str = ""
+
+    def joined(self, other: Row) -> Row:
+        """This row and the one of the seeds that follow, on the same code."""
+        return Row(
+            self.what,
+            self.code,
+            self.start,
+            other.stop,
+            {**self.alarms, **other.alarms},
+            self.silent + other.silent,
+            round(self.seconds + other.seconds, 1),
+            max(self.date, other.date),
+        )
+
+
+def read(path: Path = TABLE) -> list[Row]:
+    """The rows of the file; [] if there is none."""
+    return msgspec.json.decode(path.read_bytes(), type=list[Row]) if path.is_file() else []
+
+
+def write(rows: Sequence[Row], path: Path = TABLE) -> None:
+    """Write the rows; a row that goes on where another ends, on the same code, is joined to it."""
+    joined: list[Row] = []
+    for row in sorted(rows, key=lambda row: (row.what, row.start)):
+        last = joined[-1] if joined else None
+        if last is not None and (last.what, last.code, last.stop) == (row.what, row.code, row.start):
+            joined[-1] = last.joined(row)
+        else:
+            joined.append(row)
+    text = msgspec.json.format(msgspec.json.encode([asdict(row) for row in joined]), indent=1).decode()
+    write_atomically(path, text + "\n")
+
+
+def next_seed(rows: Sequence[Row], what: str) -> int:
+    """The first seed that no row has."""
+    return max((row.stop for row in rows if row.what == what), default=0)
+
+
+def summary(rows: Sequence[Row], what: str, code: str) -> str:
+    """The counts of one kind in a line: of all codes, and of this one."""
+    every = [row for row in rows if row.what == what]
+    now = [row for row in every if row.code == code]
+    if not every:
+        return f"{what}: none judged yet"
+    dates = sorted({row.date for row in every})
+    here = f"{_counted(now)} on this code" if now else "none on this code"
+    return f"{what}: {_counted(every)}, {dates[0]} to {dates[-1]}; {here}"
+
+
+def _counted(rows: Sequence[Row]) -> str:
+    judged = sum(row.stop - row.start - row.silent for row in rows)
+    alarms = sum(len(row.alarms) for row in rows)
+    words = f"{alarms or 'no'} false alarm{'s' if alarms != 1 else ''} in {judged}"
+    return f"{words} (rate below {most_likely_below(alarms, judged):.2g})" if judged else words
+
+
+def most_likely_below(alarms: int, judged: int) -> float:
+    """The upper end of the one-sided exact (Clopper–Pearson) interval of a rate, at 95%.
+
+    It is the p at which so few alarms have the probability 5%: Σ_{k ≤ alarms} C(n, k) pᵏ (1−p)ⁿ⁻ᵏ = 0.05.
+
+    >>> round(most_likely_below(0, 300), 4), round(most_likely_below(1, 300), 4), most_likely_below(3, 3)
+    (0.0099, 0.0157, 1.0)
+    """
+    if alarms >= judged:
+        return 1.0
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _at_most(alarms, judged, middle) > 1 - CONFIDENCE else (low, middle)
+    return high
+
+
+def _at_most(alarms: int, judged: int, rate: float) -> float:
+    """The probability of at most so many alarms."""
+    return sum(
+        math.exp(
+            math.lgamma(judged + 1)
+            - math.lgamma(k + 1)
+            - math.lgamma(judged - k + 1)
+            + k * math.log(rate)
+            + (judged - k) * math.log1p(-rate)
+        )
+        for k in range(alarms + 1)
+    )
+
+
+def today() -> str:
+    """The date in UTC, as in a row."""
+    return datetime.now(UTC).date().isoformat()
