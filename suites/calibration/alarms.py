@@ -20,8 +20,8 @@ from gradgate.references.claims import GRADIENT_CLAIMS
 from gradgate.references.contract import Method, Spec, installed
 from gradgate.suites.checks import exact
 from gradgate.suites.checks.base import Case, Rejected
+from gradgate.suites.engine.strategies import covering, fits, pick_options, value_at
 from gradgate.suites.judging.population import Population
-from gradgate.suites.judging.strategies import covering, fits, pick_options, value_at
 from gradgate.suites.judging.subject import Refuted, Subject
 from gradgate.suites.judging.tolerance import compare
 from gradgate.suites.workers.worker import relieve

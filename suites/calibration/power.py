@@ -28,7 +28,7 @@ from gradgate.references.claims import GRADIENT_CLAIMS
 from gradgate.references.contract import Spec
 from gradgate.suites.checks import CHECKS, Case
 from gradgate.suites.checks.base import Rejected
-from gradgate.suites.judging.engine import Search, draw
+from gradgate.suites.engine.search import Search, draw
 from gradgate.suites.judging.population import Population, kind_of, scalings
 from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.subject import Subject

@@ -17,7 +17,7 @@ from plotly.offline import get_plotlyjs
 
 from gradgate.references import ledger, registry
 from gradgate.references.claims import GRADIENT_CLAIMS
-from gradgate.suites.judging.coverage import Coverage
+from gradgate.suites.engine.coverage import Coverage
 from gradgate.suites.judging.explain import LABELS, number
 from gradgate.suites.judging.outcomes import OUTCOMES
 from gradgate.suites.report import memory_plot, paper_section, plot, power_section, source

@@ -34,6 +34,7 @@ CALLED_FROM_OUTSIDE = {
     "suites.releases.regressions.programs": "imported by the script under its bare name",
     "suites.calibration.check_calls": "python -m gradgate.suites.calibration.check_calls, which draws calls of check",
     "suites.calibration.drawn_pairs": "python -m gradgate.suites.calibration.drawn_pairs, which draws pairs",
+    "suites.calibration.pairs.__main__": "python -m gradgate.suites.calibration.pairs, which counts over all pairs",
     "suites.bugs.strangers.__main__": "python -m gradgate.suites.bugs.strangers, which judges every exploit",
     "suites.test_methods": "pytest collects it by its name: pytest --pyargs gradgate.suites",
     "suites.api": "setup.py installs it as the module gradgate itself",

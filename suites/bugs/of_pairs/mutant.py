@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from unittest import mock
 
-from gradgate.suites.judging.engine import judge
+from gradgate.suites.engine.search import judge
 from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.subject import Subject
 from gradgate.suites.judging.verdict import Task, Verdict

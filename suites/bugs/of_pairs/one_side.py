@@ -6,7 +6,7 @@ computes the gradient, and changes what one of them gives on one side (`one_side
 outputs stay those of the unbroken function, so the bug is in the backward pass alone.
 
 Which mutants there are is found by running each pair once (`found`), and kept in ``one_side.json``, because their
-names must be known without a framework. ``python -m gradgate.suites.bugs.of_pairs --one-side`` writes that file.
+names must be known without a framework. ``python -m gradgate.suites.calibration.pairs --one-side`` writes that file.
 """
 
 from __future__ import annotations

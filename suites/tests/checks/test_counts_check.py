@@ -15,7 +15,7 @@ from gradgate.references.chain.schedules import classic
 from gradgate.references.contract import FRAMEWORKS, UsageError
 from gradgate.references.invertible import counts as invertible_counts
 from gradgate.references.registry import spec_class
-from gradgate.suites.judging.engine import judge
+from gradgate.suites.engine.search import judge
 from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.subject import Subject
 from gradgate.suites.judging.verdict import Task, Verdict

@@ -9,7 +9,7 @@ from gradgate.references.contract import Claim, UsageError
 from gradgate.references.law_kinds import Growth, Share
 from gradgate.references.state_space.paper import rows as paper
 from gradgate.suites.checks import quantities, sweeps
-from gradgate.suites.judging import engine
+from gradgate.suites.engine import search
 from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.subject import Inapplicable, Refuted, Subject
 from gradgate.suites.judging.verdict import Task, Verdict
@@ -66,7 +66,7 @@ def judged(tmp_path):
     def judge(name, profile="cpu"):
         declared = registry.plugged_in(f"{path}:{name}", "state_space", "jax")
         task = Task.of(declared, declared.claim("memory_law"), f"{path}:{name}", profile)
-        return engine.judge(task, Subject.load(declared), Run())
+        return search.judge(task, Subject.load(declared), Run())
 
     return judge
 
@@ -95,7 +95,7 @@ def test_a_missing_compiler_is_inapplicable_with_what_to_know(judged):
 def judge(method, claim, framework="jax", profile="cpu"):
     [declared] = registry.methods("state_space", method, framework)
     task = Task.of(declared, declared.claim(claim), "", profile)
-    return engine.judge(task, Subject.load(declared), Run())
+    return search.judge(task, Subject.load(declared), Run())
 
 
 def test_what_grows_with_the_layers_is_shared_by_the_devices_on_the_host():
@@ -119,7 +119,7 @@ def test_a_method_that_cannot_be_measured_is_inapplicable():
     [declared] = registry.methods("state_space", "backprop", "jax")
     claim = declared.claim("memory_law")
     odd = dataclasses.replace(declared, unmeasured="it is not here")
-    verdict = engine.judge(Task.of(odd, claim), Subject.load(odd), Run())
+    verdict = search.judge(Task.of(odd, claim), Subject.load(odd), Run())
     assert (verdict.verdict, verdict.reason) == ("inapplicable", "backprop cannot be measured: it is not here")
 
 

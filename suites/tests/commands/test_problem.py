@@ -12,7 +12,7 @@ import pytest
 from gradgate.references import own_problem, registry
 from gradgate.references.contract import Method, UsageError
 from gradgate.references.draws import shapes
-from gradgate.suites.judging import engine
+from gradgate.suites.engine import search
 from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.subject import Subject
 from gradgate.suites.judging.verdict import Task, Verdict
@@ -159,7 +159,7 @@ def method(address: str, name: str) -> Method:
 def judged(address: str, name: str, claim: str) -> Verdict:
     declared = method(address, name)
     task = Task.of(declared, declared.claim(claim))
-    return engine.judge(task, Subject.load(declared), Run(examples=4))
+    return search.judge(task, Subject.load(declared), Run(examples=4))
 
 
 @pytest.mark.parametrize("family", LINES)

@@ -19,8 +19,8 @@ from gradgate.suites.gate.benchmarks import names
 from gradgate.suites.gate.compare import Finding, Half, compare, decisions
 from gradgate.suites.gate.manifest import identity
 from gradgate.suites.gate.output import Document, markdown, text
+from gradgate.suites.imports import Imports, named
 from gradgate.suites.judging.verdict import Task, Verdict
-from gradgate.suites.keeping.sources import Imports, named
 
 TODAY = datetime.date(2026, 1, 1)
 

@@ -11,7 +11,7 @@ import pytest
 from gradgate.references import registry
 from gradgate.suites.checks import another
 from gradgate.suites.checks.base import Case
-from gradgate.suites.judging.engine import judge
+from gradgate.suites.engine.search import judge
 from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.subject import Refuted, Subject
 from gradgate.suites.judging.verdict import Task, Verdict

@@ -12,8 +12,8 @@ from gradgate import at_most, normal
 from gradgate.hw_profiles.measurement import Measurement
 from gradgate.hw_profiles.sweep import Cell, measure_cell
 from gradgate.references.contract import UsageError
+from gradgate.suites.engine import search
 from gradgate.suites.gate import manifest
-from gradgate.suites.judging import engine
 from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.subject import Subject
 from gradgate.suites.judging.verdict import Task, Verdict
@@ -111,7 +111,7 @@ def test_a_wrong_declaration_is_refused(framework: str, how: dict[str, Any], sai
 def judged(declared: gradgate.Pair, claim: str, profile: str = "cpu") -> Verdict:
     method = declared.lowered
     task = Task.of(method, method.claim(claim), profile=profile)
-    return engine.judge(task, Subject(method, declared), Run(examples=1))
+    return search.judge(task, Subject(method, declared), Run(examples=1))
 
 
 @pytest.mark.parametrize(("share", "verdict"), [(1.0, "upheld"), (0.9, "refuted")])

@@ -9,18 +9,18 @@ import sys
 import pytest
 
 from gradgate.references.contract import installed
-from gradgate.suites.bugs.of_pairs import __main__ as command
 from gradgate.suites.bugs.of_pairs import rivals
 from gradgate.suites.bugs.of_pairs.corpus import MUTANTS, corpus
 from gradgate.suites.bugs.of_pairs.mutant import PairMutant, judged, unbroken
 from gradgate.suites.calibration import power
+from gradgate.suites.calibration.pairs import __main__ as command
 
 SLOW = ("compile",)
 THERE = [mutant for mutant in MUTANTS if installed(mutant.framework)]
 
 
 def sample(framework: str, count: int) -> list[PairMutant]:
-    """Some mutants, the same in every run; ``python -m gradgate.suites.bugs.of_pairs`` judges the whole corpus."""
+    """Some mutants, the same in every run; ``python -m gradgate.suites.calibration.pairs`` judges the whole corpus."""
     chosen = [mutant for mutant in THERE if mutant.framework == framework and mutant.kill not in SLOW]
     return random.Random(20262).sample(chosen, min(count, len(chosen)))
 

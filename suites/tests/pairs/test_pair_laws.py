@@ -9,7 +9,7 @@ import pytest
 
 import gradgate
 from gradgate import at_most, grows, normal
-from gradgate.suites.judging import engine
+from gradgate.suites.engine import search
 from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.subject import Subject
 from gradgate.suites.judging.verdict import Task, Verdict
@@ -78,7 +78,7 @@ def pair(framework: str, name: str, *claims: Any) -> gradgate.Pair:
 def judged(declared: gradgate.Pair, claim: str, profile: str = "cpu") -> Verdict:
     [wanted] = [known for known in declared.promises if known.name == claim]
     method = declared.lowered
-    return engine.judge(Task.of(method, wanted, profile=profile), Subject(method, declared), Run(examples=1))
+    return search.judge(Task.of(method, wanted, profile=profile), Subject(method, declared), Run(examples=1))
 
 
 SIZES = {"T": (16, 32, 64, 128, 256), "V": (16, 32, 64, 128, 256)}

@@ -8,7 +8,7 @@ import pytest
 
 import gradgate
 from gradgate import normal
-from gradgate.suites.judging.engine import judge
+from gradgate.suites.engine.search import judge
 from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.subject import Subject
 from gradgate.suites.judging.verdict import Task

@@ -17,10 +17,10 @@ from gradgate.references.contract import FRAMEWORKS, Claim, Method
 from gradgate.references.registry import spec_class
 from gradgate.references.state_space import linear_count, quadratic_count, truncated_count, truncated_count_printed
 from gradgate.suites.checks import CHECKS
-from gradgate.suites.judging.engine import judge
+from gradgate.suites.engine.search import judge
+from gradgate.suites.engine.strategies import shapes
 from gradgate.suites.judging.outcomes import exit_status
 from gradgate.suites.judging.run import Run
-from gradgate.suites.judging.strategies import shapes
 from gradgate.suites.judging.subject import Subject
 from gradgate.suites.judging.verdict import Task
 

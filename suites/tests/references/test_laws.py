@@ -10,7 +10,7 @@ from gradgate.references import law_kinds, registry
 from gradgate.references.contract import Claim, Method, UsageError
 from gradgate.references.laws import claim, figure, memory_law, per_device, work_law
 from gradgate.suites.checks import CHECKS
-from gradgate.suites.keeping.sources import named
+from gradgate.suites.imports import named
 
 SWEPT = {"variable": "length", "sizes": [4, 8, 16, 32, 64]}
 OVER = law_kinds.Over("length", (4, 8, 16, 32, 64))

@@ -13,7 +13,7 @@ from gradgate.references import registry
 from gradgate.references.contract import DTYPES, Claim, Method, UsageError, method
 from gradgate.references.restriction import check_where
 from gradgate.suites.checks import CHECKS
-from gradgate.suites.judging.engine import judge
+from gradgate.suites.engine.search import judge
 from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.subject import Subject
 from gradgate.suites.judging.verdict import Task, Verdict

@@ -19,8 +19,8 @@ from gradgate.suites.bugs.facts import facts
 from gradgate.suites.bugs.mutant import FORMULA
 from gradgate.suites.bugs.operators import single
 from gradgate.suites.checks import CHECKS, Case, rivals
+from gradgate.suites.engine.strategies import cells
 from gradgate.suites.judging.run import Run
-from gradgate.suites.judging.strategies import cells
 from gradgate.suites.judging.subject import Inapplicable, Refuted, Subject
 from gradgate.suites.judging.verdict import Verdict
 from gradgate.suites.selftest import judging, summary, table

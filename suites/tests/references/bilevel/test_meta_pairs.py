@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from gradgate.references.bilevel import own_pairs
 from gradgate.references.contract import FRAMEWORKS, installed
 from gradgate.suites.bugs.entries import EntryMutant
 from gradgate.suites.bugs.entries_meta import MUTANTS
+from gradgate.suites.bugs.entry_pairs import bilevel
 from gradgate.suites.tests.pairs.verdicts import refuted, upheld
 
 USUAL = {
@@ -28,7 +28,7 @@ USUAL = {
 def test_a_pair_is_upheld(name: str, framework: str) -> None:
     if (framework, name) == ("jax", "meta_gradient"):
         pytest.importorskip("optax")
-    upheld(getattr(own_pairs, f"{name}_{framework}"), USUAL[name], examples=3)
+    upheld(getattr(bilevel, f"{name}_{framework}"), USUAL[name], examples=3)
 
 
 @pytest.mark.parametrize("mutant", [m for m in MUTANTS if installed(m.framework)], ids=lambda mutant: mutant.name)

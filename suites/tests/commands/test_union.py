@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from gradgate.references.errors import UsageError
+from gradgate.suites.commands.union import unite
 from gradgate.suites.gate.code import identity
 from gradgate.suites.judging.verdict import Task, Verdict
-from gradgate.suites.keeping.union import unite
 from gradgate.suites.selftest import summary
 from gradgate.suites.tests.scratch import Scratch
 

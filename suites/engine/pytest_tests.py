@@ -61,7 +61,7 @@ def parametrize(*pairs: Pair, examples: int = EXAMPLES, seed: int = 0) -> Callab
 def _judge(pair: Pair, method: Method, claim: Claim, examples: int, seed: int) -> None:
     import pytest
 
-    from gradgate.suites.judging.engine import judge
+    from gradgate.suites.engine.search import judge
     from gradgate.suites.judging.explain import explain
     from gradgate.suites.judging.outcomes import OUTCOMES
     from gradgate.suites.judging.run import Run

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gradgate.references.errors import UsageError
+from gradgate.suites.selftest import summary
 
 Document = dict[str, Any]
 SAME = ("schema", "fingerprint", "sources", "examples", "seed", "problems", "asked", "code")
@@ -54,8 +55,6 @@ def unite(documents: Mapping[str, Document]) -> tuple[Document, str]:
         shards = [other["shard"]["total"] for other in documents.values() if "shard" in other]
         united["claims"] = shards[0] if shards else sum(other["claims"] for other in documents.values())
     if "formulas" in head:
-        from gradgate.suites.selftest import summary
-
         united = summary.document(united["mutants"], {key: united[key] for key in united if key != "mutants"})
     return united, missing
 

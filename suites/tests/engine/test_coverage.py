@@ -9,8 +9,8 @@ import pytest
 
 from gradgate.references import registry
 from gradgate.references.contract import Family, Method, Option, Spec, UsageError
-from gradgate.suites.judging import strategies
-from gradgate.suites.judging.coverage import Coverage, coverage
+from gradgate.suites.engine import strategies
+from gradgate.suites.engine.coverage import Coverage, coverage
 
 STATE_SPACE = registry.family("state_space")
 BACKPROP = STATE_SPACE.methods[0]

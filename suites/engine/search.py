@@ -22,15 +22,14 @@ from gradgate.references import registry
 from gradgate.references.contract import Claim, Family, Method, Spec, installed
 from gradgate.suites.checks import CHECKS, Case, Check, sweeps
 from gradgate.suites.checks.base import Excused, Rejected
+from gradgate.suites.engine import hardest, lines_run, sides, strategies
+from gradgate.suites.engine.coverage import coverage
 from gradgate.suites.exact import decisions
-from gradgate.suites.judging import hardest, sides, strategies
-from gradgate.suites.judging.coverage import coverage
 from gradgate.suites.judging.population import Population
 from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.subject import Fault, Inapplicable, Refuted, Subject
 from gradgate.suites.judging.tolerance import ADVICE, BINDS, Comparison, digits_lost
 from gradgate.suites.judging.verdict import Task, Verdict
-from gradgate.suites.pairs import lines_run
 from gradgate.suites.pairs.pair import Pair
 
 DRAWS_OF_TORCH = (

@@ -10,7 +10,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from gradgate.suites.judging import pairwise
+from gradgate.suites.engine import pairwise
 
 Lists = list[dict[str, list[Any]]]
 

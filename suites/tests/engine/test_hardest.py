@@ -10,7 +10,7 @@ import pytest
 from gradgate import Pair, normal, within
 from gradgate.references.backends import namespace
 from gradgate.references.contract import FRAMEWORKS
-from gradgate.suites.judging import hardest
+from gradgate.suites.engine import hardest
 from gradgate.suites.judging.tolerance import KAPPA
 from gradgate.suites.judging.verdict import Verdict
 from gradgate.suites.pairs import unseen

@@ -17,8 +17,8 @@ from gradgate.references import oracle, registry
 from gradgate.references.contract import Claim, Family, Spec, UsageError
 from gradgate.references.state_space.problem import CHOICES
 from gradgate.suites.checks import CHECKS
-from gradgate.suites.judging import engine, strategies
-from gradgate.suites.judging.coverage import coverage
+from gradgate.suites.engine import search, strategies
+from gradgate.suites.engine.coverage import coverage
 from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.subject import Subject
 from gradgate.suites.judging.verdict import Task
@@ -246,7 +246,7 @@ def judged(claim: str, run: Run) -> list[Spec]:
         return method_function(problem)
 
     method_function = subject.function
-    verdict = engine.judge(Task.of(method, method.claim(claim)), dataclasses.replace(subject, function=recording), run)
+    verdict = search.judge(Task.of(method, method.claim(claim)), dataclasses.replace(subject, function=recording), run)
     assert verdict.verdict == "upheld", verdict.reason
     return seen
 
@@ -331,7 +331,7 @@ def test_a_claim_restricted_to_a_field_is_judged_only_there(torch: Any) -> None:
     method = registry.methods("state_space", "backprop", "torch")[0]
     claim = Claim("one", "gradient", "", "", where={"length": 1}, settings={"dtype": "float64"})
     subject = Subject.load(dataclasses.replace(method, claims=(claim,)))
-    verdict = engine.judge(Task.of(method, claim), subject, Run(examples=4))
+    verdict = search.judge(Task.of(method, claim), subject, Run(examples=4))
     assert verdict.verdict == "upheld"
     assert verdict.spec is not None
     assert verdict.spec["length"] == 1
@@ -339,20 +339,20 @@ def test_a_claim_restricted_to_a_field_is_judged_only_there(torch: Any) -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_claim_of_a_reference_finds_problems(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "_options", lambda *_: {})  # options may need the framework
+    monkeypatch.setattr(search, "_options", lambda *_: {})  # options may need the framework
     kinds = {
         (str(claim.where), claim.check, str(claim.settings)): (method, claim)
         for method in registry.methods(family) for claim in method.claims
         if CHECKS[claim.check].draws != "profile"
     }  # fmt: skip
     for method, claim in kinds.values():
-        search, found = engine.Search(), []
+        made, found = search.Search(), []
 
-        def put(spec: Spec, _: object, judged: dict[str, None] = search.judged, found: list[Spec] = found) -> None:
+        def put(spec: Spec, _: object, judged: dict[str, None] = made.judged, found: list[Spec] = found) -> None:
             judged[spec.to_json()] = None
             found.append(spec)
 
-        engine.draw(search, put, dataclasses.replace(method, options=()), claim, CHECKS[claim.check], Run(12))
+        search.draw(made, put, dataclasses.replace(method, options=()), claim, CHECKS[claim.check], Run(12))
         assert found, (method.key, claim.name)
 
 
@@ -361,7 +361,7 @@ def test_what_a_seed_draws_does_not_depend_on_imported_modules(
 ) -> None:
     def drawn() -> list[Spec]:
         found: list[Spec] = []
-        engine._falsify(strategies.specs(family), found.append, 60, 7)
+        search._falsify(strategies.specs(family), found.append, 60, 7)
         return found
 
     before = drawn()

@@ -1,4 +1,4 @@
-"""``python -m gradgate.suites.bugs.of_pairs``: mutants × tools, right pairs, false positives, planted errors."""
+"""``python -m gradgate.suites.calibration.pairs``: mutants × tools, right pairs, false positives, planted errors."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import collections
 import os
 import sys
 
-from gradgate.suites.bugs.of_pairs import alarms, one_side, rivals
+from gradgate.suites.bugs.of_pairs import one_side, rivals
 from gradgate.suites.bugs.of_pairs.corpus import CHOOSING, MODULES, MUTANTS, pairs
 from gradgate.suites.bugs.of_pairs.mutant import EXAMPLES, judged, unbroken
 from gradgate.suites.calibration import power
+from gradgate.suites.calibration.pairs import alarms
 from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.subject import Subject
 from gradgate.suites.workers.worker import environment
@@ -21,7 +22,7 @@ BAR = {"float64": 1e-11, "float32": 3e-5}
 
 def main() -> int:
     """The exit status: 1 if a mutant survives, a right pair is refuted, or a planted error passes."""
-    parser = argparse.ArgumentParser(prog="python -m gradgate.suites.bugs.of_pairs", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m gradgate.suites.calibration.pairs", description=__doc__)
     parser.add_argument("--examples", type=int, default=EXAMPLES, help="problems for each claim")
     parser.add_argument("--framework", choices=("jax", "torch"), default="", help="only this framework")
     parser.add_argument("--only", default="", help="only names that contain this text")

@@ -277,7 +277,7 @@ def _judged(pair: GivenPair, seed: int) -> str:
         AssertionError: a claim is refuted or gives no answer, or no claim could tell anything about the gradient.
     """
     from gradgate.references import registry
-    from gradgate.suites.judging.engine import judge
+    from gradgate.suites.engine.search import judge
     from gradgate.suites.judging.explain import explain
     from gradgate.suites.judging.run import Run
     from gradgate.suites.judging.subject import MISSING, Subject

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from gradgate.references import registry
 from gradgate.references.contract import Family, Method, Spec, UsageError
 from gradgate.references.restriction import fits
-from gradgate.suites.judging import pairwise
+from gradgate.suites.engine import pairwise
 
 DRAWN = 3
 """Least number of cells of a shape."""

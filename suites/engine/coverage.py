@@ -21,7 +21,7 @@ from typing import Any
 from gradgate.references import registry
 from gradgate.references.contract import Family, Method, Spec, UsageError
 from gradgate.references.restriction import fits
-from gradgate.suites.judging.strategies import AFFORDABLE, LONG, shapes
+from gradgate.suites.engine.strategies import AFFORDABLE, LONG, shapes
 
 SHOWN = 2
 """Number of untried pairs that a sentence lists."""

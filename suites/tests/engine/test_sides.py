@@ -9,8 +9,8 @@ import pytest
 
 from gradgate import Pair, module_pair, normal
 from gradgate.suites.judging.verdict import Verdict
-from gradgate.suites.tests.judging import behind_decisions
-from gradgate.suites.tests.judging.behind_decisions import RIGHT, RULES, Rule, nowhere
+from gradgate.suites.tests.engine import behind_decisions
+from gradgate.suites.tests.engine.behind_decisions import RIGHT, RULES, Rule, nowhere
 from gradgate.suites.tests.pairs.verdicts import judged
 
 Plain = Callable[[Any, Any], Any]
