@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from gradgate.references.bilevel.growth import SMALL, WIDE
+from gradgate.references.bilevel.paper.growth import SMALL, WIDE
 from gradgate.references.contract import Claim
 from gradgate.references.laws import figure, memory_law, work_law
 
-HERE = "gradgate.references.bilevel.growth"
+HERE = "gradgate.references.bilevel.paper.growth"
 
 
 def _law(name: str, statement: str, source: str, variable: str, sizes: tuple[int, ...], **more: Any) -> Claim:

@@ -30,6 +30,7 @@ from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.subject import Fault, Inapplicable, Refuted, Subject
 from gradgate.suites.judging.tolerance import ADVICE, BINDS, Comparison, digits_lost
 from gradgate.suites.judging.verdict import Task, Verdict
+from gradgate.suites.pairs.lengths import long_sums
 from gradgate.suites.pairs.pair import Pair
 
 DRAWS_OF_TORCH = (
@@ -400,7 +401,7 @@ def _of_each(family: Family, shapes: Sequence[Mapping[str, Any]], seed: int) -> 
 def _long_sums(family: Family, seed: int) -> list[Spec]:
     """Specs of a pair in which one dim is long, for a claim about sums in a narrow dtype: enough to refute together."""
     cls = registry.spec_class(family.name)
-    lengthened = cls.pair.long_sums  # type: ignore[attr-defined]
+    lengthened = long_sums(cls.pair)  # type: ignore[attr-defined]
     return [cls(**fields, seed=seed + number) for fields in lengthened for number in range(BFLOAT16_EACH)]
 
 

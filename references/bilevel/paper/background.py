@@ -89,8 +89,7 @@ def jacobian_by_rows() -> float:
 
 def squares_over_heads() -> float:
     """The coefficient of S² in the default's dynamic bytes, in arrays of scores: with 8 heads over that with 4."""
-    from gradgate.references.bilevel import growth
-    from gradgate.references.bilevel.paper import scale
+    from gradgate.references.bilevel.paper import growth, scale
 
     return growth.squares("cpu", scale.DEFAULT, 8) / growth.squares("cpu", scale.DEFAULT, 4)
 

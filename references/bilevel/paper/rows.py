@@ -100,14 +100,6 @@ FIT: dict[int, set[tuple[str, str]]] = {
     489: {("GPU", "-+-"), ("GPU", "-++"), ("GPU", "+--"), ("GPU", "+-+")},
 }
 """Millions of parameters -> device and signs of the figures that come out with B = 3 and S = 4096."""
-DEPTHS = (4, 8, 16, 32, 64)
-COMPONENTS = {
-    "d_model": [{"width": 8 * k, "ffw": 1024, "key_size": k, "heads": 8, "layers": 16} for k in (16, 64, 256)],
-    "ffw_size": [{"width": 384, "ffw": f, "key_size": 32, "heads": 8, "layers": 16} for f in (512, 2048, 8192)],
-    "n_heads": [{"width": 768, "ffw": 1024, "key_size": 768 // h, "heads": h, "layers": 16} for h in (2, 8, 32)],
-    "n_layers": [{"width": 256, "ffw": 1024, "key_size": 32, "heads": 8, "layers": n} for n in DEPTHS],
-}
-"""Table 5, some values of each row."""
 SWEPT_FIELD = {"d_model": "width", "ffw_size": "ffw", "n_heads": "heads", "n_layers": "layers"}
 LADDER = (44, 140, 278, 489, 1018, 2639, 6796, 16183)
 TABLE_1 = (Size(57, 576, 2304, 64, 9, 9), Size(163, 768, 3072, 64, 12, 18), Size(306, 1024, 4096, 64, 16, 20))
@@ -154,13 +146,13 @@ def _ladder() -> list[Published]:
 def _sweeps() -> list[Published]:
     rows = []
     for device, measured in {"GPU": f"{HERE}:gain", "TPU": f"{sizes.__name__}:gain_at"}.items():
-        for name, settings in COMPONENTS.items():
+        for name, settings in sizes.COMPONENTS.items():
             place = f"Fig. 6, {device}, over {name}"
             for fields in settings:
                 told = {"profile": PROFILES[device], "millions": 44, **fields}
                 rows.append(Published(place, "gain", fields[SWEPT_FIELD[name]], "times", measured, told))
-    fixed = {key: value for key, value in COMPONENTS["n_layers"][0].items() if key != "layers"}
-    told = {"profile": PROFILES["GPU"], "variable": "layers", "values": list(DEPTHS), "millions": 44, **fixed}
+    fixed = {key: value for key, value in sizes.COMPONENTS["n_layers"][0].items() if key != "layers"}
+    told = {"profile": PROFILES["GPU"], "variable": "layers", "values": list(sizes.DEPTHS), "millions": 44, **fixed}
     rows.append(
         Published("Fig. 6, GPU, over n_layers", "growth", "exponent of L", "", f"{HERE}:growth", told, 1.0,
                   reasons.KEPT)

@@ -31,10 +31,9 @@ SECONDS = "printed are seconds, ours are FLOPs or rooflines"
 
 def small_models(name: str) -> float:
     """How much the gain differs between the two smallest models of a sweep of Table 5: on the GPU over on the TPU."""
-    from gradgate.references.bilevel.paper.rows import COMPONENTS
 
     def differs(profile: str) -> float:
-        first, second = (sizes.gain_at(profile, 44, **fields) for fields in COMPONENTS[name][:2])
+        first, second = (sizes.gain_at(profile, 44, **fields) for fields in sizes.COMPONENTS[name][:2])
         return abs(math.log(first / second))
 
     return differs(PROFILES["GPU"]) / differs(PROFILES["TPU"])

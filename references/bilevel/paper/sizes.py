@@ -36,6 +36,14 @@ NAMES = (
     "kept of every layer", "others",
 )  # fmt: skip
 """The kinds of buffers; see `kind`."""
+DEPTHS = (4, 8, 16, 32, 64)
+COMPONENTS = {
+    "d_model": [{"width": 8 * k, "ffw": 1024, "key_size": k, "heads": 8, "layers": 16} for k in (16, 64, 256)],
+    "ffw_size": [{"width": 384, "ffw": f, "key_size": 32, "heads": 8, "layers": 16} for f in (512, 2048, 8192)],
+    "n_heads": [{"width": 768, "ffw": 1024, "key_size": 768 // h, "heads": h, "layers": 16} for h in (2, 8, 32)],
+    "n_layers": [{"width": 256, "ffw": 1024, "key_size": 32, "heads": 8, "layers": n} for n in DEPTHS],
+}
+"""Table 5, some values of each row."""
 
 
 @functools.lru_cache(maxsize=1024)

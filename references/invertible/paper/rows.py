@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gradgate.references.invertible.paper import said_sizes
+from gradgate.references.invertible.paper.compiled import measured as measured
 from gradgate.references.invertible.paper.said import SAID
 from gradgate.references.invertible.problem import InvertibleSpec
 from gradgate.references.published import Published, equal, unexplained, upheld
@@ -163,20 +164,6 @@ def _bytes(program: Callable[..., Any], spec: InvertibleSpec, profile: str) -> i
     from gradgate.references.draws import shapes
 
     return int(measured(program, (shapes(spec),), profile).required_bytes)
-
-
-def measured(program: Callable[..., Any], arguments: tuple[Any, ...], profile: str, **more: Any) -> Any:
-    """What a profile's compiler says of a program.
-
-    Raises:
-        LookupError: it gives no bytes; says why.
-    """
-    from gradgate.hw_profiles.compile import measure
-
-    found = measure(program, arguments, profile, **more)
-    if found.required_bytes is None:
-        raise LookupError(f"{profile}: {found.reason}")
-    return found
 
 
 HERE = "gradgate.references.invertible.paper.rows"

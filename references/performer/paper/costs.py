@@ -14,7 +14,7 @@ SEEDS, WIDTH = 200, 8
 
 
 def _spec(**fields: Any) -> PerformerSpec:
-    from gradgate.references.performer.paper.rows import configuration
+    from gradgate.references.performer.paper.measured import configuration
 
     return configuration("III", **fields)
 
@@ -52,16 +52,16 @@ def forward_over_formula() -> float:
 def backward_over_forward() -> float:
     """FLOPs of the backward pass over those of the forward pass, at configuration III."""
     from gradgate.references.performer.in_jax import methods
-    from gradgate.references.performer.paper.rows import _flops
+    from gradgate.references.performer.paper.measured import flops
 
     spec = _spec()
-    return _flops(methods.full, spec) / _forward(spec) - 1
+    return flops(methods.full, spec) / _forward(spec) - 1
 
 
 def _forward(spec: PerformerSpec) -> int:
-    from gradgate.references.performer.paper.rows import _flops
+    from gradgate.references.performer.paper.measured import flops
 
-    return _flops(lambda problem: problem.loss(problem.params), spec)
+    return flops(lambda problem: problem.loss(problem.params), spec)
 
 
 def accumulated(wrong: float = 0.0) -> float:
@@ -72,7 +72,7 @@ def accumulated(wrong: float = 0.0) -> float:
     """
     from gradgate.references.backends import tree_map
     from gradgate.references.performer.in_torch.methods import slim
-    from gradgate.references.performer.paper.rows import _relative
+    from gradgate.references.performer.paper.measured import relative_error
 
     spec = PerformerSpec(length=24, layers=2, batch=3, seed=8)
     whole: Any = spec.build("torch")
@@ -83,7 +83,7 @@ def accumulated(wrong: float = 0.0) -> float:
         alone = dataclasses.replace(whole, spec=dataclasses.replace(spec, batch=1), data=whole.data | data)
         share = (1 + wrong * (b == 0)) / spec.batch
         total = tree_map(lambda t, g, share=share: t + share * g, total, slim(alone, chunk=5)[1])
-    return _relative(total, together)
+    return relative_error(total, together)
 
 
 @functools.cache
@@ -121,7 +121,7 @@ def gpt_2() -> float:
 
 def one_token_over_parameters(profile: str) -> float:
     """Bytes of Algorithm 1 at C = 1 over those of the parameters and their gradient, at configuration II."""
-    from gradgate.references.performer.paper.rows import jax_bytes, moment_bytes
+    from gradgate.references.performer.paper.measured import jax_bytes, moment_bytes
 
     return jax_bytes("slim", "II", profile, chunk=1, prefix_sum="block") / moment_bytes("II")
 

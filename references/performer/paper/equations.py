@@ -198,14 +198,14 @@ def summed(left_out: int = -1) -> float:
     """‖Σ_n ∇_{θ^(n)}𝓛 − ∇_θ𝓛‖ / ‖∇_θ𝓛‖, in float64, without the share of slice `left_out`."""
     import jax
 
-    from gradgate.references.performer.paper.rows import _relative
+    from gradgate.references.performer.paper.measured import relative_error
 
     with precision("jax", "float64"):
         problem, copies, added = _setting()
         shares = jax.jit(jax.grad(lambda copies: slices(problem, copies, added).sum()))(copies)
         kept = [share for n, share in enumerate(shares) if n != left_out]
         total = jax.tree.map(lambda *leaves: sum(leaves), *kept)
-        return _relative(total, jax.grad(problem.loss)(problem.params))
+        return relative_error(total, jax.grad(problem.loss)(problem.params))
 
 
 def formula_ratio(feature_count: int = 64, width: int = 1024) -> float:

@@ -61,7 +61,7 @@ def distance(between: str) -> float:
     """‖∇ − ∇^(full)‖ / ‖∇^(full)‖ in float64 of a heuristic on the copying task, with slices of a quarter."""
     from gradgate.references.backends import precision
     from gradgate.references.performer.in_jax.methods import full
-    from gradgate.references.performer.paper.rows import _relative
+    from gradgate.references.performer.paper.measured import relative_error
 
     with precision("jax", "float64"):
         import jax
@@ -71,7 +71,7 @@ def distance(between: str) -> float:
         )
         _, ours = jax.jit(functools.partial(gradient, chunk=4, between=between))(problem)
         _, exact = jax.jit(full)(problem)
-        return _relative(ours, exact)
+        return relative_error(ours, exact)
 
 
 def stored(first: int = 256, chunk: int = 64, profile: str = "cpu") -> float:

@@ -25,7 +25,7 @@ def discrepancies(name: str, chunk: int, seeds: int = SEEDS, length: int = 0) ->
     """
     from gradgate.references.backends import precision
     from gradgate.references.performer.in_jax import methods
-    from gradgate.references.performer.paper.rows import _relative, configuration
+    from gradgate.references.performer.paper.measured import configuration, relative_error
 
     found = []
     with precision("jax", "float32"):
@@ -36,7 +36,7 @@ def discrepancies(name: str, chunk: int, seeds: int = SEEDS, length: int = 0) ->
         for seed in range(seeds):
             fields: dict[str, Any] = {"seed": seed, **({"length": length} if length else {})}
             problem: Any = configuration(name, **fields).build("jax")
-            found.append(_relative(sliced(problem)[1], full(problem)[1]))
+            found.append(relative_error(sliced(problem)[1], full(problem)[1]))
     return tuple(found)
 
 

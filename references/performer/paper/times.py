@@ -61,7 +61,7 @@ def _full(spec: PerformerSpec, prefix_sum: str) -> Callable[[], Any]:
 
 def over_full(name: str, chunk: int, prefix_sum: str = "block", repeats: int = 1) -> float:
     """Algorithm 1 over the full algorithm, on one layer of a configuration, in PyTorch."""
-    from gradgate.references.performer.paper.rows import configuration
+    from gradgate.references.performer.paper.measured import configuration
 
     spec = configuration(name, layers=1)
     return ratio(_slim(spec, chunk, prefix_sum), _full(spec, prefix_sum), repeats)
@@ -69,7 +69,7 @@ def over_full(name: str, chunk: int, prefix_sum: str = "block", repeats: int = 1
 
 def iterative_over_explicit(chunk: int = 256, repeats: int = 5) -> float:
     """Algorithm 1 with blocks over the same with explicit prefix sums, one layer of configuration I, in PyTorch."""
-    from gradgate.references.performer.paper.rows import configuration
+    from gradgate.references.performer.paper.measured import configuration
 
     spec = configuration("I", layers=1)
     return ratio(_slim(spec, chunk, "block"), _slim(spec, chunk, "explicit"), repeats)
@@ -77,7 +77,7 @@ def iterative_over_explicit(chunk: int = 256, repeats: int = 5) -> float:
 
 def four_times_as_long(chunk: int = 256, repeats: int = 3) -> float:
     """Algorithm 1 at L = 4096 over L = 1024 at equal C and d_model: what IV takes of III, at a quarter of both."""
-    from gradgate.references.performer.paper.rows import configuration
+    from gradgate.references.performer.paper.measured import configuration
 
     short, long = (configuration("I", layers=1, length=length) for length in (1024, 4096))
     return ratio(_slim(long, chunk, "block"), _slim(short, chunk, "block"), repeats)

@@ -28,7 +28,7 @@ def distance(framework: Backend, wrong: float = 0.0, **fields: Any) -> float:
         fields: fields of the Spec, which choose the variant.
     """
     from gradgate.references.backends import precision
-    from gradgate.references.performer.paper.rows import _relative
+    from gradgate.references.performer.paper.measured import relative_error
 
     methods = _methods(framework)
     with precision(framework, "float64"):
@@ -37,7 +37,7 @@ def distance(framework: Backend, wrong: float = 0.0, **fields: Any) -> float:
         _, exact = methods.full(problem)
         attention = ours["layers"]["attention"]
         attention["value"] = attention["value"] * (1 + wrong)
-        return _relative(ours, exact)
+        return relative_error(ours, exact)
 
 
 def _methods(framework: str) -> Any:
@@ -54,7 +54,7 @@ def shared(framework: Backend, wrong: float = 0.0) -> float:
         wrong: a relative error of the first layer's share.
     """
     from gradgate.references.backends import namespace, precision, tree_map
-    from gradgate.references.performer.paper.rows import _relative
+    from gradgate.references.performer.paper.measured import relative_error
 
     methods = _methods(framework)
     with precision(framework, "float64"):
@@ -69,7 +69,7 @@ def shared(framework: Backend, wrong: float = 0.0) -> float:
         copies = tree_map(lambda leaf: xp.concat([leaf] * layers, axis=0), one)
         _, ours = methods.slim(problem.with_params({**problem.params, "layers": copies}), chunk=CHUNK)
         summed = tree_map(lambda leaf: leaf.sum(0)[None] + wrong * leaf[:1], ours["layers"])
-        return _relative(summed, _gradient(framework, loss, one))
+        return relative_error(summed, _gradient(framework, loss, one))
 
 
 def _gradient(framework: str, loss: Callable[[Any], Any], params: Any) -> Any:

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from gradgate.references.bilevel import growth
-from gradgate.references.bilevel.paper import buffers, printed, scale, sizes
+from gradgate.references.bilevel.paper import buffers, growth, printed, scale, sizes
 from gradgate.references.bilevel.problem import BilevelSpec
 from gradgate.references.contract import NotComposable
 

@@ -9,7 +9,7 @@ import pytest
 
 from gradgate.references import registry
 from gradgate.references.contract import UsageError
-from gradgate.references.performer.paper.rows import _relative
+from gradgate.references.performer.paper.measured import relative_error
 from gradgate.references.state_space.paper import kept
 from gradgate.references.state_space.problem import StateSpaceProblem, StateSpaceSpec
 
@@ -49,8 +49,8 @@ def test_maps_of_n_numbers_have_fewer_parameters_and_the_same_gradient_by_every_
         ("adjoint_sharding", {}), ("reverse_recurrence", {"chunk": 4}), ("associative_scan", {}),
         ("adjoint_parallel", {"instances": 2}),
     ):  # fmt: skip
-        assert _relative(methods[name](problem, **options)[1], exact) < 1e-13
-    assert _relative(methods["adjoint_sharding_printed"](problem)[1], exact) > 0.01
+        assert relative_error(methods[name](problem, **options)[1], exact) < 1e-13
+    assert relative_error(methods["adjoint_sharding_printed"](problem)[1], exact) > 0.01
 
 
 def test_an_unknown_kind_of_maps_is_refused_with_the_legal_ones() -> None:
