@@ -400,8 +400,8 @@ def _of_each(family: Family, shapes: Sequence[Mapping[str, Any]], seed: int) -> 
 
 def _long_sums(family: Family, seed: int) -> list[Spec]:
     """Specs of a pair in which one dim is long, for a claim about sums in a narrow dtype: enough to refute together."""
-    cls = registry.spec_class(family.name)
-    lengthened = long_sums(cls.pair)  # type: ignore[attr-defined]
+    cls: Any = registry.spec_class(family.name)
+    lengthened = long_sums(cls.pair)
     return [cls(**fields, seed=seed + number) for fields in lengthened for number in range(BFLOAT16_EACH)]
 
 
