@@ -108,9 +108,9 @@ def wheel(session: nox.Session) -> None:
 def calibrate(session: nox.Session) -> None:
     """Measure the rules on 4,000 problems of every class: false alarms, and the smallest planted error that is seen.
 
-    It takes hours on two cores, resumes where it was stopped, and writes suites/calibration/calibration.json.
+    It takes hours on two cores, resumes where it was stopped, and writes suites/report/calibration.json.
     """
-    keep = ["--json", "report/calibration.json", "--summary", "suites/calibration/calibration.json"]
+    keep = ["--json", "report/calibration.json", "--summary", "suites/report/calibration.json"]
     run(session, "gradgate.suites.cli", "calibrate", *(session.posargs or keep))
 
 

@@ -28,7 +28,8 @@ from gradgate.references.claims import GRADIENT_CLAIMS
 from gradgate.references.contract import Spec
 from gradgate.suites.checks import CHECKS, Case
 from gradgate.suites.checks.base import Rejected
-from gradgate.suites.engine.search import Search, draw
+from gradgate.suites.engine.given import Judging
+from gradgate.suites.engine.search import draw
 from gradgate.suites.judging.population import Population, kind_of, scalings
 from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.subject import Subject
@@ -119,7 +120,7 @@ def smallest(subject: Subject, dtype: str, run: Run) -> dict[str, Smallest]:
     Cost: the time of one claim's problems, and as much again for the planted errors.
     """
     claim = subject.declared.claim(GRADIENT_CLAIMS[dtype])
-    search, leaves = Search(), dict[str, list[Planted]]()
+    search, leaves = Judging(), dict[str, list[Planted]]()
 
     def put(spec: Spec, options: Mapping[str, Any]) -> None:
         key = spec.to_json() + repr(options)

@@ -37,7 +37,7 @@ class Check:
     """A check and how often it runs.
 
     Attributes:
-        function: judges one Case.
+        place: ``module:function`` of the function that judges one Case.
         share: fraction of the run's examples that the check judges, but at least `fewest`.
         draws: what the check judges. ``generated``: random Specs. ``stress``: the family's stress Specs, each under
             several seeds. ``cells``: every shape with every value of every option. ``profile``: no Specs, but one sweep
@@ -47,11 +47,17 @@ class Check:
             check that compiles new programs for each shape, because sixty digits judge the formula on all shapes.
     """
 
-    function: Callable[[Any], None]
+    place: str
     share: float = 1.0
     draws: Literal["generated", "stress", "cells", "profile"] = "generated"
     together: bool = False
     fewest: int = 3
+
+    @functools.cached_property
+    def function(self) -> Callable[[Any], None]:
+        """The function, whose module is then imported."""
+        judge: Callable[[Any], None] = registry.load(self.place)
+        return judge
 
     def examples(self, wanted: int) -> int:
         """How many examples this check judges when the run asks for `wanted`."""

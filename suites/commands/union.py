@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gradgate.references.errors import UsageError
-from gradgate.suites.selftest import summary
 
 Document = dict[str, Any]
 SAME = ("schema", "fingerprint", "sources", "examples", "seed", "problems", "asked", "code")
@@ -55,6 +54,8 @@ def unite(documents: Mapping[str, Document]) -> tuple[Document, str]:
         shards = [other["shard"]["total"] for other in documents.values() if "shard" in other]
         united["claims"] = shards[0] if shards else sum(other["claims"] for other in documents.values())
     if "formulas" in head:
+        from gradgate.suites.selftest import summary  # only a checkout has it
+
         united = summary.document(united["mutants"], {key: united[key] for key in united if key != "mutants"})
     return united, missing
 

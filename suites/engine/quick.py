@@ -277,7 +277,7 @@ def _judged(pair: GivenPair, seed: int) -> str:
         AssertionError: a claim is refuted or gives no answer, or no claim could tell anything about the gradient.
     """
     from gradgate.references import registry
-    from gradgate.suites.engine.search import judge
+    from gradgate.suites.engine.given import judge_on
     from gradgate.suites.judging.explain import explain
     from gradgate.suites.judging.run import Run
     from gradgate.suites.judging.subject import MISSING, Subject
@@ -292,20 +292,27 @@ def _judged(pair: GivenPair, seed: int) -> str:
 
     __tracebackhide__ = True
 
-    def apart(run: Run) -> list[str]:
+    def apart(spec: PairSpec, run: Run) -> list[str]:
         """Where sixty digits show that the two programs part, in clauses; [] if they do not."""
-        clauses = explain(judge(Task.of(method, method.claim("gradient_exact")), subject, run)).clauses
+        task = Task.of(method, method.claim("gradient_exact"))
+        clauses = explain(judge_on(task, subject, [(spec, {})], run)).clauses
         return [clause for clause in clauses if clause.startswith(APART)]
 
-    def asked(claim: Any, run: Run, repeat: int) -> None:
+    def asked(claim: Any, run: Run, repeat: int, spec: PairSpec | None = None) -> None:
         __tracebackhide__ = True
-        verdict = judge(Task.of(method, claim), subject, run)
+        task = Task.of(method, claim)
+        if spec is None:
+            from gradgate.suites.engine.search import judge
+
+            verdict = judge(task, subject, run)
+        else:
+            verdict = judge_on(task, subject, [(spec, {})], run)
         if verdict.verdict in ("refuted", "error"):
             words = explain(verdict)
             said = words.lines("measured", "leaf", "claim")
             if f" {MISSING}; " in verdict.reason:
                 said.append(f"if {verdict.leaf} is data, capture it: lambda x: f(x, {verdict.leaf})")
-            where = apart(run) if claim.name == "outputs" and verdict.error is not None else []
+            where = apart(spec, run) if spec and claim.name == "outputs" and verdict.error is not None else []
             said.append(f"repeat: gradgate.check(…, seed={repeat})")
             raise AssertionError("\n".join([*words.clauses, *where, *said]))
         if verdict.examples:
@@ -320,7 +327,7 @@ def _judged(pair: GivenPair, seed: int) -> str:
             spec = pair.spec(dtype="float64", seed=number)
             for claim in method.claims:
                 if claim.name in CLAIMS and not (claim.name == "gradient_exact" and number > seed):
-                    asked(claim, Run(spec=spec.to_json(), options={}), number)
+                    asked(claim, Run(spec=spec.to_json(), options={}), number, spec)
         if "gradient_exact" not in upheld and floats in compared:  # else the reference is finite nowhere
             asked(method.claim(floats), Run(examples=TOGETHER, seed=seed), seed)
     finally:

@@ -50,7 +50,7 @@ def _free(pair: DeclaredPair) -> str:
     """The pair's name, with a number after it if the name is taken and no target distinguishes the two."""
     if pair.target:
         return pair.called
-    taken = registry.families()
+    taken = registry.names()
     numbered = (f"{pair.called}_{n}" for n in itertools.count(2))
     return pair.called if pair.called not in taken else next(name for name in numbered if name not in taken)
 

@@ -351,7 +351,7 @@ def test_a_folder_in_references_is_found_without_being_registered(
         text = text.replace("from relay.", f"from {place}.").replace(", package=__name__", "")
         (tmp_path / "relay" / f"{name}.py").write_text(text)
     monkeypatch.setattr(gradgate.references, "__path__", [*gradgate.references.__path__, str(tmp_path)])
-    registry._in_this_folder.cache_clear()
+    registry._folders.cache_clear()
     try:
         assert registry.family("relay").address == "relay"
         assert registry.load(registry.methods("relay", "recompute", "torch")[0].implementation).__module__ == (
@@ -362,7 +362,7 @@ def test_a_folder_in_references_is_found_without_being_registered(
             f"relay.{framework}.{name}" for framework in FRAMEWORKS for name in ("square_added", "planted_1e2")
         } <= (corpus().keys())
     finally:
-        registry._in_this_folder.cache_clear()
+        registry._folders.cache_clear()
         for name in [name for name in sys.modules if name.startswith(place)]:
             del sys.modules[name]
         vars(gradgate.references).pop("relay", None)

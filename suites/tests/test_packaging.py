@@ -15,9 +15,12 @@ from typing import Any
 import pytest
 
 from gradgate.references import registry
+from gradgate.suites import cli
+from gradgate.suites.commands import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("hw_profiles", "references", "suites")
+MOST_BYTES = 3_000_000
 NEEDED = ("build", "setuptools", "pip")
 
 missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
@@ -98,11 +101,9 @@ def test_the_wheel_holds_every_package_folder_and_its_data_and_no_test(wheel: Pa
         if path.suffix in (".py", ".toml", ".json", ".html", ".css", ".md", ".svg") or path.name == "py.typed"
     ]  # fmt: skip
     elsewhere = (
-        ("suites", "tests"),
+        *(("suites", room) for room in cli.CHECKOUT),  # the trial of gradgate, and its site
         ("suites", "api"),
-        ("suites", "guide", "changes"),  # fragments of the changelog
         ("suites", "design"),  # pages for contributors
-        ("suites", "gallery", "findings"),  # scripts that show findings without gradgate
     )
     expected = {f"gradgate/{p.as_posix()}" for p in files if not {p.parts[:2], p.parts[:3]} & set(elsewhere)}
     api = {path.name for path in (ROOT / "suites" / "api").iterdir() if path.suffix == ".py"}
@@ -112,6 +113,31 @@ def test_the_wheel_holds_every_package_folder_and_its_data_and_no_test(wheel: Pa
     assert {f"gradgate/{folder}/py.typed" for folder in FOLDERS} <= names
     assert not [name for name in names if "/tests/" in name or name.endswith("conftest.py")]
     assert {name.partition("/")[0].partition("-")[0] for name in names} == {"gradgate"}, "no other top-level names"
+
+
+def test_the_wheel_has_at_most_three_megabytes(wheel: Path) -> None:
+    """The size of the file that is downloaded; unpacked, it is about three times as large."""
+    assert wheel.stat().st_size <= MOST_BYTES
+
+
+def test_a_room_that_the_wheel_leaves_out_is_one_that_no_user_needs() -> None:
+    assert f"CHECKOUT = {cli.CHECKOUT!r}".replace("'", '"') in (ROOT / "setup.py").read_text("utf-8")
+
+
+@pytest.mark.parametrize("arguments", [("selftest", "--family", "chain"), ("calibrate", "--help")])
+def test_a_command_that_needs_a_checkout_says_so_in_one_line(
+    python: Path, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    ran = gradgate(python, *arguments, cwd=tmp_path)
+    assert ran.returncode == 3, ran.stdout + ran.stderr
+    [line] = ran.stderr.splitlines()
+    assert line.endswith("which only a checkout of gradgate has: run it there"), line
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS.keys() - {"selftest", "calibrate"}))
+def test_every_other_command_is_in_the_wheel(python: Path, tmp_path: Path, name: str) -> None:
+    ran = gradgate(python, name, "--help", cwd=tmp_path)
+    assert ran.returncode == 0, ran.stderr
 
 
 def test_the_command_of_the_wheel_runs_from_another_folder(python: Path, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from gradgate.references.state_space.problem import CHOICES
 from gradgate.suites.checks import CHECKS
 from gradgate.suites.engine import search, strategies
 from gradgate.suites.engine.coverage import coverage
+from gradgate.suites.engine.given import Judging
 from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.subject import Subject
 from gradgate.suites.judging.verdict import Task
@@ -346,7 +347,7 @@ def test_every_claim_of_a_reference_finds_problems(family: str, monkeypatch: pyt
         if CHECKS[claim.check].draws != "profile"
     }  # fmt: skip
     for method, claim in kinds.values():
-        made, found = search.Search(), []
+        made, found = Judging(), []
 
         def put(spec: Spec, _: object, judged: dict[str, None] = made.judged, found: list[Spec] = found) -> None:
             judged[spec.to_json()] = None
