@@ -230,7 +230,7 @@ class Problem:
 def countable(cls: type) -> None:
     """Make the methods that a class lists in its own `nets` report their calls if an instance has an `on_call`."""
 
-    def told(original: Callable[..., Any], name: str) -> Callable[..., Any]:
+    def reporting(original: Callable[..., Any], name: str) -> Callable[..., Any]:
         @functools.wraps(original)
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:
             return counting(self, functools.partial(original, self), name)(*args, **kwargs)
@@ -238,7 +238,7 @@ def countable(cls: type) -> None:
         return call
 
     for attribute, name in vars(cls).get("nets", {}).items():
-        setattr(cls, attribute, told(getattr(cls, attribute), name))
+        setattr(cls, attribute, reporting(getattr(cls, attribute), name))
 
 
 def counting(owner: Any, function: Callable[..., Any], name: str) -> Callable[..., Any]:

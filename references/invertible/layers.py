@@ -50,7 +50,7 @@ class Coupling(Layer):
     }  # fmt: skip
 
     @property
-    def kept(self) -> int:
+    def first_channels(self) -> int:
         """Channels of x1."""
         return self.shape.channels // 2
 
@@ -113,10 +113,10 @@ class Coupling(Layer):
         return (shift, 0.5 * self.xp.tanh(self.residual(p["scale"], x1))) if self.affine else (shift,)
 
     def _split(self, x: Any) -> tuple[Any, Any]:
-        return x[..., : self.kept], x[..., self.kept :]
+        return x[..., : self.first_channels], x[..., self.first_channels :]
 
     def _parts(self, y: Any) -> tuple[Any, Any]:
-        cut = self.shape.channels - self.kept
+        cut = self.shape.channels - self.first_channels
         return y[..., :cut], y[..., cut:]
 
     def _join(self, first: Any, second: Any) -> Any:

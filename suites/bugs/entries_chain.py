@@ -93,7 +93,7 @@ TORCH = (
         "        return around, begun(self.graph, self.cutting, around, args, kwargs)",
         "        env = begun(self.graph, self.cutting, around, args, kwargs)\n"
         "        kept = self.__dict__.setdefault('first', env)\n"
-        "        return around, {**env, **{n: kept[n] for n in self.cutting.kept}}",
+        "        return around, {**env, **{n: kept[n] for n in self.cutting.retained}}",
     ),
     _bug(
         "random_state_not_restored", "a stage that is run again draws other numbers, and its outputs are not checked",

@@ -135,8 +135,8 @@ BOOKS = (
     ),
     *_bug(
         "output_kept", "the output of a kept layer is kept in place of its input", "in_torch.run",
-        "                if step.hands_over:\n                    step.kept = x\n                x = step(None, x)\n",
-        "                x = step(None, x)\n                if step.hands_over:\n                    step.kept = x\n",
+        "                if step.hands_over:\n                    step.saved = x\n                x = step(None, x)\n",
+        "                x = step(None, x)\n                if step.hands_over:\n                    step.saved = x\n",
         pairs="own_layers_torch",
     ),
     *_bug(

@@ -113,8 +113,8 @@ LOOPS = (
     *_loop("optimiser_of_constants", "learning rates in η are treated as constants", "gradient_exact",
            "pair, frame = self._pair(eta), self", "pair, frame = self._pair(self.flat['eta']), self"),
     *_loop("eta_of_the_outer_loss_cut", "the outer loss's own dependence on η has no derivative", "gradient_exact",
-           "loss, given = self.told.outer_loss, (self._tree(\"theta\", theta), self._known(eta), self.y)",
-           "loss, given = self.told.outer_loss, (self._tree(\"theta\", theta), self._known(self.eta), self.y)"),
+           "loss, given = self.asked.outer_loss, (self._tree(\"theta\", theta), self._known(eta), self.y)",
+           "loss, given = self.asked.outer_loss, (self._tree(\"theta\", theta), self._known(self.eta), self.y)"),
     *_loop("start_anew", "θ_0 is treated as a constant", "gradient_exact",
            'params.get("theta", self.flat["theta"]), self.state', 'self.flat["theta"], self.state'),
     *_loop("decay_forgotten", "the optimiser gets the gradient in place of θ", "outputs",
@@ -122,7 +122,7 @@ LOOPS = (
     *_loop("step_doubled", "the update is added to θ twice", "outputs",
            "frame.added(p, move) for p, move", "frame.added(p, 2 * move) for p, move"),
     *_loop("rate_of_the_inverse", "a step is inverted with another rate than that of the step", "gradient_exact",
-           "self.told.frame.number(a, p) for a, p", "1.001 * self.told.frame.number(a, p) for a, p", "inversion"),
+           "self.asked.frame.number(a, p) for a, p", "1.001 * self.asked.frame.number(a, p) for a, p", "inversion"),
     *_loop("number_of_the_step_after", "Adam's step is differentiated with the bias correction of the step after it",
            "gradient_exact", '"step": x[-1] - 1', '"step": x[-1]', "adam_inversion"),
     *_loop("schedule_of_the_step_after", "a step of Adam in double words reads the learning rate of the step after",
@@ -165,9 +165,9 @@ OPTIMISERS = (
     *_loop("order_of_a_chain", "the parts of a chain are applied in reversed order", "outputs", _ORDER, _REVERSED,
            place=PAIRS)[1:],
     *_loop("clip_not_read", "in double words the state of Adam reads the gradient without clipping", "gradient_exact",
-           "return self.told.frame.flatten(tree)[0]", "return grad", "adam_inversion"),
+           "return self.asked.frame.flatten(tree)[0]", "return grad", "adam_inversion"),
     *_loop("clip_not_read_by_momentum", "on the grid the velocity reads an unclipped gradient", "gradient_exact",
-           "return self.told.frame.flatten(tree)[0]", "return grad", "inversion"),
+           "return self.asked.frame.flatten(tree)[0]", "return grad", "inversion"),
 )  # fmt: skip
 
 MUTANTS = (*GRADIENT, *LOOPS, *OPTIMISERS)

@@ -217,7 +217,7 @@ class Call:
     args: tuple[Any, ...]
     leaves: int
     outside: bool
-    said: str
+    description: str
 
 
 def ways(calls: Calls) -> list[tuple[Callable[[Any], Any], Callable[[Any], Any]]]:
@@ -375,7 +375,7 @@ def main() -> int:
         said = alarm(calls, number)
         if said:
             alarms += 1
-            print(f"seed {number}: {draw(calls, number).said}\n{said}\n", flush=True)
+            print(f"seed {number}: {draw(calls, number).description}\n{said}\n", flush=True)
         number += 1
     print(f"{chosen.framework}: {alarms} false alarms in {number - chosen.seed} right calls, seeds from {chosen.seed}")
     return 1 if alarms else 0

@@ -67,4 +67,4 @@ def convergence(case: Case) -> None:
             )  # fmt: skip
     if slowest:
         fitted, name = min(slowest)
-        case.told = (-fitted, f"the slowest of {len(slowest)} arrays, {name}, converges with order {fitted:.2f}")
+        case.remark = (-fitted, f"the slowest of {len(slowest)} arrays, {name}, converges with order {fitted:.2f}")

@@ -69,19 +69,19 @@ class Case:
     """One problem, one method and one claim: what a check judges.
 
     Attributes:
-        found: every comparison that this case made, in floats.
+        comparisons: every comparison that this case made, in floats.
         exact: the result of a check in sixty digits; None for every other check.
-        told: (a number, a sentence) for the report of an upheld claim. Of all cases of the claim, the sentence with the
-            largest number is reported.
+        remark: (a number, a sentence) for the report of an upheld claim. Of all cases of the claim, the sentence with
+            the largest number is reported.
     """
 
     subject: Subject
     claim: Claim
     spec: Spec
     options: Mapping[str, Any]
-    found: list[Comparison] = field(default_factory=list)
+    comparisons: list[Comparison] = field(default_factory=list)
     exact: Agreement | None = field(default=None)
-    told: tuple[float, str] = (0.0, "")
+    remark: tuple[float, str] = (0.0, "")
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -178,7 +178,7 @@ class Case:
 
     def record(self, found: Comparison) -> None:
         """Record a comparison."""
-        self.found.append(found)
+        self.comparisons.append(found)
 
 
 @functools.cache

@@ -116,8 +116,8 @@ def _with_other_parameters(scene: Scene) -> None:
 
 
 def _hooked_activation(scene: Scene) -> None:
-    _of(nn.Tanh, scene)[0].register_forward_hook(lambda *given: scene.kept.append(given[-1]))
-    between(lambda scene: scene.kept[0].mul_(2))(scene)
+    _of(nn.Tanh, scene)[0].register_forward_hook(lambda *given: scene.tensors.append(given[-1]))
+    between(lambda scene: scene.tensors[0].mul_(2))(scene)
 
 
 def _hooked_parameter(scene: Scene) -> None:

@@ -23,7 +23,7 @@ from gradgate.suites.commands import arguments
 from gradgate.suites.console import paper_table, terminal
 from gradgate.suites.console.files import write_atomically
 from gradgate.suites.console.progress import progress
-from gradgate.suites.measuring.paper_results import SCHEMA, blank, complete, kept, published, read, results_path, told
+from gradgate.suites.measuring.paper_results import SCHEMA, blank, complete, published, read, results_path, stored, told
 
 MOVED = 0.01
 """A figure that is measured again and differs by more than this, relatively, is reported with its earlier value."""
@@ -81,7 +81,7 @@ def main(chosen: argparse.Namespace) -> int:
 def _all_kept(chosen: argparse.Namespace) -> int:
     if chosen.place or chosen.json or chosen.shard.of > 1:
         raise UsageError("--place, --json and --shard are about one paper: say --family too")
-    found = {family: kept(family) for family in registry.families()}
+    found = {family: stored(family) for family in registry.families()}
     return paper_table.show({family: rows for family, rows in found.items() if rows})
 
 

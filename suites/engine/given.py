@@ -36,7 +36,7 @@ class Judging:
         population: the comparisons of all problems that passed, to be judged together.
         worst: the comparison with the largest error in proportion to its bound, and its case.
         exact: the case in sixty digits that agreed to the fewest digits.
-        told: the case whose `told` has the largest number.
+        remarkable: the case whose `remark` has the largest number.
         narrowed: narrower dtypes to which a program cast in any case in sixty digits.
         shrinks: problems that were tried to make a failing one smaller.
         tried: the problems that passed, with their options.
@@ -49,7 +49,7 @@ class Judging:
     worst: tuple[Comparison, Case] | None = None
     beyond: float = 0.0
     exact: Case | None = None
-    told: Case | None = None
+    remarkable: Case | None = None
     narrowed: frozenset[str] = frozenset()
     failure: tuple[Exception, Case] | None = None
     shrinks: int = 0
@@ -69,10 +69,10 @@ class Judging:
             self.narrowed |= case.exact.narrowed
             if self.exact is None or case.exact.error > self.exact.exact.error:  # type: ignore[union-attr]
                 self.exact = case
-        if case.told > (self.told.told if self.told else (0.0, "")):
-            self.told = case
-        shape = case.spec.static().to_json() if case.found else ""
-        for found in case.found:
+        if case.remark > (self.remarkable.remark if self.remarkable else (0.0, "")):
+            self.remarkable = case
+        shape = case.spec.static().to_json() if case.comparisons else ""
+        for found in case.comparisons:
             self.population.add(found, shape)
             self.beyond = max(self.beyond, found.beyond)
             if self.worst is None or _weight(found) > _weight(self.worst[0]):
@@ -162,12 +162,17 @@ def verdict_of(task: Task, search: Judging, check: Check, run: Run, seconds: flo
         return Verdict(task, "inapplicable", reason=f"no problem could be judged: {none}")
     if search.exact is not None:
         return _exact_verdict(task, search.exact, search.narrowed, count, seconds)
-    if search.worst is None and search.told is not None:
-        case = search.told
+    if search.worst is None and search.remarkable is not None:
+        case = search.remarkable
         return Verdict(
-            task, "upheld", count, spec=dataclasses.asdict(case.spec), options=dict(case.options), reason=case.told[1],
+            task,
+            "upheld",
+            count,
+            spec=dataclasses.asdict(case.spec),
+            options=dict(case.options),
+            reason=case.remark[1],
             seconds=seconds,
-        )  # fmt: skip
+        )
     if search.worst is None:
         return Verdict(task, "upheld", count, seconds=seconds)
     if check.together and (refuted := search.population.refuted()):
@@ -187,7 +192,7 @@ def verdict_of(task: Task, search: Judging, check: Check, run: Run, seconds: flo
         return Verdict(task, "inapplicable", count, reason=why, seconds=seconds, informative=informed.problems)
     return Verdict(
         task, "upheld", count, worst.error, worst.noise, worst.leaf, dataclasses.asdict(case.spec),
-        dict(case.options), reason=search.told.told[1] if search.told else "", seconds=seconds,
+        dict(case.options), reason=search.remarkable.remark[1] if search.remarkable else "", seconds=seconds,
         lost=digits_lost(search.beyond), informative=informed.problems, bound=worst.noise * BINDS[worst.dtype],
     )  # fmt: skip
 

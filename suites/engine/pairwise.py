@@ -36,7 +36,7 @@ def rows(
     search = _Search(lists)
     for place, legal in enumerate(lists):
         search.add(place, {name: values[0] for name, values in legal.items()})
-        while search.values[place] or len(search.found[place]) < least[place]:
+        while search.values[place] or len(search.rows[place]) < least[place]:
             search.add(place, search.row(place, {}))
     while search.pairs:
         pair = next(iter(search.pairs))
@@ -44,7 +44,7 @@ def rows(
         cheap = [place for place in places if not (costly and costly[place])] or places
         ways = [(place, search.row(place, search.start(place, pair))) for place in cheap]
         search.add(*max(ways, key=lambda way: search.gain(way[1])))  # the first of the best
-    return search.found
+    return search.rows
 
 
 class _Search:
@@ -58,7 +58,7 @@ class _Search:
 
     def __init__(self, lists: Sequence[Mapping[str, Sequence[Any]]]) -> None:
         self.lists = lists
-        self.found: list[list[dict[str, Any]]] = [[] for _ in lists]
+        self.rows: list[list[dict[str, Any]]] = [[] for _ in lists]
         self.values = [{(name, repr(v)) for name, values in legal.items() for v in values} for legal in lists]
         self.pairs: dict[Pair, list[int]] = {}
         for place, legal in enumerate(lists):
@@ -85,7 +85,7 @@ class _Search:
 
     def add(self, place: int, row: dict[str, Any]) -> None:
         """Add a row, and strike out all values and pairs that it tries."""
-        self.found[place].append(row)
+        self.rows[place].append(row)
         self.values[place] -= {(name, repr(value)) for name, value in row.items()}
         for pair in _pairs(row):
             if self.pairs.pop(pair, None):
@@ -94,7 +94,7 @@ class _Search:
     def _worth(self, place: int, name: str, value: Any, chosen: Mapping[str, Any]) -> tuple[int, int, int, int]:
         me, met = (name, repr(value)), [(other, repr(v)) for other, v in chosen.items()]
         new = sum((me, one) in self.pairs or (one, me) in self.pairs for one in met)
-        used = sum(repr(row[name]) == repr(value) for row in self.found[place])
+        used = sum(repr(row[name]) == repr(value) for row in self.rows[place])
         return int(me in self.values[place]), new, self.left[me], -used
 
 

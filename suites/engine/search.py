@@ -120,7 +120,7 @@ def _hardest(search: Judging, subject: Subject, claim: Claim, check: Check) -> d
         case = Case(subject, claim, spec, first.options)
         with contextlib.suppress(Rejected, Refuted, Fault):
             check.function(case)
-        return case.found[-1] if case.found else None
+        return case.comparisons[-1] if case.comparisons else None
 
     found.search(judge)
     return found.summary()

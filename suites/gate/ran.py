@@ -110,7 +110,7 @@ class Ran:
     named: frozenset[str] = frozenset()
 
     @property
-    def own(self) -> dict[str, str]:
+    def from_tree(self) -> dict[str, str]:
         """The modules that came from the tree: name -> path in it."""
         return {name: path for name, path in self.record["modules"].items() if not os.path.isabs(path)}
 
@@ -137,7 +137,7 @@ class Ran:
 
     def built(self) -> dict[str, str]:
         """Modules in the tree's packages that no commit holds, as a build has made them: name -> path."""
-        own = self.own.keys()
+        own = self.from_tree.keys()
         modules = self.record["modules"].items()
         return {name: path for name, path in modules if os.path.isabs(path) and _ancestors(name) & own}
 
@@ -157,7 +157,7 @@ class Ran:
     def _imported(self) -> set[str]:
         """The top-level names that the files which ran import."""
         found = set()
-        for path in set(self.own.values()):
+        for path in set(self.from_tree.values()):
             try:
                 nodes = list(ast.walk(ast.parse((self.given.tree / path).read_bytes())))
             except (OSError, SyntaxError, ValueError):

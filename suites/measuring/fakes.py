@@ -113,11 +113,11 @@ def launches_skipped(watch: Written | None = None) -> Iterator[None]:
 
     watch = watch or written.Written()
     with launches.skipping() as skipped, watch:
-        skipped.told = watch.launched
+        skipped.listener = watch.launched
         try:
             yield
         finally:
-            skipped.told = None
+            skipped.listener = None
 
 
 def around(

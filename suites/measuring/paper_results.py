@@ -67,7 +67,7 @@ def read(path: Path) -> dict[str, Any]:
         return {"schema": SCHEMA, "results": []}
 
 
-def told(item: Published, result: Mapping[str, Any]) -> dict[str, Any]:
+def with_verdict(item: Published, result: Mapping[str, Any]) -> dict[str, Any]:
     """A result with the current declaration of its figure and the verdict. Nothing is measured.
 
     Args:
@@ -86,7 +86,7 @@ def told(item: Published, result: Mapping[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def kept(family: str) -> list[dict[str, Any]]:
+def stored(family: str) -> list[dict[str, Any]]:
     """Every listed figure of a family with its kept result and its verdict; `ours` is None if no result is kept.
 
     Raises:
@@ -100,7 +100,9 @@ def complete(items: Sequence[Published], results: Iterable[Mapping[str, Any]]) -
     """Every figure of a paper, in order, with its result and its verdict. Figures derived from others are computed."""
     measured = {row["key"]: row for row in results}
     return [
-        told(item, _derived(item, items, measured) if is_derived(item) else measured.get(item.key) or blank(item))
+        with_verdict(
+            item, _derived(item, items, measured) if is_derived(item) else measured.get(item.key) or blank(item)
+        )
         for item in items
     ]
 

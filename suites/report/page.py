@@ -104,7 +104,7 @@ def render(
     measured = [] if parts else [row for row in report.rows if row.verdict.laws]
     laws = {f"law-{row.anchor}": memory_plot.of_verdict(row.verdict) for row in measured}
     families = known_families(report)
-    kept = paper_section.kept(families)
+    kept = paper_section.stored(families)
     papers, judged = paper_section.places(kept), paper_section.judged(kept)
     if menu:
         papers = []
@@ -140,7 +140,7 @@ def _ledgers(families: Iterable[str]) -> list[ledger.Ledger]:
 def _papers(report: Report, menu: Mapping[str, str]) -> str:
     """The page of the papers: their figures, and their statements."""
     families = known_families(report)
-    kept = paper_section.kept(families)
+    kept = paper_section.stored(families)
     places = paper_section.places(kept)
     return environment().get_template("papers_page.html").render(
         menu=menu, here="papers.html", papers=places, judged=paper_section.judged(kept), ledgers=_ledgers(families),

@@ -43,9 +43,9 @@ class Place:
     dates: str
 
 
-def kept(names: Iterable[str]) -> dict[str, list[dict[str, Any]]]:
+def stored(names: Iterable[str]) -> dict[str, list[dict[str, Any]]]:
     """Family -> every listed figure of its paper, with the kept result and its verdict. Nothing is measured."""
-    return {family: paper_results.kept(family) for family in filter(registry.package, names)}
+    return {family: paper_results.stored(family) for family in filter(registry.package, names)}
 
 
 def places(papers: Mapping[str, list[dict[str, Any]]]) -> list[Place]:

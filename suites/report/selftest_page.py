@@ -44,7 +44,7 @@ def rates(tools: Sequence[summary.Tool]) -> dict[str, Any]:
     """Kill rates as bars, of all mutants and of those with a wrong formula."""
     labels = [tool.label for tool in tools]
     pairs = {
-        "all mutants": [100 * tool.found / tool.asked for tool in tools],
+        "all mutants": [100 * tool.detected / tool.asked for tool in tools],
         "wrong formulas": [100 * tool.found_formula / max(1, tool.asked_formula) for tool in tools],
     }
     bars = [

@@ -59,7 +59,7 @@ class Tool:
     """One tool on the corpus.
 
     Attributes:
-        asked: number of mutants of the frameworks that the tool judges; it finds `found` of them.
+        asked: number of mutants of the frameworks that the tool judges; it detects `detected` of them.
         asked_formula, found_formula: the same two numbers for the mutants with a wrong formula.
         unbroken, alarms: number of unbroken methods that the tool judged, and of those in which it finds a fault.
         seconds: the median time for one problem of an unbroken method, without compilation.
@@ -69,7 +69,7 @@ class Tool:
 
     name: str
     asked: int
-    found: int
+    detected: int
     asked_formula: int
     found_formula: int
     unbroken: int

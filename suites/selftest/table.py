@@ -80,7 +80,7 @@ def _tools(outcomes: Sequence[Outcome]) -> Table:
     for tool in summary.tools(outcomes):
         if tool.asked or tool.unbroken:
             grid.add_row(
-                tool.label, str(tool.asked), summary.percent(tool.found, tool.asked),
+                tool.label, str(tool.asked), summary.percent(tool.detected, tool.asked),
                 summary.percent(tool.found_formula, tool.asked_formula), f"{tool.alarms} of {tool.unbroken}",
                 f"{tool.seconds:.2g}", summary.power(tool.smallest),
             )  # fmt: skip

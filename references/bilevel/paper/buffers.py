@@ -49,7 +49,7 @@ class Buffer:
     place: tuple[int, int]
     first: int
     last: int
-    kept: bool = False
+    persistent: bool = False
     writer: str = ""
 
 

@@ -13,9 +13,9 @@ from gradgate.references.bilevel.paper.combined import COMBINED
 from gradgate.references.bilevel.paper.expected import declared
 from gradgate.references.bilevel.paper.ladder import LADDERS
 from gradgate.references.bilevel.paper.regimes import REGIMES
-from gradgate.references.bilevel.paper.said import SAID
 from gradgate.references.bilevel.paper.sample import FIGURE_4
 from gradgate.references.bilevel.paper.scale import DEFAULT, MIXFLOW, PROFILES, GiB
+from gradgate.references.bilevel.paper.text_figures import SAID
 from gradgate.references.bilevel.paper.times import TIMES
 from gradgate.references.published import Published
 

@@ -76,7 +76,7 @@ def assigned(spec: BilevelSpec, optimisations: str, profile: str) -> Mapping[str
         found = assignment(program, arguments, profile)
         named = dict.fromkeys(NAMES, 0)
         for one in found.live(found.peak):
-            named[NAMES[0] if one.kept else kind(one.shape, spec)] += one.bytes
+            named[NAMES[0] if one.persistent else kind(one.shape, spec)] += one.bytes
         total = sum(named.values()) if known.compiler == "tpu" else found.total
         stored = {"total": total, "instructions": found.instructions, "named": named}
         cache.put(entry, stored)
@@ -270,7 +270,7 @@ def lives(profile: str, static: bool, millions: int, optimisations: str = MIXFLO
     found = _assignment(spec, optimisations, profile)
     spans: dict[tuple[int, int], tuple[int, set[int]]] = {}
     for one in found.buffers:
-        if (one.kept or kind(one.shape, spec) == NAMES[1]) == static:
+        if (one.persistent or kind(one.shape, spec) == NAMES[1]) == static:
             spans.setdefault(one.place, (one.bytes, set()))[1].update(range(one.first, one.last + 1))
     every = sum(bytes_ for bytes_, _ in spans.values())
     return sum(bytes_ * len(at) for bytes_, at in spans.values()) / every / (found.instructions + 1)

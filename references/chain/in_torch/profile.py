@@ -109,7 +109,7 @@ class _Forward:
 
     forward_peak: int
     save_peak: int
-    kept: tuple[int, ...]
+    retained: tuple[int, ...]
     left: int
 
 
@@ -220,14 +220,14 @@ def _costs(
     fixed: int,
 ) -> Costs:
     """The costs from what was measured, with each storage counted in every value that it is part of."""
-    own = tuple(f.left - sum(sizes[n] for n in f.kept) for f in forwards)
+    own = tuple(f.left - sum(sizes[n] for n in f.retained) for f in forwards)
     sharing = Sharing(
-        tuple(sizes), tuple(values), tuple(f.kept for f in forwards), own,
+        tuple(sizes), tuple(values), tuple(f.retained for f in forwards), own,
         tuple(f.forward_peak for f in forwards), tuple(f.save_peak for f in forwards),
     )  # fmt: skip
     saved, saves_input, saves_output = list[int](), list[bool](), list[bool]()
     for number, f in enumerate(forwards, 1):
-        into, out, kept = {*values[number - 1]}, {*values[number]}, {*f.kept}
+        into, out, kept = {*values[number - 1]}, {*values[number]}, {*f.retained}
         # A part of a tuple may be kept. That part counts as `saved`, so it counts twice while the tuple is held.
         saves_output.append(bool(out) and out <= kept and not out & into)
         rest = kept - out if saves_output[-1] else kept

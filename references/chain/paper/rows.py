@@ -11,7 +11,15 @@ import functools
 import time
 from typing import Any
 
-from gradgate.references.chain.paper import autograd_facts, convolutions, peers, said, said_layers, tradeoff, wrapping
+from gradgate.references.chain.paper import (
+    autograd_facts,
+    convolutions,
+    peers,
+    said_layers,
+    text_figures,
+    tradeoff,
+    wrapping,
+)
 from gradgate.references.chain.problem import ChainSpec
 from gradgate.references.chain.schedules import classic
 from gradgate.references.chain.schedules.costs import Costs
@@ -412,7 +420,7 @@ def _side_by_side() -> list[Published]:
 
 
 PUBLISHED = (
-    *said.ROWS, *said_layers.ROWS, *autograd_facts.ROWS, *wrapping.ROWS, *_drawings(), *tradeoff.ROWS,
+    *text_figures.ROWS, *said_layers.ROWS, *autograd_facts.ROWS, *wrapping.ROWS, *_drawings(), *tradeoff.ROWS,
     *convolutions.ROWS, *_figure_4_2(), *_figure_4_3(),
     *_four_ways(), *_better_than_uniform(), *_side_by_side(),
 )  # fmt: skip

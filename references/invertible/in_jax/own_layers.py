@@ -141,7 +141,7 @@ class Bound(Chained):
     def __init__(self, layer: InvertibleLayer, name: str, key: Any, state: Any) -> None:
         self.layer, self.name, self.key, self.state = layer, name, key, state
         self.after: Any = state
-        self.kept: Any = None
+        self.saved: Any = None
 
     @property
     def hands_over(self) -> bool:
@@ -187,7 +187,7 @@ class Bound(Chained):
             NotInvertible: there is no inverse.
         """
         if self.hands_over:
-            return self.kept
+            return self.saved
         if self.layer.inverse is None:
             raise NotInvertible(f"{self.name} has no inverse")
         return self._array(

@@ -97,7 +97,7 @@ def invertible_sequential(
         if method == "reversible":
             for i, layer, _ in chain:
                 if isinstance(layer, Bound):
-                    layer.kept = inputs.get(i)
+                    layer.saved = inputs.get(i)
             _, dx, grads = finished(retreats(jax.vjp, chain, end, h))
         else:
             dx, handed = pulled(chain, dict(graphs), h) if graphs else (_by_jvps(chain, end, h), {})

@@ -14,7 +14,7 @@ from typing import Any
 
 from gradgate.references.invertible.paper import said_sizes
 from gradgate.references.invertible.paper.compiled import measured as measured
-from gradgate.references.invertible.paper.said import SAID
+from gradgate.references.invertible.paper.text_figures import SAID
 from gradgate.references.invertible.problem import InvertibleSpec
 from gradgate.references.published import Published, equal, unexplained, upheld
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from gradgate.references.invertible.paper import directions
-from gradgate.references.invertible.paper.said import UNSAID
+from gradgate.references.invertible.paper.text_figures import UNSAID
 from gradgate.references.published import Expectation, Published, at_least, at_most, equal, refuted, unexplained, upheld
 
 PAPER = "gradgate.references.invertible.paper"

@@ -14,8 +14,8 @@ from gradgate.references.performer.paper import (
     equations,
     heuristics,
     rivals,
-    said,
     seeds,
+    text_figures,
     times,
     variants,
 )
@@ -211,7 +211,7 @@ PUBLISHED = (
         ),
     ),
     *_figure_2(),
-    *said.ROWS,
+    *text_figures.ROWS,
     *costs.ROWS,
     *(row for module in (variants, alone, rivals, heuristics, times, seeds, equations) for row in module.ROWS),
     *_ours(),

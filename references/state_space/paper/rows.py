@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gradgate.references.published import Published, at_least, at_most, equal, refuted, unexplained, upheld
-from gradgate.references.state_space.paper import identities, kept
+from gradgate.references.state_space.paper import identities, stored_states
 from gradgate.references.state_space.paper.costs import BATCH, OUTPUTS, STATE, WIDTH
 
 DEPTH = {"jax": 256, "torch": 8}
@@ -356,6 +356,6 @@ def _chains() -> list[Published]:
 
 
 PUBLISHED = (
-    *identities.ROWS, *kept.ROWS, *_training(), *_losses(), *_vjps(), *_truncated(), *_table_1(), *_stored(),
+    *identities.ROWS, *stored_states.ROWS, *_training(), *_losses(), *_vjps(), *_truncated(), *_table_1(), *_stored(),
     *_devices(), *_chains(),
 )  # fmt: skip

@@ -56,11 +56,11 @@ def penalty(grad: Callable[..., Any], backend: str, w: Any, b: Any, eta: Any, x:
     """
     by, has_aux = more["by"], more["has_aux"]
 
-    def told(theta: Tree, eta: Any, x: Tree) -> Any:
+    def outer_loss(theta: Tree, eta: Any, x: Tree) -> Any:
         loss = inner_loss(backend, 3, theta, eta, x)
         return (loss, {"moved": theta["w"] * eta, "class": x["class"]}) if has_aux else loss
 
-    return grad(told, argnums=BY[by], has_aux=has_aux)({"w": w, "b": b}, eta, {"inputs": x, "class": kind})
+    return grad(outer_loss, argnums=BY[by], has_aux=has_aux)({"w": w, "b": b}, eta, {"inputs": x, "class": kind})
 
 
 def penalty_jax(

@@ -53,7 +53,7 @@ def _mutants(args: argparse.Namespace) -> int:
     for mutant in chosen:
         pair = mutant.broken()
         verdict = judged(pair, mutant.kill, args.examples)
-        tools = {} if args.no_rivals else rivals.found(pair)
+        tools = {} if args.no_rivals else rivals.detected_by(pair)
         outcome = {f"gradgate: {mutant.kill}": verdict.verdict == "refuted", **tools}
         for tool, hit in {"gradgate": verdict.verdict == "refuted", **tools}.items():
             counts[tool] += hit
@@ -75,7 +75,7 @@ def _mutants(args: argparse.Namespace) -> int:
 def _on_right_pairs(args: argparse.Namespace) -> None:
     """Run the tools on the right pairs."""
     for name in _chosen(args):
-        wrong = [tool for tool, hit in rivals.found(unbroken(name)).items() if hit]
+        wrong = [tool for tool, hit in rivals.detected_by(unbroken(name)).items() if hit]
         if wrong:
             print(f"false positive on a right pair: {name}: {', '.join(wrong)}")
 
@@ -114,7 +114,7 @@ def _one_side(args: argparse.Namespace) -> int:
     every = pairs((*MODULES, *CHOOSING))
     for name in (name for name in every if name.startswith(args.framework) and args.only in name):
         listed = []
-        for site in one_side.found(name):
+        for site in one_side.sites(name):
             mutant = one_side.OneSide(name, site)
             reason = one_side.equivalence(mutant)
             survives = not reason and judged(mutant.broken(), one_side.CLAIM).verdict != "refuted"

@@ -496,9 +496,9 @@ SEEDS = range(6)
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_random_right_call_raises_no_alarm(calls: Calls, seed: int) -> None:
-    assert not alarm(calls, seed), draw(calls, seed).said
+    assert not alarm(calls, seed), draw(calls, seed).description
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_an_error_planted_in_a_random_call_is_seen(calls: Calls, seed: int) -> None:
-    assert not missed(calls, seed, 0.5), draw(calls, seed).said
+    assert not missed(calls, seed, 0.5), draw(calls, seed).description

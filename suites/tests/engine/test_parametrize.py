@@ -66,7 +66,7 @@ def test_unseen(check):
 
 
 @pytest.fixture(scope="module")
-def told(process: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> str:
+def printed(process: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> str:
     """What pytest prints about all tests of the file."""
     pytest.importorskip("torch")
     folder = tmp_path_factory.mktemp("parametrize")

@@ -121,7 +121,7 @@ def test_kept_rows_are_replaced_by_newer_ones_and_dropped_with_their_library(tmp
     keep(tmp_path, row("a"), row("b", version="1.0"))
     (tmp_path / "a.py").unlink()
     keep(tmp_path, row("b", version="2.0"))
-    assert [(one["name"], one["version"]) for one in results.kept(tmp_path)] == [("b", "2.0")]
+    assert [(one["name"], one["version"]) for one in results.stored(tmp_path)] == [("b", "2.0")]
 
 
 def test_shares_are_united_by_the_command(tmp_path: Path, capsys: Any) -> None:

@@ -98,7 +98,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def own(tmp_path_factory: pytest.TempPathFactory) -> Scratch:
+def small_checkout(tmp_path_factory: pytest.TempPathFactory) -> Scratch:
     """A repository like gradgate's own, with only the family tiny, one example per claim and one profile."""
     pytest.importorskip("torch")
     made = Scratch(tmp_path_factory.mktemp("own") / "repository")
@@ -118,10 +118,10 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Scratch:
 
 
 @pytest.fixture
-def change(own: Scratch) -> Scratch:
-    """The repository `own`, on a new branch from its base."""
-    own.branch()
-    return own
+def change(small_checkout: Scratch) -> Scratch:
+    """The repository `small_checkout`, on a new branch from its base."""
+    small_checkout.branch()
+    return small_checkout
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ is](claims.md#the-claims-of-a-pair) says what is tried for each claim. [Settings
 """
 
 
-def own(x: Any, chunk: int = 1) -> Any:
+def with_option(x: Any, chunk: int = 1) -> Any:
     """A function with an option that its reference does not take."""
     return x * 1
 
@@ -40,7 +40,7 @@ def widest(framework: str) -> Pair:
     """A pair that declares everything from which a claim comes."""
     more: dict[str, Any] = {"donates": ("x",)} if framework == "jax" else {"devices": ("interpreter",)}
     return Pair(
-        own,
+        with_option,
         reference=plain,
         inputs={"x": gradgate.normal("T")},
         dims={"T": (3, 1)},

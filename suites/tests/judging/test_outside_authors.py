@@ -234,7 +234,7 @@ def test_a_refuted_gradient_says_first_that_the_function_is_another(dtype: str, 
     def reason(*factors: float) -> str:
         one, loss, grads = case(*factors)
         reference = one.reference(dtype)
-        with pytest.raises(Refuted) as caught, another.told(one, loss, grads, reference, dtype):
+        with pytest.raises(Refuted) as caught, another.naming_a_wrong_loss(one, loss, grads, reference, dtype):
             one.judge(grads, reference, dtype)
         return str(caught.value)
 

@@ -85,23 +85,23 @@ def test_an_edit_whose_text_is_gone_is_told() -> None:
 
 def test_tools_of_today_find_a_lost_factor_and_nothing_in_the_right_pair() -> None:
     pytest.importorskip("torch")
-    found = rivals.found(corpus()["torch.gated.factor_lost"].broken())
+    found = rivals.detected_by(corpus()["torch.gated.factor_lost"].broken())
     assert found["gradcheck"]
     assert found["allclose_1e-2"]
-    assert not any(rivals.found(unbroken("torch_norms:gated")).values())
+    assert not any(rivals.detected_by(unbroken("torch_norms:gated")).values())
 
 
 def test_a_cotangent_of_ones_does_not_find_a_dropped_upstream_gradient() -> None:
     pytest.importorskip("torch")
     mutant = corpus()["torch.gated.upstream_dropped"]
-    assert not rivals.found(mutant.broken())["allclose_1e-3"]
+    assert not rivals.detected_by(mutant.broken())["allclose_1e-3"]
     assert judged(mutant.broken(), mutant.kill).verdict == "refuted"
 
 
 def test_the_tool_of_jax_finds_a_lost_factor_and_nothing_in_the_right_pair() -> None:
     pytest.importorskip("jax")
-    assert rivals.found(corpus()["jax.ordered.not_inverted"].broken())["check_grads"]
-    assert not any(rivals.found(unbroken("jax_tables:ordered")).values())
+    assert rivals.detected_by(corpus()["jax.ordered.not_inverted"].broken())["check_grads"]
+    assert not any(rivals.detected_by(unbroken("jax_tables:ordered")).values())
 
 
 def test_the_command_prints_mutants_and_counts(

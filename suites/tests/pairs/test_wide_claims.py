@@ -216,7 +216,7 @@ HELD: list[Any] = []
 """What a wrong function holds for good."""
 
 
-def kept(how: str) -> Callable[..., Any]:
+def keeping(how: str) -> Callable[..., Any]:
     """exp(x @ w), whose backward pass needs its output and keeps it in one of several ways."""
     torch = pytest.importorskip("torch")
 
@@ -248,7 +248,7 @@ def kept(how: str) -> Callable[..., Any]:
 )
 def test_an_output_changed_before_the_backward_pass_is_seen_wherever_it_is_kept(how: str, right: bool) -> None:
     pytest.importorskip("torch")
-    pair = of("torch", kept(how), lambda x, w: (x @ w).exp())
+    pair = of("torch", keeping(how), lambda x, w: (x @ w).exp())
     if right:
         upheld(pair, ("autograd",), examples=3)
     else:

@@ -149,7 +149,7 @@ def owed(method: Method) -> list[str]:
     return ["IllegalOption"] * illegal + ["NotComposable"] * bool(method.disclaims)
 
 
-def told(method: Method) -> dict[str, str]:
+def sections_of(method: Method) -> dict[str, str]:
     """The sections of a method's docstring."""
     return dict(sections(registry.load(method.implementation).__doc__))
 
@@ -189,7 +189,7 @@ def test_a_method_has_one_summary_and_one_source_in_both_frameworks() -> None:
         pytest.skip("a framework is not installed")
     for method in registry.methods(framework="jax"):
         (other,) = registry.methods(method.family, method.name, "torch")
-        one, two = told(method), told(other)
+        one, two = sections_of(method), sections_of(other)
         assert one["Source"] == two["Source"], f"{method.key} and {other.key} name different sources"
         assert one[""].splitlines()[0] == two[""].splitlines()[0], f"{method.key} and {other.key} differ in summary"
 

@@ -290,8 +290,8 @@ def test_the_summary_counts_kills_alarms_and_the_smallest_planted_error() -> Non
     ]  # fmt: skip
     suite, *others = summary.tools(rows)
     rule = next(tool for tool in others if tool.name == "isapprox")
-    assert (suite.found, suite.asked, suite.alarms, suite.unbroken, suite.smallest) == (3, 4, 0, 1, 1e-3)
-    assert (rule.found, rule.asked, rule.alarms, rule.smallest) == (2, 4, 1, None)  # None: it has a false alarm
+    assert (suite.detected, suite.asked, suite.alarms, suite.unbroken, suite.smallest) == (3, 4, 0, 1, 1e-3)
+    assert (rule.detected, rule.asked, rule.alarms, rule.smallest) == (2, 4, 1, None)  # None: it has a false alarm
     assert next(tool for tool in summary.tools([*rows[:2], *rows[4:]]) if tool.name == "isapprox").smallest == 1e-2
     assert [summary.status(part, len(part)) for part in (rows, rows[:1], [_row("x", "undecided", False)])] == [1, 0, 2]
     assert summary.status(rows[:1], 2) == 2  # 1 of 2 outcomes: the run was cut off

@@ -12,7 +12,7 @@ import pytest
 
 from gradgate.references.contract import FRAMEWORKS, UsageError, installed
 from gradgate.suites.bugs import hostile
-from gradgate.suites.bugs.hostile.fault import FAMILY, Fault, told
+from gradgate.suites.bugs.hostile.fault import FAMILY, Fault, is_sentence
 from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.verdict import Task, Verdict
 from gradgate.suites.workers.supervisor import Limits, Supervisor
@@ -88,7 +88,7 @@ def test_an_import_that_fails_is_wrong_usage_in_words(code: str, message: str, t
         supervisor.describe(f"{path}:good", FAMILY, "torch")
     start, said = f"importing {path}:good", str(caught.value)
     assert said.startswith(start), said
-    assert told(message, said.removeprefix(start).lstrip(": ")), said
+    assert is_sentence(message, said.removeprefix(start).lstrip(": ")), said
 
 
 def test_a_target_that_is_no_function_is_wrong_usage(plugin: Callable[..., str]) -> None:

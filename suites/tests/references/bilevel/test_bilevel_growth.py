@@ -35,7 +35,7 @@ def test_an_assignment_says_what_is_live_when_and_where_the_peak_is() -> None:
     assert (found.total, found.instructions, found.peak) == (300, 9, 2)
     assert {one.shape: one.bytes for one in found.live(2)} == {"f32[25]": 100, "f32[30]": 120, "f32[15]": 60}
     assert {one.shape for one in found.live(5)} == {"f32[25]", "f32[4,5]"}
-    assert [one.kept for one in found.live(9)] == [True]
+    assert [one.persistent for one in found.live(9)] == [True]
 
 
 def test_bytes_of_an_assignment_are_those_that_the_compiler_reports(jax: Any) -> None:

@@ -113,14 +113,14 @@ def test_rematerialised_layers_can_be_vectorised_over_and_differentiated_again_i
     problem = BilevelSpec(model="mlp", optimiser="momentum", seed=4).build("torch")
     run = load(f"gradgate.references.bilevel.in_torch.methods:{method}")
 
-    def found(params: Any, remat: bool) -> Any:
+    def grads_of(params: Any, remat: bool) -> Any:
         return run(problem.with_params(params), remat=remat)[1]
 
     lanes = tree_map(lambda leaf: torch.stack([leaf, 2 * leaf]), problem.params)
-    many = torch.func.vmap(lambda params: found(params, True))(lanes)
-    alone = found(tree_map(lambda leaf: 2 * leaf, problem.params), False)
+    many = torch.func.vmap(lambda params: grads_of(params, True))(lanes)
+    alone = grads_of(tree_map(lambda leaf: 2 * leaf, problem.params), False)
     further = [
-        torch.func.vjp(functools.partial(found, remat=remat), problem.params)[1](problem.params)[0]
+        torch.func.vjp(functools.partial(grads_of, remat=remat), problem.params)[1](problem.params)[0]
         for remat in (True, False)
     ]
     for one, other in zip(leaves(tree_map(lambda leaf: leaf[1], many)), leaves(alone), strict=True):

@@ -1,4 +1,4 @@
-"""What each pair of a file keeps between its passes, against its reference: ``python -m gradgate.suites.gallery.kept``.
+"""Bytes that the pairs of a file and their references keep: ``python -m gradgate.suites.gallery.stored_bytes``.
 
 It runs in the environment of a library and prints one JSON object. Figures are kept under a hash of what they depend
 on, so a second run imports no framework.
@@ -29,7 +29,7 @@ from gradgate.suites.measuring.cells import usual_options
 from gradgate.suites.settings import Settings
 from gradgate.suites.workers.worker import environment
 
-NAME = "gradgate.suites.gallery.kept"
+NAME = "gradgate.suites.gallery.stored_bytes"
 """This module; its name is another one while it runs."""
 Kept = dict[str, Any]
 """``pairs``: variable -> ``name``, ``spec``, ``kept`` and ``plain`` in bytes, or a ``reason``."""

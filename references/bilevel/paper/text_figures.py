@@ -22,7 +22,7 @@ from gradgate.references.published import (
     upheld,
 )
 
-HERE, SIZES_OF = "gradgate.references.bilevel.paper.said", "gradgate.references.bilevel.paper.sizes"
+HERE, SIZES_OF = "gradgate.references.bilevel.paper.text_figures", "gradgate.references.bilevel.paper.sizes"
 DERIVED = "gradgate.references.derived"
 GPU = PROFILES["GPU"]
 NAMED = "Table 2, 489M, bytes live at the peak by kind"

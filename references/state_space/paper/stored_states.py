@@ -12,7 +12,7 @@ from typing import Any
 from gradgate.references.published import Published, at_least, at_most, equal, upheld
 from gradgate.references.state_space.problem import StateSpaceProblem, StateSpaceSpec
 
-HERE = "gradgate.references.state_space.paper.kept"
+HERE = "gradgate.references.state_space.paper.stored_states"
 LAYERS = 8
 """Layers of the measured stack: two on each of four devices, because a loop over one layer compiles to no loop."""
 
