@@ -14,6 +14,7 @@ from types import ModuleType
 from unittest import mock
 
 from gradgate.suites.bugs.entries import ROOM, entry_bugs
+from gradgate.suites.bugs.replacing import replaced
 
 FOLDER = f"{ROOM}.chain.in_torch"
 LAYERS = (
@@ -56,9 +57,10 @@ class PlanMutant:
             name = f"{FOLDER}.{layer}"
             text = inspect.getsource(importlib.import_module(name))
             for old, new in self.edits if layer == self.module else ():
-                if text.count(old) != 1:
-                    raise LookupError(f"{name} holds {old!r} {text.count(old)} times, not once: carry {self.name} over")
-                text = text.replace(old, new)
+                try:
+                    text = replaced(text, old, new)
+                except LookupError as error:
+                    raise LookupError(f"{name}: {error}: carry {self.name} over") from None
             module = made[name] = ModuleType(name)
             with mock.patch.dict(sys.modules, made), mock.patch.dict(vars(package)):
                 vars(package).update({place.rpartition(".")[2]: each for place, each in made.items()})

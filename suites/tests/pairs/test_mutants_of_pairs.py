@@ -78,7 +78,7 @@ def test_an_edit_whose_text_is_gone_is_told() -> None:
     pytest.importorskip("torch")
     gone = dataclasses.replace(corpus()["torch.gated.gate_none"], edits=(("no such text", ""),))
     with pytest.raises(
-        LookupError, match=r"holds 'no such text' 0 times, not once: carry torch\.gated\.gate_none over"
+        LookupError, match=r"'no such text' occurs 0 times, not once: carry torch\.gated\.gate_none over"
     ):
         gone.broken()
 
