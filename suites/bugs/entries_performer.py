@@ -114,8 +114,10 @@ MUTANTS = (
     ),
     *_layer(
         "state_not_read", "the module starts from zeros, whatever state it is given", "outputs",
-        torch=("state=state, return_state=True", "state=None, return_state=True"),
-        jax=("state=state, return_state=True", "state=None, return_state=True"),
+        torch=(
+            '!= "identity", state=state, return_state=True', '!= "identity", state=None, return_state=True'
+        ),
+        jax=("[...], state=state, return_state=True", "[...], state=None, return_state=True"),
     ),
     *_layer(
         "state_of_before", "the module returns the state that it was given", "outputs",
