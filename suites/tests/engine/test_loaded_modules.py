@@ -1,4 +1,4 @@
-"""What one call of `gradgate.check` imports of gradgate: no paper's class of problems, and no more than MOST modules."""
+"""What one call of `gradgate.check` imports of gradgate: no paper's class of problems, and at most MOST modules."""
 
 from __future__ import annotations
 
