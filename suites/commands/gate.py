@@ -116,7 +116,7 @@ def run(folder: Path, chosen: argparse.Namespace) -> output.Document:
             sides[0].measure(before, (), show, asked, was, run=after.description["run"])
         halves = {side: sides[n].ran(half) for n, (side, half) in enumerate((("base", before), ("head", after)))}
         findings += _own_files(halves["base"], halves["head"], changed)
-    findings += _gradients(verdicts.by_key, was.found, compare.renames(before, after)) + _unjudged(
+    findings += _gradients(verdicts.by_key, was.by_key, compare.renames(before, after)) + _unjudged(
         after, verdicts.by_key
     )
     reached = _decisions(was, compare.renames(before, after)), _decisions(verdicts, {})

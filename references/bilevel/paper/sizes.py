@@ -1,6 +1,6 @@
 """Bytes of whole sweeps of the paper by the compilers' buffer assignments: Table 6's ladder and Table 1's sweep.
 
-Each function returns a curve, a dict of lists; ``paper.said`` takes single numbers from it. What a compiler answered is
+Each function returns a curve, a dict of lists; ``paper.text_figures`` takes single numbers from it. What a compiler answered is
 kept on disk, so that an interrupted sweep resumes.
 """
 
