@@ -1,7 +1,7 @@
 """Bytes of whole sweeps of the paper by the compilers' buffer assignments: Table 6's ladder and Table 1's sweep.
 
-Each function returns a curve, a dict of lists; ``paper.text_figures`` takes single numbers from it. What a compiler answered is
-kept on disk, so that an interrupted sweep resumes.
+Each function returns a curve, a dict of lists; ``paper.text_figures`` takes single numbers from it. What a compiler
+answered is kept on disk, so that an interrupted sweep resumes.
 """
 
 from __future__ import annotations
