@@ -25,10 +25,30 @@ from gradgate.references.plugged import DTYPES, TRANSFORMATIONS, method
 from gradgate.references.trial import Trial
 
 __all__ = [
-    "DTYPES", "FRAMEWORKS", "TRANSFORMATIONS", "Backend", "Claim", "Expected", "Family", "IllegalOption", "Method",
-    "NotComposable", "Option", "Problem", "Spec", "Tree", "Trial", "UsageError", "check_integer", "countable",
-    "counting", "installed", "method", "unknown", "value_field",
-]  # fmt: skip
+    "DTYPES",
+    "FRAMEWORKS",
+    "TRANSFORMATIONS",
+    "Backend",
+    "Claim",
+    "Expected",
+    "Family",
+    "IllegalOption",
+    "Method",
+    "NotComposable",
+    "Option",
+    "Problem",
+    "Spec",
+    "Tree",
+    "Trial",
+    "UsageError",
+    "check_integer",
+    "countable",
+    "counting",
+    "installed",
+    "method",
+    "unknown",
+    "value_field",
+]
 
 Backend = Literal["jax", "torch", "numpy"]
 FRAMEWORKS = ("jax", "torch")

@@ -33,9 +33,16 @@ NOT_SERVED = {
     "have to be written in terms of these; judge your model with gradgate.Pair instead"
 }
 JUDGED = (
-    "tree", "value", "gradient_exact", "gradient_float64", "upstream", "gradient_float32", "deterministic", "pure",
+    "tree",
+    "value",
+    "gradient_exact",
+    "gradient_float64",
+    "upstream",
+    "gradient_float32",
+    "deterministic",
+    "pure",
     "options",
-)  # fmt: skip
+)
 """The contract's claims that make sense for a single problem."""
 DTYPES = ("float64", "float32")
 AFFORDABLE = 1e8
@@ -198,9 +205,17 @@ def lowered(target: str) -> Family:
     letters = {short: field for short, field in classed.letters.items() if field in model.sizes}
     shapes = (dict(model.sizes),)
     return Family(
-        name, f"methods of {family}: {classed.paper}", spec, methods, shapes, {}, (), letters,
-        {**model.sizes, "dtype": "float32"}, origin=target,
-    )  # fmt: skip
+        name,
+        f"methods of {family}: {classed.paper}",
+        spec,
+        methods,
+        shapes,
+        {},
+        (),
+        letters,
+        {**model.sizes, "dtype": "float32"},
+        origin=target,
+    )
 
 
 def left_out(target: str) -> dict[str, str]:

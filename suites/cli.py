@@ -131,17 +131,22 @@ class _Version(argparse.Action):
 def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     """The parser of all commands. Only the command that `arguments` name gets its arguments declared."""
     parser = _Parser(
-        prog="gradgate", description="Verify memory-efficient gradients: is it the gradient, are the promises kept?",
-        epilog=_epilog("verify"), formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+        prog="gradgate",
+        description="Verify memory-efficient gradients: is it the gradient, are the promises kept?",
+        epilog=_epilog("verify"),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(title="commands", required=True, metavar="command")
     asked = next((word for word in arguments if not word.startswith("-")), None)
     for name, command in COMMANDS.items():
         made = commands.add_parser(
-            name, help=command.summary, description=command.summary, epilog=_epilog(name),
+            name,
+            help=command.summary,
+            description=command.summary,
+            epilog=_epilog(name),
             formatter_class=argparse.RawDescriptionHelpFormatter,
-        )  # fmt: skip
+        )
         if name == asked:
             module = importlib.import_module(f"gradgate.suites.commands.{name}")
             module.add_arguments(made)

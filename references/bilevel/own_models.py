@@ -24,8 +24,10 @@ NEEDS = {
 
 
 TAKEN_BACK = {
-    "momentum_inversion": "momentum", "buffered_inversion": "momentum", "compensated_inversion": "momentum or Adam",
-}  # fmt: skip
+    "momentum_inversion": "momentum",
+    "buffered_inversion": "momentum",
+    "compensated_inversion": "momentum or Adam",
+}
 """Method -> the optimisers whose steps it takes back."""
 
 
@@ -95,6 +97,11 @@ def _check(problem: Any) -> None:
 
 
 OWN = Own(
-    problem=OwnBilevelProblem, spec=OwnBilevelSpec, needs=NEEDS, params="η, the tree of arrays that gets the gradient",
-    check=_check, unfit=_unfit, options=_options,
-)  # fmt: skip
+    problem=OwnBilevelProblem,
+    spec=OwnBilevelSpec,
+    needs=NEEDS,
+    params="η, the tree of arrays that gets the gradient",
+    check=_check,
+    unfit=_unfit,
+    options=_options,
+)

@@ -72,7 +72,11 @@ def _check(problem: Any) -> None:
 
 
 OWN = Own(
-    problem=OwnChainProblem, spec=OwnChainSpec, needs=NEEDS, prepare=_prepare, check=_check,
+    problem=OwnChainProblem,
+    spec=OwnChainSpec,
+    needs=NEEDS,
+    prepare=_prepare,
+    check=_check,
     params="a list of one tree of arrays per layer, {} for a layer without parameters",
     arranged=lambda params: {"layers": list(params)},
-)  # fmt: skip
+)

@@ -23,9 +23,25 @@ from gradgate.references.invertible.matrices import Linear, Submersion, right_so
 from gradgate.references.invertible.residual import Residual
 
 __all__ = [
-    "LAYERS", "NOT_INVERTIBLE", "PARAMETRISED", "SLOPE", "Coupling", "Downsampling", "Elementwise", "Layer", "Linear",
-    "NotInvertible", "Shape", "Step", "Submersion", "Vjp", "in_layer", "named", "vijp_by_solve", "vijp_of_inverse",
-]  # fmt: skip
+    "LAYERS",
+    "NOT_INVERTIBLE",
+    "PARAMETRISED",
+    "SLOPE",
+    "Coupling",
+    "Downsampling",
+    "Elementwise",
+    "Layer",
+    "Linear",
+    "NotInvertible",
+    "Shape",
+    "Step",
+    "Submersion",
+    "Vjp",
+    "in_layer",
+    "named",
+    "vijp_by_solve",
+    "vijp_of_inverse",
+]
 SLOPE = 0.2
 """The slope of the leaky ReLU, left of 0."""
 FLAT = 2.0**-12
@@ -46,8 +62,11 @@ class Coupling(Layer):
     affine: bool = False
 
     nets: ClassVar[Mapping[str, str]] = {
-        "_ahead": "layer", "_back": "inverse", "push": "layer", "pull_x": "pull",
-    }  # fmt: skip
+        "_ahead": "layer",
+        "_back": "inverse",
+        "push": "layer",
+        "pull_x": "pull",
+    }
 
     @property
     def first_channels(self) -> int:

@@ -149,6 +149,12 @@ def _arranged(params: Any) -> Tree:
 
 PARAMS = "{'layers': a tree of arrays with one layer per entry of axis 0, 'head': …, {} for a head without any}"
 OWN = Own(
-    problem=OwnInvertibleProblem, spec=OwnInvertibleSpec, needs=NEEDS, params=PARAMS, check=_check, unfit=_unfit,
-    options=_options, arranged=_arranged,
-)  # fmt: skip
+    problem=OwnInvertibleProblem,
+    spec=OwnInvertibleSpec,
+    needs=NEEDS,
+    params=PARAMS,
+    check=_check,
+    unfit=_unfit,
+    options=_options,
+    arranged=_arranged,
+)

@@ -167,4 +167,4 @@ PARAMS = (
 )
 OWN = Own(
     problem=OwnStateSpaceProblem, spec=OwnStateSpaceSpec, needs=NEEDS, params=PARAMS, prepare=_prepare, check=_check
-)  # fmt: skip
+)

@@ -83,8 +83,13 @@ def entry_bugs(
     family, _, module = entry.partition(":")
     return tuple(
         EntryMutant(
-            f"{family}.{framework}.{module}.{name}", story, f"{family}:{pair}_{framework}", kill,
-            f"{family}.in_{framework}.{module}", tuple(zip(edits[::2], edits[1::2], strict=True)),
+            f"{family}.{framework}.{module}.{name}",
+            story,
+            f"{family}:{pair}_{framework}",
+            kill,
+            f"{family}.in_{framework}.{module}",
+            tuple(zip(edits[::2], edits[1::2], strict=True)),
         )
-        for framework, edits in (("jax", jax), ("torch", torch)) if edits
-    )  # fmt: skip
+        for framework, edits in (("jax", jax), ("torch", torch))
+        if edits
+    )

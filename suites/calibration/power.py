@@ -45,8 +45,10 @@ def _grid(low: int, high: int) -> tuple[float, ...]:
 FINE = (0.01, 0.015, 0.02, 0.025, 0.03, 0.035, 0.04, 0.045, 0.05, 0.055, 0.06, 0.07, 0.08, 0.09)
 """Relative errors between 0.01 and 0.1, for bfloat16."""
 PLANTED = {
-    "float64": _grid(-15, -6), "float32": _grid(-7, -1), "bfloat16": (*_grid(-3, -2)[:-1], *FINE, *_grid(-1, 0)),
-}  # fmt: skip
+    "float64": _grid(-15, -6),
+    "float32": _grid(-7, -1),
+    "bfloat16": (*_grid(-3, -2)[:-1], *FINE, *_grid(-1, 0)),
+}
 """Relative errors that are planted. In bfloat16 they are close to each other around 0.05, which is near the limit."""
 
 

@@ -130,13 +130,21 @@ def run(folder: Path, chosen: argparse.Namespace) -> output.Document:
     tasks = after.description["tasks"]
     of_laws = sum(task["check"] in laws.CHECKS for task in tasks)
     return output.Document(
-        base, head, chosen.base, (before.description["fingerprint"], after.description["fingerprint"]),
-        (measured, len(wanted)), (reused, len(before.figures) + len(after.figures)),
-        (len(gradients), len(tasks) - of_laws), len(verdicts.reused & gradients.keys()), time.monotonic() - start,
-        findings, inapplicable=sum(one.verdict == "inapplicable" for one in gradients.values()),
+        base,
+        head,
+        chosen.base,
+        (before.description["fingerprint"], after.description["fingerprint"]),
+        (measured, len(wanted)),
+        (reused, len(before.figures) + len(after.figures)),
+        (len(gradients), len(tasks) - of_laws),
+        len(verdicts.reused & gradients.keys()),
+        time.monotonic() - start,
+        findings,
+        inapplicable=sum(one.verdict == "inapplicable" for one in gradients.values()),
         laws=(len(lawful), of_laws, len(verdicts.reused & lawful.keys())),
-        ran={side: half.from_tree for side, half in halves.items()}, built=halves["head"].built(),
-    )  # fmt: skip
+        ran={side: half.from_tree for side, half in halves.items()},
+        built=halves["head"].built(),
+    )
 
 
 class _Judged:
@@ -178,9 +186,14 @@ class _Side:
         assert overlay.given is not None
         self.given = overlay.given
         self.request = {
-            "own": is_gradgate(overlay.project), "base": base, "paths": [str(path) for path in overlay.paths],
-            "tree": str(self.given.tree), "jobs": chosen.jobs, "limit": chosen.limit, "timeout": chosen.timeout,
-        }  # fmt: skip
+            "own": is_gradgate(overlay.project),
+            "base": base,
+            "paths": [str(path) for path in overlay.paths],
+            "tree": str(self.given.tree),
+            "jobs": chosen.jobs,
+            "limit": chosen.limit,
+            "timeout": chosen.timeout,
+        }
 
     def describe(self) -> Half:
         """What this side has.
@@ -311,14 +324,18 @@ def _gradients(verdicts: Verdicts, was: Verdicts, renamed: Mapping[str, str]) ->
         words, task, base = explain(verdict), verdict.task, old.get(key)
         called = task.name if task.check not in laws.CHECKS else f"{task.name}@{task.profile}"
         beside = {
-            "failure": "the base was refuted as well: this change did not cause it", "upheld": "upheld on the base",
-            "error": "it could not be judged on the base either", "unexpected": "",
-        }.get(base.outcome if base else "", "")  # fmt: skip
+            "failure": "the base was refuted as well: this change did not cause it",
+            "upheld": "upheld on the base",
+            "error": "it could not be judged on the base either",
+            "unexpected": "",
+        }.get(base.outcome if base else "", "")
         reason = words.reason or words.outcome
         kind = {
-            "failure": "refuted", "unexpected": "unexpected", "error": "unmeasured",
+            "failure": "refuted",
+            "unexpected": "unexpected",
+            "error": "unmeasured",
             "finding": "known" if verdict.verdict == "error" else "",
-        }.get(verdict.outcome, "unmeasured" if "not installed" in verdict.reason else "")  # fmt: skip
+        }.get(verdict.outcome, "unmeasured" if "not installed" in verdict.reason else "")
         if kind == "unexpected":
             reason = f"is upheld, though declared false: {task.declared_reason}"
         elif kind == "known":

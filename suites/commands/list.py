@@ -18,8 +18,19 @@ from gradgate.suites.settings import Settings
 
 SCHEMA = 1
 FIGURE = (
-    "place", "series", "x", "unit", "printed", "ours", "kind", "unlike", "expected", "agreement", "outcome", "reason",
-)  # fmt: skip
+    "place",
+    "series",
+    "x",
+    "unit",
+    "printed",
+    "ours",
+    "kind",
+    "unlike",
+    "expected",
+    "agreement",
+    "outcome",
+    "reason",
+)
 """The fields that are listed for a figure of a paper; see `paper_results.with_verdict`."""
 
 

@@ -86,9 +86,13 @@ def _all_kept(chosen: argparse.Namespace) -> int:
 
 
 def _measure_missing(
-    asked: Sequence[Published], own: Sequence[Published], rows: dict[str, dict[str, Any]], path: Path,
-    share: dict[str, Any], chosen: argparse.Namespace,
-) -> None:  # fmt: skip
+    asked: Sequence[Published],
+    own: Sequence[Published],
+    rows: dict[str, dict[str, Any]],
+    path: Path,
+    share: dict[str, Any],
+    chosen: argparse.Namespace,
+) -> None:
     """Measure what of `own` is missing in `rows`, and add it; after each figure, write all known results of `asked`."""
     versions = fingerprint()
 
@@ -129,10 +133,17 @@ def _all_measured(wanted: Sequence[Published], jobs: int) -> Generator[tuple[Pub
 
 def row(item: Published, found: dict[str, Any], versions: dict[str, str]) -> dict[str, Any]:
     """One result: what was printed, what was measured, their ratio, the verdict, and what it depends on."""
-    return told(item, blank(item) | {
-        "ours": found["ours"], "problem": found["problem"], "seconds": round(found["seconds"], 1),
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(), "fingerprint": versions,
-    })  # fmt: skip
+    return told(
+        item,
+        blank(item)
+        | {
+            "ours": found["ours"],
+            "problem": found["problem"],
+            "seconds": round(found["seconds"], 1),
+            "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+            "fingerprint": versions,
+        },
+    )
 
 
 def sentence(result: dict[str, Any]) -> str:

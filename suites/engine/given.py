@@ -153,9 +153,18 @@ def verdict_of(task: Task, search: Judging, check: Check, run: Run, seconds: flo
         verdict = "refuted" if isinstance(failure, Refuted) else "error"
         leaf, error, noise = (getattr(failure, name, None) for name in ("leaf", "error", "noise"))
         return Verdict(
-            task, verdict, count, error, noise, leaf or "", dataclasses.asdict(case.spec), dict(case.options),
-            reason=str(failure), wrong_line=getattr(failure, "line", ""), seconds=seconds,
-        )  # fmt: skip
+            task,
+            verdict,
+            count,
+            error,
+            noise,
+            leaf or "",
+            dataclasses.asdict(case.spec),
+            dict(case.options),
+            reason=str(failure),
+            wrong_line=getattr(failure, "line", ""),
+            seconds=seconds,
+        )
     if not count:
         none = "plain backprop is finite on none of them" if search.drawn else "the restriction leaves none"
         none = search.rejected or none
@@ -178,9 +187,16 @@ def verdict_of(task: Task, search: Judging, check: Check, run: Run, seconds: flo
     if check.together and (refuted := search.population.refuted()):
         reason = f"{refuted}; {ADVICE}" if "accumulates" in search.worst[1].settings else str(refuted)
         return Verdict(
-            task, "refuted", count, refuted.error, refuted.noise, refuted.leaf, reason=reason, seconds=seconds,
+            task,
+            "refuted",
+            count,
+            refuted.error,
+            refuted.noise,
+            refuted.leaf,
+            reason=reason,
+            seconds=seconds,
             run={"examples": run.examples, "seed": run.seed},
-        )  # fmt: skip
+        )
     informed = search.population.informed(check.together)
     assert informed is not None
     worst, case = search.worst
@@ -191,10 +207,20 @@ def verdict_of(task: Task, search: Judging, check: Check, run: Run, seconds: flo
             why += f"; {DRAWS_OF_TORCH}"
         return Verdict(task, "inapplicable", count, reason=why, seconds=seconds, informative=informed.problems)
     return Verdict(
-        task, "upheld", count, worst.error, worst.noise, worst.leaf, dataclasses.asdict(case.spec),
-        dict(case.options), reason=search.remarkable.remark[1] if search.remarkable else "", seconds=seconds,
-        lost=digits_lost(search.beyond), informative=informed.problems, bound=worst.noise * BINDS[worst.dtype],
-    )  # fmt: skip
+        task,
+        "upheld",
+        count,
+        worst.error,
+        worst.noise,
+        worst.leaf,
+        dataclasses.asdict(case.spec),
+        dict(case.options),
+        reason=search.remarkable.remark[1] if search.remarkable else "",
+        seconds=seconds,
+        lost=digits_lost(search.beyond),
+        informative=informed.problems,
+        bound=worst.noise * BINDS[worst.dtype],
+    )
 
 
 def _exact_verdict(task: Task, case: Case, narrowed: frozenset[str], examples: int, seconds: float) -> Verdict:
@@ -203,6 +229,15 @@ def _exact_verdict(task: Task, case: Case, narrowed: frozenset[str], examples: i
     few = "; the difference is as small as that of a constant rounded to float64" if found.wrong else ""
     casts = f"{few}; casts to {' and '.join(sorted(narrowed))} count as exact" if narrowed else few
     return Verdict(
-        task, "upheld", examples, found.error, None, found.leaf, dataclasses.asdict(case.spec), dict(case.options),
-        reason=f"equal to {found.digits} digits{casts}", seconds=seconds, digits=found.digits,
-    )  # fmt: skip
+        task,
+        "upheld",
+        examples,
+        found.error,
+        None,
+        found.leaf,
+        dataclasses.asdict(case.spec),
+        dict(case.options),
+        reason=f"equal to {found.digits} digits{casts}",
+        seconds=seconds,
+        digits=found.digits,
+    )

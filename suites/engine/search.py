@@ -153,10 +153,16 @@ def _on_profile(task: Task, subject: Subject, claim: Claim, run: Run, progress: 
     except Fault as why:
         verdict, reason = "error", str(why)
     return Verdict(
-        task, verdict, case.measured, spec=dataclasses.asdict(case.spec) if case.spec else None,
-        options=dict(case.options), profile=task.profile, reason=reason, seconds=time.perf_counter() - start,
+        task,
+        verdict,
+        case.measured,
+        spec=dataclasses.asdict(case.spec) if case.spec else None,
+        options=dict(case.options),
+        profile=task.profile,
+        reason=reason,
+        seconds=time.perf_counter() - start,
         laws=[series.to_dict() for series in case.series],
-    )  # fmt: skip
+    )
 
 
 def not_installed(task: Task) -> Verdict | None:

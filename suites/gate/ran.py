@@ -25,9 +25,28 @@ SUBJECT = "gradgate.references"
 HOMES = ("", "src", "lib", "python")
 """Folders of a project in which its packages usually lie."""
 SOURCES = (
-    ".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hpp", ".pyx", ".pxd", ".f90", ".rs", ".in", ".tmpl", ".j2",
-    "meson.build", "CMakeLists.txt", "setup.py", "build.py", "hatch_build.py", "Cargo.toml",
-)  # fmt: skip
+    ".c",
+    ".cc",
+    ".cpp",
+    ".cxx",
+    ".cu",
+    ".cuh",
+    ".h",
+    ".hpp",
+    ".pyx",
+    ".pxd",
+    ".f90",
+    ".rs",
+    ".in",
+    ".tmpl",
+    ".j2",
+    "meson.build",
+    "CMakeLists.txt",
+    "setup.py",
+    "build.py",
+    "hatch_build.py",
+    "Cargo.toml",
+)
 """How the names of files end from which a build makes others."""
 
 
@@ -128,9 +147,10 @@ class Ran:
                 place[: -len(end)]: place for end in _ends(name) for place in held if f"/{place}".endswith(f"/{end}")
             }
             near = [
-                place for root, place in roots.items()
+                place
+                for root, place in roots.items()
                 if f"{root}{INIT}" not in held and (top in tops or os.path.normpath(root or ".") in homes)
-            ]  # fmt: skip
+            ]
             if near:
                 found[name] = (path, min(near, key=lambda place: (place.count("/"), place)))
         return found

@@ -73,8 +73,10 @@ def reads() -> tuple[type[Exception], ...]:
     from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
     return (
-        fake_tensor.DataDependentOutputException, fake_tensor.DynamicOutputShapeException, GuardOnDataDependentSymNode,
-    )  # fmt: skip
+        fake_tensor.DataDependentOutputException,
+        fake_tensor.DynamicOutputShapeException,
+        GuardOnDataDependentSymNode,
+    )
 
 
 def problem(spec: Spec) -> Problem:

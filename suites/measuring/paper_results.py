@@ -78,12 +78,18 @@ def with_verdict(item: Published, result: Mapping[str, Any]) -> dict[str, Any]:
     known = isinstance(ours, (int, float)) and bool(item.printed)
     judged = judge(item, ours, result.get("problem", ""))
     return dict(result) | {
-        "printed": item.printed, "ratio": ours / item.printed if known else None, "reason": item.reason,
-        "kind": item.kind, "unlike": item.unlike, "expected": expects.verdict if expects else "",
+        "printed": item.printed,
+        "ratio": ours / item.printed if known else None,
+        "reason": item.reason,
+        "kind": item.kind,
+        "unlike": item.unlike,
+        "expected": expects.verdict if expects else "",
         "agreement": expects.agreement.words() if expects else "",
-        "because": expects.agreement.because if expects else "", "instead": expects.instead if expects else None,
-        "outcome": judged.outcome if judged else "", "sentence": judged.sentence if judged else "",
-    }  # fmt: skip
+        "because": expects.agreement.because if expects else "",
+        "instead": expects.instead if expects else None,
+        "outcome": judged.outcome if judged else "",
+        "sentence": judged.sentence if judged else "",
+    }
 
 
 def stored(family: str) -> list[dict[str, Any]]:
@@ -118,9 +124,17 @@ def _derived(item: Published, items: Sequence[Published], measured: Mapping[str,
 def blank(item: Published) -> dict[str, Any]:
     """What is known of a figure before it is measured."""
     return {
-        "key": item.key, "place": item.place, "series": item.series, "x": item.x, "unit": item.unit, "ours": None,
-        "problem": NOT_YET, "seconds": 0.0, "date": "", "fingerprint": {},
-    }  # fmt: skip
+        "key": item.key,
+        "place": item.place,
+        "series": item.series,
+        "x": item.x,
+        "unit": item.unit,
+        "ours": None,
+        "problem": NOT_YET,
+        "seconds": 0.0,
+        "date": "",
+        "fingerprint": {},
+    }
 
 
 def judged(rows: Iterable[Mapping[str, Any]]) -> dict[str, Judged]:

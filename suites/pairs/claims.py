@@ -23,8 +23,11 @@ AUTOGRAD = (
     "without a backward pass, its graph is freed"
 )
 REFUSED = {
-    "jit": "refuses_jit", "compile": "refuses_compile", "vmap": "refuses_vmap", "second_order": "refuses_second_order",
-}  # fmt: skip
+    "jit": "refuses_jit",
+    "compile": "refuses_compile",
+    "vmap": "refuses_vmap",
+    "second_order": "refuses_second_order",
+}
 
 
 def contract(pair: DeclaredPair, options: Sequence[Option]) -> tuple[Claim, ...]:

@@ -173,9 +173,10 @@ class DeclaredPair:
     def shared(self) -> dict[str, tuple[Any, ...]]:
         """Option that both functions take -> labels of its values; such an option is part of the problem."""
         return {
-            name: tuple(functions.label(value) for value in values) for name, values in self.options.items()
+            name: tuple(functions.label(value) for value in values)
+            for name, values in self.options.items()
             if not callable(values) and functions.takes(self.loaded["reference"], name)
-        }  # fmt: skip
+        }
 
     @functools.cached_property
     def spec(self) -> type[PairSpec]:

@@ -31,19 +31,26 @@ def lower(pair: DeclaredPair) -> Family:
     claims = registry.known_to_fail(pair.called, pair.expected, contract(pair, options))
     name = _free(pair)
     method = Method(
-        name, pair.called, pair.where, pair.target, claims, options, kappa=pair.kappa,
-        composes=tuple(pair.composes), disclaims=tuple(pair.disclaims), dtypes=tuple(pair.dtypes),
-        unmeasured=pair.unmeasured.get("temp_bytes", ""), left_out=dict(pair.unmeasured),
-    )  # fmt: skip
+        name,
+        pair.called,
+        pair.where,
+        pair.target,
+        claims,
+        options,
+        kappa=pair.kappa,
+        composes=tuple(pair.composes),
+        disclaims=tuple(pair.disclaims),
+        dtypes=tuple(pair.dtypes),
+        unmeasured=pair.unmeasured.get("temp_bytes", ""),
+        left_out=dict(pair.unmeasured),
+    )
     stress = tuple(shape for shape in shapes if shape.get("regime"))
     origin = pair.target or f"this process, pair {id(pair)}"
     letters = {dim: dim for dim in pair.dims}
     usual = _measured(pair, shapes)
     settings = tuple(_setting(pair, usual, options, entry) for entry in pair.measured)
     first = {**usual, **settings[0].fields} if settings else usual
-    return Family(
-        name, "", pair.spec, (method,), shapes, {}, stress, letters, first, origin=origin, settings=settings
-    )  # fmt: skip
+    return Family(name, "", pair.spec, (method,), shapes, {}, stress, letters, first, origin=origin, settings=settings)
 
 
 def _free(pair: DeclaredPair) -> str:
@@ -99,8 +106,9 @@ def _setting(
     own = {option.name for option in options}
     fields = {
         name: functions.label(value) if name in pair.shared else value
-        for name, value in entry.items() if name not in own
-    }  # fmt: skip
+        for name, value in entry.items()
+        if name not in own
+    }
     if not legal(pair, {**usual, **fields}):
         raise UsageError(
             f"{pair.called}: no inputs can be drawn at measured {dict(entry)!r}; valid= or a draw rules it out"

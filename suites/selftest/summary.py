@@ -99,12 +99,17 @@ def groups(outcomes: Sequence[Outcome]) -> list[Group]:
         killed = [row for row in bugs if row["status"] == "killed"]
         found.append(
             Group(
-                family, framework, len(bugs), len(killed), sum(row["status"] == "equivalent" for row in rows),
+                family,
+                framework,
+                len(bugs),
+                len(killed),
+                sum(row["status"] == "equivalent" for row in rows),
                 statistics.median(row["examples"] for row in killed) if killed else 0.0,
-                sum(row["seconds"] for row in bugs), _smallest(rows, SUITE),
+                sum(row["seconds"] for row in bugs),
+                _smallest(rows, SUITE),
                 _smallest(rows, FLOATS),
             )
-        )  # fmt: skip
+        )
     return found
 
 
@@ -183,10 +188,16 @@ def _tool(outcomes: Sequence[Outcome], name: str) -> Tool:
         for row in sound
     ]
     return Tool(
-        name, len(bugs), sum(bool(found_by(row, name)) for row in bugs), len(wrong),
-        sum(bool(found_by(row, name)) for row in wrong), len(sound), sum(bool(found_by(row, name)) for row in sound),
-        statistics.median(costs) if costs else 0.0, _smallest(outcomes, name),
-    )  # fmt: skip
+        name,
+        len(bugs),
+        sum(bool(found_by(row, name)) for row in bugs),
+        len(wrong),
+        sum(bool(found_by(row, name)) for row in wrong),
+        len(sound),
+        sum(bool(found_by(row, name)) for row in sound),
+        statistics.median(costs) if costs else 0.0,
+        _smallest(outcomes, name),
+    )
 
 
 def percent(part: int, whole: int) -> str:

@@ -129,10 +129,14 @@ def backprop(problem):
 def recompute(problem, *, every=1):
     return walk(problem, every)
 '''
-IN_TORCH = IN_JAX.replace("JAX", "PyTorch").replace("import jax", "import torch").replace(
-    "    return jax.value_and_grad(problem.loss)(problem.params)",
-    "    grads, loss = torch.func.grad_and_value(problem.loss)(problem.params)\n    return loss, grads",
-)  # fmt: skip
+IN_TORCH = (
+    IN_JAX.replace("JAX", "PyTorch")
+    .replace("import jax", "import torch")
+    .replace(
+        "    return jax.value_and_grad(problem.loss)(problem.params)",
+        "    grads, loss = torch.func.grad_and_value(problem.loss)(problem.params)\n    return loss, grads",
+    )
+)
 BUGS = '''"""A bug of its own."""
 
 from gradgate.suites.bugs.declare import bug
@@ -143,8 +147,13 @@ MUTANTS = bug(
 )
 '''
 FILES = {
-    "__init__": DECLARATION, "problem": PROBLEM, "walk": WALK, "in_jax": IN_JAX, "in_torch": IN_TORCH, "bugs": BUGS,
-}  # fmt: skip
+    "__init__": DECLARATION,
+    "problem": PROBLEM,
+    "walk": WALK,
+    "in_jax": IN_JAX,
+    "in_torch": IN_TORCH,
+    "bugs": BUGS,
+}
 
 
 @pytest.fixture(scope="module")

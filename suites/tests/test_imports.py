@@ -107,9 +107,11 @@ def _variables(tree: ast.Module) -> Iterator[str]:
 def _strings(tree: ast.Module) -> Iterator[str]:
     constants = {
         target.id: node.value.value
-        for node in tree.body if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
-        for target in node.targets if isinstance(target, ast.Name) and isinstance(node.value.value, str)
-    }  # fmt: skip
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+        for target in node.targets
+        if isinstance(target, ast.Name) and isinstance(node.value.value, str)
+    }
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield re.escape(node.value)

@@ -90,10 +90,15 @@ def test_no_document_docstring_comment_or_message_has_one() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "This check heeds options.", "backwards are dear", "a problem of which no run knows", "it cries at noise",
-        "Lest it fail.", "the device beside whose rows it stands", "an array whereof we know",
+        "This check heeds options.",
+        "backwards are dear",
+        "a problem of which no run knows",
+        "it cries at noise",
+        "Lest it fail.",
+        "the device beside whose rows it stands",
+        "an array whereof we know",
     ],
-)  # fmt: skip
+)
 def test_such_a_word_is_found(text: str) -> None:
     assert len(occurrences(f"Plain words.\n{text}\n")) == 1
     assert occurrences(f"Plain words.\n{text}\n")[0].startswith("line 2: ")

@@ -119,9 +119,13 @@ class Functions:
                 "xs = arange(T)"
             )
         found = Loop(
-            self, lengths.pop(), {name: leaves for name, (leaves, _) in flat.items()},
-            {name: structure for name, (_, structure) in flat.items()}, y, state,
-        )  # fmt: skip
+            self,
+            lengths.pop(),
+            {name: leaves for name, (leaves, _) in flat.items()},
+            {name: structure for name, (_, structure) in flat.items()},
+            y,
+            state,
+        )
         if self.checkpointing == "inversion":
             check(found, found._pair(found.eta))
         return found
@@ -254,7 +258,7 @@ class Loop:
 
     def moves(
         self, h: dict[str, Any], theta: list[Any], state: Tree, x: list[Any]
-    ) -> tuple[list[Any], list[Any] | None]:  # fmt: skip
+    ) -> tuple[list[Any], list[Any] | None]:
         """What a step of `Adam` subtracts from θ, and what share of θ, for its inverse.
 
         `state` is υ_{i+1}, and `h` is not read.

@@ -11,18 +11,37 @@ from collections.abc import Callable
 from typing import Any
 
 DEEP: dict[str, Any] = {
-    "dtype": "float32", "task": "maml", "model": "mlp", "optimiser": "momentum", "steps": 2, "batch": 256, "layers": 32,
-    "width": 16, "vocabulary": 16, "activation": "gelu",
-}  # fmt: skip
+    "dtype": "float32",
+    "task": "maml",
+    "model": "mlp",
+    "optimiser": "momentum",
+    "steps": 2,
+    "batch": 256,
+    "layers": 32,
+    "width": 16,
+    "vocabulary": 16,
+    "activation": "gelu",
+}
 """An inner model whose activations take most of the memory."""
 WIDE: dict[str, Any] = {"model": "toy", "optimiser": "adam", "layers": 2, "width": 64, "batch": 4}
 """A problem in which θ and υ take most of the memory."""
 SMALL: dict[str, Any] = {"model": "toy", "optimiser": "sgd", "layers": 1, "batch": 2, "steps": 2}
 """A problem whose η has few numbers."""
 SCORES: dict[str, Any] = {
-    "dtype": "float32", "task": "maml", "model": "transformer", "optimiser": "adam", "steps": 2, "batch": 1,
-    "vocabulary": 16, "layers": 4, "width": 8, "ffw": 16, "heads": 4, "key_size": 2, "sequence": 256,
-}  # fmt: skip
+    "dtype": "float32",
+    "task": "maml",
+    "model": "transformer",
+    "optimiser": "adam",
+    "steps": 2,
+    "batch": 1,
+    "vocabulary": 16,
+    "layers": 4,
+    "width": 8,
+    "ffw": 16,
+    "heads": 4,
+    "key_size": 2,
+    "sequence": 256,
+}
 """A transformer whose scores are larger than all else."""
 PRODUCTS = ("forward_over_reverse", "reverse_over_forward_product", "reverse_over_reverse")
 """The three products of §2.2."""
@@ -281,9 +300,7 @@ def _inside(params: dict[str, Any]) -> list[Any]:
 
 def per_rank(profile: str) -> float:
     """How many times less a rank of 4 grows with T than a single one, in PyTorch."""
-    found = {
-        (devices, steps): _measured(devices, steps)[0] for devices in (1, 4) for steps in (8, 32)
-    }  # fmt: skip
+    found = {(devices, steps): _measured(devices, steps)[0] for devices in (1, 4) for steps in (8, 32)}
     return (found[1, 32] - found[1, 8]) / (found[4, 32] - found[4, 8])
 
 

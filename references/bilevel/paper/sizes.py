@@ -19,9 +19,12 @@ from gradgate.references.bilevel.problem import BilevelSpec
 DEVICE = {"nvidia-h100": 80, "tpu-v5p": 96}
 """Profile -> GiB of the paper's device (§5.2)."""
 TABLE_1 = {
-    57: Size(57, 576, 2304, 64, 9, 9), 106: Size(106, 640, 2560, 64, 10, 16), 163: Size(163, 768, 3072, 64, 12, 18),
-    217: Size(217, 896, 3584, 64, 14, 18), 306: Size(306, 1024, 4096, 64, 16, 20),
-}  # fmt: skip
+    57: Size(57, 576, 2304, 64, 9, 9),
+    106: Size(106, 640, 2560, 64, 10, 16),
+    163: Size(163, 768, 3072, 64, 12, 18),
+    217: Size(217, 896, 3584, 64, 14, 18),
+    306: Size(306, 1024, 4096, 64, 16, 20),
+}
 """The models of Table 1, by Hoffmann et al. (2022), Table A9."""
 STEPS, BATCHES, CONTEXTS = (2, 4, 8), (2, 4, 8), (2048, 4096, 8192)
 """T, B and S of Table 1."""
@@ -32,9 +35,15 @@ COVERING = tuple(
 )
 """15 of the 135 configurations of Table 1: every pair of values of two parameters occurs in at least one of them."""
 NAMES = (
-    "arguments and results", "kept of every step", "like θ", "scores", "logits", "inputs of layers",
-    "kept of every layer", "others",
-)  # fmt: skip
+    "arguments and results",
+    "kept of every step",
+    "like θ",
+    "scores",
+    "logits",
+    "inputs of layers",
+    "kept of every layer",
+    "others",
+)
 """The kinds of buffers; see `kind`."""
 DEPTHS = (4, 8, 16, 32, 64)
 COMPONENTS = {

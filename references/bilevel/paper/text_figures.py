@@ -91,8 +91,9 @@ def toy_work(transformations: int) -> float:
 def chunk(profile: str, millions: int) -> float:
     """Percent of what mixed mode takes away from -++ that is kept of every layer."""
     names = ("kept of every layer",)
-    taken = sum(sizes.named(profile, "-++", name, millions) - sizes.named(profile, MIXFLOW, name, millions)
-                for name in names)  # fmt: skip
+    taken = sum(
+        sizes.named(profile, "-++", name, millions) - sizes.named(profile, MIXFLOW, name, millions) for name in names
+    )
     every = sum(
         sizes.named(profile, "-++", name, millions) - sizes.named(profile, MIXFLOW, name, millions)
         for name in sizes.NAMES
@@ -120,9 +121,17 @@ def inputs_kept(profile: str, millions: int) -> float:
 
 
 def _row(
-    place: str, series: str, x: Any, unit: str, measured: str, told: dict[str, Any], printed: float | None = None,
-    expects: Expectation | None = None, reason: str = "", unlike: str = "",
-) -> Published:  # fmt: skip
+    place: str,
+    series: str,
+    x: Any,
+    unit: str,
+    measured: str,
+    told: dict[str, Any],
+    printed: float | None = None,
+    expects: Expectation | None = None,
+    reason: str = "",
+    unlike: str = "",
+) -> Published:
     return Published(place, series, x, unit, measured, told, printed, reason, expects=expects, unlike=unlike)
 
 
@@ -139,55 +148,113 @@ def _seconds() -> list[Published]:
     apart = "a roofline is a bound, not a time: no kernel reaches it; the seconds of an H100 are not measured"
     return [
         _row(
-            place, "step time, largest gain", "roofline of 9 of 405 points", "times", *_value(roofline, "largest"),
-            1 / 0.75, unexplained(at_least('"reach 25% for GPU"'), 1.267), apart, SECONDS,
+            place,
+            "step time, largest gain",
+            "roofline of 9 of 405 points",
+            "times",
+            *_value(roofline, "largest"),
+            1 / 0.75,
+            unexplained(at_least('"reach 25% for GPU"'), 1.267),
+            apart,
+            SECONDS,
         ),
         _row(
-            place, "step time, middle gain", "mean FLOPs of 9 of 405 points", "times", *_value(flops, "mean"), 1 / 0.88,
+            place,
+            "step time, middle gain",
+            "mean FLOPs of 9 of 405 points",
+            "times",
+            *_value(flops, "mean"),
+            1 / 0.88,
             upheld(equal(0.05, '"a median improvement of 12%", two digits; the mean of nine points in its place')),
-            "", SECONDS,
+            "",
+            SECONDS,
         ),
         _row(
-            place, "step time, spread", "FLOPs of 9 of 405 points", "times", f"{DERIVED}:span", {"of": flops}, 1.0,
-            upheld(equal(0.1, '"almost uniform across configurations"')), "", SECONDS,
+            place,
+            "step time, spread",
+            "FLOPs of 9 of 405 points",
+            "times",
+            f"{DERIVED}:span",
+            {"of": flops},
+            1.0,
+            upheld(equal(0.1, '"almost uniform across configurations"')),
+            "",
+            SECONDS,
         ),
         _row(
-            place, "dynamic bytes, least gain", "9 of 405 points", "times",
-            *_value("Fig. 4, dynamic bytes, GPU", "least"), 1.0,
+            place,
+            "dynamic bytes, least gain",
+            "9 of 405 points",
+            "times",
+            *_value("Fig. 4, dynamic bytes, GPU", "least"),
+            1.0,
             upheld(at_least('"reduced for all hyperparameter combinations"; nine points are measured')),
         ),
         _row(
-            place, "dynamic bytes, largest gain", "9 of 405 points", "times",
-            *_value("Fig. 4, dynamic bytes, GPU", "largest"), 10.0,
+            place,
+            "dynamic bytes, largest gain",
+            "9 of 405 points",
+            "times",
+            *_value("Fig. 4, dynamic bytes, GPU", "largest"),
+            10.0,
             unexplained(at_least('"peak reductions exceeding 90% (over 10x less memory)"'), 7.548),
             "the largest configuration of Table 1, 306M at T = B = 8 and a context of 8192, is among the nine points",
         ),
         *(
             _row(
-                place, "dynamic bytes, learning_lr over maml", take, "times", f"{DERIVED}:quotient",
-                {"over": "Fig. 4, dynamic bytes, GPU / learning_lr", "under": "Fig. 4, dynamic bytes, GPU / maml",
-                 "take": take}, 1.0, upheld(equal(0.15, '"highly correlated gains between tasks": near-equal gains')),
+                place,
+                "dynamic bytes, learning_lr over maml",
+                take,
+                "times",
+                f"{DERIVED}:quotient",
+                {
+                    "over": "Fig. 4, dynamic bytes, GPU / learning_lr",
+                    "under": "Fig. 4, dynamic bytes, GPU / maml",
+                    "take": take,
+                },
+                1.0,
+                upheld(equal(0.15, '"highly correlated gains between tasks": near-equal gains')),
             )
             for take in ("least", "largest")
         ),
         *(
             _row(
-                place, "dynamic bytes, loss_weighting over maml", take, "times", f"{DERIVED}:quotient",
-                {"over": "Fig. 4, dynamic bytes, GPU / loss_weighting", "under": "Fig. 4, dynamic bytes, GPU / maml",
-                 "take": take}, 1.0, upheld(equal(0.15, '"highly correlated gains between tasks": near-equal gains')),
+                place,
+                "dynamic bytes, loss_weighting over maml",
+                take,
+                "times",
+                f"{DERIVED}:quotient",
+                {
+                    "over": "Fig. 4, dynamic bytes, GPU / loss_weighting",
+                    "under": "Fig. 4, dynamic bytes, GPU / maml",
+                    "take": take,
+                },
+                1.0,
+                upheld(equal(0.15, '"highly correlated gains between tasks": near-equal gains')),
             )
             for take in ("least", "largest")
         ),
         _row(
-            place, "dynamic bytes, spread", "9 of 405 points", "times", f"{DERIVED}:span",
-            {"of": "Fig. 4, dynamic bytes, GPU"}, 1.1,
+            place,
+            "dynamic bytes, spread",
+            "9 of 405 points",
+            "times",
+            f"{DERIVED}:span",
+            {"of": "Fig. 4, dynamic bytes, GPU"},
+            1.1,
             upheld(at_least('"memory gains vary significantly": by more than the tenth that counts as uniform')),
         ),
         _row(
-            "Table 1", "configurations per task", "5·3·3·3", "", f"{HERE}:configurations", {}, 135.0,
+            "Table 1",
+            "configurations per task",
+            "5·3·3·3",
+            "",
+            f"{HERE}:configurations",
+            {},
+            135.0,
             upheld(equal(0.0, "a number of combinations")),
         ),
-    ]  # fmt: skip
+    ]
 
 
 def _sweeps() -> list[Published]:
@@ -195,78 +262,147 @@ def _sweeps() -> list[Published]:
     of = "Fig. 6, {}, over {}"
     return [
         *(
-            _row("Fig. 6, in words", f"span of the gain, {device}", f"over {name}", "times", f"{DERIVED}:span",
-                 {"of": of.format(device, name)}, 1.1, upheld(differ))
-            for device in PROFILES for name in ("d_model", "ffw_size", "n_heads")
+            _row(
+                "Fig. 6, in words",
+                f"span of the gain, {device}",
+                f"over {name}",
+                "times",
+                f"{DERIVED}:span",
+                {"of": of.format(device, name)},
+                1.1,
+                upheld(differ),
+            )
+            for device in PROFILES
+            for name in ("d_model", "ffw_size", "n_heads")
         ),
         *(
-            _row("Fig. 6, in words", "difference between the two smallest models", f"GPU over TPU, {name}", "times",
-                 f"{HERE}:small_models", {"name": name}, 1.0,
-                 unexplained(at_least('"especially for small models on GPUs"'), pinned),
-                 "with today's compilers the two smallest models differ more on the TPU. The paper names neither batch "
-                 "nor context; ours are 4 and 2048")
+            _row(
+                "Fig. 6, in words",
+                "difference between the two smallest models",
+                f"GPU over TPU, {name}",
+                "times",
+                f"{HERE}:small_models",
+                {"name": name},
+                1.0,
+                unexplained(at_least('"especially for small models on GPUs"'), pinned),
+                "with today's compilers the two smallest models differ more on the TPU. The paper names neither batch "
+                "nor context; ours are 4 and 2048",
+            )
             for name, pinned in (("d_model", 0.4811), ("ffw_size", 0.7856))
         ),
         _row(
-            "Fig. 6, in words", "growth of the gain, TPU", "exponent of L", "", f"{DERIVED}:growth",
-            {"of": of.format("TPU", "n_layers")}, 1.0,
+            "Fig. 6, in words",
+            "growth of the gain, TPU",
+            "exponent of L",
+            "",
+            f"{DERIVED}:growth",
+            {"of": of.format("TPU", "n_layers")},
+            1.0,
             unexplained(equal(0.1, '"scale linearly with the number of layers": an exponent of 1'), 0.6454),
             "bytes at the peak are 4.1 GiB + 1.09 GiB·L by default and 3.0 GiB + 55 MiB·L in mixed mode (by the "
             "programs of this sweep): the constants keep the exponent below 1, as on the GPU",
         ),
-    ]  # fmt: skip
+    ]
 
 
 def _named() -> list[Published]:
     rows = [
-        _row(f"{NAMED}, {device}", signs, name, "GiB", f"{SIZES_OF}:named",
-             {"profile": PROFILES[device], "optimisations": signs, "name": name, "millions": 489})
+        _row(
+            f"{NAMED}, {device}",
+            signs,
+            name,
+            "GiB",
+            f"{SIZES_OF}:named",
+            {"profile": PROFILES[device], "optimisations": signs, "name": name, "millions": 489},
+        )
         for device, chosen in (("GPU", ("-++", "-+-", "+++")), ("TPU", ("-++", "+++")))
-        for signs in chosen for name in sizes.NAMES
-    ]  # fmt: skip
+        for signs in chosen
+        for name in sizes.NAMES
+    ]
     place, told = f"{NAMED}, GPU, in words", {"profile": GPU, "millions": 489}
     rows += [
         _row(
-            place, "what +++ takes away from -++", "kept of every layer", "%", f"{HERE}:chunk", told, 100.0,
+            place,
+            "what +++ takes away from -++",
+            "kept of every layer",
+            "%",
+            f"{HERE}:chunk",
+            told,
+            100.0,
             upheld(equal(0.15, '"responsible for reducing a specific chunk": nearly all of it is of one kind')),
         ),
         _row(
-            place, "static bytes", "-++ over +++", "times", f"{HERE}:static_quotient", told, 1.0,
+            place,
+            "static bytes",
+            "-++ over +++",
+            "times",
+            f"{HERE}:static_quotient",
+            told,
+            1.0,
             upheld(equal(0.01, '"it does not change the static memory allocations"')),
         ),
         _row(
-            place, "kept of the layers by +++", "arrays (L, B, S, d)", "", f"{HERE}:inputs_kept", told, 1.0,
+            place,
+            "kept of the layers by +++",
+            "arrays (L, B, S, d)",
+            "",
+            f"{HERE}:inputs_kept",
+            told,
+            1.0,
             refuted(equal(0.1, '"only a single memory buffer for activations"'), 2.0),
             "the reverse pass inside keeps every layer's input, and forward mode its tangent: two arrays of each layer",
         ),
-    ]  # fmt: skip
+    ]
     return rows
 
 
 def _numbers() -> list[Published]:
     return [
         _row(
-            "Table 6, in words", "parameters over the printed number", "with relative positions", "times",
-            f"{HERE}:deviation", {"relative": True}, 1.0, upheld(equal(0.01, "two to five digits are printed")),
+            "Table 6, in words",
+            "parameters over the printed number",
+            "with relative positions",
+            "times",
+            f"{HERE}:deviation",
+            {"relative": True},
+            1.0,
+            upheld(equal(0.01, "two to five digits are printed")),
         ),
         _row(
-            "Table 6, in words", "parameters over the printed number", "with RoPE", "times", f"{HERE}:deviation",
-            {"relative": False}, 1.0, refuted(equal(0.01, "two to five digits are printed"), 0.9238),
+            "Table 6, in words",
+            "parameters over the printed number",
+            "with RoPE",
+            "times",
+            f"{HERE}:deviation",
+            {"relative": False},
+            1.0,
+            refuted(equal(0.01, "two to five digits are printed"), 0.9238),
             "the printed numbers count projections of relative positions, L·d·h·k weights; RoPE, named in §5, has none",
         ),
         _row(
-            "Table 3, in words", "44M, --- on GPU", "no optimisation", "GiB",
-            *_value("Table 3, 44M / HBM, GPU / ---", "first"), 80.0,
+            "Table 3, in words",
+            "44M, --- on GPU",
+            "no optimisation",
+            "GiB",
+            *_value("Table 3, 44M / HBM, GPU / ---", "first"),
+            80.0,
             upheld(at_least('"to avoid running out of memory even for smallest networks": more than the device has')),
             "with the batch and context of Tables 2 and 3",
         ),
         _row(
-            "Fig. 1, in words", "step time saved", "FLOPs, M = 256", "%", f"{HERE}:toy_work", {"transformations": 256},
-            85.0, unexplained(at_least('"wall-clock reductions up to 85%"'), -0.0143, 0.5),
+            "Fig. 1, in words",
+            "step time saved",
+            "FLOPs, M = 256",
+            "%",
+            f"{HERE}:toy_work",
+            {"transformations": 256},
+            85.0,
+            unexplained(at_least('"wall-clock reductions up to 85%"'), -0.0143, 0.5),
             "both programs have the same FLOPs to 0.02% at M = 4, 16, 64 and 256, so what was saved is traffic; the "
-            "seconds of an H100 are not measured", SECONDS,
+            "seconds of an H100 are not measured",
+            SECONDS,
         ),
-    ]  # fmt: skip
+    ]
 
 
 def _lines() -> list[Published]:
@@ -285,17 +421,29 @@ def _listing_4() -> list[Published]:
     fewer = at_most('"the mixed-mode version contains far fewer data blocks"')
     return [
         _row(
-            place, "bytes saved", "M = 16", "%", f"{listings}:toy_saved_fused", told | {"fused": True}, 85.0,
+            place,
+            "bytes saved",
+            "M = 16",
+            "%",
+            f"{listings}:toy_saved_fused",
+            told | {"fused": True},
+            85.0,
             upheld(equal(0.05, '"reductions up to 85%", two digits; the compiler may fuse here')),
         ),
         *(
             _row(
-                place, f"{what}, mixed mode over default", "M = 16", "times", f"{listings}:toy_graph",
-                told | {"what": what}, 1.0, upheld(fewer),
+                place,
+                f"{what}, mixed mode over default",
+                "M = 16",
+                "times",
+                f"{listings}:toy_graph",
+                told | {"what": what},
+                1.0,
+                upheld(fewer),
             )
             for what in ("buffers", "instructions")
         ),
-    ]  # fmt: skip
+    ]
 
 
 def _graphs() -> list[Published]:
@@ -305,22 +453,44 @@ def _graphs() -> list[Published]:
     return [
         *(
             _row(
-                place, f"instructions, {name}", transformations, "", f"{listings}:toy_instructions",
+                place,
+                f"instructions, {name}",
+                transformations,
+                "",
+                f"{listings}:toy_instructions",
                 {"profile": GPU, "transformations": transformations, "mixed": mixed},
             )
-            for name, mixed in kinds for transformations in (2, 4, 8)
+            for name, mixed in kinds
+            for transformations in (2, 4, 8)
         ),
         _row(
-            f"{place}, in words", "instructions, default", "M = 8 / M = 2", "times", f"{DERIVED}:quotient",
-            {"over": f"{place} / instructions, default / 8", "under": f"{place} / instructions, default / 2",
-             "take": "last"}, 1.1, longer,
+            f"{place}, in words",
+            "instructions, default",
+            "M = 8 / M = 2",
+            "times",
+            f"{DERIVED}:quotient",
+            {
+                "over": f"{place} / instructions, default / 8",
+                "under": f"{place} / instructions, default / 2",
+                "take": "last",
+            },
+            1.1,
+            longer,
         ),
         *(
-            _row("§3.2, Listing 4 before it is compiled", f"operations, {name}", "M = 8 / M = 2", "times",
-                 f"{listings}:toy_longer", {"mixed": mixed}, 1.1, longer)
+            _row(
+                "§3.2, Listing 4 before it is compiled",
+                f"operations, {name}",
+                "M = 8 / M = 2",
+                "times",
+                f"{listings}:toy_longer",
+                {"mixed": mixed},
+                1.1,
+                longer,
+            )
             for name, mixed in kinds
         ),
-    ]  # fmt: skip
+    ]
 
 
 def _figure_2() -> list[Published]:
@@ -328,20 +498,45 @@ def _figure_2() -> list[Published]:
     told: dict[str, Any] = {"profile": GPU, "millions": 44}
     return [
         _row(
-            place, series, "static", "", f"{SIZES_OF}:lives", told | {"static": True}, 1.0,
+            place,
+            series,
+            "static",
+            "",
+            f"{SIZES_OF}:lives",
+            told | {"static": True},
+            1.0,
             upheld(equal(0.1, '"allocated at the beginning of a program for the whole execution time"')),
         ),
         _row(
-            place, series, "dynamic", "", f"{SIZES_OF}:lives", told | {"static": False}, 0.5,
+            place,
+            series,
+            "dynamic",
+            "",
+            f"{SIZES_OF}:lives",
+            told | {"static": False},
+            0.5,
             upheld(at_most('"re-purposed for new activations": each is live for less than half of the program')),
         ),
         _row(
-            place, "instructions that write to a stack of every step", "static", "", f"{SIZES_OF}:updates", told, 1.0,
+            place,
+            "instructions that write to a stack of every step",
+            "static",
+            "",
+            f"{SIZES_OF}:updates",
+            told,
+            1.0,
             upheld(equal(0.0, '"written to only once"')),
         ),
-    ]  # fmt: skip
+    ]
 
 
 SAID: tuple[Published, ...] = (
-    *_seconds(), *_sweeps(), *_named(), *_numbers(), *_lines(), *_listing_4(), *_graphs(), *_figure_2(),
-)  # fmt: skip
+    *_seconds(),
+    *_sweeps(),
+    *_named(),
+    *_numbers(),
+    *_lines(),
+    *_listing_4(),
+    *_graphs(),
+    *_figure_2(),
+)

@@ -112,10 +112,14 @@ def stage_of(
         return tuple(held[n] for n in part.passes)
 
     return Stage(
-        forward, parameters, tuple(modules.values()), f"stage {number} ({part.name})",
-        needs=tuple(needs[n] for n in part.takes), gives=tuple(needs[n] for n in part.passes),
+        forward,
+        parameters,
+        tuple(modules.values()),
+        f"stage {number} ({part.name})",
+        needs=tuple(needs[n] for n in part.takes),
+        gives=tuple(needs[n] for n in part.passes),
         graded=graded,
-    )  # fmt: skip
+    )
 
 
 def chain_of(

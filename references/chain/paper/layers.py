@@ -107,15 +107,20 @@ def as_one(costs: Costs) -> Costs:
     sizes = (costs.output[0], *(saved + keeps * x + y for saved, keeps, x, y in each))
     bare = (0,) * costs.stages
     transient = [p - o for p, o in zip(costs.forward_peak, costs.output[1:], strict=True)]
-    recorded = [
-        p - o - s for p, o, s in zip(costs.save_peak, costs.output[1:], costs.saved, strict=True)
-    ]  # fmt: skip
+    recorded = [p - o - s for p, o, s in zip(costs.save_peak, costs.output[1:], costs.saved, strict=True)]
     return Costs(
-        costs.forward, costs.backward, sizes, costs.gradient, bare, (False,) * costs.stages, (True,) * costs.stages,
+        costs.forward,
+        costs.backward,
+        sizes,
+        costs.gradient,
+        bare,
+        (False,) * costs.stages,
+        (True,) * costs.stages,
         tuple(s + t for s, t in zip(sizes[1:], transient, strict=True)),
         tuple(s + t for s, t in zip(sizes[1:], recorded, strict=True)),
-        costs.backward_peak, costs.fixed,
-    )  # fmt: skip
+        costs.backward_peak,
+        costs.fixed,
+    )
 
 
 def as_one_budget(network: str) -> float:

@@ -224,9 +224,10 @@ NODES: dict[str, tuple[Graph, tuple[frozenset[str], ...]]] = {
     "ends of branches": (MERGE, tuple(map(frozenset, ({"x"}, {"end"})))),
     "single nodes of branches": (MERGE, tuple(map(frozenset, ({"a"}, {"b"}, {"c"}, {"d"})))),
     "one node of each branch": (
-        MERGE, tuple(map(frozenset, ({"a", "b"}, {"a", "d"}, {"c", "b"}, {"c", "d"}))),
+        MERGE,
+        tuple(map(frozenset, ({"a", "b"}, {"a", "d"}, {"c", "b"}, {"c", "d"}))),
     ),
-}  # fmt: skip
+}
 """Kind -> its graph, and the sets of nodes that are tried as checkpoints."""
 
 

@@ -42,9 +42,14 @@ class InvertibleLayer:
 
 
 def invertible_layer(
-    forward: Function, inverse: Function | None = None, vijp: Function | None = None, *, random: bool = False,
-    stateful: bool = False, log_det: Function | None = None,
-) -> InvertibleLayer:  # fmt: skip
+    forward: Function,
+    inverse: Function | None = None,
+    vijp: Function | None = None,
+    *,
+    random: bool = False,
+    stateful: bool = False,
+    log_det: Function | None = None,
+) -> InvertibleLayer:
     """A layer of the user's own for `invertible_sequential`.
 
     Args:

@@ -124,9 +124,14 @@ def invertible_sequential(
 
 
 def check_inverse(
-    layers: Sequence[InvertibleLayer], params: Sequence[Tree], x: Any, *, key: Any = None, state: Any = None,
+    layers: Sequence[InvertibleLayer],
+    params: Sequence[Tree],
+    x: Any,
+    *,
+    key: Any = None,
+    state: Any = None,
     digits: float = 0.5,
-) -> float:  # fmt: skip
+) -> float:
     """Run every layer and its inverse at its own input, and compare.
 
     Args:

@@ -37,9 +37,14 @@ class Run:
     """
 
     def __init__(
-        self, steps: Sequence[Any], method: str, order: list[int], names: dict[int, str],
-        visit: Callable[[dict[str, torch.Tensor]], None] | None, coupled: bool,
-    ) -> None:  # fmt: skip
+        self,
+        steps: Sequence[Any],
+        method: str,
+        order: list[int],
+        names: dict[int, str],
+        visit: Callable[[dict[str, torch.Tensor]], None] | None,
+        coupled: bool,
+    ) -> None:
         self.steps, self.method, self.order, self.names = steps, method, order, names
         self.visit, self.coupled, self.check = visit, coupled, False
         trees = [_pytree.tree_flatten(step.parameters) for step in steps]

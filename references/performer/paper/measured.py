@@ -19,9 +19,15 @@ def configuration(name: str, **fields: Any) -> PerformerSpec:
     """The Spec of a configuration, some fields replaced."""
     length, width = CONFIGURATIONS[name]
     chosen: dict[str, Any] = {
-        "dtype": "float32", "length": length, "layers": 3, "heads": width // 64, "head_width": 64, "expansion": 4,
-        "vocabulary": 256, "sharpness": 1.0,
-    }  # fmt: skip
+        "dtype": "float32",
+        "length": length,
+        "layers": 3,
+        "heads": width // 64,
+        "head_width": 64,
+        "expansion": 4,
+        "vocabulary": 256,
+        "sharpness": 1.0,
+    }
     return PerformerSpec(**chosen | fields)
 
 
@@ -193,9 +199,15 @@ def drift(length: int, chunk: int, every: int | None, sharpness: float = 0.5, fe
     from gradgate.references.performer.in_torch import methods as torch_impl
 
     spec = configuration(
-        "I", length=length, heads=2, head_width=8, layers=2, vocabulary=16, sharpness=sharpness,
+        "I",
+        length=length,
+        heads=2,
+        head_width=8,
+        layers=2,
+        vocabulary=16,
+        sharpness=sharpness,
         feature_map=feature_map,
-    )  # fmt: skip
+    )
     problem: Any = spec.build("torch")
     _, exact = torch_impl.full(dataclasses.replace(spec, dtype="float64").build("torch"))
     if every is None:

@@ -67,11 +67,16 @@ __all__ = [
 # The names that are measured: a figure is stored under `HERE` and its function's name.
 HERE = "gradgate.references.performer.paper.rows"
 TABLE_2 = (
-    ("CT 512", "I", None, 0.0474, 0.0449), ("CT 512", "I", 128, 0.0921, 0.0425), ("CT 512", "I", 64, 0.1228, 0.0374),
-    ("PTB 1024", "II", None, 0.1377, 0.300), ("PTB 1024", "II", 512, 0.2526, 0.257),
-    ("PTB 1024", "II", 256, 0.3060, 0.231), ("Enwik8 4096", "III", None, 0.4598, 1.513),
-    ("Enwik8 4096", "III", 2048, 0.7922, 1.085), ("Enwik8 4096", "III", 1366, 0.8654, 0.909),
-)  # fmt: skip
+    ("CT 512", "I", None, 0.0474, 0.0449),
+    ("CT 512", "I", 128, 0.0921, 0.0425),
+    ("CT 512", "I", 64, 0.1228, 0.0374),
+    ("PTB 1024", "II", None, 0.1377, 0.300),
+    ("PTB 1024", "II", 512, 0.2526, 0.257),
+    ("PTB 1024", "II", 256, 0.3060, 0.231),
+    ("Enwik8 4096", "III", None, 0.4598, 1.513),
+    ("Enwik8 4096", "III", 2048, 0.7922, 1.085),
+    ("Enwik8 4096", "III", 1366, 0.8654, 0.909),
+)
 """Setup, configuration, C (None: full), seconds, GB."""
 PROFILE = "nvidia-p100"
 CURVES = ("iter.", "PS", "L/B")
@@ -123,7 +128,7 @@ def _table_2() -> list[Published]:
         for series, measured, options in (
             ("JAX, P100", "jax_step_bytes", told | {"profile": PROFILE}),
             ("PyTorch", "torch_step_bytes", told | {"prefix_sum": "matrix"}),
-        ):  # fmt: skip
+        ):
             found, why = OTHERWISE.get((series, x), (0.0, ""))
             expects = unexplained(CLOSE, instead=found) if found else upheld(CLOSE)
             rows.append(
@@ -133,11 +138,18 @@ def _table_2() -> list[Published]:
             full = next(row[3] for row in TABLE_2 if row[1] == name and row[2] is None)
             rows.append(
                 Published(
-                    "Table 2", "time over full, PyTorch, CPU", x, "times", f"{HERE}:time_ratio",
-                    {"name": name, "chunk": chunk}, seconds / full, SMALL_SLICES, unlike=OTHER_DEVICE,
+                    "Table 2",
+                    "time over full, PyTorch, CPU",
+                    x,
+                    "times",
+                    f"{HERE}:time_ratio",
+                    {"name": name, "chunk": chunk},
+                    seconds / full,
+                    SMALL_SLICES,
+                    unlike=OTHER_DEVICE,
                     expects=unexplained(equal(0.25, "times are averages of 1000 iterations on a shared device")),
                 )
-            )  # fmt: skip
+            )
     return rows
 
 
@@ -151,9 +163,11 @@ def _figure_2() -> list[Published]:
         for label in labels:
             method = "full_iterative" if label == "L/B" else "slim"
             options = {
-                "method": method, "name": name, "profile": PROFILE,
+                "method": method,
+                "name": name,
+                "profile": PROFILE,
                 "prefix_sum": "explicit" if label == "PS" else "block",
-            }  # fmt: skip
+            }
             for chunk in chunks:
                 sized = options | ({"length": chunk} if label == "L/B" else {"chunk": chunk})
                 points.append(
@@ -164,14 +178,19 @@ def _figure_2() -> list[Published]:
             asked = {"name": "III", "chunk": chunk, "prefix_sum": prefix_sum}
             points.append(
                 Published(
-                    "§3.4, work", f"III, {prefix_sum}", chunk, "times 2 forward + 1 backward + L·s·D1",
-                    f"{HERE}:flops_ratio", asked, 1.0,
+                    "§3.4, work",
+                    f"III, {prefix_sum}",
+                    chunk,
+                    "times 2 forward + 1 backward + L·s·D1",
+                    f"{HERE}:flops_ratio",
+                    asked,
+                    1.0,
                     "below 1: the last slice runs forward once, and no head in the first pass; above: `block` makes "
                     "each block's sums once more on the way back. To sum ∇_θ over slices costs nothing: these "
                     "additions are missing within a slice, whose products have fewer terms",
                     expects=upheld(at_most("an upper bound: the last slice runs forward once here", MORE[prefix_sum])),
                 )
-            )  # fmt: skip
+            )
     for chunk in (512, 256, 64, 16, 4):
         sliced, curve = {"name": "II", "chunk": chunk}, "II, iter."
         points.append(
@@ -186,13 +205,17 @@ def _figure_2() -> list[Published]:
 def _ours() -> list[Published]:
     return [
         Published(
-            "Beyond the paper, drift", f"{feature_map}, sharpness {sharpness:g}, every {every or '∞'}", length,
-            "relative", f"{HERE}:drift", {"length": length, "chunk": 4, "every": every, "sharpness": sharpness,
-            "feature_map": feature_map},
+            "Beyond the paper, drift",
+            f"{feature_map}, sharpness {sharpness:g}, every {every or '∞'}",
+            length,
+            "relative",
+            f"{HERE}:drift",
+            {"length": length, "chunk": 4, "every": every, "sharpness": sharpness, "feature_map": feature_map},
         )
         for feature_map, sharpness in (("square", 0.5), ("favor", 0.5), ("favor", 2.0))
-        for every in (None, 16, 1) for length in (64, 256, 1024)
-    ]  # fmt: skip
+        for every in (None, 16, 1)
+        for length in (64, 256, 1024)
+    ]
 
 
 PUBLISHED = (

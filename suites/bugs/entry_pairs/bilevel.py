@@ -63,34 +63,28 @@ def penalty(grad: Callable[..., Any], backend: str, w: Any, b: Any, eta: Any, x:
     return grad(outer_loss, argnums=BY[by], has_aux=has_aux)({"w": w, "b": b}, eta, {"inputs": x, "class": kind})
 
 
-def penalty_jax(
-    w: Any, b: Any, eta: Any, x: Any, kind: Any, *, by: str = "theta", has_aux: bool = False
-) -> Any:  # fmt: skip
+def penalty_jax(w: Any, b: Any, eta: Any, x: Any, kind: Any, *, by: str = "theta", has_aux: bool = False) -> Any:
     """`penalty` by `mixed_mode_grad` in JAX."""
     from gradgate.references.bilevel.in_jax.mixed_mode import mixed_mode_grad
 
     return penalty(mixed_mode_grad, "jax", w, b, eta, x, kind, by=by, has_aux=has_aux)
 
 
-def penalty_torch(
-    w: Any, b: Any, eta: Any, x: Any, kind: Any, *, by: str = "theta", has_aux: bool = False
-) -> Any:  # fmt: skip
+def penalty_torch(w: Any, b: Any, eta: Any, x: Any, kind: Any, *, by: str = "theta", has_aux: bool = False) -> Any:
     """`penalty` by `mixed_mode_grad` in PyTorch."""
     from gradgate.references.bilevel.in_torch.mixed_mode import mixed_mode_grad
 
     return penalty(mixed_mode_grad, "torch", w, b, eta, x, kind, by=by, has_aux=has_aux)
 
 
-def plain_penalty_jax(
-    w: Any, b: Any, eta: Any, x: Any, kind: Any, *, by: str = "theta", has_aux: bool = False
-) -> Any:  # fmt: skip
+def plain_penalty_jax(w: Any, b: Any, eta: Any, x: Any, kind: Any, *, by: str = "theta", has_aux: bool = False) -> Any:
     """`penalty` by ``jax.grad``."""
     return penalty(transforms("jax").grad, "jax", w, b, eta, x, kind, by=by, has_aux=has_aux)
 
 
 def plain_penalty_torch(
     w: Any, b: Any, eta: Any, x: Any, kind: Any, *, by: str = "theta", has_aux: bool = False
-) -> Any:  # fmt: skip
+) -> Any:
     """`penalty` by ``torch.func.grad``."""
     return penalty(transforms("torch").grad, "torch", w, b, eta, x, kind, by=by, has_aux=has_aux)
 
@@ -156,16 +150,12 @@ def plain(backend: str, name: str, eta: Any, w: Any, b: Any, xs: Any, kinds: Any
     return outer_loss(backend, theta, eta, y)
 
 
-def plain_meta_jax(
-    eta: Any, w: Any, b: Any, xs: Any, kinds: Any, y: Any, *, optimiser: str = "adamw"
-) -> Any:  # fmt: skip
+def plain_meta_jax(eta: Any, w: Any, b: Any, xs: Any, kinds: Any, y: Any, *, optimiser: str = "adamw") -> Any:
     """`plain` in JAX."""
     return plain("jax", optimiser, eta, w, b, xs, kinds, y)
 
 
-def plain_meta_torch(
-    eta: Any, w: Any, b: Any, xs: Any, kinds: Any, y: Any, *, optimiser: str = "adamw"
-) -> Any:  # fmt: skip
+def plain_meta_torch(eta: Any, w: Any, b: Any, xs: Any, kinds: Any, y: Any, *, optimiser: str = "adamw") -> Any:
     """`plain` in PyTorch."""
     return plain("torch", optimiser, eta, w, b, xs, kinds, y)
 
@@ -173,15 +163,27 @@ def plain_meta_torch(
 def meta_of(framework: str, meta_gradient: Callable[..., Any], optimiser: str, **options: Any) -> Callable[..., Any]:
     """(η, θ_0, xs, y) -> V and its gradient by η and θ_0."""
     return meta_gradient(
-        functools.partial(inner_loss, framework, 2), optimiser_of(framework, optimiser),
-        functools.partial(outer_loss, framework), argnums=(0, 1), **options,
-    )  # fmt: skip
+        functools.partial(inner_loss, framework, 2),
+        optimiser_of(framework, optimiser),
+        functools.partial(outer_loss, framework),
+        argnums=(0, 1),
+        **options,
+    )
 
 
 def meta_jax(
-    eta: Any, w: Any, b: Any, xs: Any, kinds: Any, y: Any, *, optimiser: str = "adamw", checkpointing: str = "states",
-    remat: bool = False, save_inner_grads: bool = False,
-) -> Any:  # fmt: skip
+    eta: Any,
+    w: Any,
+    b: Any,
+    xs: Any,
+    kinds: Any,
+    y: Any,
+    *,
+    optimiser: str = "adamw",
+    checkpointing: str = "states",
+    remat: bool = False,
+    save_inner_grads: bool = False,
+) -> Any:
     """V, whose backward pass is the gradient of `meta_gradient`, in JAX."""
     import jax
 
@@ -202,9 +204,18 @@ def meta_jax(
 
 
 def meta_torch(
-    eta: Any, w: Any, b: Any, xs: Any, kinds: Any, y: Any, *, optimiser: str = "adamw", checkpointing: str = "states",
-    remat: bool = False, save_inner_grads: bool = False,
-) -> Any:  # fmt: skip
+    eta: Any,
+    w: Any,
+    b: Any,
+    xs: Any,
+    kinds: Any,
+    y: Any,
+    *,
+    optimiser: str = "adamw",
+    checkpointing: str = "states",
+    remat: bool = False,
+    save_inner_grads: bool = False,
+) -> Any:
     """V, whose backward pass is the gradient of `meta_gradient`, in PyTorch."""
     import torch
 
@@ -237,12 +248,16 @@ def meta_torch(
 _mixed = functools.partial(
     Pair,
     inputs={
-        "w": normal("H H", scale="H**-0.5"), "b": normal("H"), "eta": normal("H"), "x": normal("B H"),
+        "w": normal("H H", scale="H**-0.5"),
+        "b": normal("H"),
+        "eta": normal("H"),
+        "x": normal("B H"),
         "kind": integers("B", below="H"),
     },
-    dims={"B": (3, 1, 16), "H": (4, 1)}, options={"by": tuple(BY), "has_aux": (False, True)},
+    dims={"B": (3, 1, 16), "H": (4, 1)},
+    options={"by": tuple(BY), "has_aux": (False, True)},
     claims=[at_most("residual_bytes", of_reference=0.5), grows("residual_bytes", B=0)],
-)  # fmt: skip
+)
 mixed_mode_jax = _mixed(
     penalty_jax, reference=plain_penalty_jax, framework="jax", composes=("jit", "vmap"), disclaims=("second_order",)
 )
@@ -254,36 +269,49 @@ _meta = functools.partial(
     inputs={
         # b has a mean: without biases and weights the inner gradient is zero, where the derivative of optax's clipping
         # by the norm is not finite.
-        "eta": normal("H"), "w": normal("H H", scale="H**-0.5"), "b": normal("H", mean=0.5),
-        "xs": normal("T B H", gradient=False), "kinds": integers("T B", below="H"), "y": normal("H H", gradient=False),
+        "eta": normal("H"),
+        "w": normal("H H", scale="H**-0.5"),
+        "b": normal("H", mean=0.5),
+        "xs": normal("T B H", gradient=False),
+        "kinds": integers("T B", below="H"),
+        "y": normal("H H", gradient=False),
     },
     dims={"T": (3, 1, 4), "B": (2, 1), "H": (3, 1)},
-)  # fmt: skip
+)
 _kept = functools.partial(
     _meta,
     options={
-        "optimiser": ("adamw", "momentum"), "checkpointing": ("states", "gradients", "logarithmic"),
-        "remat": (False, True), "save_inner_grads": (False, True),
+        "optimiser": ("adamw", "momentum"),
+        "checkpointing": ("states", "gradients", "logarithmic"),
+        "remat": (False, True),
+        "save_inner_grads": (False, True),
     },
-)  # fmt: skip
+)
 _inverted = functools.partial(
     _meta, options={"optimiser": ("momentum", "clipped_momentum"), "checkpointing": ("inversion",)}
 )
 meta_gradient_jax = _kept(
-    meta_jax, reference=plain_meta_jax, framework="jax", composes=("jit", "vmap", "second_order"),
+    meta_jax,
+    reference=plain_meta_jax,
+    framework="jax",
+    composes=("jit", "vmap", "second_order"),
     name="meta_gradient_jax",
-)  # fmt: skip
+)
 meta_gradient_torch = _kept(
-    meta_torch, reference=plain_meta_torch, framework="torch", composes=("vmap", "second_order"),
+    meta_torch,
+    reference=plain_meta_torch,
+    framework="torch",
+    composes=("vmap", "second_order"),
     name="meta_gradient_torch",
-)  # fmt: skip
+)
 inversion_jax = _inverted(meta_jax, reference=plain_meta_jax, framework="jax", name="inversion_jax")
 inversion_torch = _inverted(meta_torch, reference=plain_meta_torch, framework="torch", name="inversion_torch")
 _taken_back = functools.partial(
-    _meta, dims={"T": (4, 1, 6), "B": (2, 1), "H": (3, 1)},
+    _meta,
+    dims={"T": (4, 1, 6), "B": (2, 1), "H": (3, 1)},
     options={"optimiser": ("adam", "decayed", "clipped"), "checkpointing": ("inversion",), "remat": (False, True)},
-)  # fmt: skip
+)
 adam_inversion_jax = _taken_back(meta_jax, reference=plain_meta_jax, framework="jax", name="adam_inversion_jax")
 adam_inversion_torch = _taken_back(
     meta_torch, reference=plain_meta_torch, framework="torch", name="adam_inversion_torch"
-)  # fmt: skip
+)

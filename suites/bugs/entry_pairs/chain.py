@@ -73,9 +73,14 @@ def residual_nnx(H: int, rngs: Any) -> Any:
     from flax import nnx
 
     return nnx.Sequential(
-        nnx.Linear(H, 2 * H, rngs=rngs), nnx.BatchNorm(2 * H, rngs=rngs), jax.nn.silu, nnx.Dropout(0.25, rngs=rngs),
-        nnx.Linear(2 * H, H, rngs=rngs), nnx.Dropout(0.25, rngs=rngs), nnx.Linear(H, 2, rngs=rngs),
-    )  # fmt: skip
+        nnx.Linear(H, 2 * H, rngs=rngs),
+        nnx.BatchNorm(2 * H, rngs=rngs),
+        jax.nn.silu,
+        nnx.Dropout(0.25, rngs=rngs),
+        nnx.Linear(2 * H, H, rngs=rngs),
+        nnx.Dropout(0.25, rngs=rngs),
+        nnx.Linear(H, 2, rngs=rngs),
+    )
 
 
 def checkpointed_nnx(H: int, rngs: Any, budget: Any = "least") -> Any:
@@ -99,18 +104,35 @@ STRIDED_NORM = (
 )
 
 model_torch = module_pair(
-    checkpointed_torch, residual_torch, inputs={"x": normal("B H"), "real": mask("B", share=0.7)}, dims=DIMS,
-    options={"budget": ("least", 1.0)}, random=True, framework="torch", name="checkpointed_torch",
-    disclaims=("vmap", "second_order"), expected={"layouts": STRIDED_NORM},
-)  # fmt: skip
+    checkpointed_torch,
+    residual_torch,
+    inputs={"x": normal("B H"), "real": mask("B", share=0.7)},
+    dims=DIMS,
+    options={"budget": ("least", 1.0)},
+    random=True,
+    framework="torch",
+    name="checkpointed_torch",
+    disclaims=("vmap", "second_order"),
+    expected={"layouts": STRIDED_NORM},
+)
 functions_jax = Pair(
-    scheduled_jax, plain_jax,
+    scheduled_jax,
+    plain_jax,
     inputs={"w": normal("N H H"), "b": normal("N H"), "x": normal("B H"), "real": mask("B", share=0.7)},
-    dims={"N": (4, 1, 7), **DIMS}, options={"budget": ("least", 1.0)}, composes=("jit", "vmap", "second_order"),
+    dims={"N": (4, 1, 7), **DIMS},
+    options={"budget": ("least", 1.0)},
+    composes=("jit", "vmap", "second_order"),
     claims=[at_most("residual_bytes", of_reference=0.7, at={"N": 16, "B": 64, "H": 4})],
-    framework="jax", name="checkpointed_jax",
-)  # fmt: skip
+    framework="jax",
+    name="checkpointed_jax",
+)
 model_jax = module_pair(
-    checkpointed_nnx, residual_nnx, inputs={"x": normal("B H")}, dims=DIMS, options={"budget": ("least", 1.0)},
-    random=True, framework="jax", name="checkpointed_nnx",
-)  # fmt: skip
+    checkpointed_nnx,
+    residual_nnx,
+    inputs={"x": normal("B H")},
+    dims=DIMS,
+    options={"budget": ("least", 1.0)},
+    random=True,
+    framework="jax",
+    name="checkpointed_nnx",
+)

@@ -134,48 +134,71 @@ LEAN = (
 )
 """Between the passes one number per token is kept; at no time an array that grows faster than the sequence."""
 SHARED: dict[str, Any] = {
-    "dims": {"B": (2, 1), "L": (7, 1, 66, 0), "D": (3, 1), "V": (2, 5)}, "claims": LEAN,
-}  # fmt: skip
+    "dims": {"B": (2, 1), "L": (7, 1, 66, 0), "D": (3, 1), "V": (2, 5)},
+    "claims": LEAN,
+}
 _plain_map: Callable[..., Pair] = functools.partial(
-    Pair, inputs={"q": normal("B L D"), "k": normal("B L D"), "v": normal("B L V")},
+    Pair,
+    inputs={"q": normal("B L D"), "k": normal("B L D"), "v": normal("B L V")},
     options={"feature_map": MAPS, "chunk": (4, 1, 64)},
-    regimes={"large": lambda given: {**given, "q": 6 * given["q"]}}, **SHARED,
-)  # fmt: skip
+    regimes={"large": lambda given: {**given, "q": 6 * given["q"]}},
+    **SHARED,
+)
 _favor: Callable[..., Pair] = functools.partial(
     Pair,
     inputs={"q": normal("B L D"), "k": normal("B L D"), "v": normal("B L V"), "projection": normal("4 D")},
-    options={"chunk": (4, 1, 64)}, **SHARED,
-)  # fmt: skip
+    options={"chunk": (4, 1, 64)},
+    **SHARED,
+)
 
 linear_attention_jax = _plain_map(
-    in_jax, reference=plain_jax, framework="jax", composes=("jit", "vmap", "second_order"),
+    in_jax,
+    reference=plain_jax,
+    framework="jax",
+    composes=("jit", "vmap", "second_order"),
     name="linear_attention_jax",
-)  # fmt: skip
+)
 linear_attention_torch = _plain_map(
-    in_torch, reference=plain_torch, framework="torch", composes=("vmap", "second_order"),
+    in_torch,
+    reference=plain_torch,
+    framework="torch",
+    composes=("vmap", "second_order"),
     name="linear_attention_torch",
-)  # fmt: skip
+)
 favor_jax = _favor(
-    favor_in_jax, reference=plain_favor_jax, framework="jax", composes=("jit", "vmap", "second_order"),
+    favor_in_jax,
+    reference=plain_favor_jax,
+    framework="jax",
+    composes=("jit", "vmap", "second_order"),
     name="favor_jax",
-)  # fmt: skip
+)
 favor_torch = _favor(
-    favor_in_torch, reference=plain_favor_torch, framework="torch", composes=("vmap", "second_order"),
+    favor_in_torch,
+    reference=plain_favor_torch,
+    framework="torch",
+    composes=("vmap", "second_order"),
     name="favor_torch",
-)  # fmt: skip
+)
 
 
 def _carried(backend: str) -> Pair:
     function, reference = carried(backend)
     return Pair(
-        function, reference=reference, framework=backend, name=f"carried_{backend}",
+        function,
+        reference=reference,
+        framework=backend,
+        name=f"carried_{backend}",
         inputs={
-            "q": normal("B L D"), "k": normal("B L D"), "v": normal("B L V"), "S": normal("B D V"),
+            "q": normal("B L D"),
+            "k": normal("B L D"),
+            "v": normal("B L V"),
+            "S": normal("B D V"),
             "z": uniform("B D", 0.5, 4.0),
         },
         options={"feature_map": MAPS, "chunk": (4, 1, 64)},
-        composes=("vmap", "second_order", *(("jit",) if backend == "jax" else ())), **SHARED,
-    )  # fmt: skip
+        composes=("vmap", "second_order", *(("jit",) if backend == "jax" else ())),
+        **SHARED,
+    )
 
 
 carried_jax, carried_torch = _carried("jax"), _carried("torch")
@@ -288,22 +311,32 @@ def plain_carried_layer_jax(heads: int, rngs: Any) -> Any:
 
 
 _layer = functools.partial(
-    module_pair, inputs={"x": normal("B L 4")}, dims={"B": (2, 1), "L": (5, 1, 8), "heads": (2, 1)}, modes=("train",),
-)  # fmt: skip
+    module_pair,
+    inputs={"x": normal("B L 4")},
+    dims={"B": (2, 1), "L": (5, 1, 8), "heads": (2, 1)},
+    modes=("train",),
+)
 layer_of_torch = _layer(layer_torch, plain_layer_torch, framework="torch", name="linear_attention_layer_torch")
 layer_of_jax = _layer(
-    layer_jax, plain_layer_jax, framework="jax", composes=("jit",), name="linear_attention_layer_jax",
-)  # fmt: skip
+    layer_jax,
+    plain_layer_jax,
+    framework="jax",
+    composes=("jit",),
+    name="linear_attention_layer_jax",
+)
 _carried_layer = functools.partial(
     module_pair,
     inputs={
-        "x": normal("B L 4"), "S": normal("B heads 4//heads 4//heads"), "z": uniform("B heads 4//heads", 0.5, 4.0),
+        "x": normal("B L 4"),
+        "S": normal("B heads 4//heads 4//heads"),
+        "z": uniform("B heads 4//heads", 0.5, 4.0),
     },
-    dims={"B": (2, 1), "L": (5, 1, 8), "heads": (2, 1)}, modes=("train",),
-)  # fmt: skip
+    dims={"B": (2, 1), "L": (5, 1, 8), "heads": (2, 1)},
+    modes=("train",),
+)
 carried_layer_of_torch = _carried_layer(
     carried_layer_torch, plain_carried_layer_torch, framework="torch", name="carried_layer_torch"
-)  # fmt: skip
+)
 carried_layer_of_jax = _carried_layer(
     carried_layer_jax, plain_carried_layer_jax, framework="jax", composes=("jit",), name="carried_layer_jax"
-)  # fmt: skip
+)

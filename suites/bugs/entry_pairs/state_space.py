@@ -88,9 +88,17 @@ def diagonal(backend: str, form: str = "plain") -> tuple[Any, Any]:
     """The function under test and the plain one; the names of their inputs are those of the pair."""
 
     def scan(
-        a: Any, b: Any, c: Any, x: Any, state: Any, segments: Any, *, pack: str = "one", chunk: int | None = None,
+        a: Any,
+        b: Any,
+        c: Any,
+        x: Any,
+        state: Any,
+        segments: Any,
+        *,
+        pack: str = "one",
+        chunk: int | None = None,
         associative: bool = False,
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         return _own(backend, form, a, b, c, x, state, segments, pack=pack, chunk=chunk, associative=associative)
 
     def loop(a: Any, b: Any, c: Any, x: Any, state: Any, segments: Any, *, pack: str = "one") -> Any:
@@ -103,11 +111,21 @@ def with_steps(backend: str) -> tuple[Any, Any]:
     """As `diagonal`, with delta before segments."""
 
     def scan(
-        a: Any, b: Any, c: Any, x: Any, state: Any, delta: Any, segments: Any, *, pack: str = "one",
-        chunk: int | None = None, associative: bool = False,
-    ) -> Any:  # fmt: skip
-        return _own(backend, "steps", a, b, c, x, state, delta, segments, pack=pack, chunk=chunk,
-                    associative=associative)  # fmt: skip
+        a: Any,
+        b: Any,
+        c: Any,
+        x: Any,
+        state: Any,
+        delta: Any,
+        segments: Any,
+        *,
+        pack: str = "one",
+        chunk: int | None = None,
+        associative: bool = False,
+    ) -> Any:
+        return _own(
+            backend, "steps", a, b, c, x, state, delta, segments, pack=pack, chunk=chunk, associative=associative
+        )
 
     def loop(a: Any, b: Any, c: Any, x: Any, state: Any, delta: Any, segments: Any, *, pack: str = "one") -> Any:
         return _plain(backend, "steps", a, b, c, x, state, delta, segments, pack=pack)
@@ -132,35 +150,58 @@ def _claims(wide: dict[str, int], share: float) -> tuple[Any, ...]:
 def _pairs(backend: str) -> tuple[Pair, Pair, Pair]:
     """The pairs of a framework: diagonal, scalar per head, and diagonal with steps."""
     declared = functools.partial(
-        Pair, framework=backend, composes=("vmap", "second_order", *(("jit",) if backend == "jax" else ())),
+        Pair,
+        framework=backend,
+        composes=("vmap", "second_order", *(("jit",) if backend == "jax" else ())),
         options=OPTIONS,
-    )  # fmt: skip
+    )
     (one, loop), (steps, loop_steps) = diagonal(backend), with_steps(backend)
     first = declared(
-        one, loop, name=f"scan_diagonal_{backend}", dims={"B": (2,), "T": (7, 1, 10), "C": (2, 1), "N": (3, 1)},
+        one,
+        loop,
+        name=f"scan_diagonal_{backend}",
+        dims={"B": (2,), "T": (7, 1, 10), "C": (2, 1), "N": (3, 1)},
         inputs={
-            "a": uniform("B T C N", -0.5, 1.0), "b": normal("B T N"), "c": normal("B T N"), "x": normal("B T C"),
-            "state": normal("B C N"), **SEGMENTS,
+            "a": uniform("B T C N", -0.5, 1.0),
+            "b": normal("B T N"),
+            "c": normal("B T N"),
+            "x": normal("B T C"),
+            "state": normal("B C N"),
+            **SEGMENTS,
         },
         claims=_claims({"C": 4}, 0.15),
-    )  # fmt: skip
+    )
     second = declared(
-        diagonal(backend, "heads")[0], diagonal(backend, "heads")[1], name=f"scan_scalar_{backend}",
+        diagonal(backend, "heads")[0],
+        diagonal(backend, "heads")[1],
+        name=f"scan_scalar_{backend}",
         dims={"B": (2, 1), "T": (7, 1, 10), "G": (2, 1), "H": (2, 1), "P": (2, 1), "N": (3, 1)},
         inputs={
-            "a": uniform("B T G*H", -0.5, 1.0), "b": normal("B T G N"), "c": normal("B T G N"),
-            "x": normal("B T G*H P"), "state": normal("B G*H P N"), **SEGMENTS,
+            "a": uniform("B T G*H", -0.5, 1.0),
+            "b": normal("B T G N"),
+            "c": normal("B T G N"),
+            "x": normal("B T G*H P"),
+            "state": normal("B G*H P N"),
+            **SEGMENTS,
         },
         claims=_claims({"G": 1, "H": 2, "P": 4}, 0.15),
-    )  # fmt: skip
+    )
     third = declared(
-        steps, loop_steps, name=f"scan_steps_{backend}", dims={"B": (2, 1), "T": (7, 1, 10), "C": (2, 1), "N": (3, 1)},
+        steps,
+        loop_steps,
+        name=f"scan_steps_{backend}",
+        dims={"B": (2, 1), "T": (7, 1, 10), "C": (2, 1), "N": (3, 1)},
         inputs={
-            "a": uniform("C N", -1.5, -0.2), "b": normal("B T N"), "c": normal("B T N"), "x": normal("B T C"),
-            "state": normal("B C N"), "delta": uniform("B T C", 0.05, 1.0), **SEGMENTS,
+            "a": uniform("C N", -1.5, -0.2),
+            "b": normal("B T N"),
+            "c": normal("B T N"),
+            "x": normal("B T C"),
+            "state": normal("B C N"),
+            "delta": uniform("B T C", 0.05, 1.0),
+            **SEGMENTS,
         },
         claims=_claims({"C": 4}, 0.1),
-    )  # fmt: skip
+    )
     return first, second, third
 
 

@@ -226,9 +226,15 @@ def judged(tmp_path: Path) -> Callable[..., Verdict]:
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 @pytest.mark.parametrize(("family", "code", "function", "claim", "verdict", "reason"), PLANTED)
 def test_waste_is_refuted_and_its_unbroken_twin_is_not(
-    family: str, code: str, function: str, claim: str, verdict: str, reason: str, framework: str,
+    family: str,
+    code: str,
+    function: str,
+    claim: str,
+    verdict: str,
+    reason: str,
+    framework: str,
     judged: Callable[..., Verdict],
-) -> None:  # fmt: skip
+) -> None:
     found = judged(family, framework, code, function, claim)
     assert found.verdict == verdict, found
     assert reason in found.reason, found

@@ -224,13 +224,17 @@ def test_every_law_names_fields_of_its_spec():
 SHARED = {
     "a quarter each": (lambda layers, devices: 1e6 + 4e5 * layers / devices, "upheld", "shared out 4.00 times"),
     "a fifth less than that": (
-        lambda layers, devices: 1e6 + 4e5 * layers / (1 if devices == 1 else 3.2), "refuted", "claimed 4 times",
+        lambda layers, devices: 1e6 + 4e5 * layers / (1 if devices == 1 else 3.2),
+        "refuted",
+        "claimed 4 times",
     ),
     "all of it on each": (lambda layers, devices: 1e6 + 4e5 * layers, "refuted", "claimed 4 times"),
     "a quarter of a square": (
-        lambda layers, devices: 1e6 + 4e5 * layers**2 / devices, "refuted", "a share of what is linear in K",
+        lambda layers, devices: 1e6 + 4e5 * layers**2 / devices,
+        "refuted",
+        "a share of what is linear in K",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", SHARED)
@@ -257,10 +261,15 @@ def figure_of(monkeypatch, measured, **law):
 @pytest.mark.parametrize(
     ("ours", "law"),
     [
-        (100, {}), (101, {}), (99, {}), (120, {"tolerance": 0.2}),
-        (10, {"bound": "at most"}), (101, {"bound": "at most"}), (100, {"tolerance": 0}),
+        (100, {}),
+        (101, {}),
+        (99, {}),
+        (120, {"tolerance": 0.2}),
+        (10, {"bound": "at most"}),
+        (101, {"bound": "at most"}),
+        (100, {"tolerance": 0}),
     ],
-)  # fmt: skip
+)
 def test_a_figure_that_is_near_enough_is_upheld(ours, law, monkeypatch):
     assert figure_of(monkeypatch, lambda profile: ours, **law).startswith(f"measured {ours} bytes, printed 100 bytes")
 

@@ -26,8 +26,10 @@ def verdicts(index: int, of: int, *claims: str, total: int = 3, **other: Any) ->
 def test_the_verdicts_of_all_shares_are_those_of_the_whole() -> None:
     united, missing = unite({"a": verdicts(1, 2, "tree", "value"), "b": verdicts(2, 2, "tree")})
     assert [(row["method"], row["claim"]) for row in united["verdicts"]] == [
-        ("m1", "tree"), ("m1", "value"), ("m2", "tree"),
-    ]  # fmt: skip
+        ("m1", "tree"),
+        ("m1", "value"),
+        ("m2", "tree"),
+    ]
     assert united["claims"] == 3
     assert missing == ""
     assert "shard" not in united

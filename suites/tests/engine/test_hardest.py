@@ -59,9 +59,11 @@ def verdict(
 
         function = Function.apply
     pair = Pair(
-        lambda x: function(x), lambda x: forward(xp, x), inputs={"x": normal("N")},
+        lambda x: function(x),
+        lambda x: forward(xp, x),
+        inputs={"x": normal("N")},
         **{"dims": {"N": (8,)}, "framework": framework, "name": "hard", **how},
-    )  # fmt: skip
+    )
     return judged(pair, (claim,), 12)[claim]
 
 

@@ -30,8 +30,9 @@ def values_of(rows: Sequence[Mapping[str, Any]]) -> set[tuple[str, str]]:
 
 PLACES = st.lists(
     st.fixed_dictionaries({name: st.lists(st.integers(0, 5), min_size=1, max_size=4, unique=True) for name in "abc"}),
-    min_size=1, max_size=4,
-)  # fmt: skip
+    min_size=1,
+    max_size=4,
+)
 
 
 @hypothesis.given(lists=PLACES, data=st.data())

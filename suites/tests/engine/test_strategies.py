@@ -26,9 +26,12 @@ from gradgate.suites.judging.verdict import Task
 
 FAMILIES = sorted(registry.families())
 QUIET = hypothesis.settings(
-    max_examples=100, derandomize=True, database=None, deadline=None,
+    max_examples=100,
+    derandomize=True,
+    database=None,
+    deadline=None,
     suppress_health_check=list(hypothesis.HealthCheck),
-)  # fmt: skip
+)
 
 
 UNTRIED = (
@@ -343,9 +346,10 @@ def test_every_claim_of_a_reference_finds_problems(family: str, monkeypatch: pyt
     monkeypatch.setattr(search, "_options", lambda *_: {})  # options may need the framework
     kinds = {
         (str(claim.where), claim.check, str(claim.settings)): (method, claim)
-        for method in registry.methods(family) for claim in method.claims
+        for method in registry.methods(family)
+        for claim in method.claims
         if CHECKS[claim.check].draws != "profile"
-    }  # fmt: skip
+    }
     for method, claim in kinds.values():
         made, found = Judging(), []
 

@@ -109,11 +109,17 @@ def small_checkout(tmp_path_factory: pytest.TempPathFactory) -> Scratch:
     for path in (ROOT / "references").glob("*.py"):
         shutil.copy(path, made.root / "references")
     settings = '[project]\nname = "gradgate"\n[tool.gradgate]\nprofiles = ["nvidia-h100"]\nexamples = 2\n'
-    made.commit({
-        "pyproject.toml": settings, ".gitignore": "__pycache__/\n", "README.md": "hello\n",
-        "references/cubic/__init__.py": DECLARATION, "references/cubic/problem.py": PROBLEM,
-        "references/cubic/by_hand.py": BY_HAND, "asv_bench/benchmarks/figures.py": BENCHMARK,
-    })  # fmt: skip
+    made.commit(
+        {
+            "pyproject.toml": settings,
+            ".gitignore": "__pycache__/\n",
+            "README.md": "hello\n",
+            "references/cubic/__init__.py": DECLARATION,
+            "references/cubic/problem.py": PROBLEM,
+            "references/cubic/by_hand.py": BY_HAND,
+            "asv_bench/benchmarks/figures.py": BENCHMARK,
+        }
+    )
     return made
 
 

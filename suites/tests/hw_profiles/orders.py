@@ -14,9 +14,14 @@ import sys
 from pathlib import Path
 
 FIGURES = (
-    "status", "temp_bytes", "argument_bytes", "flops", "residual_bytes", "compiled_residual_bytes",
+    "status",
+    "temp_bytes",
+    "argument_bytes",
+    "flops",
+    "residual_bytes",
+    "compiled_residual_bytes",
     "compiled_peak_bytes",
-)  # fmt: skip
+)
 PAIRS = ("chain", "invertible", "performer", "state_space", "bilevel")
 """Classes whose pairs of entry points are measured too."""
 

@@ -133,9 +133,11 @@ def pair(framework: str, name: str, total: Callable[[Any, Any], Any], **how: Any
 
         function = Function.apply
     return Pair(
-        lambda *inputs: function(*inputs), lambda *inputs: kind.forward(xp, *inputs), inputs=kind.inputs,
+        lambda *inputs: function(*inputs),
+        lambda *inputs: kind.forward(xp, *inputs),
+        inputs=kind.inputs,
         **{"dims": kind.dims, "framework": framework, "name": name, "valid": narrow, **how},
-    )  # fmt: skip
+    )
 
 
 def narrow(H: int, **sizes: int) -> bool:
@@ -192,7 +194,11 @@ def test_a_dim_is_long_where_it_is_summed_over_and_memory_stays_modest(framework
     short = pair(framework, "norm", in_float32, valid=lambda T, H: T < 10_000)
     assert long_sums(short) == ({"T": 2**13, "H": 3},)
     rows = Pair(
-        lambda x: quadratic(xp, 1 * x), lambda x: quadratic(xp, x), inputs={"x": normal("T")}, dims={"T": (5, 3)},
-        framework=framework, name="quadratic",
-    )  # fmt: skip
+        lambda x: quadratic(xp, 1 * x),
+        lambda x: quadratic(xp, x),
+        inputs={"x": normal("T")},
+        dims={"T": (5, 3)},
+        framework=framework,
+        name="quadratic",
+    )
     assert long_sums(rows) == ({"T": 2**11},)

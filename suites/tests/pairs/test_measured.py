@@ -33,10 +33,16 @@ def plain(x: Any, w: Any, reduction: str = "mean") -> Any:
 
 def pair(framework: str, **how: Any) -> gradgate.Pair:
     return gradgate.Pair(
-        squares, plain, {"x": normal("T H"), "w": normal("V H")}, {"T": (3, 16), "H": (4,), "V": (5, 64)},
-        options={"chunk": (1, 7), "reduction": ("mean", "sum")}, dtypes=("float32",), framework=framework,
-        name="squares", **how,
-    )  # fmt: skip
+        squares,
+        plain,
+        {"x": normal("T H"), "w": normal("V H")},
+        {"T": (3, 16), "H": (4,), "V": (5, 64)},
+        options={"chunk": (1, 7), "reduction": ("mean", "sum")},
+        dtypes=("float32",),
+        framework=framework,
+        name="squares",
+        **how,
+    )
 
 
 def measured(declared: gradgate.Pair) -> dict[str, tuple[cells.MethodCell, Measurement]]:
@@ -149,10 +155,14 @@ def donating(arguments: tuple[int, ...]) -> gradgate.Pair:
     import jax
 
     return gradgate.Pair(
-        jax.jit(step, donate_argnums=arguments), lambda w, m, x: step(w, m, x),
+        jax.jit(step, donate_argnums=arguments),
+        lambda w, m, x: step(w, m, x),
         {"w": normal("D O"), "m": normal("D O"), "x": normal("B D", gradient=False)},
-        {"B": (3, 1), "D": (4, 1), "O": (2, 1)}, framework="jax", name="step", donates=("w", "m"),
-    )  # fmt: skip
+        {"B": (3, 1), "D": (4, 1), "O": (2, 1)},
+        framework="jax",
+        name="step",
+        donates=("w", "m"),
+    )
 
 
 @pytest.mark.parametrize(
@@ -174,9 +184,14 @@ def test_donation_is_judged(arguments: tuple[int, ...], verdict: str, said: str)
 def test_donated_memory_that_no_output_can_reuse_is_refuted() -> None:
     jax = pytest.importorskip("jax")
     declared = gradgate.Pair(
-        jax.jit(lambda w: w.sum(), donate_argnums=0), lambda w: w.sum(), {"w": normal("D")}, {"D": (4,)},
-        framework="jax", name="total", donates=("w",),
-    )  # fmt: skip
+        jax.jit(lambda w: w.sum(), donate_argnums=0),
+        lambda w: w.sum(),
+        {"w": normal("D")},
+        {"D": (4,)},
+        framework="jax",
+        name="total",
+        donates=("w",),
+    )
     found = judged(declared, "donation")
     assert found.verdict == "refuted"
     assert "outputs reuse 0 of the 32 bytes" in found.reason

@@ -32,10 +32,27 @@ def test_there_are_bugs_for_every_kind_of_claim() -> None:
     assert len(corpus()) >= 140
     claims = {mutant.kill for mutant in MUTANTS}
     assert claims >= {
-        "tree", "outputs", "gradient_exact", "gradient_float64", "gradient_float32", "gradient_bfloat16", "stability",
-        "cotangents", "options", "layouts", "each_leaf_alone", "autograd", "not_finite", "pure", "deterministic", "jit",
-        "compile", "vmap", "second_order_exact", "second_order",
-    }  # fmt: skip
+        "tree",
+        "outputs",
+        "gradient_exact",
+        "gradient_float64",
+        "gradient_float32",
+        "gradient_bfloat16",
+        "stability",
+        "cotangents",
+        "options",
+        "layouts",
+        "each_leaf_alone",
+        "autograd",
+        "not_finite",
+        "pure",
+        "deterministic",
+        "jit",
+        "compile",
+        "vmap",
+        "second_order_exact",
+        "second_order",
+    }
 
 
 @pytest.mark.parametrize("mutant", SAMPLE, ids=lambda mutant: mutant.name)

@@ -18,8 +18,9 @@ def judged(pair: Any, claims: tuple[str, ...] = (), examples: int = 6) -> dict[s
     try:
         return {
             claim.name: judge(Task.of(method, claim), subject, Run(examples=examples))
-            for claim in method.claims if not claims or claim.name in claims
-        }  # fmt: skip
+            for claim in method.claims
+            if not claims or claim.name in claims
+        }
     finally:
         registry.forget(method.family)
 

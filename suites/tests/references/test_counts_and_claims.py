@@ -133,9 +133,14 @@ def test_the_papers_own_saving_needs_the_mended_sign() -> None:
 def test_a_claim_that_is_declared_false_and_holds_fails_the_run(torch: Any) -> None:
     backprop = registry.methods("state_space", "backprop", "torch")[0]
     claim = Claim(
-        "gradient_float64", "gradient", "equals backprop", "test", expected="refuted",
-        declared_reason="nobody believes it", settings={"dtype": "float64"},
-    )  # fmt: skip
+        "gradient_float64",
+        "gradient",
+        "equals backprop",
+        "test",
+        expected="refuted",
+        declared_reason="nobody believes it",
+        settings={"dtype": "float64"},
+    )
     subject = Subject.load(dataclasses.replace(backprop, claims=(claim,)))
     verdict = judge(Task.of(subject.declared, claim), subject, Run(examples=3))
     assert (verdict.verdict, verdict.as_expected) == ("upheld", False)

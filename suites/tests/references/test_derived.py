@@ -21,11 +21,15 @@ def curve(series: str, values: dict[Any, Any]) -> list[tuple[Published, Any]]:
 
 
 LISTED = (
-    *curve("iter.", {1: 2.0, 10: 20.0, 100: 200.0}), *curve("PS", {10: 40.0, 100: 200.0, 1000: 1.0}),
-    *curve("PS_long", {10: 1.0}), *curve("flat", {1: 5.0, 2: 5.5}), *curve("missing", {1: None}),
-    *curve("zero", {1: 0.0}), (Published("Fig. 3", "copying", "L = 32", "nats", "m:f"), STEADY),
+    *curve("iter.", {1: 2.0, 10: 20.0, 100: 200.0}),
+    *curve("PS", {10: 40.0, 100: 200.0, 1000: 1.0}),
+    *curve("PS_long", {10: 1.0}),
+    *curve("flat", {1: 5.0, 2: 5.5}),
+    *curve("missing", {1: None}),
+    *curve("zero", {1: 0.0}),
+    (Published("Fig. 3", "copying", "L = 32", "nats", "m:f"), STEADY),
     *((Published("Fig. 2", series, 1, "B", "m:f"), 3.0) for series in "ab"),
-)  # fmt: skip
+)
 
 
 def row_of(function: str, printed: float | None = 1.0, **arguments: Any) -> dict[str, Any]:
@@ -52,12 +56,19 @@ def row_of(function: str, printed: float | None = 1.0, **arguments: Any) -> dict
         ("quotient", {"over": "Fig. 1 / iter.", "under": "Fig. 1 / PS", "take": "largest"}, 1.0),
         ("quotient", {"over": "Fig. 1 / iter.", "under": "Fig. 1 / PS", "take": "least"}, 0.5),
         ("quotient", {"over": "Fig. 1 / iter. / 1", "under": "Fig. 1 / PS / 10", "take": "first"}, 0.05),
-        ("quotient", {"over": "Fig. 3 / copying / L = 32 / slim", "under": "Fig. 3 / copying / L = 32 / full",
-                      "take": "largest"}, 1.5),
+        (
+            "quotient",
+            {
+                "over": "Fig. 3 / copying / L = 32 / slim",
+                "under": "Fig. 3 / copying / L = 32 / full",
+                "take": "largest",
+            },
+            1.5,
+        ),
         ("span", {"of": "Fig. 1 / flat"}, 1.1),
         ("growth", {"of": "Fig. 1 / iter."}, 1.0),
     ],
-)  # fmt: skip
+)
 def test_a_number_is_taken_of_curves(function: str, arguments: dict[str, Any], expected: float) -> None:
     assert row_of(function, **arguments)["ours"] == pytest.approx(expected, rel=1e-12)
 

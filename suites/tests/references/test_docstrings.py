@@ -244,8 +244,11 @@ def test_a_docstring_of_the_right_shape_has_no_fault() -> None:
     [
         ("    Stores:\n        T numbers.\n\n", "", "the section Stores is missing"),
         ("        T numbers.\n", "", "the section Stores is empty"),
-        ("    Source:\n        Eq. 1.\n\n    Stores:\n        T numbers.\n",
-         "    Stores:\n        T numbers.\n\n    Source:\n        Eq. 1.\n", "their order is Args, Returns"),
+        (
+            "    Source:\n        Eq. 1.\n\n    Stores:\n        T numbers.\n",
+            "    Stores:\n        T numbers.\n\n    Source:\n        Eq. 1.\n",
+            "their order is Args, Returns",
+        ),
         ("Not for:\n", "Cost:\n", "Cost is no section"),
         ("Loss and gradient.", "Loss and gradient", "its summary is no sentence"),
         ("        chunk: an integer of at least 1.\n", "", "Args does not name chunk"),
@@ -253,7 +256,7 @@ def test_a_docstring_of_the_right_shape_has_no_fault() -> None:
         ("ValueError:", "IllegalChunk:", "Raises names IllegalChunk, an error that gradgate.references neither"),
         ("    Raises:\n        ValueError: `chunk` is below 1.\n\n", "", "Raises does not name ValueError"),
     ],
-)  # fmt: skip
+)
 def test_each_fault_of_a_docstring_is_found(old: str, new: str, fault: str) -> None:
     assert old in GOOD
     assert fault in found_in(GOOD.replace(old, new))

@@ -111,7 +111,7 @@ def test_a_restriction_lists_alternatives_and_joins_a_claims_own(declared: Calla
             r"kappa of the claim mine = 1e\+08 allows a relative error of 6 in float32: .*",
         ),
     ],
-)  # fmt: skip
+)
 def test_what_is_declared_wrongly_is_refused_in_words(
     decorator: str, message: str, declared: Callable[..., Method]
 ) -> None:

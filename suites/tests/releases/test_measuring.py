@@ -40,9 +40,15 @@ for row in request["measure"]:
 
 def row(method: str) -> dict[str, Any]:
     return {
-        "family": "chain", "method": method, "framework": "jax", "target": "", "origin": "", "profile": "nvidia-h100",
-        "spec": {"layers": 2}, "options": {},
-    }  # fmt: skip
+        "family": "chain",
+        "method": method,
+        "framework": "jax",
+        "target": "",
+        "origin": "",
+        "profile": "nvidia-h100",
+        "spec": {"layers": 2},
+        "options": {},
+    }
 
 
 @pytest.fixture

@@ -59,13 +59,17 @@ def test_a_profile_without_a_compiler_is_told(jax: Any) -> None:
 @pytest.mark.parametrize(
     ("shape", "kind"),
     [
-        ("f32[2,21,5120,1280]", "kept of every step"), ("f32[21,5120,1280]", "like θ"),
+        ("f32[2,21,5120,1280]", "kept of every step"),
+        ("f32[21,5120,1280]", "like θ"),
         ("f32[1,21,5120,1280]", "like θ"),
-        ("f32[40,2048,2048]", "scores"), ("f32[8192,32000]", "logits"), ("f32[21,4,2048,1280]", "inputs of layers"),
-        ("f32[21,4,10,2048,2048]", "kept of every layer"), ("f32[4,2048,5120]", "others"),
+        ("f32[40,2048,2048]", "scores"),
+        ("f32[8192,32000]", "logits"),
+        ("f32[21,4,2048,1280]", "inputs of layers"),
+        ("f32[21,4,10,2048,2048]", "kept of every layer"),
+        ("f32[4,2048,5120]", "others"),
         ("(f32[2,21,5120,1280]", "others"),
     ],
-)  # fmt: skip
+)
 def test_a_buffer_has_a_kind_by_its_shape(shape: str, kind: str, jax: Any) -> None:
     assert sizes.kind(shape, scale.configuration(489)) == kind
 

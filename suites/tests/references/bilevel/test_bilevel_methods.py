@@ -55,9 +55,18 @@ def test_mixed_mode_is_exact_for_every_task_model_and_optimiser(
 def test_the_noise_knows_what_backprop_cancels_by_luck(method: str, jax: Any) -> None:
     """One problem of 9,000: a query's gradient is only the rounding error of a token that attends to itself alone."""
     spec = BilevelSpec(
-        dtype="float32", model="transformer", optimiser="sgd", steps=2, layers=1, width=2, ffw=2, sequence=2,
-        learning_rate=0.02973, scale=0.4305, seed=2157561568,
-    )  # fmt: skip
+        dtype="float32",
+        model="transformer",
+        optimiser="sgd",
+        steps=2,
+        layers=1,
+        width=2,
+        ffw=2,
+        sequence=2,
+        learning_rate=0.02973,
+        scale=0.4305,
+        seed=2157561568,
+    )
     assert worst("jax", method, spec) < 4
 
 

@@ -177,10 +177,21 @@ WEIGHED = {
     "width": 5,
 }
 SURE = {
-    "task": "learning_lr", "model": "mlp", "optimiser": "adam", "steps": 2, "batch": 1, "layers": 2, "width": 4,
-    "vocabulary": 2, "activation": "relu", "seed": 1859185201, "learning_rate": 0.08789, "momentum": 0.826,
-    "epsilon": 2.845e-07, "scale": 0.9489,
-}  # fmt: skip
+    "task": "learning_lr",
+    "model": "mlp",
+    "optimiser": "adam",
+    "steps": 2,
+    "batch": 1,
+    "layers": 2,
+    "width": 4,
+    "vocabulary": 2,
+    "activation": "relu",
+    "seed": 1859185201,
+    "learning_rate": 0.08789,
+    "momentum": 0.826,
+    "epsilon": 2.845e-07,
+    "scale": 0.9489,
+}
 
 
 @pytest.mark.parametrize(

@@ -142,9 +142,15 @@ def test_a_clip_that_is_not_read_again_on_the_way_back_is_seen(torch: Any, monke
 def test_other_ways_and_a_given_state_work_with_a_chain(optimiser_name: str, framework: str) -> None:
     ours = of(framework)
     last = {"momentum": ours.sgd(0.1, 0.75), "adam": ours.adam(0.05, eps_root=1e-6), "one": ours.adam(0.05)}
-    parts = (last[optimiser_name],) if optimiser_name == "one" else (
-        ours.clip_by_global_norm(0.3), ours.clip_by_global_norm(0.05), last[optimiser_name],
-    )  # fmt: skip
+    parts = (
+        (last[optimiser_name],)
+        if optimiser_name == "one"
+        else (
+            ours.clip_by_global_norm(0.3),
+            ours.clip_by_global_norm(0.05),
+            last[optimiser_name],
+        )
+    )
     pair = ours.chain(*parts)
     with precision(framework, "float64"):
         eta, theta, xs, y = arrays(framework, 3)
@@ -269,9 +275,10 @@ def test_adam_whose_numbers_cannot_be_read_is_refused_with_one_that_would_do(fra
     if framework == "jax":
         optax = pytest.importorskip("optax")
         opaque += [
-            optax.adam(0.1), optax.chain(optax.clip_by_global_norm(1.0), ours.adam(0.1)),
+            optax.adam(0.1),
+            optax.chain(optax.clip_by_global_norm(1.0), ours.adam(0.1)),
             ours.chain(optax.clip_by_global_norm(1.0), ours.adam(0.1)),
-        ]  # fmt: skip
+        ]
     for pair in opaque:
         with precision(framework, "float64"), pytest.raises(UsageError) as told:
             results_of(framework, "inversion", arrays(framework, 2), pair)
@@ -285,9 +292,12 @@ def test_it_is_finite_where_a_parameter_never_had_a_gradient(checkpointing: str,
     xp = namespace(framework)
     with precision(framework, "float32"):
         meta = of(framework).meta_gradient(
-            lambda theta, eta, x: xp.sum(theta[:2] ** 2 * eta * x), of(framework).adam(0.1, eps_root=1e-8),
-            lambda theta, eta, y: xp.sum(theta**2 * y), argnums=1, checkpointing=checkpointing,
-        )  # fmt: skip
+            lambda theta, eta, x: xp.sum(theta[:2] ** 2 * eta * x),
+            of(framework).adam(0.1, eps_root=1e-8),
+            lambda theta, eta, y: xp.sum(theta**2 * y),
+            argnums=1,
+            checkpointing=checkpointing,
+        )
         _, grads = meta(xp.ones(2), xp.ones(3), xp.ones((3, 1)), xp.ones(3))
         assert np.isfinite(to_numpy(grads)).all()
         assert float(grads[2]) == 2.0

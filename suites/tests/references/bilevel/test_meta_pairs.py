@@ -14,12 +14,17 @@ from gradgate.suites.tests.pairs.verdicts import refuted, upheld
 
 USUAL = {
     "mixed_mode": (
-        "tree", "outputs", "gradient_exact", "gradient_float64", "gradient_bfloat16", "residual_bytes_of_reference",
+        "tree",
+        "outputs",
+        "gradient_exact",
+        "gradient_float64",
+        "gradient_bfloat16",
+        "residual_bytes_of_reference",
     ),
     "meta_gradient": ("outputs", "gradient_exact", "gradient_float32", "gradient_bfloat16"),
     "inversion": ("gradient_exact", "gradient_float64", "gradient_bfloat16"),
     "adam_inversion": ("outputs", "gradient_exact", "gradient_float64", "gradient_float32", "gradient_bfloat16"),
-}  # fmt: skip
+}
 """Pair -> the claims that are judged here; ``gradgate verify`` judges all of them."""
 
 

@@ -25,17 +25,34 @@ from gradgate.suites.checks.hazard_table import HAZARDS  # noqa: E402
 SCHEDULED = ("sqrt_n", "recursive", "recompute_all", "revolve", "uniform_dp", "precise_dp")
 NAMED = {hazard.name: hazard for hazard in HAZARDS}
 REFUSED = {
-    "generator_elsewhere", "weight_replaced", "module_replaced", "functional_call", "flag_turned", "shape_turned",
-    "attribute_changed", "smaller_batch", "second_derivative",
-}  # fmt: skip
+    "generator_elsewhere",
+    "weight_replaced",
+    "module_replaced",
+    "functional_call",
+    "flag_turned",
+    "shape_turned",
+    "attribute_changed",
+    "smaller_batch",
+    "second_derivative",
+}
 """Hazards where plain backprop is right and the executor raises an error with an explanation."""
 RIGHT_ANYWAY = {"activation_overwritten"}
 """Hazards where plain backprop raises. A schedule is right here if it has dropped the value that was overwritten."""
 WRONG_IN_PYTORCH = {
-    "torch_generator", "weight_changed", "optimizer_step", "buffer_changed", "statistics_changed", "data_swapped",
-    "module_replaced", "functional_call", "attribute_changed", "batch_norm_once", "two_forwards", "twice_retained",
+    "torch_generator",
+    "weight_changed",
+    "optimizer_step",
+    "buffer_changed",
+    "statistics_changed",
+    "data_swapped",
+    "module_replaced",
+    "functional_call",
+    "attribute_changed",
+    "batch_norm_once",
+    "two_forwards",
+    "twice_retained",
     "part_then_all",
-}  # fmt: skip
+}
 """Hazards where torch.utils.checkpoint with ``use_reentrant=False`` is silently wrong (PyTorch 2.13)."""
 
 

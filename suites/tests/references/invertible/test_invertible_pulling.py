@@ -45,9 +45,12 @@ SPECS = [InvertibleSpec(unit=f"additive {word}", side=2, channels=4, blocks=1, l
 SPECS += [
     InvertibleSpec(unit="affine", side=4, residual=kind, activation=activation, norm=norm, depth=2, submersive=1)
     for kind, activation, norm in (
-        ("conv", "relu", "batch"), ("patches", "tanh", "none"), ("dense", "tanh", "batch"), ("conv", "relu", "none"),
+        ("conv", "relu", "batch"),
+        ("patches", "tanh", "none"),
+        ("dense", "tanh", "batch"),
+        ("conv", "relu", "none"),
     )
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: f"{spec.unit}-{spec.residual}-{spec.activation}-{spec.norm}")

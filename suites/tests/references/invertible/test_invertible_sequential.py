@@ -27,9 +27,7 @@ METHODS = ("reversible", "moonwalk_mixed", "moonwalk")
 
 
 def net(width: int = 3, dropout: float = 0.3) -> Any:
-    return nn.Sequential(
-        nn.Linear(width, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Dropout(dropout), nn.Linear(8, width)
-    )  # fmt: skip
+    return nn.Sequential(nn.Linear(width, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Dropout(dropout), nn.Linear(8, width))
 
 
 def blocks(count: int = 3) -> list[Any]:

@@ -52,9 +52,10 @@ def test_plain_attention_does_not_keep_the_promise_about_bytes(framework: str) -
     right: Any = getattr(performer, f"linear_attention_{framework}")
     plain: Any = getattr(performer, f"plain_{framework}")
     keeps = dataclasses.replace(
-        right, function=lambda q, k, v, *, feature_map="elu", chunk=64: plain(q, k, v, feature_map=feature_map),
+        right,
+        function=lambda q, k, v, *, feature_map="elu", chunk=64: plain(q, k, v, feature_map=feature_map),
         name="plain_keeps",
-    )  # fmt: skip
+    )
     found = judged(keeps, ("residual_bytes_of_reference", "residual_bytes_L"))
     assert {verdict.verdict for verdict in found.values()} == {"refuted"}
     upheld(right, ("residual_bytes_of_reference", "residual_bytes_L"))

@@ -18,9 +18,16 @@ from gradgate.suites.tests.pairs.verdicts import judged, upheld
 
 THERE = [framework for framework in FRAMEWORKS if installed(framework)]
 CLAIMS = (
-    "tree", "outputs", "gradient_exact", "gradient_float64", "gradient_bfloat16", "cotangents", "options",
-    "second_order_exact", "residual_bytes_L",
-)  # fmt: skip
+    "tree",
+    "outputs",
+    "gradient_exact",
+    "gradient_float64",
+    "gradient_bfloat16",
+    "cotangents",
+    "options",
+    "second_order_exact",
+    "residual_bytes_L",
+)
 LEADING, LENGTH, WIDTH, VALUES, M = (2, 3), 9, 4, 5, 6
 MAPS = ("elu", "identity", "favor")
 

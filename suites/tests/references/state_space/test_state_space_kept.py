@@ -46,9 +46,11 @@ def test_maps_of_n_numbers_have_fewer_parameters_and_the_same_gradient_by_every_
     methods = {m.name: registry.load(m.implementation) for m in registry.methods("state_space", None, "torch")}
     _, exact = methods["backprop"](problem)
     for name, options in (
-        ("adjoint_sharding", {}), ("reverse_recurrence", {"chunk": 4}), ("associative_scan", {}),
+        ("adjoint_sharding", {}),
+        ("reverse_recurrence", {"chunk": 4}),
+        ("associative_scan", {}),
         ("adjoint_parallel", {"instances": 2}),
-    ):  # fmt: skip
+    ):
         assert relative_error(methods[name](problem, **options)[1], exact) < 1e-13
     assert relative_error(methods["adjoint_sharding_printed"](problem)[1], exact) > 0.01
 
