@@ -23,7 +23,16 @@ from gradgate.suites.commands import arguments
 from gradgate.suites.console import paper_table, terminal
 from gradgate.suites.console.files import write_atomically
 from gradgate.suites.console.progress import progress
-from gradgate.suites.measuring.paper_results import SCHEMA, blank, complete, published, read, results_path, stored, told
+from gradgate.suites.measuring.paper_results import (
+    SCHEMA,
+    blank,
+    complete,
+    published,
+    read,
+    results_path,
+    stored,
+    with_verdict,
+)
 
 MOVED = 0.01
 """A figure that is measured again and differs by more than this, relatively, is reported with its earlier value."""
@@ -104,7 +113,7 @@ def _measure_missing(
     terminal.note(f"{len(wanted)} of {len(asked)} figures to measure; the others are in {path}")
 
     def keep() -> None:  # reasons and verdicts follow from declarations, so they are renewed for earlier results too
-        known = [told(one, rows[one.key]) for one in asked if one.key in rows]
+        known = [with_verdict(one, rows[one.key]) for one in asked if one.key in rows]
         write_atomically(
             path, json.dumps({"schema": SCHEMA, **share, "results": known}, indent=1, ensure_ascii=False) + "\n"
         )
@@ -133,7 +142,7 @@ def _all_measured(wanted: Sequence[Published], jobs: int) -> Generator[tuple[Pub
 
 def row(item: Published, found: dict[str, Any], versions: dict[str, str]) -> dict[str, Any]:
     """One result: what was printed, what was measured, their ratio, the verdict, and what it depends on."""
-    return told(
+    return with_verdict(
         item,
         blank(item)
         | {

@@ -14,9 +14,10 @@ from typing import Any
 import gradgate
 from gradgate.suites.cli import STATUS
 from gradgate.suites.pairs.claims import contract
+from gradgate.suites.pairs.declared import TRANSFORMATIONS
 from gradgate.suites.pairs.draws import Draw
 from gradgate.suites.pairs.lowering import _options
-from gradgate.suites.pairs.pair import TRANSFORMATIONS, Pair
+from gradgate.suites.pairs.pair import Pair
 
 HEAD = """# What is judged of a pair
 
